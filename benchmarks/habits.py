@@ -19,7 +19,7 @@ from resilisim.chat.types import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InfrastructureError
 from resilisim.evaluation.episode.play import JudgedSession, play_agent_episode
-from resilisim.policies import messages
+from resilisim.policies.base import FINISH, call_message, succeeded_tool
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import LLM_POLICIES, make_policy
 from resilisim.tasks import Task
@@ -69,9 +69,9 @@ def reference(env: ConversationEnv, task: Task, seed: int) -> Played:
     session = JudgedSession(env, task, "baseline", seed)
     waiting = list(right_calls(task).items())
     while not session.ended:
-        if session.steps and messages.succeeded_tool(session.reply.info) is not None:
+        if session.steps and succeeded_tool(session.reply.info) is not None:
             waiting.pop(0)
-        session.send(messages.call(*waiting[0]) if waiting else messages.FINISH)
+        session.send(call_message(*waiting[0]) if waiting else FINISH)
     return _played(session.record("reference"))
 
 

@@ -26,6 +26,7 @@ extensions = [
     "sphinx_design",
     "command_reference",
     "docstrings",
+    "records",
 ]
 exclude_patterns = ["_build", "extensions"]
 default_role = "code"

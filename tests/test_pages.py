@@ -10,14 +10,24 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import pytest
+from typing_extensions import get_type_hints
+
+from benchmarks.slow_endpoint import reply
+from resilisim import benchmark_tasks
+from resilisim.envs import public_info
+from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -94,9 +104,23 @@ def run_console(block: str, folder: Path) -> None:
             assert doctest.OutputChecker().check_output(expected, done.stdout, FLAGS), f"{command}\n{done.stdout}"
 
 
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Serve a model that calls one tool after the other where the environment's variables say."""
+
+    def answer(seen: Seen) -> Answer:
+        return completion(reply(sum(message["role"] == "assistant" for message in seen.body["messages"])))
+
+    with LoopbackServer(answer) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "key")
+        yield
+
+
 PAGES = ["docs/start.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))]
 
 
+@pytest.mark.usefixtures("endpoint")
 @pytest.mark.parametrize("page", PAGES)
 def test_blocks_run_in_the_order_in_which_they_stand(page: str, tmp_path: Path) -> None:
     found = blocks((ROOT / page).read_text(encoding="utf-8"))
@@ -143,3 +167,86 @@ def test_every_package_with_public_names_has_a_reference_page() -> None:
     }
     pages = {path.stem for path in (ROOT / "docs/reference/api").glob("resilisim*.md")}
     assert pages == packages
+
+
+def rows(page: str, heading: str) -> dict[str, list[str]]:
+    """Return the rows of the table that follows a text of a page: the key of each, and its other cells."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    table = re.search(rf"{re.escape(heading)}\n.*?((?:^\|[^\n]*\|\n)+)", text, flags=re.MULTILINE | re.DOTALL)
+    assert table is not None
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.group(1).splitlines()[2:]]
+    return {line[0].strip("`"): line[1:] for line in cells}
+
+
+def test_the_keys_of_info_of_conversations_are_those_of_their_page() -> None:
+    env = gymnasium.make("resilisim/Conversation-v0")
+    _, info = env.reset(seed=2, options={"prompt": "flawed", "task": benchmark_tasks()[0].instance_id})
+    infos = [info]
+    writer = "<tool_call>file_operations_writer</tool_call>"  # under this seed a dependency is to blame for its failure
+    messages = ["<tool_search>x</tool_search>", "<tool_info>file_operations_reader</tool_info>", "hm"]
+    for message in [*messages, "<tool_call>nothing</tool_call>", writer, "<finish/>"]:
+        infos.append(env.step(message)[-1])
+    keys = rows("docs/environments/conversation.md", "## Keys of `info`")
+    assert keys.keys() == {key for info in infos for key in info}
+    assert {key for key, cells in keys.items() if cells[0] == "always"} == set(infos[0])
+    assert {key for key, cells in keys.items() if cells[1] == "yes"} == {
+        key for one in infos for key in public_info(one)
+    }
+    execution = next(info["execution"] for info in infos if "execution" in info)
+    assert list(rows("docs/environments/conversation.md", '`info["execution"]`:')) == list(execution)
+
+
+def test_the_keys_of_info_of_workflows_are_those_of_their_page() -> None:
+    env = gymnasium.make("resilisim/Workflow-v0")
+    observation, start = env.reset(seed=0)
+    terminated, info = False, start
+    while not terminated:
+        observation, _, terminated, _, info = env.step(observation["action_mask"].argmax())
+    keys = rows("docs/environments/workflow.md", "## Keys of `info`")
+    assert keys.keys() == info.keys()
+    assert {key for key, cells in keys.items() if cells[0] == "always"} == set(start)
+
+
+def found(target: str) -> Any:
+    """Return what `module:name` names."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def test_the_keys_of_records_are_those_of_their_page() -> None:
+    text = (ROOT / "docs/reference/episodes.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^```\{record-keys\} (\S+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(tables) >= 10
+    for target, body in tables:
+        assert {line.partition(": ")[0] for line in body.splitlines()} == get_type_hints(found(target)).keys(), target
+
+
+CODE = ("resilisim", "tests", "verification", "benchmarks")
+PATH = re.compile(rf"`((?:{'|'.join(CODE)}|docs)/[\w./-]+(?:\.\w+|/)|[\w./-]+\.py)`")
+PAGES_THAT_NAME_CODE = sorted(
+    path
+    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    if "guides" not in path.parts and "tutorials" not in path.parts  # those name files that their reader makes
+)
+
+
+def test_files_that_pages_name_exist() -> None:
+    every = "\n".join(f"/{path.relative_to(ROOT)}" for folder in (*CODE, "docs") for path in (ROOT / folder).rglob("*"))
+    missing = [
+        f"{page.relative_to(ROOT)}: {path}"
+        for page in PAGES_THAT_NAME_CODE
+        for path in PATH.findall(page.read_text(encoding="utf-8"))
+        if "NAME" not in path and not re.search(rf"/{re.escape(path.rstrip('/'))}(?:/|$)", every, flags=re.MULTILINE)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/development").glob("*.md")), ids=lambda page: page.stem)
+def test_names_that_pages_for_developers_use_exist(page: Path) -> None:
+    source = "\n".join(
+        path.read_text(encoding="utf-8") for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))
+    )
+    quoted = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+    said = [text for text in quoted if not PATH.fullmatch(f"`{text}`") and "NAME" not in text]
+    names = {name for text in said for name in re.findall(r"\b[A-Za-z]\w*_\w+|\b[A-Z][a-z]+[A-Z]\w*", text)}
+    assert not sorted(name for name in names if not re.search(rf"\b{name}\b", source))

@@ -1,11 +1,12 @@
 """Jobs done by several processes: every answer comes, errors travel, and deaths are told."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+import signal
+import subprocess
+import sys
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +14,12 @@ from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.processes import answers_in_order, answers_of_processes, one_by_one, transportable
 
 
-def make_counter(base: int) -> Callable[[int], Iterator[tuple[int, int]]]:
+def make_counter(base):
     return lambda job: ((job, base + number) for number in range(job))
 
 
-def make_failing(limit: int) -> Callable[[int], Iterator[int]]:
-    def handle(job: int) -> Iterator[int]:
+def make_failing(limit):
+    def handle(job):
         yield job
         if job == limit:
             raise InvalidInputError(f"job {job} is refused")
@@ -26,22 +27,22 @@ def make_failing(limit: int) -> Callable[[int], Iterator[int]]:
     return handle
 
 
-def make_dying(code: int) -> Callable[[int], Iterator[int]]:
-    def handle(job: int) -> Iterator[int]:
+def make_dying(code):
+    def handle(job):
         os._exit(code)
         yield job
 
     return handle
 
 
-def make_nothing(code: int) -> Callable[[int], Iterator[int]]:
+def make_nothing(code):
     os._exit(code)
 
 
-def test_every_answer_to_every_job_comes_once() -> None:
+def test_every_answer_to_every_job_comes_once():
     jobs, done = iter(range(1, 8)), []
 
-    def next_job(last: int | None, seconds: float) -> int | None:
+    def next_job(last, seconds):
         assert seconds >= 0.0
         done.append(last)
         return next(jobs, None)
@@ -54,14 +55,14 @@ def test_every_answer_to_every_job_comes_once() -> None:
     assert done.count(None) == 3
 
 
-def test_an_error_of_a_job_is_raised_after_the_answers_before_it() -> None:
+def test_an_error_of_a_job_is_raised_after_the_answers_before_it():
     answers = answers_of_processes(make_failing, 2, one_by_one([1, 2, 3]), 1)
     assert [next(answers), next(answers)] == [1, 2]
     with pytest.raises(InvalidInputError, match="job 2 is refused"):
         next(answers)
 
 
-def test_a_worker_that_dies_is_told_with_its_exit_code() -> None:
+def test_a_worker_that_dies_is_told_with_its_exit_code():
     with pytest.raises(InfrastructureError, match=r"^a worker process died \(exit code 5\); what was finished is kept"):
         list(answers_of_processes(make_dying, 5, one_by_one([1]), 1))
     with pytest.raises(InfrastructureError, match=r"before it began \(exit code 6\): a script .* needs the guard"):
@@ -74,12 +75,12 @@ class Broken(Connection):
     error: Exception
     broken_for = "recv"
 
-    def recv(self) -> object:
+    def recv(self):
         if self.broken_for == "recv":
             raise self.error
         return super().recv()
 
-    def send(self, obj: object) -> None:
+    def send(self, obj):
         self.close()
         raise self.error
 
@@ -88,13 +89,11 @@ class Broken(Connection):
     ("direction", "error"),
     [("recv", ConnectionResetError()), ("recv", OSError("got end of file")), ("send", BrokenPipeError())],
 )
-def test_nor_does_it_matter_how_the_pipe_of_a_dead_worker_breaks(
-    direction: str, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nor_does_it_matter_how_the_pipe_of_a_dead_worker_breaks(direction, error, monkeypatch):
     context = multiprocessing.get_context("spawn")
     make_pipe = context.Pipe
 
-    def make_broken() -> tuple[Connection, Connection]:
+    def make_broken():
         ours, theirs = make_pipe()
         broken = Broken(os.dup(ours.fileno()))
         broken.error, broken.broken_for = error, direction
@@ -106,7 +105,7 @@ def test_nor_does_it_matter_how_the_pipe_of_a_dead_worker_breaks(
         list(answers_of_processes(make_nothing if direction == "recv" else make_dying, 5, one_by_one([1]), 1))
 
 
-def test_an_error_that_cannot_travel_is_told_as_text() -> None:
+def test_an_error_that_cannot_travel_is_told_as_text():
     class Local(Exception):
         pass
 
@@ -118,10 +117,10 @@ def test_an_error_that_cannot_travel_is_told_as_text() -> None:
     assert isinstance(kept, KeyError)
 
 
-def make_squarer(offset: int) -> Callable[[tuple[int, int]], Iterator[tuple[int, int]]]:
+def make_squarer(offset):
     """Return a handler whose later jobs are quicker, so that answers come out of order."""
 
-    def handle(job: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    def handle(job):
         number, value = job
         for _ in range(20_000 * max(0, 12 - number)):
             pass
@@ -131,6 +130,42 @@ def make_squarer(offset: int) -> Callable[[tuple[int, int]], Iterator[tuple[int,
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_answers_in_order_come_in_the_order_of_the_jobs(workers: int) -> None:
+def test_answers_in_order_come_in_the_order_of_the_jobs(workers):
     jobs = list(range(5, 45))
     assert list(answers_in_order(make_squarer, 7, jobs, workers)) == [job * job + 7 for job in jobs]
+
+
+ROOT = Path(__file__).parents[1]
+
+
+class InterruptedOnArrival:
+    """Travels to a worker, which is interrupted while it unpacks this: before it could ignore Ctrl-C."""
+
+    def __reduce__(self):
+        return arrive, (os.getpid(),)
+
+
+def arrive(sender):
+    if os.getpid() != sender:
+        os.kill(os.getpid(), signal.SIGINT)
+    return InterruptedOnArrival()
+
+
+def make_squares(setup):
+    return lambda number: iter([number * number])
+
+
+def squares(count):
+    return sorted(answers_of_processes(make_squares, InterruptedOnArrival(), one_by_one(range(count)), 2))
+
+
+def test_a_worker_that_is_interrupted_before_it_begins_works_on_and_says_nothing():
+    script = (
+        "import signal\n"
+        "from tests.test_processes import squares\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "print(squares(6), signal.pthread_sigmask(signal.SIG_BLOCK, []))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert (ended.stderr, ended.returncode) == ("", 0)
+    assert ended.stdout == "[0, 1, 4, 9, 16, 25] set()\n"  # and the parent can be interrupted again

@@ -29,6 +29,8 @@ class Docstring(SphinxDirective):
         module, _, name = self.arguments[0].partition(":")
         text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
         text = re.split(r"^(?:Args|Example|Raises):\n", text, flags=re.MULTILINE)[0]
+        # The page has a table of the keys of `info` in place of this paragraph.
+        text = re.sub(r"^(?:\*\*Info\.\*\*|## Info$).*?(?=^\*\*|^## )", "", text, flags=re.MULTILINE | re.DOTALL)
         text = re.sub(r"((?:^ {4}.*\n)*^ {4}>>>.*\n(?:^ {4}.*\n)*)", _fenced, text, flags=re.MULTILINE)
         if "\n## " in text:  # a docstring with headings begins with its summary, which the page has in its own words
             text = text[text.index("\n## ") + 1 :]

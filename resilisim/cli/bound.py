@@ -10,17 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from resilisim.cli.options import (
-    LAW,
-    RULES,
-    JsonFlag,
-    LibraryOption,
-    OptionGroup,
-    TasksOption,
-    find_task,
-    load,
-    takes,
-)
+from resilisim.cli import options
 from resilisim.cli.output import Progressing, answer, console, note, print_json, table
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
@@ -55,7 +45,7 @@ BLOCK = 64  # problems that are handed to the threads together
 THREADS = 2  # the compiled kernels release the interpreter lock, so they run side by side
 
 
-@takes(environment=OptionGroup(EnvironmentSettings, [*RULES, *LAW]))
+@options.takes(environment=options.OptionGroup(EnvironmentSettings, [*options.RULES, *options.LAW]))
 def bound(
     *,
     task: Annotated[str | None, typer.Option("--task", help="instance_id of a task, or all.")] = None,
@@ -72,25 +62,22 @@ def bound(
             max=MAX_COUNT,
         ),
     ] = None,
-    tasks: TasksOption = "benchmark-v1",
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    tasks: options.TasksOption = "benchmark-v1",
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Solve a task exactly: how often can the best agent succeed, and how often does plainly following the plan."""
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
-    chosen = load(library)
+    chosen = options.load(library)
     law, rules = environment.law(), environment.rules()
     if task == EVERY_TASK:
         seeds = SEEDS_FOR_EACH_OF_ALL if clairvoyant_seeds is None else clairvoyant_seeds
         _print_means(means_by_type(read_tasks(tasks, chosen), chosen, law, rules, seeds), as_json)
         return
-    if tools is not None:
-        required = tuple(name.strip() for name in tools.split(",") if name.strip())
-        found = None
-    else:
-        found = find_task(str(task), tasks, chosen)
-        required = found.required_tools
+    found = None if task is None else options.find_task(task, tasks, chosen)
+    named = [name.strip() for name in (tools or "").split(",")]
+    required = found.required_tools if found else tuple(filter(None, named))
     values = references(
         found or required,
         library=chosen,
@@ -114,9 +101,8 @@ def means_by_type(
 ) -> list[dict[str, Any]]:
     """Return the mean references of each task type, and of all tasks; each distinct required list is solved once.
 
-    Means are over the tasks that can be solved, and None where none can; `unsolved` counts the others. Those that
-    depend on searches are None where the searches of any task are unknown; `no_search_ceiling` then says why. The
-    standard error of the clairvoyant mean is that of its seeds alone: the tasks are not a sample.
+    Means are over the tasks that can be solved (the standard error of the clairvoyant one is that of its seeds alone:
+    tasks are no sample), and None where none can, or searches count and those of any task are unknown.
     """
     # For each list, how many tasks of each group need how many searches (None: unknown).
     weights: dict[tuple[str, ...], Counter[tuple[str, int | None]]] = defaultdict(Counter)
@@ -140,20 +126,20 @@ def means_by_type(
                 if solved is None:
                     unsolved[group] += count
                     continue
-                counts[group] += count
                 of_group[group] += count
                 values = {name: getattr(solved, name) for name in SOLVED} | {"clairvoyant": seen}
                 if fewest is not None:
                     values |= dict(zip(AFTER_SEARCH, (solved.after_search[fewest], fewest), strict=True))
                 for name, value in values.items():
                     sums[group][name] += count * value
+            counts += of_group
             for group, count in of_group.items():
                 variances[group] += (count * error) ** 2
     met = dict.fromkeys(task.task_type for task in tasks)
-    known = [name for name in TASK_TYPES if name in met]
+    names = [*SOLVED, *AFTER_SEARCH, *(["clairvoyant"] if clairvoyant_seeds else [])]
     rows: list[dict[str, Any]] = []
-    for group in [*known, *[name for name in met if name not in TASK_TYPES], EVERY_TASK]:
-        names = [*SOLVED, *AFTER_SEARCH, *(["clairvoyant"] if clairvoyant_seeds else [])]
+    ordered = sorted(met, key=lambda name: TASK_TYPES.index(name) if name in TASK_TYPES else len(TASK_TYPES))
+    for group in [*ordered, EVERY_TASK]:
         count = counts[group]
         means: dict[str, Any] = {name: sums[group][name] / count if count else None for name in names}
         if clairvoyant_seeds:
@@ -167,11 +153,8 @@ def means_by_type(
 def _solve_each(
     lists: Sequence[tuple[str, ...]], library: ToolLibrary, law: BenchmarkLaw, rules: EndRules, clairvoyant_seeds: int
 ) -> Iterator[tuple[tuple[str, ...], References | None, float, float]]:
-    """Yield each list with its references (None if it is too large) and the clairvoyant one with its standard error.
-
-    Lists are solved a block at a time, so that somebody who stops the command waits for one block only.
-    """
-    for start in range(0, len(lists), BLOCK):
+    """Yield each list with its references (None if it is too large) and the clairvoyant one with its standard error."""
+    for start in range(0, len(lists), BLOCK):  # somebody who stops the command waits for one block only
         block = lists[start : start + BLOCK]
         problems = [build_problem(library, required, law, rules) for required in block]
         with ThreadPoolExecutor(THREADS) as pool:

@@ -12,23 +12,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from resilisim.cli import options
 from resilisim.cli.help import command_group
-from resilisim.cli.options import (
-    LAW,
-    RULES,
-    JsonFlag,
-    LibraryOption,
-    OptionGroup,
-    SplitOption,
-    TasksOption,
-    WorkersOption,
-    chosen_tasks,
-    filled,
-    given_options,
-    load,
-    takes,
-)
-from resilisim.cli.output import STOPPED_BY_USER, Progressing, console, note, plain, print_json, table
+from resilisim.cli.output import STOPPED_BY_USER, Progressing, answer, console, note, plain, print_json, say, table
 from resilisim.datasets import ExportInterrupted, SourceSpec, export_dataset, read_records, verify_dataset
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.preferences import PreferenceSpec
@@ -47,39 +33,28 @@ app = command_group()
 
 KINDS: Mapping[str, Any] = {"prompts": PromptSpec, "conversations": ConversationSpec, "preferences": PreferenceSpec}
 ENVIRONMENT = (
-    "planner",
-    "protocol",
-    "tools",
-    "parameters",
-    "prompt_style",
-    "search_detail",
-    "payload",
-    "salt",
-    *RULES,
-    *LAW,
+    *["planner", "protocol", "tools", "parameters", "prompt_style", "search_detail", "payload", "salt"],
+    *options.RULES,
+    *options.LAW,
     "embedding_model",
 )
-SOURCES = OptionGroup(
+SOURCES = options.OptionGroup(
     list(KINDS.values()),
     [
-        "types",
-        "methods",
-        "plan_format",
-        "alternatives",
-        "semantic_match",
-        "templates",
-        "seed",
-        "flaws",
-        "severities",
-        "prompts",
-        "seeds",
-        "first_seed",
-        "policy",
-        "search",
-        "pass_parameters",
-        "call_arguments",
-        "explore",
-        "min_margin",
+        *[
+            "types",
+            "methods",
+            "plan_format",
+            "alternatives",
+            "semantic_match",
+            "templates",
+            "seed",
+            "flaws",
+            "severities",
+            "prompts",
+            "seeds",
+        ],
+        *["first_seed", "policy", "search", "pass_parameters", "call_arguments", "explore", "min_margin"],
         *ENVIRONMENT,
     ],
     changed={
@@ -101,7 +76,7 @@ SOURCES = OptionGroup(
 
 
 @app.command("export")
-@takes(values=SOURCES)
+@options.takes(values=SOURCES)
 def export(
     *,
     context: typer.Context,
@@ -114,15 +89,15 @@ def export(
             rich_help_panel=OUTPUT_GROUP,
         ),
     ],
-    tasks: TasksOption = "benchmark-v1",
-    split: SplitOption = None,
+    tasks: options.TasksOption = "benchmark-v1",
+    split: options.SplitOption = None,
     file_format: Annotated[
         Literal["jsonl", "parquet"],
         typer.Option(
             "--format", help="JSON Lines, or Parquet (needs the extra `datasets`).", rich_help_panel=OUTPUT_GROUP
         ),
     ] = "jsonl",
-    workers: WorkersOption = 1,
+    workers: options.WorkersOption = 1,
     tasks_per_shard: Annotated[
         int,
         typer.Option(
@@ -154,15 +129,15 @@ def export(
         ),
     ] = None,
     values: Mapping[str, Any],
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Write a dataset as a folder that Hugging Face `datasets` loads; the same arguments write the same bytes."""
     # Options are looked up by whether they were given: each kind has its own defaults and its own options.
-    given = given_options(context)
+    given = options.given_options(context)
     spec = make_spec(kind, {name: values[name] for name in given if name in values}, context)
-    chosen = load(library)
-    found = chosen_tasks(tasks, split, chosen)
+    chosen = options.load(library)
+    found = options.chosen_tasks(tasks, split, chosen)
     started = time.perf_counter()
     try:
         with Progressing("writing records of tasks", len(found)) as progress:
@@ -189,24 +164,21 @@ def export(
     if any(parse_prompt_choice(prompt).type == FLAWED for prompt in getattr(spec, "prompts", ())):
         with_flaw = {record["instance_id"] for record in read_records(out) if record["flaw"] is not None}
         without_flaw = len(found) - len(with_flaw)  # not every plan can carry a flaw
-    if as_json:
-        print_json({**result.to_mapping(), "tasks_without_a_flawed_prompt": without_flaw})
-        return
     rows = [
         [name, records, sum(facts.split == name for facts in result.shards)]
         for name, records in result.records_per_split().items()
     ]
-    console().print(table(f"{result.num_records:,} records in {out}", ["split", "records", "files"], rows))
+    notes = [f"{time.perf_counter() - started:.1f} s; next: resilisim dataset show {out}"]
     if without_flaw:
-        note(
-            f"{without_flaw:,} of {len(found):,} tasks have no record under a flawed prompt: "
-            "their plans cannot carry the flaw" + (", or no state had a pair" if kind == "preferences" else "")
-        )
-    note(f"{time.perf_counter() - started:.1f} s; next: resilisim dataset show {out}")
+        reason = "their plans cannot carry the flaw" + (", or no state had a pair" if kind == "preferences" else "")
+        notes.insert(0, f"{without_flaw:,} of {len(found):,} tasks have no record under a flawed prompt: {reason}")
+    counts = {**result.to_mapping(), "tasks_without_a_flawed_prompt": without_flaw}
+    written = table(f"{result.num_records:,} records in {out}", ["split", "records", "files"], rows)
+    answer(as_json, counts, written, notes=notes)
 
 
 @app.command("verify")
-def verify(directory: DirectoryArgument, as_json: JsonFlag = False) -> None:
+def verify(directory: DirectoryArgument, as_json: options.JsonFlag = False) -> None:
     """Compare every data file of a dataset with what the export wrote; exit code 1 if something is wrong."""
     found = verify_dataset(directory)
     if as_json:
@@ -214,7 +186,7 @@ def verify(directory: DirectoryArgument, as_json: JsonFlag = False) -> None:
     elif not found.problems:
         note(f"{found.num_records:,} records in {found.num_shards:,} files, all as they were written")
     else:
-        console().print(plain("\n".join(found.problems)), soft_wrap=True)
+        say(*found.problems)
     if found.problems:
         raise typer.Exit(PROBLEMS_FOUND)
 
@@ -226,18 +198,16 @@ def show(
         int, typer.Option("--limit", help="Show this many records; 0 shows all.", min=0, max=MAX_COUNT)
     ] = 1,
     split: Annotated[str | None, typer.Option("--split", help="Only records of train, validation or test.")] = None,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Print the first records of a dataset, nested values indented."""
     records = islice(read_records(directory, split), limit or None)
     if as_json:
         print_json(list(records))
         return
-    out = console()
     for number, record in enumerate(records, start=1):
-        out.print(plain(f"record {number}", "bold"))
-        for line in readable_lines(record):
-            out.print(plain(line), soft_wrap=True)
+        console().print(plain(f"record {number}", "bold"))
+        say(*readable_lines(record))
 
 
 def readable_lines(value: Any, indent: str = "  ") -> Iterator[str]:
@@ -284,7 +254,7 @@ def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> So
             "--flaw and --severity are about the prompt type flawed: add --prompt flawed, or write --prompt "
             "flawed:FLAW:SEVERITY"
         )
-    spec: SourceSpec = filled(KINDS[kind](), given)
+    spec: SourceSpec = options.filled(KINDS[kind](), given)
     return spec
 
 

@@ -11,7 +11,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -176,7 +177,61 @@ def tables_that_fit(found: ReportTable, shown: Console) -> Iterator[Table]:
         numbers = numbers[count:]
 
 
-def simple_table(title: str, *columns: Column, padding: tuple[int, ...] = (0, 1, 0, 0)) -> Table:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A column of a table that is shown in a terminal of any width, and as Markdown: its heading, and a row's cell.
+
+    A line end in either stands for a space (for nothing behind a hyphen) where there is room for it.
+    """
+
+    heading: str
+    cell: Callable[[Any], str]
+    is_text: bool = False
+    min_width: int | None = None
+
+
+def shown_table(
+    title: str,
+    columns: Sequence[Shown],
+    rows: Iterable[Any],
+    is_wide: bool,
+    bold: Any = None,
+    padding: tuple[int, ...] = (0, 1, 0, 0),
+    **numbers: Any,
+) -> Table:
+    """Build a table of rows, that of the row `bold` in bold; `numbers` is what rich is told of columns of numbers."""
+    written = _joined if is_wide else str
+    result = simple_table(title)
+    result.padding = cast("Any", padding)
+    for column in columns:
+        how = {"overflow": "fold", "min_width": column.min_width} if column.is_text else {"justify": "right", **numbers}
+        result.add_column(written(column.heading), **how)
+    for row in rows:
+        style = "bold" if row is bold else ""
+        result.add_row(*(plain(written(column.cell(row)), style) for column in columns))
+    return result
+
+
+def markdown_table(columns: Sequence[Shown], rows: Iterable[Any]) -> list[str]:
+    """Return the lines of a Markdown table of rows."""
+    lines = ["| " + " | ".join(_joined(column.heading) for column in columns) + " |"]
+    lines.append("|" + "|".join(" --- " if column.is_text else " ---: " for column in columns) + "|")
+    cells = ([escaped(_joined(column.cell(row))) for column in columns] for row in rows)
+    return [*lines, *("| " + " | ".join(row) + " |" for row in cells)]
+
+
+def escaped(text: str) -> str:
+    """Return text that Markdown shows as it stands."""
+    for mark in "\\`*_|<>[]":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+def _joined(text: str) -> str:
+    return text.replace("-\n", "-").replace("\n", " ")
+
+
+def simple_table(title: str, *columns: Column) -> Table:
     """Return an empty table with a line below its head only, and room around its cells as rich counts it."""
     return Table(
         *columns,
@@ -185,7 +240,7 @@ def simple_table(title: str, *columns: Column, padding: tuple[int, ...] = (0, 1,
         box=box.SIMPLE_HEAD,
         header_style="bold",
         pad_edge=False,
-        padding=cast("Any", padding),
+        padding=(0, 1, 0, 0),
     )
 
 

@@ -13,21 +13,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from resilisim.cli import options
 from resilisim.cli.help import command_group
-from resilisim.cli.options import (
-    LAW,
-    RULES,
-    JsonFlag,
-    LibraryOption,
-    OptionGroup,
-    TasksOption,
-    WorkersOption,
-    find_task,
-    given_options,
-    load,
-    takes,
-)
-from resilisim.cli.output import Progressing, console, note, plain, print_json, table
+from resilisim.cli.output import Progressing, answer, console, plain, print_json, say, table
 from resilisim.datasets.export import write_record_file
 from resilisim.datasets.prompts import PromptSource, PromptSpec
 from resilisim.envs.settings import EnvironmentSettings
@@ -59,10 +47,10 @@ app = command_group()
 
 
 @app.command("generate")
-@takes(
-    spec=OptionGroup(
+@options.takes(
+    spec=options.OptionGroup(
         PromptSpec,
-        ["types", "flaws", "severities", "methods", *PLANS, *RULES, *LAW, "embedding_model"],
+        ["types", "flaws", "severities", "methods", *PLANS, *options.RULES, *options.LAW, "embedding_model"],
         changed=CHANGED,
     )
 )
@@ -70,23 +58,23 @@ def generate(
     *,
     context: typer.Context,
     out: Annotated[Path, typer.Option("--out", help="File to write, .jsonl or .parquet; the same command resumes it.")],
-    tasks: TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = "benchmark-v1",
     spec: PromptSpec,
-    library: LibraryOption = None,
-    workers: WorkersOption = 1,
+    library: options.LibraryOption = None,
+    workers: options.WorkersOption = 1,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Replace a file that holds something else.", rich_help_panel=OUTPUT_GROUP),
     ] = False,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Write prompts, one record each, with what obeying the plan is worth; the same arguments write the same bytes.
 
     Each task gets the three unflawed types and one flawed prompt per flaw type that its plan can carry.
     """
-    if "flawed" not in spec.types and given_options(context).keys() & {"flaws", "severities", "methods"}:
+    if "flawed" not in spec.types and options.given_options(context).keys() & {"flaws", "severities", "methods"}:
         raise InvalidInputError("--flaw, --severity and --method need the prompt type flawed: add --type flawed")
-    chosen = load(library)
+    chosen = options.load(library)
     found = read_tasks(tasks, chosen)
     started = time.perf_counter()
     with Progressing("making prompts for tasks", len(found)) as progress:
@@ -95,29 +83,26 @@ def generate(
         )
     seconds = time.perf_counter() - started
     refused = result.num_tasks * spec.records_per_task() - result.num_records
-    if as_json:
-        print_json(
-            {
-                "file": str(out),
-                "records": result.num_records,
-                "records_already_there": result.num_already_there,
-                "tasks": result.num_tasks,
-                "flaws_not_carried": refused,
-                "seconds": seconds,
-            }
-        )
-        return
+    written = {
+        "file": str(out),
+        "records": result.num_records,
+        "records_already_there": result.num_already_there,
+        "tasks": result.num_tasks,
+        "flaws_not_carried": refused,
+        "seconds": seconds,
+    }
     there = f", {result.num_already_there:,} of them there already" if result.num_already_there else ""
-    note(f"{result.num_records:,} prompts for {result.num_tasks:,} tasks in {out}{there} ({seconds:.1f} s)")
+    notes = [f"{result.num_records:,} prompts for {result.num_tasks:,} tasks in {out}{there} ({seconds:.1f} s)"]
     if refused:
-        note(
+        notes.append(
             f"{refused:,} flawed prompts were not made, because the plan or the library cannot carry the flaw; "
             "resilisim prompts show --task ID --type flawed --flaw NAME says why"
         )
+    answer(as_json, written, notes=notes)
 
 
 @app.command("show")
-@takes(spec=OptionGroup(PromptSpec, [*PLANS, "embedding_model"], changed=CHANGED))
+@options.takes(spec=options.OptionGroup(PromptSpec, [*PLANS, "embedding_model"], changed=CHANGED))
 def show(
     *,
     task: Annotated[str, typer.Option("--task", help="The task's instance_id.")],
@@ -131,9 +116,9 @@ def show(
     severity: Annotated[str | None, typer.Option("--severity", help="light, moderate or severe.")] = None,
     method: Annotated[str | None, typer.Option("--method", help="One of the two methods of the flaw.")] = None,
     spec: PromptSpec,
-    tasks: TasksOption = "benchmark-v1",
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    tasks: options.TasksOption = "benchmark-v1",
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Print a prompt; in a flawed one, what was changed is marked."""
     if prompt_type != "flawed" and (flaw or severity or method):
@@ -145,12 +130,12 @@ def show(
         severities=(severity,) if severity else spec.severities,
         methods=(method,) if method else (),
     )
-    chosen = load(library)
-    found = find_task(task, tasks, chosen)
+    chosen = options.load(library)
+    found = options.find_task(task, tasks, chosen)
     source = PromptSource(spec, chosen)
     if prompt_type != "flawed":
         record = next(source.records(found))
-        print_json(record) if as_json else console().print(plain(record["text"]), soft_wrap=True)
+        print_json(record) if as_json else say(record["text"])
         return
     sound = source.plan(found)
     flaws = list(source.flawed_workflows(found, sound))  # one, unless it is left open which
@@ -165,26 +150,23 @@ def show(
 
 
 @app.command("costs")
-@takes(environment=OptionGroup(EnvironmentSettings, ["planner"]))
+@options.takes(environment=options.OptionGroup(EnvironmentSettings, ["planner"]))
 def costs(
     *,
-    tasks: TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = "benchmark-v1",
     seed: SeedOption = 0,
     environment: EnvironmentSettings,
-    library: LibraryOption = None,
-    workers: WorkersOption = 1,
-    as_json: JsonFlag = False,
+    library: options.LibraryOption = None,
+    workers: options.WorkersOption = 1,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Compute what obeying each flaw costs: every flaw, method and severity in the plan of every task."""
-    chosen = load(library)
+    chosen = options.load(library)
     found = read_tasks(tasks, chosen)
     with Progressing("putting 42 flaws into each of the plans of tasks", len(found)) as progress:
         rows = flaw_cost_table(
             found, library=chosen, seed=seed, planner=environment.planner, workers=workers, progress=progress.advance
         )
-    if as_json:
-        print_json([row.to_mapping() for row in rows])
-        return
     cells = [
         [
             *(row.flaw, row.method, row.severity, row.num_tasks, row.edits),
@@ -195,8 +177,12 @@ def costs(
         for row in rows
     ]
     heads = ["flaw", "method", "severity", "tasks", "edits", "obey", "obey_coverage", "deviate", "price"]
-    console().print(table("what flaws cost: means over tasks, with 95 % intervals", heads, cells, digits=3))
-    note("obey, obey_coverage, deviate: see resilisim prompts generate --help; price: deviate - obey")
+    answer(
+        as_json,
+        [row.to_mapping() for row in rows],
+        table("what flaws cost: means over tasks, with 95 % intervals", heads, cells, digits=3),
+        notes=["obey, obey_coverage, deviate: see resilisim prompts generate --help; price: deviate - obey"],
+    )
 
 
 # What stands in the margin of a line, and its colour: the marks say the same where there are no colours.

@@ -15,20 +15,8 @@ from rich.columns import Columns
 from resilisim.chat import ChatModelSettings, ResponseCache, make_chat_model, model_identity
 from resilisim.chat.middleware import request_key
 from resilisim.chat.openai import SHORTEST_SECRET, endpoint_url
+from resilisim.cli import options
 from resilisim.cli.help import command_group
-from resilisim.cli.options import (
-    EMBEDDING_MODEL,
-    MODEL_PANEL,
-    OPTIONS_PANEL,
-    JsonFlag,
-    LibraryOption,
-    OptionGroup,
-    TasksOption,
-    find_task,
-    load,
-    make_retriever,
-    takes,
-)
 from resilisim.cli.output import Progressing, answer, note, plain, table
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
@@ -57,7 +45,7 @@ app = command_group()
 
 
 @app.command("generate")
-@takes(search=EMBEDDING_MODEL)
+@options.takes(search=options.EMBEDDING_MODEL)
 def generate(
     *,
     out: Annotated[Path, typer.Option("--out", help="JSON Lines file to write, one task a line.", dir_okay=False)],
@@ -66,14 +54,14 @@ def generate(
         int, typer.Option("--count", help="How many; 5040 with seed 0 is benchmark-v1.", min=1, max=MAX_COUNT)
     ] = 5040,
     search: EnvironmentSettings,
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Generate tasks into a file (needs the extra `retrieval`); the same arguments write the same bytes."""
-    chosen = load(library)
+    chosen = options.load(library)
     started = time.perf_counter()
     with Progressing("generating tasks", count) as progress:
-        tasks = generate_tasks(seed=seed, count=count, retriever=make_retriever(chosen, search.embedding_model))
+        tasks = generate_tasks(seed=seed, count=count, retriever=options.make_retriever(chosen, search.embedding_model))
         write_tasks(out, progress.track(tasks))
     seconds = time.perf_counter() - started
     written = {"file": str(out), "count": count, "seed": seed, "seconds": seconds}
@@ -82,16 +70,16 @@ def generate(
 
 @app.command("list")
 def list_tasks(
-    tasks: TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = "benchmark-v1",
     task_type: Annotated[str | None, typer.Option("--type", help="Only tasks of this type.")] = None,
     complexity: Annotated[str | None, typer.Option("--complexity", help="Only easy, medium or hard tasks.")] = None,
     split: Annotated[str | None, typer.Option("--split", help="Only tasks of train, validation or test.")] = None,
     limit: Annotated[int, typer.Option("--limit", help="Show this many; 0 shows all.", min=0, max=MAX_COUNT)] = 20,
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """List tasks with type, split and required tools."""
-    found = read_tasks(tasks, load(library))
+    found = read_tasks(tasks, options.load(library))
     shown: list[dict[str, Any]] = [
         {
             "instance_id": task.instance_id,
@@ -126,12 +114,12 @@ def list_tasks(
 @app.command("show")
 def show_task(
     instance_id: Annotated[str, typer.Argument(metavar="ID", help="The task's instance_id.")],
-    tasks: TasksOption = "benchmark-v1",
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    tasks: options.TasksOption = "benchmark-v1",
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Show one task whole."""
-    task = find_task(instance_id, tasks, load(library))
+    task = options.find_task(instance_id, tasks, options.load(library))
     split = split_of(task.required_tools)
     answer(
         as_json,
@@ -146,18 +134,18 @@ def show_task(
 
 @app.command("stats")
 def stats(
-    tasks: TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = "benchmark-v1",
     plot: Annotated[
         Path | None,
         typer.Option("--plot", help="Also draw the counts into this .png, .svg or .pdf file.", dir_okay=False),
     ] = None,
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Count tasks by type, complexity, number of tools and split, and draw them (needs the extra `plots`)."""
     if plot is not None:
         check_figure_path(plot)
-    chosen = load(library)
+    chosen = options.load(library)
     counts = task_statistics(read_tasks(tasks, chosen))
     tools = library_statistics(chosen)
     if plot is not None:
@@ -180,15 +168,17 @@ _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-", re.IGNORECASE)
 
 
 @app.command("enhance")
-@takes(
-    reach=OptionGroup(
+@options.takes(
+    reach=options.OptionGroup(
         ChatModelSettings,
         ["base_url", "max_concurrency", "retries", "timeout_seconds"],
-        MODEL_PANEL,
+        options.MODEL_PANEL,
         {"timeout_seconds": {"default": 60.0}},
     ),
-    options=OptionGroup(EnhancementOptions, panel=MODEL_PANEL, changed={"re_asks": {"group": OPTIONS_PANEL}}),
-    search=OptionGroup(
+    wanted=options.OptionGroup(
+        EnhancementOptions, panel=options.MODEL_PANEL, changed={"re_asks": {"group": options.OPTIONS_PANEL}}
+    ),
+    search=options.OptionGroup(
         EnvironmentSettings,
         ["embedding_model"],
         changed={"embedding_model": {"help": "Embedding model of the tool search; the shipped one if left out."}},
@@ -205,16 +195,16 @@ def enhance(
         typer.Option(
             "--model",
             help="Who is asked, such as openai:gpt-4o-mini; the key is taken from OPENAI_API_KEY.",
-            rich_help_panel=MODEL_PANEL,
+            rich_help_panel=options.MODEL_PANEL,
         ),
     ],
-    tasks: TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = "benchmark-v1",
     out: Annotated[
         Path | None,
         typer.Option("--out", help="JSON Lines file to write; the same command resumes it.", dir_okay=False),
     ] = None,
     reach: ChatModelSettings,
-    options: EnhancementOptions,
+    wanted: EnhancementOptions,
     give_up_after: Annotated[
         int,
         typer.Option(
@@ -230,20 +220,22 @@ def enhance(
     cache: Annotated[
         Path | None,
         typer.Option(
-            "--cache", help="Folder of answers; in the user's cache folder if left out.", rich_help_panel=MODEL_PANEL
+            "--cache",
+            help="Folder of answers; in the user's cache folder if left out.",
+            rich_help_panel=options.MODEL_PANEL,
         ),
     ] = None,
     search: EnvironmentSettings,
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Let a language model rewrite or design tasks; what it does not get right stays as it was (extra `llm`)."""
     if out is None and not dry_run:
         raise InvalidInputError("option --out is missing: expected the file to write (only --dry-run needs none)")
     if reach.base_url is not None:
         _refuse_no_address(reach.base_url)
-    chosen = load(library)
-    retriever = make_retriever(chosen, search.embedding_model)
+    chosen = options.load(library)
+    retriever = options.make_retriever(chosen, search.embedding_model)
     enhancing = RewriteMode(chosen, retriever) if mode == "rewrite" else DesignMode(chosen, retriever)
     answers = ResponseCache(default_cache_dir() / "chat" if cache is None else cache)
     identity = model_identity(model, reach)
@@ -251,7 +243,7 @@ def enhance(
     arguments = {  # what decides the bytes that are written, the tasks aside
         "mode": mode,
         "model": identity,
-        "options": asdict(options),
+        "options": asdict(wanted),
         "templates": templates_hash(mode),
         "library": chosen.content_hash,
         "embedding_model": search.embedding_model,
@@ -261,11 +253,11 @@ def enhance(
         waiting = given[finished:]
         with Progressing("writing questions", len(waiting)) as progress:
             forecast = forecast_calls(
-                progress.track(waiting), enhancing, options, lambda request: request_key(identity, request) in answers
+                progress.track(waiting), enhancing, wanted, lambda request: request_key(identity, request) in answers
             )
         _tell_forecast(forecast, identity, finished, as_json)
         return
-    enhancer = TaskEnhancer(enhancing, make_chat_model(model, reach, answers), options)
+    enhancer = TaskEnhancer(enhancing, make_chat_model(model, reach, answers), wanted)
     totals = EnhancementTotals()
     started = time.perf_counter()
     with EnhancedTasksFile(out, arguments, given, totals.add_written) as file:

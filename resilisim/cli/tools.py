@@ -8,15 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from resilisim.cli import options
 from resilisim.cli.help import command_group
-from resilisim.cli.options import (
-    EMBEDDING_MODEL,
-    JsonFlag,
-    LibraryOption,
-    load,
-    make_retriever,
-    takes,
-)
 from resilisim.cli.output import answer, error_console, note, plain, table, write_json
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, unknown_name
@@ -28,9 +21,9 @@ app = command_group()
 
 
 @app.command("list")
-def list_tools(library: LibraryOption = None, as_json: JsonFlag = False) -> None:
+def list_tools(library: options.LibraryOption = None, as_json: options.JsonFlag = False) -> None:
     """List the tools with their category, operation, semantic type and direct dependencies."""
-    chosen = load(library)
+    chosen = options.load(library)
     rows: list[dict[str, Any]] = [
         {
             "index": index,
@@ -49,11 +42,11 @@ def list_tools(library: LibraryOption = None, as_json: JsonFlag = False) -> None
 @app.command("show")
 def show_tool(
     name: Annotated[str, typer.Argument(help="Name or alias of a tool.")],
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Show one tool whole: parameters, returns, possible errors, dependencies."""
-    chosen = load(library)
+    chosen = options.load(library)
     tool = chosen[chosen.resolve(name) or name]
     own = tool.success_probability
     answer(
@@ -74,19 +67,19 @@ def show_tool(
 
 
 @app.command("search")
-@takes(search=EMBEDDING_MODEL)
+@options.takes(search=options.EMBEDDING_MODEL)
 def search_tools(
     *,
     query: Annotated[str, typer.Argument(help="What the tool should do, in words.")],
     count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1, max=MAX_COUNT)] = 5,
     search: EnvironmentSettings,
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Search the tools by meaning (needs the extra `retrieval`)."""
-    chosen = load(library)
+    chosen = options.load(library)
     with error_console().status("loading the embedding model"):
-        hits = make_retriever(chosen, search.embedding_model).search(query, k=count)
+        hits = options.make_retriever(chosen, search.embedding_model).search(query, k=count)
     rows = [[hit.score, hit.name, chosen[hit.name].description] for hit in hits]
     shown = table(f"Tools for {query!r}", ["score", "name", "description"], rows, digits=3)
     answer(as_json, [{"name": hit.name, "score": hit.score} for hit in hits], shown)
@@ -100,12 +93,12 @@ def export_tools(
     out: Annotated[
         Path | None, typer.Option("--out", help="File to write; standard output if left out.", dir_okay=False)
     ] = None,
-    library: LibraryOption = None,
+    library: options.LibraryOption = None,
 ) -> None:
     """Write the library as canonical JSON, or as MCP tool definitions."""
     if export_format not in EXPORT_FORMATS:
         raise unknown_name("format", export_format, EXPORT_FORMATS, "option --format")
-    chosen = load(library)
+    chosen = options.load(library)
     as_mcp = export_format == "mcp"
     text = json.dumps(mcp_definitions(chosen), indent=2, ensure_ascii=False) if as_mcp else chosen.to_json()
     text = text.removesuffix("\n") + "\n"

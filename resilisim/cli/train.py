@@ -5,36 +5,26 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from resilisim.cli import options, output
 from resilisim.cli.help import CommandLine
-from resilisim.cli.options import JsonFlag, LibraryOption, OptionGroup, chosen_tasks, given_options, load, takes
-from resilisim.cli.output import (
-    LINE_SECONDS,
-    STOPPED_BY_USER,
-    Progressing,
-    console,
-    error_console,
-    note,
-    print_json,
-    table,
-)
 from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError
+from resilisim.evaluation.trained import measure_policy
 from resilisim.options import OUTPUT_GROUP, option
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
+from resilisim.tasks.sources import sample_tasks
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from resilisim.policies.ppo.config import TrainingConfig
     from resilisim.policies.ppo.training import TrainingProgress
-    from resilisim.statistics import Estimate
-    from resilisim.tasks import Task
-    from resilisim.tool_library import ToolLibrary
 
 EXTRA_PACKAGES = ("safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch", "yaml")
 ALL = "all"
@@ -75,7 +65,7 @@ class RunOptions:
 
 
 @app.callback(invoke_without_command=True)
-@takes(options=OptionGroup(RunOptions, panel="Configuration"))
+@options.takes(configured=options.OptionGroup(RunOptions, panel="Configuration"))
 def train(
     context: typer.Context,
     *,
@@ -87,30 +77,30 @@ def train(
             rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
-    options: RunOptions,
-    as_json: JsonFlag = False,
+    configured: RunOptions,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Train a policy with PPO, and measure a trained one against the exact optimum."""
     if context.invoked_subcommand is not None:
         return
     if out is None:
-        if not given_options(context):
+        if not options.given_options(context):
             typer.echo(context.get_help())
             return
         raise InvalidInputError("train needs a folder for the run: expected --out DIR")
-    configuration = options.configuration()
+    configuration = configured.configuration()
     training = _import_training()
     try:
         with _display() as show:
             result = training.train(configuration, out, show)
     except KeyboardInterrupt:
-        note(f"stopped; the same command resumes it from the last point in {out}")
-        raise typer.Exit(STOPPED_BY_USER) from None
+        output.note(f"stopped; the same command resumes it from the last point in {out}")
+        raise typer.Exit(output.STOPPED_BY_USER) from None
     if as_json:
-        print_json({**asdict(result), "directory": str(result.directory)})
+        output.print_json({**asdict(result), "directory": str(result.directory)})
         return
     if result.was_finished:
-        note(f"{out} holds this run, and it is finished")
+        output.note(f"{out} holds this run, and it is finished")
     best = result.best
     rows = [
         ["ended because", result.reason],
@@ -121,8 +111,8 @@ def train(
         ["share of the optimum", f"{best.share:.4f}"],
         ["reached after", f"{best.steps:,} steps"],
     ]
-    console().print(table(f"training in {out}", ["", "value"], rows))
-    note(f"next: resilisim train evaluate {out}")
+    output.console().print(output.table(f"training in {out}", ["", "value"], rows))
+    output.note(f"next: resilisim train evaluate {out}")
 
 
 @app.command("evaluate")
@@ -136,17 +126,18 @@ def evaluate(
         int | None,
         typer.Option("--tasks", help="Draw so many tasks; all of the split if left out.", min=1, max=MAX_COUNT),
     ] = None,
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Measure a policy's success under the benchmark law, acting step by step and by its plans alone."""
     _import_training()
-    chosen = load(library)
+    chosen = options.load(library)
     started = time.perf_counter()
-    measured = measure_policy(checkpoint, held_out_tasks(split, tasks, chosen), episodes, chosen)
-    measured["split"] = split
+    held_out = options.chosen_tasks(BENCHMARK_VERSION, split, chosen)
+    held_out = held_out if tasks is None else sample_tasks(held_out, tasks)
+    measured = measure_policy(checkpoint, held_out, episodes, chosen, output.Progressing) | {"split": split}
     if as_json:
-        print_json(measured)
+        output.print_json(measured)
         return
     columns = ["tasks", "number", "optimum", "closed loop", "share", "95% interval", "plan alone", "share"]
     rows = []
@@ -157,90 +148,10 @@ def evaluate(
         acting = (group["success"], group["ratio"], interval)
         rows.append([name, group["tasks"], group["optimum"], *acting, plan["success"], plan["ratio"]])
     title = f"{checkpoint} on the {split} split, {measured['episodes']:,} episodes of each task"
-    console().print(table(title, columns, rows))
+    output.console().print(output.table(title, columns, rows))
     start = measured["training"].get("warm_start")
     origin = "PPO alone" if not start else f"PPO after {start['kind']} ({start['updates']:,} updates)"
-    note(f"trained by {origin}; {time.perf_counter() - started:.1f} s")
-
-
-def held_out_tasks(split: str, count: int | None, library: ToolLibrary) -> list[Task]:
-    """Return the tasks of a split of the benchmark, or a sample of them."""
-    from resilisim.tasks.benchmark import BENCHMARK_VERSION
-    from resilisim.tasks.sources import sample_tasks
-
-    tasks = chosen_tasks(BENCHMARK_VERSION, split, library)
-    return tasks if count is None else sample_tasks(tasks, count)
-
-
-def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, library: ToolLibrary) -> dict[str, Any]:
-    """Measure a trained policy against the exact optimum, by task type and in all; the values are fit for JSON.
-
-    The closed loop plays episodes with the luck of evaluations. The open loop is the chance of doing the policy's plan
-    to the letter, which is computed, not sampled. Intervals are clustered by task.
-    """
-    from resilisim.policies.ppo.checkpoint import load_checkpoint
-    from resilisim.policies.ppo.network import WorkflowActor
-    from resilisim.policies.ppo.policy import PolicyPlanner, observation_options, patterns_of
-    from resilisim.policies.ppo.validation import optima_of, play_closed_loop
-    from resilisim.seeding import EVALUATION_SALT
-
-    loaded = load_checkpoint(checkpoint)
-    planner = PolicyPlanner(checkpoint, library)
-    with error_console().status("solving the tasks"):
-        optima = optima_of(tasks, library)
-    with Progressing("playing episodes", len(tasks) * episodes) as progress:
-        played = play_closed_loop(
-            WorkflowActor(loaded.network),
-            tasks,
-            episodes,
-            salt=EVALUATION_SALT,
-            progress=progress.advance,
-            options=observation_options(loaded, library),
-            patterns=patterns_of(loaded, library),
-        )
-    with Progressing("making plans", len(tasks)) as progress:
-        plans = [planner.plan(task).predicted_success_probability for task in progress.track(tasks)]
-    closed, by_type = _summaries(tasks, [float(count) for count in played.sum(axis=1)], optima, episodes)
-    opened, opened_by_type = _summaries(tasks, plans, optima, 1)
-    return {
-        "checkpoint": checkpoint,
-        **closed,
-        "episodes": episodes,
-        "by_type": by_type,
-        "open_loop": {**opened, "by_type": opened_by_type},
-        "training": dict(loaded.description.training),
-        "results": dict(loaded.description.results),
-    }
-
-
-def _summaries(
-    tasks: Sequence[Task], successes: Sequence[float], optima: Sequence[float], episodes: int
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return success, optimum and ratio of all tasks and of each type, from each task's sum over its episodes."""
-    from resilisim.statistics import clustered_mean, clustered_ratio
-    from resilisim.tasks import TASK_TYPES
-
-    def summary(places: Sequence[int]) -> dict[str, Any]:
-        own, best = [successes[place] for place in places], [optima[place] for place in places]
-        success = clustered_mean(own, [float(episodes)] * len(own))
-        ratio = clustered_ratio(own, [value * episodes for value in best], episodes * len(own))
-        return {
-            "tasks": len(own),
-            "success": success.value,
-            "success_interval": _interval(success),
-            "optimum": sum(best) / len(best),
-            "ratio": ratio.value,
-            "ratio_interval": _interval(ratio),
-        }
-
-    types = [task.task_type for task in tasks]
-    places = {name: [place for place, own in enumerate(types) if own == name] for name in TASK_TYPES if name in types}
-    return summary(range(len(tasks))), {name: summary(own) for name, own in places.items()}
-
-
-def _interval(estimate: Estimate) -> tuple[float | None, float | None]:
-    mapping = estimate.to_mapping()
-    return mapping["low"], mapping["high"]
+    output.note(f"trained by {origin}; {time.perf_counter() - started:.1f} s")
 
 
 def _import_training() -> ModuleType:
@@ -267,14 +178,14 @@ def _display() -> Iterator[Callable[[TrainingProgress], None]]:
     def show_line(progress: TrainingProgress) -> None:
         nonlocal last, evaluated
         steps = -1 if progress.latest is None else progress.latest.steps
-        if steps != evaluated or time.monotonic() - last >= LINE_SECONDS:
+        if steps != evaluated or time.monotonic() - last >= output.LINE_SECONDS:
             last, evaluated = time.monotonic(), steps
-            note(progress_line(progress))
+            output.note(progress_line(progress))
 
     if not sys.stderr.isatty():
         yield show_line
         return
-    with error_console().status("preparing the training") as status:
+    with output.error_console().status("preparing the training") as status:
         yield lambda progress: status.update(progress_line(progress))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
+from resilisim.chat import ToolCall
 from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.rollout import EPISODES_GROUP, ArgumentsForm, RolloutSpec, Stage, Start
 from resilisim.datasets.schema import (
@@ -142,11 +143,7 @@ def _call_as_given(call: Mapping[str, Any]) -> Record:
     function = function if isinstance(function, Mapping) else {}
     arguments = function.get("arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return _function_call(str(call.get("id", "")), str(function.get("name", "")), text)
-
-
-def _function_call(identity: str, name: str, arguments: str) -> Record:
-    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return ToolCall(str(call.get("id", "")), str(function.get("name", "")), text).to_openai()
 
 
 def _with_object(call: Record) -> Record:
@@ -164,7 +161,7 @@ def _translate(text: str, stage: Stage, identity: str) -> Record:
     read = read_text(text, stage.library, "lenient" if stage.parameters == "ignore" else stage.parameters)
     name, arguments = _native_function(read)
     if name is not None:
-        call = _function_call(identity, name, json.dumps(arguments, ensure_ascii=False))
+        call = ToolCall(identity, name, json.dumps(arguments, ensure_ascii=False)).to_openai()
         message = _message("native", "assistant", _TAG.sub("", text).strip(), [call])
         if _meaning(read_native(message, stage.library, stage.parameters)) == _meaning(stage.read(text)):
             return message

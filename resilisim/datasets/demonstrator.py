@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from resilisim.datasets.rollout import Stage
 from resilisim.envs.session import Info
-from resilisim.policies import messages
+from resilisim.policies.base import FINISH, OUT_OF_TURNS, call_message, info_message, search_message, succeeded_tool
 from resilisim.policies.scripted import ordered_steps
 from resilisim.simulator import Problem
 from resilisim.simulator.exact import Optimum, solve
@@ -127,15 +127,15 @@ class Demonstrator:
 
     def _next_message(self, problem: Problem, state: EpisodeState) -> str:
         if is_awaiting_closing(problem, state) and not is_done(problem, state):
-            return messages.OUT_OF_TURNS
+            return OUT_OF_TURNS
         best = self._best_message(solve(problem), state)
         if best.kind == "search":
-            self._asking = messages.search(best.query or "")
+            self._asking = search_message(best.query or "")
             return self._asking
         if best.kind != "execute" or best.tool is None:
-            return messages.FINISH
+            return FINISH
         self._asking = self._look_up(best.tool, problem) if self._searches else None
-        return self._asking or messages.call(best.tool, self.parameters(best.tool))
+        return self._asking or call_message(best.tool, self.parameters(best.tool))
 
     def _best_message(self, optimum: Optimum, state: EpisodeState) -> Message:
         """Return the optimum's message, or a search where it calls a tool that only breaks a row of failures.
@@ -151,7 +151,7 @@ class Demonstrator:
         required_next = names[problem.required[min(state.counters[NEXT_PLACE], len(problem.required) - 1)]]
         options = [execution(name) for name in (required_next, *(name for name in names if name in known))]
         search = Message("search", query=purpose(self._library[best.tool]))
-        if messages.search(search.query or "") not in self._asked:
+        if search_message(search.query or "") not in self._asked:
             options.append(search)
         values = [optimum.action_value(state, option) for option in options]
         return next(
@@ -163,19 +163,19 @@ class Demonstrator:
         if tool not in self._read:
             found = self._find_name(tool, problem)
         elif self._stage.parameters == "strict" and self._misses_parameters(tool):
-            found = messages.ask(tool)
+            found = info_message(tool)
         else:
             found = None
         return None if found in self._asked else found
 
     def _find_name(self, tool: str, problem: Problem) -> str | None:
         if tool in problem.required_tools:
-            return messages.search(self._query(tool))
+            return search_message(self._query(tool))
         names = (self._library.names[index] for index in problem.closure)
         dependents = [name for name in names if tool in self._library.dependencies(name)]
         asked = next((name for name in dependents if name in self._read), None)
         if asked is not None:
-            return messages.ask(asked)
+            return info_message(asked)
         return self._find_name(dependents[0], problem) if dependents else None
 
     def _misses_parameters(self, tool: str) -> bool:
@@ -198,7 +198,7 @@ class Demonstrator:
         # What was sent can be another message than the last one of the demonstrator (`preferences`).
         if self._asking is not None and info["event"] != "execute":
             self._asked.add(self._asking)
-        self._last_success = messages.succeeded_tool(info) or self._last_success
+        self._last_success = succeeded_tool(info) or self._last_success
         if "execution" in info:
             self._read.add(info["execution"]["tool"])  # a mistake on purpose may run what nothing named before
         for hit in info.get("search", ()):

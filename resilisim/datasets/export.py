@@ -8,15 +8,17 @@ or in several.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
 import pickle
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from resilisim.datasets.card import describe_lengths, measure_lengths, render_card, token_counter
 from resilisim.datasets.folder import (
@@ -98,12 +100,12 @@ class ShardWriter:
 
     def write(self, record: Record) -> None:
         """Append one record; one that does not fit the schema is refused."""
-        _refuse_misfit(self._schema, record)
+        fitting = _checked(record, self._schema)
         with self._refusing():
             if self._parquet is None:
-                self._stream.write(encode_record(record))
+                self._stream.write(encode_record(fitting))
             else:
-                self._parquet.write(record)
+                self._parquet.write(fitting)
 
     def commit(self) -> ShardFacts:
         """Finish the file and give it its name."""
@@ -149,10 +151,11 @@ def encode_record(record: Record) -> bytes:
         return _LINE_ENCODER.encode(_without_surrogates(record)).encode() + b"\n"
 
 
-def _refuse_misfit(schema: RecordSchema, record: Record) -> None:
+def _checked(record: Record, schema: RecordSchema) -> Record:
     problem = check_record(schema, record)
     if problem is not None:
         raise InvalidInputError(f"no record of the schema {schema.name!r}: {problem}")
+    return record
 
 
 class _File(io.FileIO):
@@ -184,7 +187,7 @@ class _ParquetWriter:
     def finish(self) -> None:
         if self._rows:
             self._write_group()
-        self._writer.close()
+        self.close()
 
     def close(self) -> None:
         self._writer.close()
@@ -196,7 +199,7 @@ class _ParquetWriter:
         except UnicodeEncodeError:
             table = table_of(_without_surrogates(self._rows), self._stored)
         self._writer.write_table(table.cast(self._schema))
-        self._rows = []
+        self._rows.clear()
 
 
 def _without_surrogates(value: Any) -> Any:
@@ -210,27 +213,13 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Recipe:
-    """What makes records, fit to travel to other processes: there the source is made anew.
-
-    A library other than the default one travels as its JSON text.
-    """
-
-    spec: SourceSpec
-    library: str | None
-    source: RecordSource | None = None
-
-    def made(self) -> RecordSource:
-        if self.source is not None:
-            return self.source
-        library = default_library() if self.library is None else ToolLibrary.from_json(self.library, source="library")
-        return self.spec.make(library)
+# Makes what makes records, once in each process.
+MakeSource: TypeAlias = "Callable[[], RecordSource]"
 
 
-def _recipe(spec: SourceSpec, library: ToolLibrary, source: RecordSource, workers: int) -> _Recipe:
-    text = None if library == default_library() else library.to_json()
-    return _Recipe(spec, text, None if workers > 1 else source)
+def _source_maker(spec: SourceSpec, library: ToolLibrary, source: RecordSource, workers: int) -> MakeSource:
+    """Return what can travel to other processes, where the source is made anew; for this one, the source as it is."""
+    return functools.partial(spec.make, library) if workers > 1 else lambda: source
 
 
 @contextlib.contextmanager
@@ -250,9 +239,9 @@ def _naming(task: Task) -> Iterator[None]:
 class _ShardMaker:
     """Writes shards into a folder; yields 1 after each task, and at the end what the file holds."""
 
-    def __init__(self, setup: tuple[_Recipe, Path, Format]) -> None:
-        recipe, self._folder, self._format = setup
-        self._source = recipe.made()
+    def __init__(self, setup: tuple[MakeSource, Path, Format]) -> None:
+        make, self._folder, self._format = setup
+        self._source = make()
 
     def __call__(self, shard: Shard) -> Iterator[int | ShardFacts]:
         path = self._folder / shard.file_name(self._format)
@@ -266,14 +255,13 @@ class _ShardMaker:
 
 
 def _write_shards(
-    recipe: _Recipe, folder: Path, file_format: Format, shards: Sequence[Shard], workers: int
+    make: MakeSource, folder: Path, file_format: Format, shards: Sequence[Shard], workers: int
 ) -> Generator[int | ShardFacts, None, None]:
     """Write shards and yield numbers of tasks as they are done, and the facts of each shard that is whole."""
-    setup = (recipe, folder, file_format)
+    setup = (make, folder, file_format)
     if workers <= 1:
-        make = _ShardMaker(setup)
-        for shard in shards:
-            yield from make(shard)
+        for answers in map(_ShardMaker(setup), shards):
+            yield from answers
         return
     try:
         pickle.dumps(setup)
@@ -332,10 +320,10 @@ class ExportResult:
 
     def records_per_split(self) -> dict[str, int]:
         """Return the number of records of each split that has files."""
-        totals: dict[str, int] = {}
+        totals: Counter[str] = Counter()
         for facts in self.shards:
-            totals[facts.split] = totals.get(facts.split, 0) + facts.num_records
-        return totals
+            totals[facts.split] += facts.num_records
+        return dict(totals)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -409,16 +397,9 @@ def export_dataset(
     counter = token_counter(tokenizer)
     source = spec.make(chosen_library)
     all_tasks = [task for shard in shards for task in shard.tasks]
-    manifest = make_manifest(
-        spec,
-        all_tasks,
-        source.schema,
-        chosen_library,
-        format,
-        license=license,
-        tasks_per_shard=tasks_per_shard,
-        tokenizer=None if counter is None else counter.name,
-    )
+    name = None if counter is None else counter.name
+    layout = {"license": license, "tasks_per_shard": tasks_per_shard, "tokenizer": name}
+    manifest = make_manifest(spec, all_tasks, source.schema, chosen_library, format, **layout)
     report = progress or _say_nothing
     with DatasetFolder(Path(out), manifest, overwrite=overwrite) as folder:
         names = [shard.file_name(format) for shard in shards]
@@ -429,9 +410,9 @@ def export_dataset(
             return ExportResult(folder.directory, manifest, tuple(read_facts(folder.directory)), num_kept)
         facts = {name: facts_of_file(folder.data / name) for name in names if folder.holds(name)}
         workers = min(workers, len(missing))
-        recipe = _recipe(spec, chosen_library, source, workers)
+        make = _source_maker(spec, chosen_library, source, workers)
         try:
-            with contextlib.closing(_write_shards(recipe, folder.data, format, missing, workers)) as written:
+            with contextlib.closing(_write_shards(make, folder.data, format, missing, workers)) as written:
                 for done in written:
                     if isinstance(done, ShardFacts):
                         facts[done.file] = done
@@ -500,10 +481,10 @@ def write_record_file(
     report = progress or _say_nothing
     chosen_library = default_library() if library is None else library
     source = spec.make(chosen_library)
-    recipe = _recipe(spec, chosen_library, source, workers)
+    make = _source_maker(spec, chosen_library, source, workers)
     if is_stream(path):
         with JsonLinesWriter(path) as writer:
-            count = _append(writer, recipe, tasks, 0, workers, report)
+            count = _append(writer, make, tasks, 0, workers, report)
         return FileResult(path, count, 0, len(tasks))
     is_parquet = path.suffix == PARQUET_SUFFIX
     if is_parquet:
@@ -518,7 +499,7 @@ def write_record_file(
     with JsonLinesWriter(lines) as writer:
         num_there, first, skipped = _written_so_far(lines, tasks)
         report(first)
-        num_new = _append(writer, recipe, tasks[first:], skipped, workers, report)
+        num_new = _append(writer, make, tasks[first:], skipped, workers, report)
     if is_parquet:
         with ShardWriter(path, "parquet", source.schema) as parquet:
             for record in read_json_lines(lines):
@@ -565,7 +546,7 @@ def _written_so_far(path: Path, tasks: Sequence[Task]) -> tuple[int, int, int]:
 
 def _append(
     writer: JsonLinesWriter,
-    recipe: _Recipe,
+    make: MakeSource,
     tasks: Sequence[Task],
     skipped: int,
     workers: int,
@@ -575,7 +556,7 @@ def _append(
     size = TASKS_PER_JOB if workers > 1 else 1  # task by task in this process, so that a kill loses next to nothing
     jobs = [tuple(tasks[start : start + size]) for start in range(0, len(tasks), size)]
     count = 0
-    for made in answers_in_order(_LineMaker, recipe, jobs, min(workers, len(jobs))):
+    for made in answers_in_order(_LineMaker, make, jobs, min(workers, len(jobs))):
         for lines in made:
             new, skipped = lines[skipped:], max(skipped - len(lines), 0)
             if new:
@@ -588,17 +569,13 @@ def _append(
 class _LineMaker:
     """Makes the encoded records of each of some tasks."""
 
-    def __init__(self, recipe: _Recipe) -> None:
-        self._source = recipe.made()
+    def __init__(self, make: MakeSource) -> None:
+        self._source = make()
 
     def __call__(self, job: tuple[int, tuple[Task, ...]]) -> Iterator[tuple[int, list[list[bytes]]]]:
         number, tasks = job
         yield number, [self._lines(task) for task in tasks]
 
     def _lines(self, task: Task) -> list[bytes]:
-        lines = []
         with _naming(task):
-            for record in self._source.records(task):
-                _refuse_misfit(self._source.schema, record)
-                lines.append(encode_record(record))
-        return lines
+            return [encode_record(_checked(record, self._source.schema)) for record in self._source.records(task)]

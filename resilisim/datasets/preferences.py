@@ -23,7 +23,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.attribution import loss_label
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE
 from resilisim.options import option
-from resilisim.policies import messages
+from resilisim.policies.base import FINISH, call_message, search_message
 from resilisim.seeding import Draws
 from resilisim.simulator import Message, Problem
 from resilisim.simulator.exact import Optimum, solve
@@ -61,20 +61,20 @@ def mistaken_texts(
     All but giving up needs a call beside it, which the agent has `said` in that state.
     """
     if not is_done(problem, state):
-        yield messages.FINISH
+        yield FINISH
     if said.kind != "execute" or said.tool is None:
         return
     tool, parameters = stage.library[said.tool], agent.parameters(said.tool)
     words = {"words": _words(tool.name), "purpose": escape_line(purpose(tool))}
-    yield messages.search(draws.choice(_QUERIES).format_map(words))
+    yield search_message(draws.choice(_QUERIES).format_map(words))
     yield _announcement(tool, parameters, stage, draws)
     # Beside a call that leaves out what the tool requires, a refused one would not be wrong for what it changes alone.
     if not check_parameters(tool, parameters, "strict"):
-        yield messages.call(_unknown_name(tool.name, stage.library), parameters)
-        yield messages.call(tool.name, _with_a_flaw(tool, parameters, draws))
+        yield call_message(_unknown_name(tool.name, stage.library), parameters)
+        yield call_message(tool.name, _with_a_flaw(tool, parameters, draws))
         if stage.parameters == "strict" and parameters:
             left_out = draws.choice(list(parameters))
-            yield messages.call(tool.name, {name: value for name, value in parameters.items() if name != left_out})
+            yield call_message(tool.name, {name: value for name, value in parameters.items() if name != left_out})
 
 
 def _announcement(tool: Tool, parameters: Mapping[str, Any], stage: Stage, draws: Draws) -> str:
@@ -329,5 +329,5 @@ def _text_of(alternative: Alternative, said: Message, agent: Demonstrator, info:
     text = message.text
     if message.kind == "execute" and tool is not None:
         beside = said.tool if said.kind == "execute" and said.tool is not None else tool
-        text = messages.call(tool, agent.parameters_like(tool, beside))
+        text = call_message(tool, agent.parameters_like(tool, beside))
     return agent.explain(MISTAKEN_REASONS[alternative.label], text, info)

@@ -22,6 +22,7 @@ from resilisim.envs.protocol import (
     native_tools,
     read_native,
     read_text,
+    tool_functions,
 )
 from resilisim.envs.settings import JUDGED_REWARDS, EnvironmentSettings, OptionsButPlanner
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
@@ -116,7 +117,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `parameters` (how they are
     checked), `turn` (messages sent), `turns_left`, `event` (kind of the last message: execute, search, info,
-    format_error, rejected, finish, stop; absent at reset). After a search: `search`, a list of `{name, score}`. After
+    format_error, rejected, finish, stop; absent at reset). At reset under the native protocol: `functions`, those that
+    can be called (`native_tools`). After a search: `search`, a list of `{name, score}`. After
     an info: `tool_info`. After a rejected call or format error: `problems`. After an execution: `execution`, `{tool,
     success, error, success_probability, attempt, output}` with `attempt` from 1 and `output` None unless it succeeded,
     and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies
@@ -169,6 +171,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.rules = settings.rules()
         self.protocol = settings.protocol
         self.tools = settings.tools
+        self._functions = (
+            tool_functions(self.library, settings.parameters) if settings.tools == "native" else native_tools()
+        )
         self.render_mode = render_mode
         self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
         self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
@@ -230,7 +235,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
         if protocol == "native":
             message = decode_native(action)
-            return self._apply(read_native(message, self.library, self.settings.parameters), call_ids(message))
+            return self._apply(self._read_native(message), call_ids(message))
         read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
         return self._apply(read(action), [])
 
@@ -258,7 +263,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             self.library,
             tools_listed=self.settings.tools == "listed",
             rules=self.rules,
-            protocol=self.settings.protocol,
+            protocol=self.settings.calling,
             style=self.settings.prompt_style,
             parameters=self.settings.parameters,
         )
@@ -286,8 +291,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return self._apply(STOP, [])
 
     def native_tools(self) -> list[dict[str, Any]]:
-        """Return the functions of the native protocol, with JSON Schemas."""
-        return native_tools()
+        """Return the functions that can be called under the native protocol, with JSON Schemas."""
+        return self._functions
 
     def render(self) -> str | None:
         """Return the last observation if the render mode is `ansi`."""
@@ -299,7 +304,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         before = self._episode.state
         event = self._episode.apply(message)
         reply, extra = self._reply(event)
-        ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.protocol)
+        ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.settings.calling)
         text = f"{reply}\n\n{ending}" if reply else ending
         if self.protocol == "native":
             text = encode_native(text, ids, MAX_OBSERVATION_LENGTH)
@@ -314,6 +319,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def _read(self, text: str) -> Message:
         return read_text(text, self.library, self.settings.parameters)
+
+    def _read_native(self, message: Mapping[str, Any]) -> Message:
+        offered = [entry["function"]["name"] for entry in self._functions]
+        return read_native(message, self.library, self.settings.parameters, offered)
 
     def _reply(self, event: Event) -> tuple[str, dict[str, Any]]:
         message = event.message
@@ -351,7 +360,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             reply = feedback.rejection_reply(message.tool or "tool_call", message.problems, known)
             return reply, {"problems": list(message.problems)}
         if message.kind == "format_error":
-            return feedback.format_reply(message.problems, self.protocol), {"problems": list(message.problems)}
+            return feedback.format_reply(message.problems, self.settings.calling), {"problems": list(message.problems)}
         return "", {}
 
     def _find(self, query: str) -> Sequence[ToolHit]:
@@ -379,6 +388,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         }
         if event is not None:
             info |= {"event": event.message.kind, "message": event.message}
+        elif self.protocol == "native":
+            info["functions"] = self._functions
         info |= extra
         if state.ended_by is not None:
             executions = [(past.tool or "", bool(past.success)) for past in self._episode.events if past.executed]

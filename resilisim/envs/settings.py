@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from resilisim.errors import MAX_TURNS
+from resilisim.errors import MAX_TURNS, InvalidInputError
 from resilisim.options import check_options, option, with_options
 from resilisim.seeding import EVALUATION_SALT
 
@@ -24,8 +24,10 @@ ENVIRONMENT_GROUP = "Environment"
 Parameters = Literal["lenient", "strict", "ignore"]
 SearchDetail = Literal["brief", "full"]
 Payload = Literal["compact", "verbose"]
-Tools = Literal["discovery", "listed"]
+Tools = Literal["discovery", "listed", "native"]
 Protocol = Literal["text", "native"]
+# Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
+Calling = Literal["text", "native", "functions"]
 PromptStyle = Literal["full", "compact"]
 Reward = Literal["success", "value", "advantage"]
 JUDGED_REWARDS = ("value", "advantage")  # what messages are worth by the exact optimum
@@ -124,7 +126,7 @@ class EnvironmentSettings(LawOptions):
     payload: Payload = option("compact", "Size of what tools return.", noun="payload size", group=ENVIRONMENT_GROUP)
     tools: Tools = option(
         "discovery",
-        "Put the names of the tools into the prompt.",
+        "How tools are found: by searching, from a list in the prompt, or as functions (native).",
         noun="tools option",
         flag="--list-tools",
         switch="listed",
@@ -157,6 +159,11 @@ class EnvironmentSettings(LawOptions):
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
         check_options(self)
+        if self.tools == "native" and self.protocol != "native":
+            raise InvalidInputError(
+                "tools 'native' (each tool is a function) need the native protocol: expected protocol='native', not "
+                f"{self.protocol!r}"
+            )
         self.law()
         self.rules()
 
@@ -172,6 +179,18 @@ class EnvironmentSettings(LawOptions):
     def arguments(self) -> dict[str, Any]:
         """Return the options that decide what episodes are, as manifests hold them; the reward is none of them."""
         return {name: value for name, value in asdict(self).items() if name != "reward"}
+
+    @property
+    def calling(self) -> Calling:
+        """How an agent calls tools, which prompts and replies speak of."""
+        return "functions" if self.tools == "native" else self.protocol
+
+    def for_functions(self) -> EnvironmentSettings:
+        """Return settings for agents that call functions: the native protocol, and each tool a function of its own.
+
+        Names that are listed in the prompt stay there.
+        """
+        return self.with_options(protocol="native", tools="native" if self.tools == "discovery" else self.tools)
 
     def law(self) -> BenchmarkLaw:
         """Return the success law."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
-from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, unknown_name
+from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, shown_value, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import RecordTexts, opened
 from resilisim.evaluation.report import write_report
@@ -18,7 +18,7 @@ from resilisim.evaluation.run.plan import (
     Plan,
     RunSettings,
     TaskSpec,
-    agents_of,
+    check_agents,
     check_flaws,
     check_policies,
     check_prompts,
@@ -38,6 +38,9 @@ from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import GroupSummary, SummaryTable
+from resilisim.policies.base import SessionAgent
+from resilisim.policies.function_agent import AgentFunction
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary, default_library
 
 
@@ -105,11 +108,11 @@ class EvaluationResult:
         Raises:
             InvalidInputError: The run has none of that name.
         """
-        for row in self.rows:
-            if (row.policy, row.prompt_type) == (policy, prompt_type):
-                return row
-        names = [f"{row.policy} under {row.prompt_type}" for row in self.rows]
-        raise unknown_name("result", f"{policy} under {prompt_type}", names)
+        rows = {f"{row.policy} under {row.prompt_type}": row for row in self.rows}
+        wanted = f"{policy} under {prompt_type}"
+        if wanted not in rows:
+            raise unknown_name("result", wanted, rows)
+        return rows[wanted]
 
     def records(self) -> Iterator[EpisodeRecord]:
         """Yield the record of every episode with its texts unpacked, in the order in which they ended.
@@ -170,12 +173,27 @@ def read_results(directory: Path | str) -> EvaluationResult:
     return EvaluationResult(Path(directory), read_facts(directory))
 
 
+def library_or_default(library: ToolLibrary | None) -> ToolLibrary:
+    """Return the library that an argument means."""
+    if library is not None and not isinstance(library, ToolLibrary):
+        raise InvalidInputError(f"library is {shown_value(library)}: expected a ToolLibrary (`load_library` reads one)")
+    return library if library is not None else default_library()
+
+
+def folder_of(out: object) -> Path:
+    """Return the folder that an argument means."""
+    if not isinstance(out, str | Path):
+        raise InvalidInputError(f"out is {shown_value(out)}: expected a folder")
+    return Path(out)
+
+
 def evaluate(
-    policies: PolicySpec | Iterable[PolicySpec],
-    tasks: TaskSpec | Iterable[TaskSpec] | int | Path,
+    policies: PolicySpec | Iterable[PolicySpec] = (),
+    tasks: TaskSpec | Iterable[TaskSpec] | int | Path = BENCHMARK_VERSION,
     prompts: str | Iterable[str] = ("baseline",),
     seeds: int | Iterable[int] = 1,
     *,
+    agents: AgentFunction | str | Iterable[AgentFunction | str] = (),
     out: Path | str | None = None,
     workers: int = 1,
     environment: EnvironmentSettings | None = None,
@@ -195,6 +213,8 @@ def evaluate(
 
     Args:
         policies: Names, `module:attribute`, or classes or functions that return a policy.
+        agents: Functions of an `AgentSession`, sync or async, or `module:function` of some: agents with a loop of their
+            own. With one the protocol is native, and each tool is a function unless `tools` says otherwise.
         tasks: What `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id; or a list of
             ids of benchmark tasks, mappings with the fields of a task, and `Task` objects.
         prompts: Prompt types; for flawed prompts also "flawed:FLAW", "flawed:FLAW:SEVERITY" or
@@ -235,15 +255,19 @@ def evaluate(
         >>> worse.rows[0].success.value < result.rows[0].success.value
         True
     """
-    if library is not None and not isinstance(library, ToolLibrary):
-        raise InvalidInputError(f"library is {library!r:.60}: expected a ToolLibrary (`load_library` reads one)")
-    if out is not None and not isinstance(out, str | Path):
-        raise InvalidInputError(f"out is {out!r:.60}: expected a folder")
-    own_library = library if library is not None else default_library()
+    own_library = library_or_default(library)
+    if out is not None:
+        folder_of(out)
     if ray is not None:
         check_address(ray)
     limits = RunLimits() if limits is None else limits
-    policy_specs, prompt_types = check_policies(policies), check_prompts(prompts)
+    agent_specs, prompt_types = check_agents(agents), check_prompts(prompts)
+    policy_specs = (*(() if agent_specs and policies == () else check_policies(policies)), *agent_specs)
+    environment = environment or EnvironmentSettings()
+    if agent_specs:
+        environment = environment.for_functions()
+        options["protocol"] = "native"
+    environment = environment.with_options(**options)
     num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
     chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
     model_settings = check_models(model)
@@ -254,7 +278,7 @@ def evaluate(
     settings = RunSettings(
         contestants=tuple(contestant for contestant, _ in made),
         prompts=prompt_types,
-        environment=(environment or EnvironmentSettings()).with_options(**options),
+        environment=environment,
         library=None if library is None else library.to_json(),
         models=model_settings,
         record_texts=check_record_texts(record_texts),
@@ -268,5 +292,6 @@ def evaluate(
     if unpriced:
         raise InvalidInputError(f"a limit of dollars needs the prices of all models: {unpriced[0]}")
     arguments = run_arguments(settings, plan, own_library, made)
-    players = Players(num_workers, bool(agents_of(made)), ray)
+    waits = any(isinstance(policy, SessionAgent) for _, policy in made)
+    players = Players(num_workers, waits, ray)
     return EvaluationResult(*play_run(settings, plan, arguments, out, limits, players, progress))

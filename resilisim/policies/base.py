@@ -1,10 +1,20 @@
-"""What a policy is: anything that reads observations and answers with messages."""
+"""What a policy is: anything that reads observations and answers with messages; those of the text protocol."""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from resilisim.envs.session import Info, Session
+from resilisim.workflows.templating import inline_json
+
+FINISH = "<finish/>"
+# What a scripted policy says in its closing message when it is not done: no tag and no signal of completion.
+OUT_OF_TURNS = "I have used all my turns and could not do everything."
+
+if TYPE_CHECKING:
+    from resilisim.policies.llm.record import AgentRecord
+    from resilisim.policies.llm.run import Journal
 
 
 @runtime_checkable
@@ -49,6 +59,38 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
+class SessionAgent(Protocol):
+    """An agent with a loop of its own: it plays a session instead of being asked for one message after the other.
+
+    Example:
+        >>> from resilisim.policies import FunctionAgent, SessionAgent
+        >>> isinstance(FunctionAgent(lambda session: "done"), SessionAgent)
+        True
+    """
+
+    @property
+    def name(self) -> str:
+        """The name under which its results are shown."""
+        ...
+
+    async def play_session(
+        self, session: Session, *, identity: str = "", journal: Journal | None = None
+    ) -> AgentRecord:
+        """Play a session to its end, and return the agent's part of the record; many can be under way at once.
+
+        Args:
+            session: The episode.
+            identity: Tells the episode from others and nothing else (a hash).
+            journal: Keeps the replies of models while the episode is under way; None keeps none.
+        """
+        ...
+
+
+# Whoever can play.
+Contender: TypeAlias = "Policy | SessionAgent"
+
+
 def is_privileged(policy: object) -> bool:
     """Return whether a policy asks to see what ordinary ones must not.
 
@@ -78,3 +120,30 @@ def play(policy: Policy, session: Session) -> None:
     policy.reset(reply.observation, reply.info)
     while not reply.ended:
         reply = session.send(policy.act(reply.observation, reply.info))
+
+
+def search_message(query: str) -> str:
+    """Return the message that searches for tools."""
+    return f"<tool_search>{query.replace('<', ' ')}</tool_search>"
+
+
+def info_message(tool: str) -> str:
+    """Return the message that asks for everything about a tool."""
+    return f"<tool_info>{tool}</tool_info>"
+
+
+def call_message(tool: str, parameters: Mapping[str, Any] | None = None) -> str:
+    """Return the message that runs a tool."""
+    given = f" {inline_json(parameters)}" if parameters else ""
+    return f"<tool_call>{tool}{given}</tool_call>"
+
+
+def is_closing(info: Info) -> bool:
+    """Return whether only the closing message is left, which runs nothing."""
+    return info.get("turns_left") == 0
+
+
+def succeeded_tool(info: Info) -> str | None:
+    """Return the tool that the last message ran successfully, or None."""
+    execution = info.get("execution")
+    return str(execution["tool"]) if execution is not None and execution["success"] else None

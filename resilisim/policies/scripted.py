@@ -10,7 +10,15 @@ from typing import Literal, get_args
 
 from resilisim.envs.session import Info
 from resilisim.errors import unknown_name
-from resilisim.policies import messages
+from resilisim.policies.base import (
+    FINISH,
+    OUT_OF_TURNS,
+    call_message,
+    info_message,
+    is_closing,
+    search_message,
+    succeeded_tool,
+)
 from resilisim.seeding import Draws
 from resilisim.simulator.exact import solve
 from resilisim.simulator.problem import Problem
@@ -84,9 +92,9 @@ def _best_message(problem: Problem, status: tuple[int, ...], counters: tuple[int
     best = solve(problem).best_action(EpisodeState(status, counters, (0,) * problem.num_tools))
     if best.kind == "execute" and best.tool is not None:
         # Parameters that say nothing, so that the call is accepted in strict mode too.
-        return messages.call(best.tool, step_parameters(problem.library[best.tool], {}, None))
+        return call_message(best.tool, step_parameters(problem.library[best.tool], {}, None))
     # A search leaves a row of equal calls before the loop rule ends the episode.
-    return messages.FINISH if best.kind == "finish" else messages.search(best.query or "")
+    return FINISH if best.kind == "finish" else search_message(best.query or "")
 
 
 class RandomPolicy:
@@ -126,16 +134,16 @@ class RandomPolicy:
         """Return a random message; the closing message always finishes."""
         read = hashlib.blake2b(self._history + observation.encode("utf-8", "surrogatepass"), digest_size=16)
         self._history = read.digest()
-        if messages.is_closing(info):
-            return messages.FINISH
+        if is_closing(info):
+            return FINISH
         draws = Draws("resilisim/policies/random", self._seed, read.hexdigest())
         kind = draws.uniform()
         if kind < self._finish_probability:
-            return messages.FINISH
+            return FINISH
         tool = draws.choice(self._names)
         if kind < self._finish_probability + self._search_probability:
-            return messages.search(tool.replace("_", " "))
-        return messages.call(tool)
+            return search_message(tool.replace("_", " "))
+        return call_message(tool)
 
 
 # Many episodes in a row have the same prompt, so what was read in one is remembered.
@@ -198,7 +206,7 @@ class PlanFollower:
         turns_left = info.get("turns_left")
         too_late = turns_left is not None and turns_left < len(self._steps) + 2
         if self._queries and not too_late:
-            return messages.search(self._queries.pop(0))
+            return search_message(self._queries.pop(0))
         if not self._steps:
             return None  # nothing was found that could be done
         self._queries = None
@@ -206,7 +214,7 @@ class PlanFollower:
 
     def _read_reply(self, info: Info) -> None:
         """Note what the last message brought about."""
-        if self._steps and messages.succeeded_tool(info) is not None:
+        if self._steps and succeeded_tool(info) is not None:
             self._steps.pop(0)
 
     def _leave(self) -> list[PlannedStep]:
@@ -222,15 +230,15 @@ class PlanFollower:
     def _next(self, info: Info) -> str:
         self._leave()
         if not self._steps:
-            return messages.FINISH
-        if messages.is_closing(info):
-            return messages.OUT_OF_TURNS
+            return FINISH
+        if is_closing(info):
+            return OUT_OF_TURNS
         return self._call(self._steps[0])
 
     def _call(self, step: PlannedStep) -> str:
         self._tries = self._tries + 1 if self._tried is step else 1
         self._tried = step
-        return messages.call(step.tool, step.parameters if self._pass_parameters else None)
+        return call_message(step.tool, step.parameters if self._pass_parameters else None)
 
 
 class RepairingFollower(PlanFollower):
@@ -276,7 +284,7 @@ class RepairingFollower(PlanFollower):
         if not self._steps:
             return
         tool = self._steps[0].tool
-        succeeded = messages.succeeded_tool(info)
+        succeeded = succeeded_tool(info)
         problems = info.get("dependency_problems")
         if succeeded is not None:
             # The plan may know the tool by an alias.
@@ -293,13 +301,13 @@ class RepairingFollower(PlanFollower):
     def _next(self, info: Info) -> str:
         self._steps = [step for step in self._steps if step.tool not in self._succeeded]
         self._left |= {step.tool for step in self._leave()}
-        if not self._steps or messages.is_closing(info):
+        if not self._steps or is_closing(info):
             return super()._next(info)
         tool = self._steps[0].tool
         if tool not in self._mended and (self._failed_for_dependencies == tool or self._mends_in_advance(tool)):
             if tool not in self._dependencies and tool not in self._asked:
                 self._asked.add(tool)
-                return messages.ask(tool)
+                return info_message(tool)
             self._put_missing_first(tool)
             return self._next(info)
         return self._call(self._steps[0])

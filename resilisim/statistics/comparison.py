@@ -146,14 +146,10 @@ def _nothing(method: str, pairs: Pairs, note: str, difference: float = math.nan)
 def independent_difference(pairs: Pairs, level: float) -> Difference:
     """Compare as if nothing were shared: two samples of tasks, each with luck of its own.
 
-    The squared standard error is the sum of both clustered ones (Miller 2024, section on unpaired comparisons). That is
-    what two error bars in a table of results amount to. Tasks count as a random sample, as they do in the other
-    methods. It is right for two runs on different tasks; for two runs on the same tasks with independent luck it is
-    too wide where the two policies find the same tasks hard, and far too wide where luck is shared as well.
-
+    The squared standard error is the sum of both clustered ones (Miller 2024, section on unpaired comparisons), as two
+    error bars in a table amount to: too wide for two runs on the same tasks, and far too wide where luck is shared.
     The interval puts those of the two rates together (Zou and Donner 2008): it equals the t interval where both rates
-    have one, and stays honest where a rate is 0 or 1 in the sample. The p-value is that of t with one degree of
-    freedom less than tasks.
+    have one, and stays honest where a rate is 0 or 1 in the sample.
     """
     counts = pairs.task_counts
     a = clustered_proportion(pairs.task_sums(pairs.outcome_a), counts, level)
@@ -176,11 +172,7 @@ def independent_difference(pairs: Pairs, level: float) -> Difference:
 def clustered_difference(
     method: str, pairs: Pairs, terms: FloatArray, level: float, note: str | None = None
 ) -> Difference:
-    """Estimate the mean of one term per pair, shape (num_pairs,), clustered by task, with a t interval and its p-value.
-
-    If the terms of all tasks agree, their standard error of 0 would claim a certainty that nobody has;
-    `without_variation` gives the interval then.
-    """
+    """Estimate the mean of one term per pair, shape (num_pairs,), clustered by task, with a t interval."""
     # No rates differ by more than 1.
     estimate = clustered_mean(pairs.task_sums(terms), pairs.task_counts, level).cut(-1.0, 1.0)
     value, error = estimate.value, estimate.standard_error
@@ -189,7 +181,7 @@ def clustered_difference(
     if error > ROUNDING:
         interval = (estimate.low, estimate.high)
         p_value = t_p_value(value / error, pairs.num_tasks)
-    else:
+    else:  # all tasks agree: a standard error of 0 would claim a certainty that nobody has
         value = 0.0 if abs(value) <= ROUNDING else value
         interval, p_value = without_variation(value, pairs.num_tasks, level)
         note = note or "no task differs from the others: the interval says what that many tasks can rule out"
@@ -201,21 +193,14 @@ def without_variation(
 ) -> tuple[tuple[float, float], float]:
     """Return interval and p-value of a mean over tasks that all have the same difference.
 
-    All that is known is that a task which differs from the others did not turn up in `num_tasks` draws, so at most a
-    share of 1 - (tail)^(1 / num_tasks) of all tasks does (Clopper and Pearson 1934). What those tasks have can be
-    anything from -1 to 1. The p-value is the smallest error rate whose interval leaves 0 out; with a difference of 1
-    everywhere it is that of the sign test.
+    A task which differs did not turn up in `num_tasks` draws, so at most a share of 1 - (tail)^(1 / num_tasks) of all
+    tasks does (Clopper and Pearson 1934), by anything from -1 to 1. The p-value is the smallest error rate whose
+    interval leaves 0 out; with a difference of 1 everywhere it is that of the sign test.
     """
     value = min(max(value, -1.0), 1.0)
     share = 1.0 - (0.5 - level / 2.0) ** (1.0 / num_tasks)
     interval = (value - share * (1.0 + value), value + share * (1.0 - value))
     return interval, min(1.0, 2.0 * (1.0 + abs(value)) ** -num_tasks)
-
-
-def paired_difference(pairs: Pairs, level: float) -> Difference:
-    """Compare episode by episode: the mean of A's outcome minus B's on the same task and luck, clustered by task."""
-    terms = pairs.outcome_a - pairs.outcome_b
-    return clustered_difference(PAIRED, pairs, terms, level, None if terms.any() else NO_EPISODE_DIFFERS)
 
 
 def _no_surer(adjusted: Difference, paired: Difference) -> Difference:
@@ -233,9 +218,8 @@ def _no_surer(adjusted: Difference, paired: Difference) -> Difference:
 def mcnemar_difference(pairs: Pairs, level: float) -> Difference:
     """Compare by the pairs in which only one of both succeeded: McNemar's test in its exact form (McNemar 1947).
 
-    Without a difference each such pair is a fair coin, so the p-value is binomial. The interval is Agresti and Min's
-    (2005): half a pair is added to each of the four cells, which keeps it honest where few pairs differ. It takes all
-    pairs as independent; episodes of one task are not, so with several seeds it claims too much. It is a plain check.
+    The interval is Agresti and Min's (2005): half a pair is added to each of the four cells, which keeps it honest
+    where few pairs differ. It takes all pairs as independent, so with several seeds it claims too much: a plain check.
     """
     from scipy.special import bdtr, ndtri  # a quarter of a second, which only a comparison should pay
 
@@ -274,11 +258,8 @@ def adjusted_terms(pairs: Pairs) -> tuple[FloatArray, FloatArray]:
       `PRIOR_PAIRS` pairs of ordinary luck (ridge regression, Hoerl and Kennard 1970); with nothing to fit it is 1;
     - where many other pairs always have the same difference of outcomes (both policies always fail, say) though their
       lucks differ, luck explains nothing, and the betas are 0.
-    Neither looks at the tasks that are scored, so neither can bias the difference.
-
-    Returns:
-        terms: (num_pairs,) D - (beta_a L_a - beta_b L_b), with the betas of the pair's fold.
-        betas: (num_pairs, 2) beta_a and beta_b of every pair.
+    Neither looks at the tasks that are scored, so neither can bias the difference. Shapes: (num_pairs,) and
+    (num_pairs, 2), beta_a and beta_b.
     """
     folds = pairs.folds
     lucks = np.stack([pairs.luck_a, -pairs.luck_b], axis=1)  # (num_pairs, 2)
@@ -342,7 +323,9 @@ class Comparison:
     def differences(self) -> Mapping[str, Difference]:
         """One `Difference` for each of `METHODS`, by name."""
         pairs, level = self.pairs, self.level
-        paired = paired_difference(pairs, level)
+        outcomes = pairs.outcome_a - pairs.outcome_b
+        note = None if outcomes.any() else NO_EPISODE_DIFFERS
+        paired = clustered_difference(PAIRED, pairs, outcomes, level, note)
         if self.terms is None:
             adjusted = _nothing(PAIRED_LUCK_ADJUSTED, pairs, NO_LUCK)
         else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 
 import numpy as np
 
@@ -63,21 +63,15 @@ class FoldSums:
     def of_episodes(cls, outcome: FloatArray, optimum: FloatArray, luck: FloatArray) -> FoldSums:
         """Return the sums of episodes, given as arrays of shape (num_episodes,)."""
         gap = outcome - optimum
-        return cls(
-            float(len(gap)),
-            float(gap.sum()),
-            float(luck.sum()),
-            float(gap @ luck),
-            float(luck @ luck),
-            float(optimum.sum()),
-            float(optimum @ optimum),
-            float(gap @ optimum),
-            float(luck @ optimum),
-        )
+        products = (gap @ luck, luck @ luck, optimum.sum(), optimum @ optimum, gap @ optimum, luck @ optimum)
+        return cls(float(len(gap)), float(gap.sum()), float(luck.sum()), *map(float, products))
 
     def __add__(self, other: FoldSums) -> FoldSums:
         """Return the sums over both."""
         return FoldSums(*map(operator.add, astuple(self), astuple(other)))
+
+
+NUM_MOMENTS = len(fields(FoldSums))
 
 
 def moments_of(outcome: float, optimum: float, luck: float) -> tuple[float, ...]:
@@ -112,15 +106,12 @@ def share_kept(sums: FoldSums) -> float:
 def fit_beta(sums: FoldSums) -> float:
     """Return the slope of the outcome on luck beside V*, drawn to the share of its chances that the agent has kept.
 
-    By the identity outcome - V* = luck - regret the slope is 1 - (slope of regret on luck). An agent that keeps the
-    same share of every chance that luck gives it has that share as its slope, 1 if it loses nothing. So `share_kept` is
-    the guess, which is held against the episodes with the weight of `PRIOR_EPISODES` of ordinary luck (ridge
-    regression, Hoerl and Kennard 1970): small groups are adjusted by about that share, large ones by what they show.
+    An agent that keeps the same share of every chance that luck gives it has that share as its slope, 1 if it loses
+    nothing. So `share_kept` is the guess, held against the episodes with the weight of `PRIOR_EPISODES` of ordinary
+    luck (ridge regression, Hoerl and Kennard 1970). How much the outcome follows V* is fitted as well (V* is taken out
+    of both sides, Frisch and Waugh 1933); else the spread of V* would be noise in beta.
 
-    The outcome of a policy that fails everywhere does not follow V*, so how much it does is fitted as well (V* is taken
-    out of both sides, Frisch and Waugh 1933); else the spread of V* would be noise in beta.
-
-    Where every episode succeeded, the guess is all there is. An outcome that is always 1 has the slope 0, but only
+    Where every episode succeeded, the guess is all there is: an outcome that is always 1 has the slope 0, but only
     because luck decided which few episodes these are. Where none did, the slope is 0 (but for an agent that lost
     nothing): what seems to be kept then is only the luck that was bad.
     """

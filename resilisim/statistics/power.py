@@ -69,22 +69,12 @@ def parts_of(values: FloatArray, pairs: Pairs) -> VarianceParts:
 
 
 def variance_parts(comparison: Comparison) -> dict[str, VarianceParts]:
-    """Return the parts under each method, and under the usual practice (`SAME_TASKS`), of which no record exists.
-
-    For the usual practice tasks differ as they do in pairs, while the lucks of both policies add up: the within part is
-    that of A plus that of B. With one seed per task the parts are unknown, and how much the common luck has taken away
-    is estimated by the lucks: 2 Cov(A, B) within a task, the covariance being E[y_A beta_B L_B] and E[y_B beta_A L_A].
-    """
+    """Return the parts under each method, and under the usual practice (`SAME_TASKS`), of which no record exists."""
     pairs = comparison.pairs
     a, b = parts_of(pairs.outcome_a, pairs), parts_of(pairs.outcome_b, pairs)
     paired = parts_of(pairs.outcome_a - pairs.outcome_b, pairs)
-    apart = VarianceParts(
-        a.between + b.between,
-        a.within + b.within,
-        a.total + b.total,
-        max(a.relative_error, b.relative_error),  # cautious: as if both were off to the same side
-        a.num_tasks,
-    )
+    error = max(a.relative_error, b.relative_error)  # cautious: as if both were off to the same side
+    apart = VarianceParts(a.between + b.between, a.within + b.within, a.total + b.total, error, a.num_tasks)
     parts = {INDEPENDENT: apart, SAME_TASKS: _same_tasks(comparison, apart, paired), PAIRED: paired}
     if comparison.terms is not None:
         parts[PAIRED_LUCK_ADJUSTED] = parts_of(comparison.terms, pairs)
@@ -92,9 +82,9 @@ def variance_parts(comparison: Comparison) -> dict[str, VarianceParts]:
 
 
 def independent_luck_episodes(comparison: Comparison) -> float:
-    """Estimate how many pairs of episodes on independent luck would give as short an interval as the best method has.
+    """Estimate how many pairs on independent luck, with as many seeds per task, would give as short an interval.
 
-    They would be on the same number of seeds per task, and on as many tasks as it takes. NaN where it cannot be told.
+    As short as the best method's; NaN where it cannot be told.
     """
     best, pairs = comparison.best, comparison.pairs
     if not (best.standard_error > 0.0 and comparison.differences[PAIRED].standard_error > 0.0):
@@ -105,6 +95,11 @@ def independent_luck_episodes(comparison: Comparison) -> float:
 
 
 def _same_tasks(comparison: Comparison, apart: VarianceParts, paired: VarianceParts) -> VarianceParts:
+    """Return the parts where tasks differ as they do in pairs, while the lucks of both policies add up.
+
+    With one seed per task the parts are unknown, and how much the common luck has taken away is estimated by the lucks:
+    2 Cov(A, B) within a task, the covariance being E[y_A beta_B L_B] and E[y_B beta_A L_A].
+    """
     if not math.isnan(paired.between):
         total = paired.between + apart.within
         return VarianceParts(paired.between, apart.within, total, apart.relative_error, apart.num_tasks)
@@ -174,14 +169,15 @@ class PowerPlan:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values; NaN becomes None."""
-        methods = {}
-        for method, parts in self.parts.items():
-            methods[method] = {
+        methods = {
+            method: {
                 "variance_between_tasks": finite_or_none(parts.between),
                 "variance_within_tasks": finite_or_none(parts.within),
                 "variance": finite_or_none(parts.total),
                 "sizes": [size.to_mapping() for size in self.sizes if size.method == method],
             }
+            for method, parts in self.parts.items()
+        }
         return {
             "difference": self.difference,
             "power": self.power,
@@ -296,12 +292,10 @@ def tasks_needed(difference: float, variance: float, power: float = 0.8, level: 
 
 
 def _alike(paired: VarianceParts, difference: float) -> float:
-    """Return by what factor pairs must vary more than in the pilot, at least 1; 0 where that cannot be told.
+    """Return by what factor pairs must vary more than in the pilot, at least 1; 0 where no task differs from others.
 
     Outcomes whose rates are d apart differ in at least a share d of all pairs, so their variance is d - d^2 or more. If
-    the pilot's is smaller, its policies act alike too often, and luck adjustment is taken to save the same share. If no
-    task differs from the others in its outcomes, the pairs that will differ have not turned up, and the little that
-    the lucks leave says nothing of them.
+    the pilot's is smaller, its policies act alike too often, and luck adjustment is taken to save the same share.
     """
     least = difference * (1.0 - difference)
     return max(least / paired.total, 1.0) if paired.total > ROUNDING else 0.0

@@ -119,6 +119,12 @@ class ToolLibrary:
     def __hash__(self) -> int:
         return hash(self.content_hash)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # To other processes as JSON text, and the default library as itself, which others remember things about.
+        if self == default_library():
+            return default_library, ()
+        return ToolLibrary.from_json, (self.to_json(),)
+
     def __repr__(self) -> str:
         return f"ToolLibrary({len(self)} tools, {self.content_hash[:12]})"
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resilisim.workflows.model import PlannedStep, Step
-from resilisim.workflows.steps import FLOWING_PARAMETERS, UNSTATED_TEXT
+from resilisim.workflows.steps import FLOWING_PARAMETERS, UNSTATED_TEXT, reference
 from resilisim.workflows.templating import escape_line, inline_json
 
 # A step of a plan is one line; everything that is not ours is escaped so that it cannot look like one.
@@ -142,7 +142,7 @@ def _usual_value(name: str, inputs: Mapping[str, Any], before: str | None) -> An
     if name in inputs:
         return inputs[name]
     if name in FLOWING_PARAMETERS and before is not None:
-        return {"result_of": before} if name == "data" else f"result of {before}"
+        return reference(before, as_object=name == "data")
     return UNSTATED_TEXT
 
 

@@ -196,36 +196,30 @@ def costs_of_tasks(
 ) -> Iterator[TaskCosts]:
     """Yield the costs of every flaw in the plan of each task, in the order of the tasks."""
     blocks = [tuple(tasks[start : start + TASKS_PER_JOB]) for start in range(0, len(tasks), TASKS_PER_JOB)]
-    text = None if library is None or library == default_library() else library.to_json()
-    for costs in answers_in_order(_Maker, (text, seed, planner), blocks, min(workers, len(blocks))):
+    for costs in answers_in_order(_Maker, (library, seed, planner), blocks, min(workers, len(blocks))):
         yield from costs
 
 
 class _Maker:
     """Computes the costs of some tasks; made once in each process."""
 
-    def __init__(self, setup: tuple[str | None, int, str]) -> None:
+    def __init__(self, setup: tuple[ToolLibrary | None, int, str]) -> None:
         library, self._seed, planner = setup
-        chosen = default_library() if library is None else ToolLibrary.from_json(library, source="library")
-        self._planner = resolve_planner(planner, chosen)
-        self._perturber = Perturber(chosen)
-        self._costs = CostCalculator(chosen)
+        self._planner = resolve_planner(planner, library)
+        self._perturber = Perturber(library)
+        self._costs = CostCalculator(library)
 
     def __call__(self, job: tuple[int, tuple[Task, ...]]) -> Iterator[tuple[int, list[TaskCosts]]]:
         number, tasks = job
         yield number, [self._costs_of(task) for task in tasks]
 
     def _costs_of(self, task: Task) -> TaskCosts:
-        required = task.required_tools
-        sound = self._planner.plan(task)
+        required, sound = task.required_tools, self._planner.plan(task)
         flaws = [(flaw, severity, method) for flaw, method, severity in FLAW_KEYS]
-        flawed = {
-            (flaw.flaw.type, flaw.flaw.method, flaw.flaw.severity): (
-                self._costs.costs(required, flaw.workflow.steps),
-                len(flaw.edits),
-            )
-            for _, flaw in self._perturber.carried(sound, required, flaws, self._seed)
-        }
+        flawed = {}
+        for _, found in self._perturber.carried(sound, required, flaws, self._seed):
+            key = (found.flaw.type, found.flaw.method, found.flaw.severity)
+            flawed[key] = (self._costs.costs(required, found.workflow.steps), len(found.edits))
         return TaskCosts(self._costs.costs(required, sound.steps), flawed)
 
 

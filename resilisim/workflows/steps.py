@@ -54,15 +54,14 @@ def reason(problem: Problem, tools: Sequence[str], place: int, wording: Wording 
 def _reason_outside_list(problem: Problem, tools: Sequence[str], place: int, wording: Wording) -> str:
     name = tools[place]
     helped: dict[str, list[str]] = {}
-    for later in range(place + 1, len(tools)):
-        if name in problem.library.dependencies(tools[later]):
-            before = tools[:later]
-            with_it = chance(problem, tools[later], before)
-            without_it = chance(problem, tools[later], [tool for tool in before if tool != name])
+    for later, dependent in enumerate(tools):
+        if later > place and name in problem.library.dependencies(dependent):
+            with_it = chance(problem, dependent, tools[:later])
+            without_it = chance(problem, dependent, [tool for tool in tools[:later] if tool != name])
             effect = f"success probability {with_it:.3f} with it, {without_it:.3f} without"
-            helped.setdefault(effect, []).append(tools[later])
+            helped.setdefault(effect, []).append(dependent)
     clauses = [f"required by {' and '.join(dependents)} ({effect})" for effect, dependents in helped.items()]
-    direct = {dependent for dependents in helped.values() for dependent in dependents}
+    direct = set().union(*helped.values())
     if direct and direct.isdisjoint(problem.required_tools):
         in_turn = [tool for tool in problem.required_tools if direct & set(problem.library.closure((tool,)))]
         if in_turn:
@@ -78,10 +77,24 @@ def expected_outcome(tool: Tool) -> str:
 
 # Parameters through which the result of one step reaches the next (SPEC section 1, Table 10 of the seed).
 FLOWING_PARAMETERS = frozenset({"source", "data"})
-# What stands for a text that neither the task nor the step before gives.
+# Under these two forms a plan passes the result of one step to another.
+RESULT_TEXT = "result of "
+RESULT_KEY = "result_of"
+# What stands for a text that neither the task nor the step before gives, and for values of the other types.
 UNSTATED_TEXT = "as in the work order"
-# Likewise for values of the other types.
-_UNSTATED_VALUES: Mapping[str, Any] = {"number": 1, "integer": 1, "boolean": True}
+_UNSTATED: Mapping[str, Any] = {
+    "string": UNSTATED_TEXT,
+    "object": {},
+    "array": [],
+    "number": 1,
+    "integer": 1,
+    "boolean": True,
+}
+
+
+def reference(tool: str, as_object: bool) -> Any:
+    """Return what passes the result of a tool on."""
+    return {RESULT_KEY: tool} if as_object else RESULT_TEXT + tool
 
 
 def step_parameters(tool: Tool, inputs: Mapping[str, Any], step_before: str | None) -> dict[str, Any]:
@@ -117,14 +130,9 @@ def _stand_in(parameter: Parameter, step_before: str | None) -> Any:
     permitted = parameter.constraints.get("enum")
     if permitted:
         return permitted[0]
-    flows = parameter.name in FLOWING_PARAMETERS and step_before is not None
-    if parameter.type == "object":
-        return {"result_of": step_before} if flows else {}
-    if parameter.type == "array":
-        return []
-    if parameter.type == "string":
-        return f"result of {step_before}" if flows else UNSTATED_TEXT
-    return _UNSTATED_VALUES[parameter.type]
+    if parameter.name in FLOWING_PARAMETERS and step_before is not None and parameter.type in ("string", "object"):
+        return reference(step_before, parameter.type == "object")
+    return _UNSTATED[parameter.type]
 
 
 # Scores (-1 to 1) of tools for a task, from its description and their names.

@@ -101,32 +101,6 @@ def test_agents_and_their_options_are_listed(command: Command) -> None:
     assert "theta" in command("agents", "kpi-chain").out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--policy", "react"], "needs a language model"),
-        (["--policy", "react", "--model", "opnai:x"], "did you mean 'openai'?"),
-        (["--policy", "react", "--model", "scripted:nowhere.jsonl"], "nowhere.jsonl"),
-        (["--policy", "react[stps=3]", "--model", "{script}"], "did you mean 'steps'?"),
-        (["--policy", "react[steps=0]", "--model", "{script}"], "option steps=0: expected a whole number of 1 or more"),
-        (["--policy", "react[steps]", "--model", "{script}"], "'steps' is no option, expected name=value"),
-        (["--policy", "react[steps=3", "--model", "{script}"], "the bracket is not closed"),
-        (["--policy", "react[templates={empty}]", "--model", "{script}"], "holds no .md file"),
-        (["--policy", "react[templates=nowhere]", "--model", "{script}"], "templates='nowhere' does not exist"),
-        (["--policy", "react", "--model", "{script}", "--prices", "nowhere.json"], "nowhere.json"),
-    ],
-)
-def test_unusable_arguments_are_refused_in_one_line(
-    command: Command, script: Path, tmp_path: Path, arguments: list[str], expected: str
-) -> None:
-    (tmp_path / "empty").mkdir()
-    given = [f"scripted:{script}" if argument == "{script}" else argument for argument in arguments]
-    given = [argument.replace("{empty}", str(tmp_path / "empty")) for argument in given]
-    line = command("evaluate", *given, "--tasks", 1, "--out", tmp_path / "run").refusal()
-    assert expected in line
-    assert not (tmp_path / "run").exists()
-
-
 def test_prompts_are_written_out_changed_and_used(command: Command, script: Path, tmp_path: Path) -> None:
     folder = tmp_path / "prompts"
     written = command("agents", "react", "--write-templates", folder)

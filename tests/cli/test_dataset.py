@@ -111,35 +111,6 @@ def test_episodes_are_played_with_the_luck_of_training(
     assert source_arguments(tmp_path)["environment"]["salt"] == "resilisim/training"
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (("--kind", "prompt"), "unknown kind 'prompt' in option --kind: did you mean 'prompts'?"),
-        (("--kind", "conversations", "--type", "baseline"), "option --type does nothing for kind 'conversations': ex"),
-        (("--kind", "prompts", "--seeds", 2), "option --seeds does nothing for kind 'prompts': expected one of --type"),
-        (("--kind", "prompts", "--salt", "x"), "option --salt does nothing for kind 'prompts'"),
-        (("--kind", "preferences", "--policy", "x"), "option --policy does nothing for kind 'preferences'"),
-        (("--kind", "prompts", "--flaw", "missing_stop"), "unknown flaw 'missing_stop': did you mean 'missing_step'?"),
-        (("--kind", "prompts", "--type", "baseline", "--flaw", "missing_step"), "need the prompt type flawed"),
-        (("--kind", "prompts", "--split", "tset"), "unknown split 'tset' in option --split: did you mean 'test'?"),
-        (("--kind", "prompts", "--format", "csv"), "'csv' is not one of 'jsonl', 'parquet'"),
-        (("--kind", "conversations", "--prompt", "basline"), "did you mean 'baseline'?"),
-        (("--kind", "preferences", "--min-margin", 0), "min_margin is 0.0"),
-        (("--kind", "conversations", "--prompt", "flawed:missing_stop"), "did you mean 'missing_step'?"),
-        (
-            ("--kind", "conversations", "--flaw", "missing_step"),
-            "--flaw and --severity are about the prompt type flawed",
-        ),
-    ],
-)
-def test_bad_input_is_refused_in_one_line_before_anything_is_written(
-    command: Command, tmp_path: Path, options: tuple[object, ...], expected: str
-) -> None:
-    out = tmp_path / "out"
-    assert expected in command("dataset", "export", "--out", out, *options).refusal()
-    assert not out.exists()
-
-
 FLAWED = ("--no-search", "--no-alternatives", "--tasks", 12)
 
 
@@ -169,12 +140,6 @@ def test_episodes_know_the_option_for_similar_tools(command: Command, tmp_path: 
         assert done.code == 0, done.err
         record = next(read_records(out))
         assert ("Alternatives:" in record.get("messages", record.get("prompt"))[0]["content"]) == expected
-
-
-def test_help_says_that_whole_files_are_kept(command: Command) -> None:
-    assert "what a stopped export keeps is whole files" in " ".join(
-        command("dataset", "export", "--help").out.replace("│", " ").split()
-    )
 
 
 def test_a_folder_with_foreign_files_is_refused(command: Command, tmp_path: Path) -> None:

@@ -29,9 +29,3 @@ def test_demo_goes_from_tasks_to_the_report(command, tmp_path):
 def test_examples_differ_in_complexity():
     examples = one_of_each_complexity(list(benchmark_tasks()[:200]))
     assert sorted(task.complexity for task in examples) == ["easy", "hard", "medium"]
-
-
-def test_too_many_tasks_are_refused_before_anything_is_printed(command, tmp_path):
-    assert "99999" in command("demo", "--tasks", "99999", "--out", tmp_path / "demo").refusal()
-    assert not (tmp_path / "demo").exists()
-    assert "--workers" in command("demo", "--workers", "0", "--out", tmp_path / "demo").refusal()

@@ -23,7 +23,6 @@ from tests.chat.loopback import (
     cut_stream,
     empty_body,
     error,
-    hanging,
     not_json,
     nothing,
     other_schema,
@@ -141,17 +140,6 @@ def test_whatever_the_endpoint_does_every_task_has_an_outcome(command, tmp_path)
     assert KEY.encode() not in everything_in(tmp_path)
 
 
-def test_an_endpoint_that_hangs_leaves_the_original(command, tmp_path):
-    out = tmp_path / "a.jsonl"
-    arguments = ("--retries", 0, "--timeout", 0.1, "--give-up-after", 0, "--json")
-    with LoopbackServer(lambda seen: hanging()) as server:
-        counts = command(*options(server, out, tmp_path, *arguments)).json()
-    assert (counts["failed"], counts["calls"]) == (12, 0)
-    tasks = read_tasks_file(out, LIBRARY)
-    assert [task.description for task in tasks] == [task.description for task in TASKS]
-    assert {task.metadata["enhancement"]["detail"] for task in tasks} == {"no answer"}
-
-
 def test_an_endpoint_that_is_down_stops_the_run_in_one_line_and_is_gone_on_with(command, tmp_path):
     out, whole = tmp_path / "a.jsonl", tmp_path / "whole.jsonl"
     up = threading.Event()
@@ -207,21 +195,6 @@ def test_a_killed_run_goes_on_to_the_same_bytes(command, tmp_path):
         assert len(server.requests) - before == 5  # seven answers were in the cache
         assert command(*options(server, whole, tmp_path)).code == 0
     assert out.read_bytes() == whole.read_bytes()
-
-
-def test_requests_overlap(command, tmp_path):
-    barrier = threading.Barrier(4, timeout=60)
-
-    def together(seen):
-        barrier.wait()  # passes only when four requests are there at once
-        return well(seen)
-
-    with LoopbackServer(together) as server:
-        out = tmp_path / "a.jsonl"
-        outcome = command(*options(server, out, tmp_path, "--concurrency", 4, "--timeout", 60, "--json")).json()
-    assert outcome["enhanced"] == 12
-    assert server.most_in_flight == 4
-    assert [task.instance_id for task in read_tasks_file(out, LIBRARY)] == [task.instance_id for task in TASKS]
 
 
 def test_designing(command, tmp_path):

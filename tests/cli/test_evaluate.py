@@ -77,35 +77,6 @@ def test_split_takes_tasks_of_that_part_only():
     assert chosen_tasks("8", None, library) == list(benchmark_tasks()[:8])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--policy", "randm"], ["randm", "'random'"]),
-        (["--policy", "no_such_module:Policy"], ["no_such_module"]),
-        (["--policy", "json:loads"], ["json:loads"]),
-        (["--policy", "random", "--prompt", "optimall"], ["'optimal'"]),
-        (["--policy", "random", "--tasks", "0"], ["0"]),
-        (["--policy", "random", "--tasks", "missing.jsonl"], ["missing.jsonl"]),
-        (["--policy", "random", "--split", "tests"], ["'test'"]),
-        (["--policy", "random", "--parameters", "loose"], ["loose", "lenient"]),
-        (["--policy", "random", "--seeds", "0"], ["--seeds"]),
-        (["--policy", "random", "--search-detail", "long"], ["long", "full"]),
-        (["--policy", "random", "--payload", "huge"], ["huge", "verbose"]),
-        (["--policy", "random", "--loop-length", "1"], ["loop_length is 1"]),
-        (["--policy", "random", "--embedding-model", "no/such/folder"], ["no/such/folder"]),
-        (["--policy", "random", "--tasks", ""], ["no tasks were named"]),
-        (["--policy", "random", "--planner", "exakt"], ["exakt", "exact"]),
-        ([], ["--policy"]),
-    ],
-)
-def test_wrong_values_are_refused_and_leave_no_folder(command, tmp_path, arguments, words):
-    tasks = [] if "--tasks" in arguments else ["--tasks", "3"]
-    line = command("evaluate", *arguments, *tasks, "--out", tmp_path / "results").refusal()
-    for word in words:
-        assert word in line
-    assert not (tmp_path / "results").exists()
-
-
 def test_what_was_already_there_is_said(command, tmp_path):
     out = tmp_path / "results"
     assert "already there" not in command(*RUN, "--out", out).err

@@ -106,18 +106,6 @@ def test_options_reach_the_environment(play, model_folder):
         assert ("Execute data_processing_parser" in play("task_chain", [], "--prompt", prompt).out) is shown
 
 
-@pytest.mark.parametrize(
-    ("task", "options", "word"),
-    [
-        ("task_raeder", [], "'task_reader'"),
-        ("task_reader", ["--prompt", "optimall"], "'optimal'"),
-        ("task_reader", ["--embedding-model", "no/such/folder"], "no/such/folder"),
-    ],
-)
-def test_wrong_values_are_refused(play, task, options, word):
-    assert word in play(task, ["s x"], *options).refusal()
-
-
 def test_markup_in_messages_and_replies_is_shown_as_it_stands(play):
     outcome = play("odd", ["c [/nothing]", "[/x]"])
     assert outcome.code == 0, outcome.err

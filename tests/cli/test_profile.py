@@ -69,15 +69,6 @@ def test_no_number_or_policy_is_cut_on_narrow_terminals(command, tmp_path, monke
     assert all(line.count("[") == line.count("]") for line in shown.splitlines())
 
 
-def test_only_the_axes_that_are_named_are_varied(command, tmp_path):
-    outcome = command(*RUN, "--axis", "turns", "--turns", "6", "--out", tmp_path / "robust")
-    assert outcome.code == 0, outcome.err
-    assert "by turns" in outcome.out
-    assert "reliability" not in outcome.out
-    listed = json.loads((tmp_path / "robust" / "profile.json").read_text(encoding="utf-8"))
-    assert listed["points"] == {"reliability": [], "turns": [6, 10], "flaws": [], "severities": []}
-
-
 def test_options_reach_every_run(command, tmp_path):
     options = ["--axis", "turns", "--turns", "6", "--parameters", "strict", "--salt", "mine", "--prompt", "baseline"]
     assert command(*RUN, *options, "--max-consecutive-failures", "0", "--out", tmp_path / "a").code == 0
@@ -87,14 +78,6 @@ def test_options_reach_every_run(command, tmp_path):
         assert (environment["parameters"], environment["salt"]) == ("strict", "mine")
         assert environment["max_consecutive_failures"] == 0
         assert arguments["prompts"] == ["baseline"]
-
-
-def test_another_profile_in_the_folder_is_refused(command, tmp_path):
-    small = ["--axis", "turns", "--turns", "6", "--out", tmp_path / "robust"]
-    assert command(*RUN, *small).code == 0
-    assert "seeds is [0] there and [0, 1] here" in command(*RUN, *small, "--seeds", "2").refusal()
-    assert "ordinary run" in command(*RUN, "--out", tmp_path / "robust" / "standard").refusal()
-    assert "plan-follower" in command(*RUN, "--policy", "plan-folower", "--out", tmp_path / "other").refusal()
 
 
 def test_an_interrupted_profile_says_that_it_goes_on(command, tmp_path, monkeypatch):

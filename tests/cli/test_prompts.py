@@ -101,26 +101,3 @@ def test_costs_are_ordered_by_severity(command):
         assert light["obey"] >= moderate["obey"] >= severe["obey"]
         assert light["harmless"] == 0.0
     assert "obey_coverage" in command("prompts", "costs", "--tasks", 2).out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["show", "--task", "task_x"], ["task 'task_x'"]),
-        (["show", "--task", LONG, "--type", "optimum"], ["'optimal'"]),
-        (["show", "--task", LONG, "--type", "flawed", "--flaw", "drift"], ["'drift'", "'semantic_drift'"]),
-        (
-            ["show", "--task", LONG, "--type", "flawed", "--flaw", "tool_misuse", "--severity", "hard"],
-            ["severity 'hard'", "light, moderate, severe"],
-        ),
-        (["show", "--task", SHORT, "--type", "flawed", "--flaw", "missing_step"], ["cannot carry", "between"]),
-        (["show", "--task", LONG, "--flaw", "missing_step"], ["--type flawed"]),
-        (["generate", "--tasks", "1", "--type", "baseline", "--flaw", "tool_misuse", "--out", "x"], ["--type flawed"]),
-        (["generate", "--tasks", "1", "--planner", "exat", "--out", "x"], ["'exact'"]),
-        (["generate", "--tasks", "no.jsonl", "--out", "x"], ["no.jsonl"]),
-    ],
-)
-def test_wrong_names_are_refused_in_one_line(command, arguments, words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    refusal = command("prompts", *arguments).refusal()
-    assert all(word in refusal for word in words), refusal

@@ -7,10 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from resilisim.tasks.benchmark import benchmark_tasks
 from tests.cli.conftest import Command
 
 READER = "file_operations_reader"
-# A command, "|", and what its line has to hold, one thing a word; DIR is a folder that does not exist.
+LONG = next(task.instance_id for task in benchmark_tasks() if len(task.required_tools) == 5)
+SHORT = next(task.instance_id for task in benchmark_tasks() if len(task.required_tools) == 1)
+# What begins several of the commands below.
+BEGINNINGS = {
+    "EVALUATE": "evaluate --policy random --tasks 3 --out DIR",
+    "EXPORT": "dataset export --out DIR --kind",
+    "PROFILE": "profile --policy random --out DIR",
+    "TRAIN": "train --out DIR",
+}
+# A command, "|", and what its line has to hold, one thing a word; DIR is a folder that does not exist, and FILES one
+# with an empty folder and the script of a model.
 REFUSED = f"""
 evalute | evalute evaluate
 --nonsense | --nonsense
@@ -59,40 +70,118 @@ models check | --model
 models check --model opneai:x | did you mean 'openai'?
 models check --model openai:x --base-url nowhere | no address
 agents kpi_chain | did you mean 'kpi-chain'?
-evaluate --policy random --out DIR --seeds 1000000000000 | --seeds
-evaluate --policy random --out DIR --seeds {"9" * 5000} | --seeds
-evaluate --policy random --out DIR --tasks {"9" * 30} | {"9" * 30}
-evaluate --policy random --out DIR --tasks 1 --max-seconds 1e300 | 1e+300
-evaluate --policy random --out DIR --tasks 1 --max-cost inf | inf
-evaluate --policy random --out DIR --tasks 1 --timeout nan | nan
-profile --policy random --out DIR --turns 1000000000 | turns is 1000000000
-profile --policy random --out DIR --tasks 4 --axis turn | unknown axis 'turn': did you mean 'turns'?
-profile --policy random --out DIR --tasks 4 --reliability 1.2 | reliability is 1.2: a probability above 0 and at most 1
-profile --policy random --out DIR --tasks 4 --turns 0 | turns is 0: expected at least 1
-profile --policy random --out DIR --tasks 4 --flaw missing | unknown flaw 'missing': did you mean 'missing_step'?
-profile --policy random --out DIR --axis turns --flaw missing_step | --flaw changes nothing without the axis flaws
-profile --policy random --out DIR --tasks 4 --split tset | did you mean 'test'?
+EVALUATE --seeds 1000000000000 | --seeds
+EVALUATE --seeds {"9" * 5000} | --seeds
+EVALUATE --tasks {"9" * 30} | {"9" * 30}
+EVALUATE --max-seconds 1e300 | 1e+300
+EVALUATE --max-cost inf | inf
+EVALUATE --timeout nan | nan
+PROFILE --turns 1000000000 | turns is 1000000000
+PROFILE --tasks 4 --axis turn | unknown axis 'turn': did you mean 'turns'?
+PROFILE --tasks 4 --reliability 1.2 | reliability is 1.2: a probability above 0 and at most 1
+PROFILE --tasks 4 --turns 0 | turns is 0: expected at least 1
+PROFILE --tasks 4 --flaw missing | unknown flaw 'missing': did you mean 'missing_step'?
+PROFILE --axis turns --flaw missing_step | --flaw changes nothing without the axis flaws
+PROFILE --tasks 4 --split tset | did you mean 'test'?
 power --difference 0 | --difference is 0
 power --difference 100 | --difference is 100
 power --prompt optimal | expected RUN_A
 compare DIR DIR | no folder of results
 leaderboard DIR | no folder of results
 power DIR | no folder of results
-train --out DIR --steps {"9" * 30} | steps
-train --out DIR --minutes inf | Infinity
-train --out DIR --set num_envs={"9" * 30} | num_envs
+TRAIN --steps {"9" * 30} | steps
+TRAIN --minutes inf | Infinity
+TRAIN --set num_envs={"9" * 30} | num_envs
 episode show DIR {"9" * 30} | DIR
+EVALUATE --policy randm | randm 'random'
+EVALUATE --policy no_such_module:Policy | no_such_module
+EVALUATE --policy json:loads | json:loads
+EVALUATE --prompt optimall | 'optimal'
+EVALUATE --tasks 0 | 0
+EVALUATE --tasks missing.jsonl | missing.jsonl
+EVALUATE --tasks= | no tasks were named
+EVALUATE --split tests | 'test'
+EVALUATE --parameters loose | loose lenient
+EVALUATE --seeds 0 | --seeds
+EVALUATE --search-detail long | long full
+EVALUATE --payload huge | huge verbose
+EVALUATE --loop-length 1 | loop_length is 1
+EVALUATE --embedding-model no/such/folder | no/such/folder
+EVALUATE --planner exakt | exakt exact
+evaluate --tasks 3 --out DIR | --policy
+EVALUATE --policy react | needs a language model
+EVALUATE --policy react --model opnai:x | did you mean 'openai'?
+EVALUATE --policy react --model scripted:nowhere.jsonl | nowhere.jsonl
+EVALUATE --policy react[stps=3] --model scripted:FILES/script.jsonl | did you mean 'steps'?
+EVALUATE --policy react[steps=0] --model scripted:FILES/script.jsonl | steps=0: expected a whole number of 1 or more
+EVALUATE --policy react[steps] --model scripted:FILES/script.jsonl | 'steps' is no option, expected name=value
+EVALUATE --policy react[steps=3 --model scripted:FILES/script.jsonl | the bracket is not closed
+EVALUATE --policy react[templates=FILES/empty] --model scripted:FILES/script.jsonl | holds no .md file
+EVALUATE --policy react[templates=nowhere] --model scripted:FILES/script.jsonl | templates='nowhere' does not exist
+EVALUATE --policy react --model scripted:FILES/script.jsonl --prices nowhere.json | nowhere.json
+play --task {LONG[:-1]} | did you mean '{LONG}'?
+play --task {LONG} --prompt optimall | 'optimal'
+play --task {LONG} --embedding-model no/such/folder | no/such/folder
+prompts show --task task_x | task 'task_x'
+prompts show --task {LONG} --type optimum | 'optimal'
+prompts show --task {LONG} --type flawed --flaw drift | 'drift' 'semantic_drift'
+prompts show --task {LONG} --type flawed --flaw tool_misuse --severity hard | severity 'hard' light, moderate, severe
+prompts show --task {SHORT} --type flawed --flaw missing_step | cannot carry between
+prompts show --task {LONG} --flaw missing_step | --type flawed
+prompts show --task {LONG} --plan-format xml --prompt-style compact | plan format 'xml'
+prompts generate --out DIR --tasks 1 --type baseline --flaw tool_misuse | --type flawed
+prompts generate --out DIR --tasks 1 --planner exat | 'exact'
+prompts generate --out DIR --tasks no.jsonl | no.jsonl
+EXPORT prompt | unknown kind 'prompt' in option --kind: did you mean 'prompts'?
+EXPORT conversations --type baseline | option --type does nothing for kind 'conversations': expected
+EXPORT prompts --seeds 2 | option --seeds does nothing for kind 'prompts': expected one of --type
+EXPORT prompts --salt x | option --salt does nothing for kind 'prompts'
+EXPORT preferences --policy x | option --policy does nothing for kind 'preferences'
+EXPORT prompts --flaw missing_stop | unknown flaw 'missing_stop': did you mean 'missing_step'?
+EXPORT prompts --type baseline --flaw missing_step | need the prompt type flawed
+EXPORT prompts --split tset | unknown split 'tset' in option --split: did you mean 'test'?
+EXPORT prompts --format csv | 'csv' is not one of 'jsonl', 'parquet'
+EXPORT conversations --prompt basline | did you mean 'baseline'?
+EXPORT preferences --min-margin 0 | min_margin is 0.0
+EXPORT conversations --prompt flawed:missing_stop | did you mean 'missing_step'?
+EXPORT conversations --flaw missing_step | --flaw and --severity are about the prompt type flawed
+train --seed 3 | --out
+TRAIN --preset quik | 'quik' 'quick'
+TRAIN --set num_env=3 | 'num_env' 'num_envs'
+TRAIN --set law=bench | "bench" 'benchmark'
+TRAIN --device gpu | "gpu" 'cpu'
+TRAIN --steps 0 | max_steps at least 1
+TRAIN --minutes -1 | max_minutes above 0
+TRAIN --config none.yaml | 'none.yaml' does not exist
+train evaluate nowhere | 'nowhere' policy.json
+train evalute nowhere | evalute evaluate
+train evaluate default --split tset | did you mean 'test'?
+train evaluate default --tasks 99999 | expected a number from 1
+demo --tasks 99999 --out DIR | 99999
+demo --workers 0 --out DIR | --workers
 """
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "empty").mkdir()
+    (folder / "script.jsonl").write_text('{"reply": "nonsense"}\n', encoding="utf-8")
+    return folder
 
 
 @pytest.mark.parametrize(("arguments", "words"), [line.split(" | ") for line in REFUSED.strip().splitlines()])
 def test_wrong_usage_and_wrong_values_are_refused_in_one_line(
-    command: Command, tmp_path: Path, arguments: str, words: str
+    command: Command, tmp_path: Path, files: Path, arguments: str, words: str
 ) -> None:
-    folder = str(tmp_path / "run")
-    line = command(*arguments.replace("DIR", folder).split()).refusal()
+    first, _, rest = arguments.partition(" ")
+    arguments = f"{BEGINNINGS.get(first, first)} {rest}"
+    places = {"DIR": str(tmp_path / "run"), "FILES": str(files)}
+    for name, place in places.items():
+        arguments, words = arguments.replace(name, place), words.replace(name, place)
+    line = command(*arguments.split()).refusal()
     assert len(line) < 1000
-    for word in words.replace("DIR", folder).split():
+    for word in words.split():
         assert word in line
     assert list(tmp_path.iterdir()) == []
 

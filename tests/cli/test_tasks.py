@@ -87,9 +87,3 @@ def test_odd_characters_reach_an_output_that_does_not_know_them(tmp_path):
 
     assert json.loads(show("--json"))["description"] == task["description"]
     assert "\\U0001f600" in show()
-
-
-def test_generate_with_a_model_of_ones_own(command, tmp_path, model_folder):
-    out = tmp_path / "a.jsonl"
-    assert command("tasks", "generate", "--out", out, "--count", "5", "--embedding-model", model_folder).code == 0
-    assert len(out.read_text(encoding="utf-8").splitlines()) == 5

@@ -5,16 +5,6 @@ import json
 from resilisim.tool_library import default_library
 
 
-def test_list_gives_thirty_tools_in_the_order_of_their_indices(command):
-    rows = command("tools", "list", "--json").json()
-    assert [row["name"] for row in rows] == list(default_library().names)
-    assert [row["index"] for row in rows] == list(range(30))
-    writer = next(row for row in rows if row["name"] == "file_operations_writer")
-    assert writer["dependencies"] == ["data_processing_aggregator"]
-    assert writer["semantic_type"] == "outputs"
-    assert "file_operations_writer" in command("tools", "list").out
-
-
 def test_show_gives_the_whole_tool(command):
     shown = command("tools", "show", "computation_calculator", "--json").json()
     assert shown["name"] == "computation_calculator"
@@ -47,11 +37,6 @@ def test_search_finds_the_reader_first(command):
     assert hits[0]["name"] == "file_operations_reader"
     assert {hit["name"].rpartition("_")[0] for hit in hits} == {"file_operations"}
     assert len(command("tools", "search", "file operations reader", "-k", "2", "--json").json()) == 2
-
-
-def test_search_with_a_model_of_ones_own(command, model_folder):
-    default = command("tools", "search", "read a file", "--json").json()
-    assert command("tools", "search", "read a file", "--json", "--embedding-model", model_folder).json() == default
 
 
 def test_show_tells_a_success_probability_of_the_tools_own(command, tmp_path):

@@ -1,11 +1,7 @@
 """The card says what is in a dataset, in words for people and in YAML for the loader."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -19,7 +15,6 @@ from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.folder import ShardFacts
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
-from resilisim.datasets.schema import RecordSchema, SourceSpec
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.simulator.scoring import Level
 from resilisim.simulator.state import ENDED_BY
@@ -37,16 +32,16 @@ trees = st.recursive(
 
 
 @given(st.dictionaries(texts, trees, min_size=1) | st.lists(trees, min_size=1))
-def test_our_yaml_is_read_as_it_was_meant(value: Any) -> None:
+def test_our_yaml_is_read_as_it_was_meant(value):
     assert yaml.safe_load("\n".join(yaml_lines(value))) == value
 
 
-def front_matter(card: str) -> Any:
+def front_matter(card):
     _, front, _ = card.split("---\n", 2)
     return yaml.safe_load(front)
 
 
-def test_the_card_of_a_dataset(tmp_path: Path) -> None:
+def test_the_card_of_a_dataset(tmp_path):
     command = "resilisim dataset export --kind toys --out DIR"
     result = export_dataset(ToySpec(), toy_tasks(), tmp_path, tasks_per_shard=10, license="cc0-1.0", command=command)
     card = (tmp_path / "README.md").read_text()
@@ -89,7 +84,7 @@ def test_the_card_of_a_dataset(tmp_path: Path) -> None:
     assert json.loads(arguments) == result.manifest["arguments"]
 
 
-def card_of(kind: str, num_records: int = 1, schema: RecordSchema = TOY_SCHEMA, form: str = "object") -> str:
+def card_of(kind, num_records=1, schema=TOY_SCHEMA, form="object"):
     manifest = {
         "hash": "ab",
         "arguments": {"kind": kind, "source": {"call_arguments": form}},
@@ -101,7 +96,7 @@ def card_of(kind: str, num_records: int = 1, schema: RecordSchema = TOY_SCHEMA, 
 
 
 @pytest.mark.parametrize("kind", [*KINDS_WITH_A_TEXT, "toys"])
-def test_every_kind_has_a_text_without_open_places(kind: str) -> None:
+def test_every_kind_has_a_text_without_open_places(kind):
     card = card_of(kind)
     body = card.split("---\n", 2)[2]
     assert body.startswith("\n# ResiliSim: ")
@@ -115,13 +110,13 @@ def test_every_kind_has_a_text_without_open_places(kind: str) -> None:
     ("num_records", "category"),
     [(0, "n<1K"), (999, "n<1K"), (1_000, "1K<n<10K"), (200_000, "100K<n<1M"), (10**8, "100M<n<1B")],
 )
-def test_sizes_are_told_as_on_the_hub(num_records: int, category: str) -> None:
+def test_sizes_are_told_as_on_the_hub(num_records, category):
     assert front_matter(card_of("prompts", num_records))["size_categories"] == [category]
 
 
-def snippets(kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def snippets(kind, rows):
     """Run the Python of a kind's card, without the loading, on rows, and return the names that it defines."""
-    found: dict[str, Any] = {"dataset": {"train": _Rows(rows)}}
+    found = {"dataset": {"train": _Rows(rows)}}
     blocks = [block.split("```")[0] for block in card_of(kind, form="text").split("```python\n")[1:]]
     for block in blocks:
         if "load_dataset" not in block:
@@ -132,16 +127,16 @@ def snippets(kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 class _Rows(list[dict[str, Any]]):
     """Rows with the one method of a loaded dataset that the card uses."""
 
-    def filter(self, keep: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    def filter(self, keep):
         return [row for row in self if keep(row)]
 
 
-def rows_of(spec: SourceSpec) -> list[dict[str, Any]]:
+def rows_of(spec):
     source = spec.make(default_library())
     return [record for task in toy_tasks(12) for record in source.records(task)]
 
 
-def assert_plain(messages: list[dict[str, Any]], protocol: str) -> None:
+def assert_plain(messages, protocol):
     assert messages
     for message in messages:
         assert None not in message.values()
@@ -154,7 +149,7 @@ def assert_plain(messages: list[dict[str, Any]], protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
-def test_the_card_of_conversations_turns_rows_into_what_chat_templates_take(protocol: str) -> None:
+def test_the_card_of_conversations_turns_rows_into_what_chat_templates_take(protocol):
     environment = dataclasses.replace(TRAINING_ENVIRONMENT, protocol=protocol)
     rows = rows_of(
         ConversationSpec(
@@ -179,7 +174,7 @@ def test_the_card_of_conversations_turns_rows_into_what_chat_templates_take(prot
     assert 0 < len(defined["successes"]) < len(rows)
 
 
-def test_the_card_says_which_turns_are_worth_learning() -> None:
+def test_the_card_says_which_turns_are_worth_learning():
     rows = rows_of(ConversationSpec(prompts=("optimal",), seeds=6, search=False, alternatives=False))
     worth = snippets("conversations", rows)["turns_to_learn"]
     lost = 0
@@ -196,9 +191,9 @@ def test_the_card_says_which_turns_are_worth_learning() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
-def test_the_card_of_preferences_turns_rows_into_prompt_chosen_and_rejected(protocol: str) -> None:
+def test_the_card_of_preferences_turns_rows_into_prompt_chosen_and_rejected(protocol):
     environment = dataclasses.replace(TRAINING_ENVIRONMENT, protocol=protocol)
-    options: dict[str, Any] = {"prompts": ("optimal",), "alternatives": False, "environment": environment}
+    options = {"prompts": ("optimal",), "alternatives": False, "environment": environment}
     rows = rows_of(PreferenceSpec(call_arguments="text", **options))
     examples = snippets("preferences", rows)["examples"]
     assert len(examples) == len(rows) > 20
@@ -211,7 +206,7 @@ def test_the_card_of_preferences_turns_rows_into_prompt_chosen_and_rejected(prot
     assert examples == [{name: row[name] for name in example} for row, example in zip(objects, examples, strict=True)]
 
 
-def test_the_card_lists_every_value_that_records_hold() -> None:
+def test_the_card_lists_every_value_that_records_hold():
     conversations, preferences = card_of("conversations"), card_of("preferences")
     for label, text in LOSS_LABELS.items():
         assert f"| `turns.label` | {label} | {text} |" in conversations

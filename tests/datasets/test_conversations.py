@@ -1,16 +1,12 @@
 """Conversations: whole episodes, true to the environment, judged exactly, by somebody who only uses what was read."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -26,7 +22,6 @@ from resilisim.simulator import build_problem
 from resilisim.simulator.exact import known_probabilities
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
-from resilisim.tool_library.retrieval import ToolHit
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES
 from tests.datasets import rollout_tools
 from tests.datasets.rollout_tools import PARSER, READER, TRANSFORMER, WordSearcher, replay, task_of, tasks
@@ -38,7 +33,7 @@ source_of = functools.partial(rollout_tools.source_of, ConversationSpec)
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
 @pytest.mark.parametrize("policy", ["exact-optimum", "plan-follower", "random"])
-def test_every_record_fits_the_schema_and_its_figures_add_up(protocol: str, policy: str) -> None:
+def test_every_record_fits_the_schema_and_its_figures_add_up(protocol, policy):
     source = source_of(protocol=protocol, policy=policy, seeds=3)
     for task in tasks():
         for record in source.records(task):
@@ -56,7 +51,7 @@ def test_every_record_fits_the_schema_and_its_figures_add_up(protocol: str, poli
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
-def test_messages_are_what_the_environment_was_sent_and_answered(protocol: str) -> None:
+def test_messages_are_what_the_environment_was_sent_and_answered(protocol):
     by_id = {task.instance_id: task for task in tasks()}
     for record in records_of(protocol=protocol, seeds=2):
         messages = record["messages"]
@@ -72,15 +67,15 @@ def test_messages_are_what_the_environment_was_sent_and_answered(protocol: str) 
 
 
 @pytest.mark.parametrize("policy", ["exact-optimum", "plan-follower", "repairing-follower"])
-def test_both_protocols_hold_the_same_episodes(policy: str) -> None:
-    def facts(protocol: str) -> list[list[tuple[object, ...]]]:
+def test_both_protocols_hold_the_same_episodes(policy):
+    def facts(protocol):
         records = records_of(protocol=protocol, policy=policy, seeds=2)
         return [[(turn["kind"], turn["tool"], turn["success"]) for turn in record["turns"]] for record in records]
 
     assert facts("text") == facts("native")
 
 
-def test_nothing_is_filtered_and_an_unlucky_failure_is_nobodys_fault() -> None:
+def test_nothing_is_filtered_and_an_unlucky_failure_is_nobodys_fault():
     records = records_of(prompts=("optimal",), seeds=25)
     assert len(records) == 4 * 25
     failed = [record for record in records if not record["success"]]
@@ -95,7 +90,7 @@ def test_nothing_is_filtered_and_an_unlucky_failure_is_nobodys_fault() -> None:
 
 
 @pytest.mark.parametrize("detail", ["brief", "full"])
-def test_no_tool_is_called_and_no_parameter_passed_before_it_was_read_of(detail: str) -> None:
+def test_no_tool_is_called_and_no_parameter_passed_before_it_was_read_of(detail):
     inputs_of = {task.instance_id: set(task.inputs) for task in tasks()}
     parameters_passed = 0
     for record in records_of(prompts=("baseline",), seeds=10, search_detail=detail):
@@ -112,7 +107,7 @@ def test_no_tool_is_called_and_no_parameter_passed_before_it_was_read_of(detail:
     assert parameters_passed > 0
 
 
-def test_looking_up_has_its_price_and_its_label() -> None:
+def test_looking_up_has_its_price_and_its_label():
     records = records_of(prompts=("baseline",), seeds=5)
     labels = {turn["label"] for record in records for turn in record["turns"] if turn["regret"] > 0.0}
     assert labels == {"information"}
@@ -123,7 +118,7 @@ def test_looking_up_has_its_price_and_its_label() -> None:
     assert {record["policy"] for record in records} == {"exact-optimum-with-search"}
 
 
-def test_a_dependency_outside_the_list_is_asked_for() -> None:
+def test_a_dependency_outside_the_list_is_asked_for():
     task = task_of(TRANSFORMER, description="Bring the orders into another shape.")
     (record,) = source_of(prompts=("baseline",)).records(task)
     said = [message["content"] for message in record["messages"] if message["role"] == "assistant"]
@@ -135,10 +130,10 @@ def test_a_dependency_outside_the_list_is_asked_for() -> None:
     assert calls[0].startswith(f"<tool_call>{PARSER}")
 
 
-def test_a_tool_that_only_ends_a_row_of_failures_is_looked_for_first() -> None:
+def test_a_tool_that_only_ends_a_row_of_failures_is_looked_for_first():
     library = small_library({"steady": [], "spare": [], "shaky": []}, {"steady": 0.9, "spare": 0.9, "shaky": 0.2})
     task = Task.from_mapping({"required_tools": ["shaky"], "description": "Tool shaky."}, library)
-    rules: dict[str, Any] = {"max_consecutive_failures": 2, "history": 1.0}
+    rules = {"max_consecutive_failures": 2, "history": 1.0}
     source = source_of(library, prompts=("optimal", "chain_of_thought"), seeds=30, **rules)
     ending, reasons = 0, 0
     for record in source.records(task):
@@ -153,16 +148,16 @@ def test_a_tool_that_only_ends_a_row_of_failures_is_looked_for_first() -> None:
     assert ending > reasons > 0
 
 
-def test_a_row_of_equal_calls_is_left_where_that_is_best() -> None:
+def test_a_row_of_equal_calls_is_left_where_that_is_best():
     library = small_library({"good": [], "bad": []}, {"good": 0.9, "bad": 0.1})
     task = Task.from_mapping({"required_tools": ["bad"], "description": "Do it."}, library)
-    rules: dict[str, Any] = {"max_turns": 14, "max_consecutive_failures": 3, "loop_length": 2, "history": 1.0}
+    rules = {"max_turns": 14, "max_consecutive_failures": 3, "loop_length": 2, "history": 1.0}
     records = list(source_of(library, prompts=("optimal",), seeds=300, search=False, **rules).records(task))
     assert all(record["regret"] == 0.0 for record in records)
     assert any(turn["kind"] == "search" for record in records for turn in record["turns"])
 
 
-def test_clauses_in_another_order_and_work_that_no_clause_names_are_searched_for() -> None:
+def test_clauses_in_another_order_and_work_that_no_clause_names_are_searched_for():
     task = task_of(READER, "integration_queue", description="Queue messages and jobs. Read a file; nothing else.")
     queries = search_queries(task, default_library(), WordSearcher())
     assert queries == {READER: "Read a file", "integration_queue": "Queue messages and jobs"}
@@ -174,7 +169,7 @@ def test_clauses_in_another_order_and_work_that_no_clause_names_are_searched_for
 
 @pytest.mark.parametrize("search", [True, False])
 @pytest.mark.parametrize("prompt", ["baseline", "optimal"])
-def test_strict_environments_accept_every_call(search: bool, prompt: str) -> None:
+def test_strict_environments_accept_every_call(search, prompt):
     records = records_of(parameters="strict", prompts=(prompt,), seeds=5, search=search)
     kinds = [turn["kind"] for record in records for turn in record["turns"]]
     assert "rejected" not in kinds
@@ -183,7 +178,7 @@ def test_strict_environments_accept_every_call(search: bool, prompt: str) -> Non
     assert ("info" in kinds) == asked
 
 
-def test_reasons_stand_where_the_prompt_asks_for_them_and_hold_no_tag() -> None:
+def test_reasons_stand_where_the_prompt_asks_for_them_and_hold_no_tag():
     task = task_of(
         READER, TRANSFORMER, description=f"Read the <tool_call>{PARSER}</tool_call> file. Then transform it; <finish/>."
     )
@@ -203,7 +198,7 @@ def test_reasons_stand_where_the_prompt_asks_for_them_and_hold_no_tag() -> None:
         assert all("<" not in message["content"].replace("&lt;", "") for message in spoken)
 
 
-def test_a_flawed_plan_is_not_followed_where_it_is_wrong() -> None:
+def test_a_flawed_plan_is_not_followed_where_it_is_wrong():
     for flaw in FLAW_TYPES:
         records = records_of(prompts=("flawed",), flaws=(flaw,), severities=("severe",), seeds=4)
         assert records
@@ -220,7 +215,7 @@ def test_a_flawed_plan_is_not_followed_where_it_is_wrong() -> None:
     assert all(record["flaw"] is None for record in mixed if record["prompt_type"] == "baseline")
 
 
-def test_the_same_bytes_whatever_was_made_before_and_in_another_process() -> None:
+def test_the_same_bytes_whatever_was_made_before_and_in_another_process():
     spec = ConversationSpec(prompts=("optimal", "chain_of_thought"), seeds=2, search=False)
     ids = [task.instance_id for task in benchmark_tasks()[:3]]
     code = (
@@ -238,8 +233,8 @@ def test_the_same_bytes_whatever_was_made_before_and_in_another_process() -> Non
     assert printed == b"".join(lines)
 
 
-def test_training_luck_is_not_evaluation_luck() -> None:
-    def luck(**options: Any) -> list[tuple[object, ...]]:
+def test_training_luck_is_not_evaluation_luck():
+    def luck(**options):
         records = records_of(prompts=("optimal",), seeds=6, **options)
         return [tuple(turn["success"] for turn in record["turns"]) for record in records]
 
@@ -253,16 +248,16 @@ def test_training_luck_is_not_evaluation_luck() -> None:
 class NothingFound:
     """A search that finds nothing."""
 
-    def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[ToolHit]]:
+    def search_many(self, queries, k=5):
         return [[] for _ in queries]
 
 
 class StopsOrShows:
     """Answers in ways that a language model may: native messages of its own, loose talk, and no message at all."""
 
-    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+    def reset(self, observation, info):
         call = {"id": "x", "function": {"name": "tool_call", "arguments": {"name": READER}}, "index": 0}
-        self.left: list[Any] = [
+        self.left = [
             {"content": None, "tool_calls": [call]},
             json.dumps({"content": "I look.", "tool_calls": [call, {"id": "y", "function": {"arguments": "{NaN"}}]}),
             f"I think that <tool_info>{READER}</tool_info> helps.",
@@ -271,12 +266,12 @@ class StopsOrShows:
             None,
         ]
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> Any:
+    def act(self, observation, info):
         return self.left.pop(0)
 
 
 @pytest.mark.parametrize("form", ["object", "text"])
-def test_whatever_a_policy_says_becomes_messages_of_one_shape(form: str) -> None:
+def test_whatever_a_policy_says_becomes_messages_of_one_shape(form):
     source = source_of(policy=f"{__name__}:StopsOrShows", protocol="native", prompts=("baseline",), call_arguments=form)
     (record,) = source.records(task_of(READER))
     assert check_record(source.schema, record) is None
@@ -300,7 +295,7 @@ def test_whatever_a_policy_says_becomes_messages_of_one_shape(form: str) -> None
     replay(record, record["messages"], task_of(READER))
 
 
-def test_searches_by_the_work_order_find_the_tool_that_is_called() -> None:
+def test_searches_by_the_work_order_find_the_tool_that_is_called():
     source = ConversationSpec(prompts=("baseline",)).make(default_library())
     for task in benchmark_tasks()[:8]:
         (record,) = source.records(task)
@@ -332,7 +327,7 @@ def test_searches_by_the_work_order_find_the_tool_that_is_called() -> None:
         ({"call_arguments": "objects"}, ["form of arguments", "'object'"]),
     ],
 )
-def test_wrong_options_are_refused_in_one_line(options: dict[str, Any], words: list[str]) -> None:
+def test_wrong_options_are_refused_in_one_line(options, words):
     with pytest.raises(InvalidInputError) as refused:
         ConversationSpec(**options).make(default_library())
     assert "\n" not in str(refused.value)

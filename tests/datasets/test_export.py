@@ -1,7 +1,5 @@
 """Exports: the same bytes however they were written, and whole shards after any accident."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,12 +7,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from resilisim.datasets import export_dataset, read_records, verify_dataset
-from resilisim.datasets.folder import FORMATS, Format, facts_of_file, plan_shards
+from resilisim.datasets.folder import FORMATS, facts_of_file, plan_shards
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
@@ -24,16 +21,16 @@ from tests.evaluation.test_runner import wait_until_gone
 ROOT = Path(__file__).parents[2]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def shards_of(folder: Path) -> dict[str, bytes]:
+def shards_of(folder):
     return {name: data for name, data in contents(folder).items() if name.startswith("data/")}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
+def whole(tmp_path_factory):
     """The dataset of the export target in each format, written in one go by one process."""
     folders = {file_format: tmp_path_factory.mktemp("whole") / "out" for file_format in FORMATS}
     for file_format, folder in folders.items():
@@ -41,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
     return folders
 
 
-def test_a_folder_holds_every_record_of_every_task_in_the_split_of_its_tools(tmp_path: Path) -> None:
+def test_a_folder_holds_every_record_of_every_task_in_the_split_of_its_tools(tmp_path):
     tasks = toy_tasks()
     result = export_dataset(ToySpec(), tasks, tmp_path, tasks_per_shard=7)
     by_split = {split: [task for task in tasks if split_of(task.required_tools) == split] for split in SPLITS}
@@ -61,7 +58,7 @@ def test_a_folder_holds_every_record_of_every_task_in_the_split_of_its_tools(tmp
     assert verify_dataset(tmp_path).problems == ()
 
 
-def test_tasks_of_a_shard_do_not_depend_on_what_follows() -> None:
+def test_tasks_of_a_shard_do_not_depend_on_what_follows():
     tasks = toy_tasks(200)
     few, many = plan_shards(tasks[:150], 10), plan_shards(tasks, 10)
     full = [shard for shard in few if len(shard.tasks) == 10]
@@ -70,8 +67,8 @@ def test_tasks_of_a_shard_do_not_depend_on_what_follows() -> None:
     assert sorted(task.instance_id for shard in many for task in shard.tasks) == sorted(t.instance_id for t in tasks)
 
 
-def test_other_processes_write_the_same_bytes(whole: dict[Format, Path], tmp_path: Path) -> None:
-    counts: list[int] = []
+def test_other_processes_write_the_same_bytes(whole, tmp_path):
+    counts = []
     export_dataset(
         ToySpec(RECORDS_PER_TASK),
         toy_tasks(),
@@ -86,7 +83,7 @@ def test_other_processes_write_the_same_bytes(whole: dict[Format, Path], tmp_pat
     assert len(counts) > 10
 
 
-def test_the_manifest_says_what_decides_the_bytes_and_nothing_of_when_and_where(tmp_path: Path) -> None:
+def test_the_manifest_says_what_decides_the_bytes_and_nothing_of_when_and_where(tmp_path):
     manifests = {}
     for file_format in FORMATS:
         out = tmp_path / file_format
@@ -102,14 +99,14 @@ def test_the_manifest_says_what_decides_the_bytes_and_nothing_of_when_and_where(
     assert set(manifests["parquet"]["versions"]) == {"resilisim", "pyarrow"}
 
 
-def run_target(out: Path, file_format: str, workers: int) -> tuple[subprocess.Popen[str], Path]:
+def run_target(out, file_format, workers):
     pids = out.parent / "pids"
     pids.mkdir()
     command = [sys.executable, "-m", "tests.datasets.toy_source", out, file_format, workers, pids]
     return subprocess.Popen([*map(str, command)], cwd=ROOT, stderr=subprocess.PIPE, text=True), pids
 
 
-def wait_for_shards(process: subprocess.Popen[str], out: Path, number: int) -> None:
+def wait_for_shards(process, out, number):
     """Wait until so many shards are whole and another one is being written."""
     while len(list(out.glob("data/[!.]*"))) < number or not list(out.glob("data/.*.tmp")):
         assert process.poll() is None, "the export ended before it could be stopped"
@@ -117,9 +114,7 @@ def wait_for_shards(process: subprocess.Popen[str], out: Path, number: int) -> N
 
 
 @pytest.mark.parametrize(("file_format", "workers"), [("jsonl", 2), ("parquet", 1)])
-def test_a_killed_export_leaves_whole_shards_and_goes_on(
-    whole: dict[Format, Path], tmp_path: Path, file_format: Format, workers: int
-) -> None:
+def test_a_killed_export_leaves_whole_shards_and_goes_on(whole, tmp_path, file_format, workers):
     folder = whole[file_format]
     out = tmp_path / "out"
     process, pids = run_target(out, file_format, workers)
@@ -138,7 +133,7 @@ def test_a_killed_export_leaves_whole_shards_and_goes_on(
     assert contents(out) == contents(folder)
 
 
-def test_ctrl_c_leaves_whole_shards_and_says_how_many(whole: dict[Format, Path], tmp_path: Path) -> None:
+def test_ctrl_c_leaves_whole_shards_and_says_how_many(whole, tmp_path):
     folder = whole["jsonl"]
     out = tmp_path / "out"
     process, pids = run_target(out, "jsonl", 2)
@@ -152,9 +147,7 @@ def test_ctrl_c_leaves_whole_shards_and_says_how_many(whole: dict[Format, Path],
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_full_disk_leaves_whole_shards_and_says_so(
-    whole: dict[Format, Path], tmp_path: Path, file_format: Format
-) -> None:
+def test_a_full_disk_leaves_whole_shards_and_says_so(whole, tmp_path, file_format):
     tasks = toy_tasks()
     late = plan_shards(tasks, ARGUMENTS["tasks_per_shard"])[-2].tasks[1].instance_id
     spec = ToySpec(RECORDS_PER_TASK, fail_at=late, failure="long")
@@ -166,7 +159,7 @@ def test_a_full_disk_leaves_whole_shards_and_says_so(
     assert contents(tmp_path) == contents(whole[file_format])
 
 
-def test_a_finished_dataset_is_not_touched_and_a_missing_shard_is_made_again(tmp_path: Path) -> None:
+def test_a_finished_dataset_is_not_touched_and_a_missing_shard_is_made_again(tmp_path):
     first = export_dataset(ToySpec(), toy_tasks(), tmp_path, tasks_per_shard=10)
     (tmp_path / "README.md").write_text("edited by hand")
     second = export_dataset(ToySpec(), toy_tasks(), tmp_path, tasks_per_shard=10)
@@ -181,7 +174,7 @@ def test_a_finished_dataset_is_not_touched_and_a_missing_shard_is_made_again(tmp
     assert third.shards == first.shards
 
 
-def test_overwriting_leaves_the_folder_as_if_nothing_had_been_there(tmp_path: Path) -> None:
+def test_overwriting_leaves_the_folder_as_if_nothing_had_been_there(tmp_path):
     export_dataset(ToySpec(seed=1), toy_tasks(), tmp_path / "out", tasks_per_shard=5)
     export_dataset(ToySpec(), toy_tasks(30), tmp_path / "new", format="parquet")
     export_dataset(ToySpec(), toy_tasks(30), tmp_path / "out", format="parquet", overwrite=True)
@@ -189,7 +182,7 @@ def test_overwriting_leaves_the_folder_as_if_nothing_had_been_there(tmp_path: Pa
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_a_source_raises_names_the_task_and_whole_shards_are_kept(tmp_path: Path, workers: int) -> None:
+def test_what_a_source_raises_names_the_task_and_whole_shards_are_kept(tmp_path, workers):
     tasks = toy_tasks()
     late = plan_shards(tasks, 4)[-1].tasks[-1].instance_id
     with pytest.raises(LookupError, match="nothing here") as failure:
@@ -200,21 +193,21 @@ def test_what_a_source_raises_names_the_task_and_whole_shards_are_kept(tmp_path:
         facts_of_file(path)
 
 
-def test_a_record_that_does_not_fit_names_the_task(tmp_path: Path) -> None:
+def test_a_record_that_does_not_fit_names_the_task(tmp_path):
     spec = ToySpec(fail_at=toy_tasks()[0].instance_id, failure="wrong")
     with pytest.raises(InvalidInputError, match=f"^task {spec.fail_at}: no record of the schema 'toy-1': record: 'nu"):
         export_dataset(spec, toy_tasks(1), tmp_path)
     assert shards_of(tmp_path) == {}
 
 
-def test_a_worker_that_dies_is_reported(tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_reported(tmp_path):
     spec = ToySpec(fail_at=toy_tasks()[0].instance_id, failure="exit")
     with pytest.raises(InfrastructureError, match=r"a worker process died \(exit code 3\)"):
         export_dataset(spec, toy_tasks(), tmp_path, tasks_per_shard=4, workers=2)
     assert not [name for name in shards_of(tmp_path) if name.startswith("data/.")]
 
 
-def test_a_source_that_cannot_travel_is_refused(tmp_path: Path) -> None:
+def test_a_source_that_cannot_travel_is_refused(tmp_path):
     class Local(ToySpec):
         pass
 
@@ -223,7 +216,7 @@ def test_a_source_that_cannot_travel_is_refused(tmp_path: Path) -> None:
     assert export_dataset(Local(), toy_tasks(4), tmp_path, overwrite=True, workers=1).num_records == 12
 
 
-def test_another_library_reaches_the_workers(tmp_path: Path) -> None:
+def test_another_library_reaches_the_workers(tmp_path):
     library = ToolLibrary(list(default_library())[:10])
     task = {"required_tools": [library.names[0]], "description": "One thing."}
     tasks = [{**task, "inputs": {"number": number}} for number in range(6)]
@@ -243,9 +236,7 @@ def test_another_library_reaches_the_workers(tmp_path: Path) -> None:
         ({"tasks": 0}, "expected a number from 1"),
     ],
 )
-def test_bad_arguments_are_refused_before_anything_is_written(
-    tmp_path: Path, arguments: dict[str, Any], expected: str
-) -> None:
+def test_bad_arguments_are_refused_before_anything_is_written(tmp_path, arguments, expected):
     out = tmp_path / "out"
     with pytest.raises(InvalidInputError) as refusal:
         export_dataset(**{"spec": ToySpec(), "tasks": toy_tasks(4), "out": out, **arguments})

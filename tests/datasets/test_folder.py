@@ -1,12 +1,8 @@
 """A dataset's folder: whose it is, what overwriting removes and never touches, and that a change in it is found."""
 
-from __future__ import annotations
-
 import contextlib
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,7 +26,7 @@ FACTS = ShardFacts(Path(SHARD).name, 1, 3, "ab")
 OURS = {"README.md", "manifest.json", "shards.json", SHARD}
 
 
-def manifest_of(version: str = "1", **arguments: Any) -> dict[str, Any]:
+def manifest_of(version="1", **arguments):
     return {
         "schema": DATASET_SCHEMA,
         "hash": content_hash(arguments),
@@ -39,28 +35,28 @@ def manifest_of(version: str = "1", **arguments: Any) -> dict[str, Any]:
     }
 
 
-def opened(out: Path, overwrite: bool = False, version: str = "1", **arguments: Any) -> DatasetFolder:
+def opened(out, overwrite=False, version="1", **arguments):
     return DatasetFolder(out, manifest_of(version, **arguments), overwrite=overwrite)
 
 
-def made(out: Path, **arguments: Any) -> None:
+def made(out, **arguments):
     """Leave a finished dataset of one shard in a folder."""
     with opened(out, **arguments) as folder:
         (folder.data / FACTS.file).write_text("{}\n")
         folder.finish([FACTS], "# Card\n")
 
 
-def write(out: Path, *names: str, text: str = "mine") -> None:
+def write(out, *names, text="mine"):
     for name in names:
         (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_text(text)
 
 
-def names(out: Path) -> set[str]:
+def names(out):
     return {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
 
 
-def test_a_folder_begins_with_its_manifest_and_is_not_touched_when_it_is_finished(tmp_path: Path) -> None:
+def test_a_folder_begins_with_its_manifest_and_is_not_touched_when_it_is_finished(tmp_path):
     out = tmp_path / "a" / "b"
     with opened(out, seed=1) as folder:
         assert names(out) == {"manifest.json"}
@@ -80,13 +76,13 @@ def test_a_folder_begins_with_its_manifest_and_is_not_touched_when_it_is_finishe
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def spoil_manifest(out: Path) -> None:
+def spoil_manifest(out):
     made(out, seed=1)
     text = (out / "manifest.json").read_text()
     (out / "manifest.json").write_text(text.replace('"seed": 1', '"seed": 2'))
 
 
-REFUSED: dict[str, tuple[Callable[[Path], Any], str, bool]] = {
+REFUSED = {
     # What is in the folder, what is said, and whether that is refused even where overwriting is permitted.
     "another dataset": (
         lambda out: made(out, seed=1),
@@ -113,7 +109,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str, bool]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_somebody_elses_is_refused_and_kept(tmp_path: Path, case: str) -> None:
+def test_what_is_somebody_elses_is_refused_and_kept(tmp_path, case):
     prepare, expected, also_overwriting = REFUSED[case]
     prepare(tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
@@ -123,7 +119,7 @@ def test_what_is_somebody_elses_is_refused_and_kept(tmp_path: Path, case: str) -
     assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before
 
 
-def test_overwriting_removes_what_an_export_wrote_and_nothing_else(tmp_path: Path) -> None:
+def test_overwriting_removes_what_an_export_wrote_and_nothing_else(tmp_path):
     made(tmp_path, seed=1)
     foreign = {"notes.txt", "data/mine.jsonl", "data/train.jsonl", ".git/HEAD", ".notes.txt.1.tmp"}
     write(tmp_path, *foreign)
@@ -133,7 +129,7 @@ def test_overwriting_removes_what_an_export_wrote_and_nothing_else(tmp_path: Pat
     assert {(tmp_path / name).read_text() for name in foreign} == {"mine"}
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed(tmp_path):
     (tmp_path / ".manifest.json.7.tmp").write_text("torn")
     made(tmp_path, seed=1)
     assert names(tmp_path) == OURS
@@ -142,8 +138,8 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
         assert names(tmp_path) == OURS
 
 
-def test_an_export_that_fails_before_it_wrote_anything_leaves_nothing_behind(tmp_path: Path) -> None:
-    def fail(out: Path, *files: str) -> None:
+def test_an_export_that_fails_before_it_wrote_anything_leaves_nothing_behind(tmp_path):
+    def fail(out, *files):
         with contextlib.suppress(LookupError), opened(out, seed=1) as folder:
             (folder.data / ".train-00000-of-00001.jsonl.1.tmp").write_text("torn")
             write(out, *files)
@@ -161,7 +157,7 @@ def test_an_export_that_fails_before_it_wrote_anything_leaves_nothing_behind(tmp
     assert names(whole) == {"manifest.json", SHARD}
 
 
-def test_a_folder_has_one_writer_and_a_refusal_lets_go_of_it(tmp_path: Path) -> None:
+def test_a_folder_has_one_writer_and_a_refusal_lets_go_of_it(tmp_path):
     with opened(tmp_path):
         for overwrite in (False, True):
             with pytest.raises(StoreError, match=f"another process is writing to {tmp_path}: wait for it"):
@@ -175,7 +171,7 @@ def test_a_folder_has_one_writer_and_a_refusal_lets_go_of_it(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[1]", '[{"file": "a"}]', "[" * 100_000])
-def test_a_list_of_shards_that_was_changed_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_list_of_shards_that_was_changed_is_refused(tmp_path, text):
     made(tmp_path)
     (tmp_path / "shards.json").write_text(text)
     with pytest.raises(StoreError, match=r"shards\.json was changed"):
@@ -183,12 +179,12 @@ def test_a_list_of_shards_that_was_changed_is_refused(tmp_path: Path, text: str)
 
 
 @pytest.fixture(params=FORMATS)
-def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def dataset(request, tmp_path):
     export_dataset(ToySpec(), toy_tasks(), tmp_path, format=request.param, tasks_per_shard=5)
     return tmp_path
 
 
-def test_every_kind_of_change_to_a_dataset_is_found(dataset: Path) -> None:
+def test_every_kind_of_change_to_a_dataset_is_found(dataset):
     shards = sorted((dataset / "data").iterdir())
     found = verify_dataset(dataset)
     assert found.to_mapping() == {"shards": len(shards), "records": 120, "problems": []}
@@ -210,7 +206,7 @@ def test_every_kind_of_change_to_a_dataset_is_found(dataset: Path) -> None:
         facts_of_file(missing)
 
 
-def test_what_is_not_finished_is_read_and_not_verified(dataset: Path) -> None:
+def test_what_is_not_finished_is_read_and_not_verified(dataset):
     (dataset / "shards.json").unlink()
     with pytest.raises(StoreError, match="is not finished: the same command resumes it"):
         verify_dataset(dataset)

@@ -1,12 +1,8 @@
 """Lengths in tokens: counted as a model reads a record, and told in the card."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import statistics
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +21,7 @@ NATIVE = dataclasses.replace(TRAINING_ENVIRONMENT, protocol="native")
 
 
 @pytest.fixture(scope="module")
-def counter() -> TokenCounter:
+def counter():
     return TokenCounter(shipped_model_path())
 
 
@@ -40,11 +36,11 @@ def counter() -> TokenCounter:
         ("don't  I'LL we've\r\nx", 11),
     ],
 )
-def test_tokens_are_those_of_the_model_that_ships(counter: TokenCounter, text: str, tokens: int) -> None:
+def test_tokens_are_those_of_the_model_that_ships(counter, text, tokens):
     assert counter.count(text) == tokens
 
 
-def chatml(messages: list[dict[str, Any]]) -> str:
+def chatml(messages):
     """Messages as a model of the ChatML family reads them, calls as in its training."""
     text = ""
     for message in messages:
@@ -57,10 +53,10 @@ def chatml(messages: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize("environment", [TRAINING_ENVIRONMENT, NATIVE], ids=["text", "native"])
-def test_the_card_tells_how_long_records_are(counter: TokenCounter, environment: Any, tmp_path: Path) -> None:
+def test_the_card_tells_how_long_records_are(counter, environment, tmp_path):
     spec = ConversationSpec(prompts=("optimal",), seeds=2, search=False, environment=environment)
     export_dataset(spec, toy_tasks(12), tmp_path, tasks_per_shard=4)
-    by_split: dict[str, list[int]] = {}
+    by_split = {}
     for record in read_records(tmp_path):
         functions = [json.dumps(tool, ensure_ascii=False) for tool in record["tools"] or ()]
         system = [{"role": "system", "content": "\n".join(functions)}] if functions else []
@@ -80,7 +76,7 @@ def test_the_card_tells_how_long_records_are(counter: TokenCounter, environment:
     assert longest <= stated < longest + 64
 
 
-def test_a_pair_is_as_long_as_its_longer_side(counter: TokenCounter) -> None:
+def test_a_pair_is_as_long_as_its_longer_side(counter):
     source = PreferenceSpec(prompts=("optimal",), search=False).make(default_library())
     records = [record for task in toy_tasks(3) for record in source.records(task)]
     assert records
@@ -89,7 +85,7 @@ def test_a_pair_is_as_long_as_its_longer_side(counter: TokenCounter) -> None:
         assert record_length(record, counter) == max(sides)
 
 
-def test_without_a_tokenizer_or_without_texts_the_card_says_so(tmp_path: Path) -> None:
+def test_without_a_tokenizer_or_without_texts_the_card_says_so(tmp_path):
     export_dataset(ToySpec(), toy_tasks(4), tmp_path / "toys")
     assert "Length in tokens" not in (tmp_path / "toys" / "README.md").read_text()
     spec = ConversationSpec(prompts=("optimal",), search=False)
@@ -98,7 +94,7 @@ def test_without_a_tokenizer_or_without_texts_the_card_says_so(tmp_path: Path) -
     assert result.manifest["arguments"]["tokenizer"] is None
 
 
-def test_any_tokenizer_file_counts_and_what_is_none_is_refused(counter: TokenCounter, tmp_path: Path) -> None:
+def test_any_tokenizer_file_counts_and_what_is_none_is_refused(counter, tmp_path):
     counter._tokenizer.save(str(tmp_path / "tokenizer.json"))
     for path in (tmp_path, tmp_path / "tokenizer.json"):
         assert TokenCounter(path).count("<|im_start|>user\nhi 123<|im_end|>\n") == 10

@@ -1,14 +1,10 @@
 """Hugging Face `datasets` loads what was written, offline, in both formats, with the types of the schema."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -57,7 +53,7 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory):
     """Datasets: many shards in each format, one with shards without records, and a small one of each kind."""
     root = tmp_path_factory.mktemp("load")
     tasks = toy_tasks()
@@ -74,7 +70,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def loaded(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def loaded(folders, tmp_path_factory):
     """What a process of its own, with an empty cache and no network, loads from the folders."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path_factory.mktemp("cache"))}
     arguments = [sys.executable, "-c", SCRIPT, *map(str, folders.values())]
@@ -88,9 +84,7 @@ def loaded(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_rows_and_types_are_those_that_were_written_whatever_the_values(
-    folders: dict[str, Path], loaded: dict[str, Any], file_format: str
-) -> None:
+def test_rows_and_types_are_those_that_were_written_whatever_the_values(folders, loaded, file_format):
     found = loaded[file_format]
     assert set(found["rows"]) == set(SPLITS)
     assert set(found["features"].values()) == {FEATURES}
@@ -104,7 +98,7 @@ def test_rows_and_types_are_those_that_were_written_whatever_the_values(
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_shards_without_records_do_no_harm(folders: dict[str, Path], loaded: dict[str, Any], file_format: str) -> None:
+def test_shards_without_records_do_no_harm(folders, loaded, file_format):
     folder, found = folders[f"sparse-{file_format}"], loaded[f"sparse-{file_format}"]
     counts = [shard["records"] for shard in json.loads((folder / "shards.json").read_bytes())]
     assert counts.count(0) == len(counts) - 1 > 0
@@ -115,9 +109,7 @@ def test_shards_without_records_do_no_harm(folders: dict[str, Path], loaded: dic
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_loads_with_the_rows_that_were_written(
-    folders: dict[str, Path], loaded: dict[str, Any], kind: str
-) -> None:
+def test_every_kind_loads_with_the_rows_that_were_written(folders, loaded, kind):
     jsonl, parquet = (loaded[f"{kind}-{file_format}"] for file_format in FORMATS)
     assert jsonl["features"] == parquet["features"]
     assert len(set(jsonl["features"].values())) == 1
@@ -129,7 +121,7 @@ def test_every_kind_loads_with_the_rows_that_were_written(
     assert sum(map(len, jsonl["rows"].values())) >= 12
 
 
-def rounded(value: Any) -> Any:
+def rounded(value):
     if isinstance(value, dict):
         return {name: rounded(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -149,7 +141,7 @@ CALL {"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.a
 {% endfor %}"""
 
 
-def test_chat_templates_render_loaded_rows_as_they_are(folders: dict[str, Path], loaded: dict[str, Any]) -> None:
+def test_chat_templates_render_loaded_rows_as_they_are(folders, loaded):
     environment = ImmutableSandboxedEnvironment()
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)  # as transformers has it
     template = environment.from_string(CHAT_TEMPLATE)

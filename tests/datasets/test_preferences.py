@@ -1,11 +1,8 @@
 """Preference pairs: two messages from one real state, the chosen one optimal, the other worse by what is said."""
 
-from __future__ import annotations
-
 import functools
 import json
 import pickle
-from typing import Any
 
 import pytest
 
@@ -20,7 +17,7 @@ from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import check_parameters
 from tests.datasets import rollout_tools
-from tests.datasets.rollout_tools import FILTER, PARSER, READER, TRANSFORMER, WRITER, Record, replay, task_of, tasks
+from tests.datasets.rollout_tools import FILTER, PARSER, READER, TRANSFORMER, WRITER, replay, task_of, tasks
 
 records_of = functools.partial(rollout_tools.records_of, PreferenceSpec)
 source_of = functools.partial(rollout_tools.source_of, PreferenceSpec)
@@ -28,7 +25,7 @@ source_of = functools.partial(rollout_tools.source_of, PreferenceSpec)
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
 @pytest.mark.parametrize("prompt", ["baseline", "optimal", "chain_of_thought"])
-def test_both_messages_mean_and_are_worth_what_the_record_says(protocol: str, prompt: str) -> None:
+def test_both_messages_mean_and_are_worth_what_the_record_says(protocol, prompt):
     """The prompt is replayed in a fresh environment; then each message is sent and judged by a new optimum."""
     source = source_of(protocol=protocol, prompts=(prompt,), seeds=2)
     compared = 0
@@ -63,7 +60,7 @@ def test_both_messages_mean_and_are_worth_what_the_record_says(protocol: str, pr
     assert compared > 20
 
 
-def test_reasons_and_states_are_varied() -> None:
+def test_reasons_and_states_are_varied():
     records = records_of(seeds=24, prompts=("optimal",))
     reasons = {record["rejected_reason"] for record in records}
     possible = set(LOSS_LABELS) - {"information", "obeyed_flaw"}
@@ -76,7 +73,7 @@ def test_reasons_and_states_are_varied() -> None:
     assert any(record["chosen_tool"] is None for record in records)
 
 
-def test_searching_is_never_the_worse_message_where_the_prompt_names_no_tools() -> None:
+def test_searching_is_never_the_worse_message_where_the_prompt_names_no_tools():
     records = records_of(seeds=8, prompts=("baseline",))
     assert records
     assert {"information", "wasted_turn"}.isdisjoint(record["rejected_reason"] for record in records)
@@ -85,25 +82,25 @@ def test_searching_is_never_the_worse_message_where_the_prompt_names_no_tools() 
         assert record["chosen_tool"] is None or record["chosen_tool"] in read
 
 
-def test_exploring_is_a_share_of_the_steps() -> None:
+def test_exploring_is_a_share_of_the_steps():
     assert {record["num_mistakes"] for record in records_of(explore=0.0)} == {0}
     for record in records_of(explore=1.0, prompts=("optimal",)):
         assert record["num_mistakes"] == record["turn"] - 1
 
 
 @pytest.mark.parametrize("least", [0.001, 0.05, 0.3])
-def test_the_margin_is_kept(least: float) -> None:
+def test_the_margin_is_kept(least):
     margins = [record["margin"] for record in records_of(min_margin=least, seeds=4)]
     assert least <= min(margins) < least + 0.05
 
 
-def test_where_nothing_can_succeed_there_is_no_pair() -> None:
+def test_where_nothing_can_succeed_there_is_no_pair():
     task = task_of(READER, PARSER, FILTER, TRANSFORMER, WRITER)
     assert list(source_of(max_turns=4).records(task)) == []
     assert list(source_of(max_turns=5, prompts=("optimal",)).records(task))
 
 
-def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used() -> None:
+def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used():
     content = json.loads(default_library().to_json())
     for tool in content["tools"]:
         tool["success_probability"] = 0.6 if tool["dependencies"] else 0.3
@@ -117,7 +114,7 @@ def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used() -> None:
         assert record["margin"] >= record["optimum_gap"] > 0.01
 
 
-def test_refused_calls_are_refused_whatever_the_library_calls_its_tools_and_parameters() -> None:
+def test_refused_calls_are_refused_whatever_the_library_calls_its_tools_and_parameters():
     tool = {"name": "mend", "description": "Mends.", "parameters": [{"name": "input", "required": False}]}
     library = ToolLibrary.from_json(json.dumps({"tools": [tool, {"name": "rest", "description": "Rests."}]}))
     task = Task.from_mapping({"required_tools": ["mend"], "description": "Mend it."}, library)
@@ -126,7 +123,7 @@ def test_refused_calls_are_refused_whatever_the_library_calls_its_tools_and_para
     assert refused == {"<tool_call>mend_tool</tool_call>", '<tool_call>mend {"input_value": "mend"}</tool_call>'}
 
 
-def called(record: Record, side: str) -> tuple[str, dict[str, Any]]:
+def called(record, side):
     """Return tool and parameters of a call of the text protocol."""
     content = record[side][0]["content"]
     assert content.startswith("<tool_call>")
@@ -135,7 +132,7 @@ def called(record: Record, side: str) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("options", [{}, {"pass_parameters": False}, {"search": False}, {"parameters": "strict"}])
-def test_calls_of_a_pair_are_filled_in_alike(options: dict[str, Any]) -> None:
+def test_calls_of_a_pair_are_filled_in_alike(options):
     compared = 0
     for record in records_of(seeds=4, **options):
         if record["rejected_kind"] != "execute" or record["chosen_tool"] is None:
@@ -150,7 +147,7 @@ def test_calls_of_a_pair_are_filled_in_alike(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("parameters", ["lenient", "strict"])
-def test_a_refused_call_differs_in_one_thing_from_a_call_that_is_acceptable(parameters: str) -> None:
+def test_a_refused_call_differs_in_one_thing_from_a_call_that_is_acceptable(parameters):
     kinds = set()
     for record in records_of(seeds=16, prompts=("optimal",), parameters=parameters):
         if record["rejected_kind"] != "rejected":
@@ -172,7 +169,7 @@ def test_a_refused_call_differs_in_one_thing_from_a_call_that_is_acceptable(para
     assert kinds == expected | ({"0 added, 1 left out"} if parameters == "strict" else set())
 
 
-def test_no_name_that_was_never_read_gives_a_wrong_call_away() -> None:
+def test_no_name_that_was_never_read_gives_a_wrong_call_away():
     records = list(records_of(seeds=8, prompts=("baseline",)))
     calls = [record for record in records if record["rejected_kind"] == "execute"]
     assert len(calls) > 20
@@ -180,7 +177,7 @@ def test_no_name_that_was_never_read_gives_a_wrong_call_away() -> None:
         assert record["rejected_tool"] in "".join(message["content"] for message in record["prompt"])
 
 
-def test_a_tool_that_nothing_named_is_called_only_where_no_named_one_is_worse() -> None:
+def test_a_tool_that_nothing_named_is_called_only_where_no_named_one_is_worse():
     task = task_of(READER)
     records = list(source_of(prompts=("optimal",), seeds=30).records(task))
     calls = {record["rejected_tool"] for record in records if record["rejected_kind"] == "execute"}
@@ -188,7 +185,7 @@ def test_a_tool_that_nothing_named_is_called_only_where_no_named_one_is_worse() 
     assert calls
 
 
-def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:
+def test_a_call_that_nobody_can_fill_in_is_in_no_pair():
     code = {"name": "code", "constraints": {"pattern": "^[0-9]{4}$"}}
     tools = [
         {"name": "mend", "description": "Mends."},
@@ -202,11 +199,11 @@ def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:
     assert executed == {"mend", "wait"}  # not "rest"
 
 
-def test_the_same_bytes_whatever_was_made_before() -> None:
+def test_the_same_bytes_whatever_was_made_before():
     some = benchmark_tasks()[:3]
     spec = PreferenceSpec(prompts=("optimal", "chain_of_thought"), search=False, alternatives=False)
 
-    def lines(order: list[Task]) -> dict[str, list[bytes]]:
+    def lines(order):
         source = pickle.loads(pickle.dumps(spec)).make(default_library())
         return {task.instance_id: [encode_json_line(record) for record in source.records(task)] for task in order}
 
@@ -214,7 +211,7 @@ def test_the_same_bytes_whatever_was_made_before() -> None:
     assert len({line for found in lines(list(some)).values() for line in found}) > 10
 
 
-def test_strict_environments_execute_what_the_record_says_is_executed() -> None:
+def test_strict_environments_execute_what_the_record_says_is_executed():
     records = records_of(parameters="strict", prompts=("optimal",), seeds=12)
     bare = f"<tool_call>{READER}</tool_call>"
     assert bare in [record["rejected"][0]["content"] for record in records]
@@ -231,7 +228,7 @@ def test_strict_environments_execute_what_the_record_says_is_executed() -> None:
         ({"seeds": 0}, ["seeds is 0"]),
     ],
 )
-def test_wrong_options_are_refused(options: dict[str, Any], words: list[str]) -> None:
+def test_wrong_options_are_refused(options, words):
     with pytest.raises(InvalidInputError) as refused:
         PreferenceSpec(**options)
     for word in words:

@@ -1,10 +1,7 @@
 """The prompt records: what is in them can be checked from the records alone."""
 
-from __future__ import annotations
-
 import json
 import pickle
-from typing import Any
 
 import pytest
 
@@ -15,7 +12,6 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.provenance import canonical_json
 from resilisim.simulator.exact import references
-from resilisim.tasks import Task
 from resilisim.workflows import PROMPT_TYPES, Step, parse_plan, parse_steps
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES
 from resilisim.workflows.plan_value import CostCalculator
@@ -25,7 +21,7 @@ TASKS = benchmark_tasks()[:12]
 LONG = next(task for task in TASKS if len(task.required_tools) == 5)
 
 
-def records(task: Task, **options: Any) -> list[dict[str, Any]]:
+def records(task, **options):
     return list(PromptSpec(**options).make(LIBRARY).records(task))
 
 

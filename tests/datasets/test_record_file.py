@@ -1,7 +1,5 @@
 """One file of records: the same bytes however it came about, and nothing lost on the way."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -20,12 +18,12 @@ TASKS = toy_tasks(40)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "mine.jsonl"
 
 
 @pytest.fixture
-def whole(path: Path) -> bytes:
+def whole(path):
     """The bytes of an unbroken run, which stands in `path`."""
     result = write_record_file(ToySpec(), TASKS, path)
     assert (result.num_tasks, result.num_already_there) == (40, 0)
@@ -52,7 +50,7 @@ def test_several_processes_write_the_same_bytes_and_the_same_manifest(tmp_path, 
 def test_a_file_cut_anywhere_is_gone_on_with(path, whole, share):
     left = whole[: int(len(whole) * share)]
     path.write_bytes(left)
-    done: list[int] = []
+    done = []
     result = write_record_file(ToySpec(), TASKS, path, progress=done.append)
     assert path.read_bytes() == whole
     assert (result.num_already_there, result.num_records) == (left.count(b"\n"), whole.count(b"\n"))

@@ -1,20 +1,16 @@
 """A run as Parquet tables: nothing of its records is lost, and no table is ever half there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pandas
 import pyarrow.parquet
 import pytest
 
-from resilisim.chat import ChatRequest
 from resilisim.datasets import run_tables
 from resilisim.datasets.run_tables import TABLES, export_run
 from resilisim.errors import MissingExtraError, StoreError
@@ -30,14 +26,14 @@ from tests.evaluation.synthetic import synthetic_run
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "run_tables.json"
-ARGUMENTS: dict[str, Any] = {"num_episodes": 40, "seeds": [0, 1]}
+ARGUMENTS = {"num_episodes": 40, "seeds": [0, 1]}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     """A run with everything in it: flawed plans, an LLM agent whose endpoint is down at times, failures."""
 
-    def fails(request: ChatRequest) -> bool:
+    def fails(request):
         return len(request.messages) > 3 and int(request.cache_scope[:8], 16) % 3 == 0
 
     folder = tmp_path_factory.mktemp("run")
@@ -47,18 +43,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tables(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tables(run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     export_run(run, folder)
     return folder
 
 
-def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(folder / name).to_pylist()
+def rows_of(folder, name):
+    rows = pyarrow.parquet.read_table(folder / name).to_pylist()
     return rows
 
 
-def write_synthetic(folder: Path, count: int = 40, **changes: Any) -> Path:
+def write_synthetic(folder, count=40, **changes):
     """Write a run that nobody played."""
     arguments = {**ARGUMENTS, **changes}
     records = synthetic_run(num_tasks=5, num_seeds=4, prompts=("optimal",), policies=("random", "careful"))
@@ -69,15 +65,15 @@ def write_synthetic(folder: Path, count: int = 40, **changes: Any) -> Path:
     return folder
 
 
-def parsed(text: str | None) -> Any:
+def parsed(text):
     return None if text is None else json.loads(text)
 
 
-def without_nulls(mapping: dict[str, Any], *optional: str) -> dict[str, Any]:
+def without_nulls(mapping, *optional):
     return {name: value for name, value in mapping.items() if value is not None or name not in optional}
 
 
-def rebuilt_agent(row: dict[str, Any], calls: list[dict[str, Any]]) -> dict[str, Any]:
+def rebuilt_agent(row, calls):
     """Return the part of an LLM agent as its record has it."""
     return {
         "schema": AGENT_SCHEMA,
@@ -105,7 +101,7 @@ def rebuilt_agent(row: dict[str, Any], calls: list[dict[str, Any]]) -> dict[str,
     }
 
 
-def rebuilt_call(row: dict[str, Any]) -> dict[str, Any]:
+def rebuilt_call(row):
     reply = {
         name: row[name] for name in ("thoughts", "text", "finish_reason", "latency_seconds", "attempts", "dropped")
     }
@@ -119,7 +115,7 @@ def rebuilt_call(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def rebuilt(folder: Path, manifest: str) -> list[dict[str, Any]]:
+def rebuilt(folder, manifest):
     """Return the records that tables were made of, from these tables alone."""
     steps, calls = rows_of(folder, "steps.parquet"), rows_of(folder, "calls.parquet")
     records = []
@@ -157,7 +153,7 @@ def rebuilt(folder: Path, manifest: str) -> list[dict[str, Any]]:
 KEY_NAMES = {column.name for column in run_tables.KEYS}
 
 
-def plain_columns() -> set[str]:
+def plain_columns():
     """Return the columns that stand in a record under the same name, as they are."""
     return KEY_NAMES | {
         *("task_type", "complexity", "required_tools", "required_outputs", "privileged", "protocol", "planner"),
@@ -166,8 +162,8 @@ def plain_columns() -> set[str]:
     }
 
 
-def test_records_can_be_built_again_from_the_tables(run: Path, tables: Path) -> None:
-    records: list[Any] = [
+def test_records_can_be_built_again_from_the_tables(run, tables):
+    records = [
         {**record, "losses": {label: loss for label, loss in record["losses"].items() if loss}}
         for record in map(opened, read_records(run))
     ]
@@ -180,7 +176,7 @@ def test_records_can_be_built_again_from_the_tables(run: Path, tables: Path) -> 
     assert failures
 
 
-def test_every_table_says_what_run_it_is_of(run: Path, tables: Path) -> None:
+def test_every_table_says_what_run_it_is_of(run, tables):
     assert {path.name for path in tables.iterdir()} == set(TABLES)
     for name, schema in TABLES.items():
         metadata = pyarrow.parquet.read_schema(tables / name).metadata
@@ -188,7 +184,7 @@ def test_every_table_says_what_run_it_is_of(run: Path, tables: Path) -> None:
         assert metadata[b"resilisim.table"].decode() == schema.name
 
 
-def test_columns_are_those_that_readers_rely_on(tables: Path) -> None:
+def test_columns_are_those_that_readers_rely_on(tables):
     found = {
         name: [[field.name, str(field.type)] for field in pyarrow.parquet.read_schema(tables / name)] for name in TABLES
     }
@@ -198,7 +194,7 @@ def test_columns_are_those_that_readers_rely_on(tables: Path) -> None:
     assert found == json.loads(GOLDEN.read_text())
 
 
-def test_pandas_reads_them(run: Path, tables: Path) -> None:
+def test_pandas_reads_them(run, tables):
     episodes = pandas.read_parquet(tables / "episodes.parquet")
     steps = pandas.read_parquet(tables / "steps.parquet")
     assert len(episodes) == len(list(read_records(run)))
@@ -209,7 +205,7 @@ def test_pandas_reads_them(run: Path, tables: Path) -> None:
     assert (episodes.set_index("index")["regret"] - regret).abs().max() < 1e-9
 
 
-def test_hugging_face_datasets_reads_them(tables: Path, tmp_path: Path) -> None:
+def test_hugging_face_datasets_reads_them(tables, tmp_path):
     script = (
         "import sys; from datasets import load_dataset\n"
         "for name in sys.argv[1:]: print(load_dataset('parquet', data_files=name, split='train').num_rows)\n"
@@ -221,7 +217,7 @@ def test_hugging_face_datasets_reads_them(tables: Path, tmp_path: Path) -> None:
     assert list(map(int, ended.stdout.split())) == [len(rows_of(tables, name)) for name in TABLES]
 
 
-def test_an_export_is_repeated_when_the_run_has_grown(tmp_path: Path) -> None:
+def test_an_export_is_repeated_when_the_run_has_grown(tmp_path):
     out = tmp_path / "out"
     for count in (0, 12, 40):
         result = export_run(write_synthetic(tmp_path / str(count), count), out)
@@ -233,11 +229,11 @@ def test_an_export_is_repeated_when_the_run_has_grown(tmp_path: Path) -> None:
     assert {path.name for path in out.iterdir()} == {facts.file for facts in result.tables}
 
 
-def test_an_export_that_is_stopped_leaves_the_tables_from_before(tmp_path: Path) -> None:
+def test_an_export_that_is_stopped_leaves_the_tables_from_before(tmp_path):
     run, out = write_synthetic(tmp_path / "run"), tmp_path / "out"
     seen = []
 
-    def stop(number: int) -> None:
+    def stop(number):
         seen.append(number)
         if len(seen) == 20:
             raise KeyboardInterrupt
@@ -253,8 +249,8 @@ def test_an_export_that_is_stopped_leaves_the_tables_from_before(tmp_path: Path)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_a_broken_record_is_named(run: Path, tmp_path: Path) -> None:
-    record: Any = next(record for record in read_records(run) if "agent" in record)
+def test_a_broken_record_is_named(run, tmp_path):
+    record = next(record for record in read_records(run) if "agent" in record)
     packed = record.pop("texts")
     for change, expected in (
         ({"agent": {}}, "lacks 'components'"),
@@ -282,7 +278,7 @@ def test_a_broken_record_is_named(run: Path, tmp_path: Path) -> None:
             assert export_run(folder, tmp_path / "out").num_episodes == 1
 
 
-def test_labels_of_other_versions_are_not_lost(tmp_path: Path) -> None:
+def test_labels_of_other_versions_are_not_lost(tmp_path):
     run = write_synthetic(tmp_path / "run", 0)
     (record,) = synthetic_run(num_tasks=1, num_seeds=1, prompts=("optimal",), policies=("random",))
     changed = {
@@ -296,7 +292,7 @@ def test_labels_of_other_versions_are_not_lost(tmp_path: Path) -> None:
     assert (row["loss_other"], row["loss_wrong_order"], row["loss_unneeded_tool"]) == (0.375, 0.5, 0.0)
 
 
-def test_tables_of_others_are_not_overwritten(tmp_path: Path) -> None:
+def test_tables_of_others_are_not_overwritten(tmp_path):
     run, out = write_synthetic(tmp_path / "run"), tmp_path / "out"
     export_run(write_synthetic(tmp_path / "other", seeds=[7]), out)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -313,7 +309,7 @@ def test_tables_of_others_are_not_overwritten(tmp_path: Path) -> None:
         export_run(run, foreign)
 
 
-def test_what_is_no_run_or_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_run_or_cannot_be_written_is_refused(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="is no folder of results"):
         export_run(tmp_path, tmp_path / "out")
     (tmp_path / "file").touch()

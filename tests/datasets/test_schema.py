@@ -1,9 +1,5 @@
 """Schemas: what fits them, what is said of what does not, and what becomes of them in Arrow."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pyarrow
 import pytest
 from hypothesis import given
@@ -24,10 +20,10 @@ types = st.recursive(
 )
 
 
-def values_of(data_type: Any) -> st.SearchStrategy[Any]:
+def values_of(data_type):
     if isinstance(data_type, dict):
         inside = st.tuples(*[values_of(inner) for inner in data_type.values()])
-        fitting: Any = inside.map(lambda values: dict(zip(data_type, values, strict=True)))
+        fitting = inside.map(lambda values: dict(zip(data_type, values, strict=True)))
     elif isinstance(data_type, list):
         fitting = st.lists(values_of(data_type[0]), max_size=3)
     else:
@@ -41,7 +37,7 @@ def values_of(data_type: Any) -> st.SearchStrategy[Any]:
 
 
 @given(st.data())
-def test_what_fits_a_schema_comes_back_from_arrow_as_it_was(data: st.DataObject) -> None:
+def test_what_fits_a_schema_comes_back_from_arrow_as_it_was(data):
     schema = RecordSchema("any", tuple(Column(name, data.draw(types), "") for name in ("first", "second")))
     record = {column.name: data.draw(values_of(column.type)) for column in schema.columns}
     assert check_record(schema, record) is None
@@ -68,7 +64,7 @@ def test_what_fits_a_schema_comes_back_from_arrow_as_it_was(data: st.DataObject)
         ({"never": b"x" * 1000}, "never: got b'xxxx"),
     ],
 )
-def test_what_does_not_fit_is_named_in_one_line(change: dict[str, Any], problem: str | None) -> None:
+def test_what_does_not_fit_is_named_in_one_line(change, problem):
     found = check_record(TOY_SCHEMA, {**toy_record("task_1", 0, 0), **change})
     assert (found is None) == (problem is None)
     if found is not None:
@@ -77,7 +73,7 @@ def test_what_does_not_fit_is_named_in_one_line(change: dict[str, Any], problem:
         assert len(found) < 150
 
 
-def test_a_record_is_a_mapping_with_every_column_in_order() -> None:
+def test_a_record_is_a_mapping_with_every_column_in_order():
     record = toy_record("task_1", 0, 0)
     assert check_record(TOY_SCHEMA, None) == "record: got None (NoneType), expected a mapping"
     assert check_record(TOY_SCHEMA, [record]) is not None
@@ -97,20 +93,20 @@ def test_a_record_is_a_mapping_with_every_column_in_order() -> None:
         (None, "expected a name"),
     ],
 )
-def test_a_type_that_is_none_is_refused(data_type: Any, problem: str) -> None:
+def test_a_type_that_is_none_is_refused(data_type, problem):
     with pytest.raises(InvalidInputError, match="column 'c'") as refusal:
         Column("c", data_type, "")
     assert problem in str(refusal.value)
 
 
-def test_a_schema_has_columns_of_different_names() -> None:
+def test_a_schema_has_columns_of_different_names():
     with pytest.raises(InvalidInputError, match="at least one"):
         RecordSchema("none", ())
     with pytest.raises(InvalidInputError, match="names different"):
         RecordSchema("twins", (Column("a", "string", ""), Column("a", "bool", "")))
 
 
-def test_a_schema_describes_itself() -> None:
+def test_a_schema_describes_itself():
     schema = RecordSchema(
         "s-1", (Column("a", ["string"], "Names."), Column("b", {"c": "bool", "d": [["int64"]]}, "B."))
     )
@@ -129,8 +125,8 @@ def test_a_schema_describes_itself() -> None:
     }
 
 
-def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
+def test_without_pyarrow_the_extra_is_named(monkeypatch):
+    def missing(name):
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr("importlib.import_module", missing)

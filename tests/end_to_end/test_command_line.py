@@ -1,7 +1,5 @@
 """The installed commands, each in a process of its own, as a user runs them."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,17 +1,13 @@
 """The report in a real browser: it opens without a complaint, its episodes are found, opened, left, and printed."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.talkers import direct, react
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import opened as texts_opened
 from resilisim.evaluation.episode.texts import prompt_of, replies_of, stored
 from resilisim.evaluation.report import write_report
@@ -37,7 +33,7 @@ Open = Callable[..., Visit]
 
 
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tmp_path_factory):
     """Return the folder of a small real run with its report."""
     folder = tmp_path_factory.mktemp("browser") / "run"
     tasks = sample_tasks(benchmark_tasks(), 8)
@@ -47,10 +43,10 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def open_page(tmp_path: Path) -> Open:
+def open_page(tmp_path):
     """Return a function that opens a report in a fresh browser."""
 
-    def opening(folder: Path, script: str | None = None, **more: Any) -> Visit:
+    def opening(folder, script=None, **more):
         seen = visit(folder / "report.html", tmp_path / "profile", script, **more)
         assert seen.messages == [], "the page complains in the console"
         return seen
@@ -58,7 +54,7 @@ def open_page(tmp_path: Path) -> Open:
     return opening
 
 
-def script_of(name: str, **values: Any) -> str:
+def script_of(name, **values):
     """Return a script of `report_scripts.js`, with values in place of the words that stand for them."""
     script = dict(part.split("\n", 1) for part in SCRIPTS.split("\n//// ")[1:])[name].replace("READY", READY)
     for word, value in values.items():
@@ -66,12 +62,12 @@ def script_of(name: str, **values: Any) -> str:
     return script
 
 
-def by_rank(folder: Path) -> list[EpisodeRecord]:
+def by_rank(folder):
     """Return the records of a run in the order in which the viewer lists them."""
     return sorted(read_records(folder), key=lambda one: (one["outcome"], -round(one["regret"], 9), one["index"]))
 
 
-def test_the_list_is_searched_filtered_and_ordered(run_folder: Path, open_page: Open) -> None:
+def test_the_list_is_searched_filtered_and_ordered(run_folder, open_page):
     records = by_rank(run_folder)
     script = script_of("list", TASK_ID=records[0]["instance_id"])
     found = open_page(run_folder, script).findings
@@ -94,7 +90,7 @@ def test_the_list_is_searched_filtered_and_ordered(run_folder: Path, open_page: 
     assert lucks == pytest.approx(sorted(by_luck.values())[:25])
 
 
-def test_an_episode_is_opened_read_and_left(run_folder: Path, open_page: Open) -> None:
+def test_an_episode_is_opened_read_and_left(run_folder, open_page):
     records = by_rank(run_folder)
     script = script_of("episode")
     found = open_page(run_folder, script).findings
@@ -133,13 +129,13 @@ def test_an_episode_is_opened_read_and_left(run_folder: Path, open_page: Open) -
     assert found["left"]["focus"] == f"#episode-{record['index']}"
 
 
-def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path: Path, open_page: Open) -> None:
+def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path, open_page):
     tasks = sample_tasks(benchmark_tasks(), 12)
     evaluate([react, direct, "exact-optimum"], tasks, "optimal", 1, out=tmp_path, progress=False)
     write_report(tmp_path)
     records = [texts_opened(record) for record in by_rank(tmp_path)]
 
-    def thoughts(record: EpisodeRecord) -> str:
+    def thoughts(record):
         return " ".join(call["reply"]["text"].lower() for call in record.get("agent", {}).get("calls", ()))
 
     words = ["insists", "reassurance"]
@@ -163,7 +159,7 @@ def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path: Path, open_page
     assert found["folds"][1] == [f"What the agent was told ({sum(len(text) for _, text in told):,} characters)", opens]
 
 
-def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder: Path, open_page: Open) -> None:
+def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder, open_page):
     script = script_of("address")
     found = open_page(run_folder, script, address="#episode-7").findings
     assert found["heading"].startswith("Episode #7: ")
@@ -174,7 +170,7 @@ def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder: Pa
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_an_episode_that_an_address_names_is_in_view(run_folder: Path, open_page: Open, width: int) -> None:
+def test_an_episode_that_an_address_names_is_in_view(run_folder, open_page, width):
     script = script_of("in view")
     found = open_page(run_folder, script, address="#episode-5", width=width).findings
     assert found["scrolled"] > found["height"]
@@ -183,7 +179,7 @@ def test_an_episode_that_an_address_names_is_in_view(run_folder: Path, open_page
         assert place["start"] < place["top"] < place["bottom"] < found["height"]
 
 
-def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder: Path, open_page: Open) -> None:
+def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder, open_page):
     script = script_of("numbers")
     found = open_page(run_folder, script, width=390).findings
     assert found["seen"] > 100
@@ -193,7 +189,7 @@ def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder: Path, 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(run_folder: Path, open_page: Open, scheme: str) -> None:
+def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(run_folder, open_page, scheme):
     script = script_of("contrast")
     flags = (f"--blink-settings=preferredColorScheme={int(scheme == 'light')}",)
     found = open_page(run_folder, script, width=390, flags=flags).findings
@@ -203,7 +199,7 @@ def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(run_folder: Path,
         assert part["faint"] == []
 
 
-def test_hostile_texts_are_shown_and_nothing_more(tmp_path: Path, open_page: Open) -> None:
+def test_hostile_texts_are_shown_and_nothing_more(tmp_path, open_page):
     folder = tmp_path / "run"
     arguments = {"num_episodes": 6, "policy_names": ["random"], "prompts": ["baseline"], "seeds": [0, 1]}
     with RunStore(folder, arguments, 6) as store:
@@ -211,7 +207,7 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path: Path, open_page: Ope
             steps = [{**step, "message": EVIL, "error": EVIL, "tool": EVIL, "kind": EVIL} for step in record["steps"]]
             own = {"task_type": EVIL, "ended_by": EVIL, "instance_id": EVIL + record["instance_id"], "steps": steps}
             flaw = {"type": EVIL, "severity": EVIL, "method": EVIL, "edits": [{"what": EVIL, "after": EVIL}]}
-            evil: Any = {**record, **own, "required_tools": [EVIL], "flaw": flaw, "losses": {EVIL: record["regret"]}}
+            evil = {**record, **own, "required_tools": [EVIL], "flaw": flaw, "losses": {EVIL: record["regret"]}}
             said = {"role": EVIL, "content": EVIL}
             reply = {"text": f"{EVIL} <think>{EVIL}", "tool_calls": [], "thoughts": EVIL}
             calls = [{"role": EVIL, "turn": turn, "messages": [0], "reply": reply} for turn in (0, 99)]
@@ -231,14 +227,14 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path: Path, open_page: Ope
     assert found["prints"]
 
 
-def test_cards_fill_their_rows_at_any_width(run_folder: Path, open_page: Open) -> None:
+def test_cards_fill_their_rows_at_any_width(run_folder, open_page):
     script = script_of("cards")
     rows = open_page(run_folder, script).findings
     assert len(rows[-1]) > 1
     assert all(abs(hole) < 1 for row in rows for hole in row)
 
 
-def test_a_page_can_be_printed_with_an_opened_episode(run_folder: Path, open_page: Open, tmp_path: Path) -> None:
+def test_a_page_can_be_printed_with_an_opened_episode(run_folder, open_page, tmp_path):
     paper = tmp_path / "report.pdf"
     flags = (f"--print-to-pdf={paper}", "--no-pdf-header-footer")
     open_page(run_folder, address="#episode-3", flags=flags)
@@ -248,7 +244,7 @@ def test_a_page_can_be_printed_with_an_opened_episode(run_folder: Path, open_pag
     assert found == {"left": 0, "before": [False, False], "after": [True, False]}
 
 
-def test_without_a_script_the_page_says_what_to_do(run_folder: Path, tmp_path: Path) -> None:
+def test_without_a_script_the_page_says_what_to_do(run_folder, tmp_path):
     # A frame that may not run scripts shows what a browser shows that does not run them.
     framed = html.escape((run_folder / "report.html").read_text(encoding="utf-8"))
     page = tmp_path / "framed.html"
@@ -259,7 +255,7 @@ def test_without_a_script_the_page_says_what_to_do(run_folder: Path, tmp_path: P
     assert "resilisim episode show run NUMBER" in found
 
 
-def test_complaints_of_a_page_are_noticed(run_folder: Path, tmp_path: Path) -> None:
+def test_complaints_of_a_page_are_noticed(run_folder, tmp_path):
     # What the other tests rest on: an error, and a script that the page's policy refuses, reach the list of messages.
     script = script_of("complaints")
     seen = visit(run_folder / "report.html", tmp_path / "profile", script)

@@ -1,7 +1,5 @@
 """Runs of LLM agents: many episodes at once, broken endpoints, kills, limits, models, and what is left on disk."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json
@@ -11,15 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
-from resilisim.chat import ChatMessage, ChatRequest
+from resilisim.chat import ChatMessage
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results
 from resilisim.evaluation.run.contestants import split_name
@@ -27,9 +23,9 @@ from resilisim.evaluation.run.progress import LiveTable
 from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.store import JOURNALS_NAME, read_failures, read_records
 from resilisim.evaluation.table.facts import RunCollector
-from resilisim.policies.llm import AgentOptions, AgentRun, LlmPolicy
+from resilisim.policies.llm import AgentOptions, LlmPolicy
 from resilisim.policies.llm.agents.reflexion import Reflexion
-from tests.chat.loopback import Answer, LoopbackServer, Seen, error
+from tests.chat.loopback import Answer, LoopbackServer, error
 from tests.evaluation.agent_models import (
     KEY,
     Doubting,
@@ -45,14 +41,14 @@ from tests.guards import no_endless_wait
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 4
-RUN: Any = (toy_tasks(), "optimal", SEEDS)
+RUN = (toy_tasks(), "optimal", SEEDS)
 
 
-def records_of(folder: Path) -> list[dict[str, Any]]:
+def records_of(folder):
     """Return the records of a run without the seconds that calls took and the hash of the run."""
     found = []
     for record in sorted(read_records(folder), key=lambda record: record["index"]):
-        value: dict[str, Any] = json.loads(json.dumps(record))
+        value = json.loads(json.dumps(record))
         for usage in (*(call["reply"] for call in value["agent"]["calls"]), *value["agent"]["components"].values()):
             usage["latency_seconds"] = 0.0
         found.append(value | {"manifest": ""})
@@ -60,10 +56,10 @@ def records_of(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def prices(tmp_path: Path) -> Callable[..., str]:
+def prices(tmp_path):
     """A function that writes a file with the price of one model."""
 
-    def write(prompt: float = 2.0, completion: float = 10.0, model: str = "openai:loopback") -> str:
+    def write(prompt=2.0, completion=10.0, model="openai:loopback"):
         path = tmp_path / "prices.json"
         path.write_text(json.dumps({model: {"prompt": prompt, "completion": completion}}))
         return str(path)
@@ -71,7 +67,7 @@ def prices(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def test_episodes_at_once_come_to_the_same_as_one_after_the_other(tmp_path: Path) -> None:
+def test_episodes_at_once_come_to_the_same_as_one_after_the_other(tmp_path):
     models = {number: FollowingModel() for number in (1, 7, 64)}
     for number, model in models.items():
         folder = tmp_path / str(number)
@@ -82,7 +78,7 @@ def test_episodes_at_once_come_to_the_same_as_one_after_the_other(tmp_path: Path
     assert [record["index"] for record in first] == list(range(6 * SEEDS))
 
 
-def test_an_agent_that_follows_the_plan_scores_as_the_scripted_follower(tmp_path: Path) -> None:
+def test_an_agent_that_follows_the_plan_scores_as_the_scripted_follower(tmp_path):
     result = evaluate([following(FollowingModel()), Reading], toy_tasks(), "optimal", 20, out=tmp_path)
     agent, scripted = result.row("react", "optimal"), result.row("reading", "optimal")
     assert agent.success == scripted.success  # the same calls meet the same luck
@@ -94,7 +90,7 @@ def test_an_agent_that_follows_the_plan_scores_as_the_scripted_follower(tmp_path
     table = LiveTable(collector)
     for record in result.records():
         collector.add(record)
-    broken: Any = {"policy": "react", "prompt_type": "optimal"}  # of a failure only these two are read
+    broken = {"policy": "react", "prompt_type": "optimal"}  # of a failure only these two are read
     table.fail(broken)
     console = Console(file=io.StringIO(), width=140, no_color=True)
     console.print(table)
@@ -106,8 +102,8 @@ def test_an_agent_that_follows_the_plan_scores_as_the_scripted_follower(tmp_path
     assert (rows["react"][2], rows["react"][-1], rows["reading"][-1]) == ("120", "1", "0")
 
 
-def test_episodes_that_an_endpoint_breaks_are_kept_apart_and_go_on_where_they_were(tmp_path: Path) -> None:
-    def fails(request: ChatRequest) -> bool:
+def test_episodes_that_an_endpoint_breaks_are_kept_apart_and_go_on_where_they_were(tmp_path):
+    def fails(request):
         return len(request.messages) > 3 and int(request.cache_scope[:8], 16) % 3 == 0
 
     broken, whole, mended = FollowingModel(fails), FollowingModel(), FollowingModel()
@@ -131,10 +127,10 @@ def test_episodes_that_an_endpoint_breaks_are_kept_apart_and_go_on_where_they_we
     assert list(read_failures(tmp_path / "a")) == failures  # the history stays
 
 
-def test_a_run_stops_when_episode_after_episode_breaks_and_not_when_others_end_between(tmp_path: Path) -> None:
-    begun: list[str] = []
+def test_a_run_stops_when_episode_after_episode_breaks_and_not_when_others_end_between(tmp_path):
+    begun = []
 
-    def every_second(request: ChatRequest) -> bool:
+    def every_second(request):
         episode = request.cache_scope.partition("#")[0]
         if episode not in begun:
             begun.append(episode)
@@ -151,9 +147,9 @@ def test_a_run_stops_when_episode_after_episode_breaks_and_not_when_others_end_b
     assert len(list(read_failures(tmp_path))) == 5
 
 
-def test_a_bug_of_an_agent_is_raised_and_names_the_episode() -> None:
+def test_a_bug_of_an_agent_is_raised_and_names_the_episode():
     class Buggy(FollowingModel):
-        async def complete(self, request: ChatRequest) -> Any:
+        async def complete(self, request):
             raise TimeoutError("a bug")  # no end of the run's own time
 
     with pytest.raises(TimeoutError, match="a bug") as raised:
@@ -161,25 +157,25 @@ def test_a_bug_of_an_agent_is_raised_and_names_the_episode() -> None:
     assert any("policy react, prompt optimal, task " in note for note in raised.value.__notes__)
 
 
-def test_an_endpoint_answers_many_episodes_at_once_in_any_process_and_its_key_is_nowhere(tmp_path: Path) -> None:
-    with LoopbackServer(slowly) as server:
-        result = evaluate("react", *RUN, out=tmp_path / "one", model=endpoint(server))
-        assert server.most_in_flight > 1
-        (sums,) = result.agents()
-        assert sums.components["agent"]["calls"] == len(server.requests)
-        assert sums.components["agent"]["prompt_tokens"] == 11 * len(server.requests)
-    assert (sums.has_estimates, sums.cost) == (False, None)  # nobody named a price
+def test_an_endpoint_answers_many_episodes_at_once_in_any_process_and_its_key_is_nowhere(tmp_path):
     with LoopbackServer(slowly) as server:
         evaluate("react", *RUN, out=tmp_path / "two", workers=2, model=endpoint(server, concurrency=4))
         assert 1 < server.most_in_flight <= 4  # both together
-    for one, two in zip(records_of(tmp_path / "one"), records_of(tmp_path / "two"), strict=True):
-        assert one["steps"] == two["steps"]
+        asked = len(server.requests)
+        result = evaluate("react", *RUN, out=tmp_path / "one", model=endpoint(server))
+        assert server.most_in_flight > 4
+        assert len(server.requests) == 2 * asked
+    assert records_of(tmp_path / "one") == records_of(tmp_path / "two")
+    (sums,) = result.agents()
+    assert sums.components["agent"]["calls"] == asked
+    assert sums.components["agent"]["prompt_tokens"] == 11 * asked
+    assert (sums.has_estimates, sums.cost) == (False, None)  # nobody named a price
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert KEY.encode() not in written
     assert b"openai:loopback at http://127.0.0.1" in written
 
 
-def test_a_refused_key_ends_the_run_at_once_in_one_line(tmp_path: Path) -> None:
+def test_a_refused_key_ends_the_run_at_once_in_one_line(tmp_path):
     with (
         LoopbackServer(lambda seen: error(401, f"wrong key {KEY}")) as server,
         pytest.raises(InvalidInputError, match=r"^[^\n]*refuses the key[^\n]*$") as refusal,
@@ -188,7 +184,7 @@ def test_a_refused_key_ends_the_run_at_once_in_one_line(tmp_path: Path) -> None:
     assert KEY not in str(refusal.value)
 
 
-def test_prices_and_models_by_role_stand_in_the_records(prices: Callable[..., str]) -> None:
+def test_prices_and_models_by_role_stand_in_the_records(prices):
     with LoopbackServer(following_answer) as server:
         settings = endpoint(server, "openai:other", "agent=openai:loopback", prices=prices())
         result = evaluate("react", toy_tasks(1), "optimal", 1, model=settings)
@@ -199,7 +195,7 @@ def test_prices_and_models_by_role_stand_in_the_records(prices: Callable[..., st
     assert {seen.body["model"] for seen in server.requests} == {"loopback"}
 
 
-def test_what_changes_nothing_is_warned_of(prices: Callable[..., str]) -> None:
+def test_what_changes_nothing_is_warned_of(prices):
     with LoopbackServer(following_answer) as server:
         settings = endpoint(server, "openai:loopback", "extractor=openai:x", prices=prices(model="openai:loopbak"))
         unused = "no policy of this run has a component 'extractor', so its model is never asked: there are agent"
@@ -209,7 +205,7 @@ def test_what_changes_nothing_is_warned_of(prices: Callable[..., str]) -> None:
     assert any(unpriced in str(warning.message) for warning in warned)
 
 
-def test_a_common_cache_answers_equal_runs_and_keeps_repeated_episodes_apart(tmp_path: Path) -> None:
+def test_a_common_cache_answers_equal_runs_and_keeps_repeated_episodes_apart(tmp_path):
     with LoopbackServer(following_answer) as server:
         cached = replace(endpoint(server), cache=str(tmp_path / "cache"))
         first = evaluate("react", toy_tasks(2), "optimal", 3, model=cached)
@@ -222,7 +218,7 @@ def test_a_common_cache_answers_equal_runs_and_keeps_repeated_episodes_apart(tmp
     assert second.agents()[0].cost == 0.0
 
 
-def test_a_limit_of_tokens_counts_what_earlier_calls_used(tmp_path: Path) -> None:
+def test_a_limit_of_tokens_counts_what_earlier_calls_used(tmp_path):
     model, settings = FollowingModel(), ModelSettings(concurrency=1)
     first = evaluate(following(model), *RUN, out=tmp_path, limits=RunLimits(tokens=500), model=settings)
     components = [record["agent"]["components"]["agent"] for record in read_records(tmp_path)]
@@ -236,7 +232,7 @@ def test_a_limit_of_tokens_counts_what_earlier_calls_used(tmp_path: Path) -> Non
     assert (again.num_episodes, len(model.requests)) == (first.num_episodes, asked)
 
 
-def test_a_limit_of_dollars_needs_prices_and_stops(tmp_path: Path, prices: Callable[..., str]) -> None:
+def test_a_limit_of_dollars_needs_prices_and_stops(tmp_path, prices):
     with LoopbackServer(following_answer) as server:
         with pytest.raises(InvalidInputError, match="needs the prices of all models: no price of 'openai:loopback'"):
             evaluate("react", *RUN, model=endpoint(server), limits=RunLimits(cost=1.0))
@@ -254,10 +250,10 @@ def test_a_limit_of_dollars_needs_prices_and_stops(tmp_path: Path, prices: Calla
         assert evaluate("react", *RUN, out=tmp_path / "run", model=settings).num_episodes == 6 * SEEDS
 
 
-def test_a_limit_of_seconds_does_not_wait_for_answers_and_keeps_replies(tmp_path: Path) -> None:
+def test_a_limit_of_seconds_does_not_wait_for_answers_and_keeps_replies(tmp_path):
     numbers = itertools.count()
 
-    def silent_after_some(seen: Seen) -> Answer:
+    def silent_after_some(seen):
         return following_answer(seen) if next(numbers) < 6 else Answer(kind="hang")
 
     with LoopbackServer(silent_after_some) as server, no_endless_wait():  # nothing but the limit ends the waiting
@@ -268,7 +264,7 @@ def test_a_limit_of_seconds_does_not_wait_for_answers_and_keeps_replies(tmp_path
     assert list((tmp_path / JOURNALS_NAME).glob("*.jsonl"))  # replies of episodes under way are kept
 
 
-def test_each_agent_plays_once_with_each_model(tmp_path: Path) -> None:
+def test_each_agent_plays_once_with_each_model(tmp_path):
     with LoopbackServer(following_answer) as server:
         settings = endpoint(server, "openai:small", "openai:big")
         result = evaluate(["react", "plan-follower"], toy_tasks(2), "optimal", 2, out=tmp_path, model=settings)
@@ -294,26 +290,26 @@ def test_each_agent_plays_once_with_each_model(tmp_path: Path) -> None:
         ("react[templates=/x@y]@local", "react[templates=/x@y]", "local"),
     ],
 )
-def test_names_hold_policy_and_model(name: str, policy: str, model: str | None) -> None:
+def test_names_hold_policy_and_model(name, policy, model):
     assert split_name(name) == (policy, model)
 
 
 class Plain(LlmPolicy[AgentOptions]):
     """The least that is an agent."""
 
-    async def play(self, run: AgentRun) -> str | None:
+    async def play(self, run):
         await run.ask("agent", [ChatMessage("system", "Go."), ChatMessage("user", run.task)])
         return "done"
 
 
-def test_the_least_that_is_an_agent_is_one() -> None:
+def test_the_least_that_is_an_agent_is_one():
     result = evaluate(lambda: Plain(FollowingModel()), toy_tasks(1), "optimal", 1)
     assert result.agents()[0].policy == "Plain"
     assert result.agents()[0].components["agent"]["calls"] == 1
     assert "Plain" in str(result.table())
 
 
-def test_who_tries_again_in_fresh_episodes_has_no_ceiling_and_no_luck_adjustment() -> None:
+def test_who_tries_again_in_fresh_episodes_has_no_ceiling_and_no_luck_adjustment():
     result = evaluate(lambda: Reflexion(models=Doubting(), trials="fresh"), *RUN)
     assert any(record["agent"]["restarts"] for record in result.records())
     (row,) = result.rows
@@ -342,8 +338,8 @@ evaluate("react", toy_tasks(), "optimal", 4, out=sys.argv[1], model=model, progr
 """
 
 
-def test_a_killed_run_goes_on_and_asks_nothing_again_that_was_answered(tmp_path: Path) -> None:
-    def contents(requests: list[Seen]) -> list[str]:
+def test_a_killed_run_goes_on_and_asks_nothing_again_that_was_answered(tmp_path):
+    def contents(requests):
         return [json.dumps(seen.body, sort_keys=True) for seen in requests]
 
     with LoopbackServer(slowly) as server:

@@ -1,9 +1,6 @@
 """The scripts of docs/results/agents.md bring their agents to the component behind the scripted one."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +17,7 @@ from resilisim.evaluation import evaluate
         ("reflexion", "agent", "trial.jsonl", "evaluator"),
     ],
 )
-def test_a_script_brings_its_agent_to_what_comes_behind(
-    tmp_path: Path, agent: str, role: str, script: str, behind: str
-) -> None:
+def test_a_script_brings_its_agent_to_what_comes_behind(tmp_path, agent, role, script, behind):
     write_scripts(tmp_path)
     garbage = tmp_path / "garbage.jsonl"
     garbage.write_text((json.dumps({"reply": "no form at all"}) + "\n") * CALLS)

@@ -1,7 +1,5 @@
 """The judge of answers: only its exact word counts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

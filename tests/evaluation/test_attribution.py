@@ -1,10 +1,5 @@
 """What a message cost and why: two values and their difference, what was asked before, and what a flawed plan said."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +7,6 @@ from hypothesis import strategies as st
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import sound_steps
 from resilisim.evaluation.episode.play import play_episode
-from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.registry import make_policy
 from resilisim.simulator import FINISH, STOP, EndRules, Message, build_problem, execution, next_state, start_state
 from resilisim.simulator.exact import solve
@@ -32,17 +26,11 @@ FINISH_TAG = "<finish/>"
 METHODS = [(flaw, method) for flaw, methods in FLAW_METHODS.items() for method in methods]
 
 
-def edit(what: str, step: int, original: int | None, before: str | None, after: str | None, name: str | None = None):
+def edit(what, step, original, before, after, name=None):
     return Edit(what, step, original, name, before, after)
 
 
-def play(
-    messages: Sequence[str | None],
-    required: Sequence[str],
-    shown: Sequence[str | Step],
-    edits: Sequence[Edit],
-    **options: Any,
-) -> EpisodeRecord:
+def play(messages, required, shown, edits, **options):
     """Play fixed messages under a plan that was made by hand, where calls without missing dependencies succeed."""
     flaw = {"type": "any", "method": "any", "severity": "light", "edits": [one.to_mapping() for one in edits]}
     workflow = Workflow("task", tuple(step if isinstance(step, Step) else Step(step) for step in shown), "exact", 0.5)
@@ -51,29 +39,29 @@ def play(
     return play_episode(env, Scripted(messages), task_of(*required), prompt, 0)
 
 
-def _planned(steps: Sequence[Step]) -> list[PlannedStep]:
+def _planned(steps):
     return [PlannedStep(step.tool, max_tries=step.max_tries, skip_from=step.skip_from) for step in steps]
 
 
 HELPER = "data_processing_aggregator"  # it needs what is not there, and under this law never succeeds without it
 HOPELESS = {"not_executed": 0.0}
-SWAPPED: Any = ((PARSER, READER, FILTER), [edit("swapped", 1, 1, f"{READER}, {PARSER}", f"{PARSER}, {READER}")])
-REPLACED: Any = ((READER, USELESS, FILTER), [edit("replaced", 2, 2, PARSER, USELESS)])
-REMOVED: Any = ((READER, PARSER), [edit("removed", 3, 3, FILTER, None)])
-INSERTED: Any = ((READER, USELESS, PARSER, FILTER), [edit("inserted", 2, None, None, USELESS)])
-TWICE: Any = ((READER, READER, PARSER, FILTER), [edit("duplicated", 2, 1, None, READER)])
-LIMITED: Any = ((Step(HELPER, max_tries=1), Step(USELESS), Step(FETCHER)), INSERTED[1])
-UNLIMITED: Any = ((Step(HELPER), Step(USELESS), Step(FETCHER)), INSERTED[1])
-LEFT: Any = ((Step(FETCHER), Step(HELPER, skip_from=2)), [edit("removed", 3, 3, READER, None)])
-CHANGED: Any = (THREE, [edit("parameter_changed", 1, 1, '"orders.csv"', "7", "source")])
-DROPPED: Any = (THREE, [edit("parameter_dropped", 1, 1, '"orders.csv"', None, "source")])
-ELSEWHERE: Any = (THREE, [edit("parameter_dropped", 2, 2, '"orders.csv"', None, "source")])
-MOVED: Any = (
+SWAPPED = ((PARSER, READER, FILTER), [edit("swapped", 1, 1, f"{READER}, {PARSER}", f"{PARSER}, {READER}")])
+REPLACED = ((READER, USELESS, FILTER), [edit("replaced", 2, 2, PARSER, USELESS)])
+REMOVED = ((READER, PARSER), [edit("removed", 3, 3, FILTER, None)])
+INSERTED = ((READER, USELESS, PARSER, FILTER), [edit("inserted", 2, None, None, USELESS)])
+TWICE = ((READER, READER, PARSER, FILTER), [edit("duplicated", 2, 1, None, READER)])
+LIMITED = ((Step(HELPER, max_tries=1), Step(USELESS), Step(FETCHER)), INSERTED[1])
+UNLIMITED = ((Step(HELPER), Step(USELESS), Step(FETCHER)), INSERTED[1])
+LEFT = ((Step(FETCHER), Step(HELPER, skip_from=2)), [edit("removed", 3, 3, READER, None)])
+CHANGED = (THREE, [edit("parameter_changed", 1, 1, '"orders.csv"', "7", "source")])
+DROPPED = (THREE, [edit("parameter_dropped", 1, 1, '"orders.csv"', None, "source")])
+ELSEWHERE = (THREE, [edit("parameter_dropped", 2, 2, '"orders.csv"', None, "source")])
+MOVED = (
     (TRANSFORMER, PARSER),
     [edit("moved", 1, 2, f"{PARSER}, {TRANSFORMER}", f"{TRANSFORMER}, {PARSER}")],
 )
-PARSER_FIRST: Any = ((PARSER, TRANSFORMER), [edit("inserted", 1, None, None, PARSER)])
-HOLE: Any = ((READER, FILTER), [edit("removed", 2, 2, PARSER, None)])
+PARSER_FIRST = ((PARSER, TRANSFORMER), [edit("inserted", 1, None, None, PARSER)])
+HOLE = ((READER, FILTER), [edit("removed", 2, 2, PARSER, None)])
 STRICT = {"parameters": "strict"}
 LOOSE = {"loop_length": 0}
 
@@ -138,9 +126,7 @@ LOOSE = {"loop_length": 0}
         (ELSEWHERE, [call(READER, {})], ["rejected_call"], STRICT),
     ],
 )
-def test_what_a_flawed_plan_says_is_told_from_what_the_agent_does_of_its_own_accord(
-    plan: tuple[Any, list[Edit]], messages: list[str | None], expected: list[Any], options: dict[str, Any]
-) -> None:
+def test_what_a_flawed_plan_says_is_told_from_what_the_agent_does_of_its_own_accord(plan, messages, expected, options):
     law = HOPELESS if "required" in options else {}
     record = play(messages, options.pop("required", THREE), *plan, **{**law, **options})
     found = [step["label"] for step in record["steps"]][: len(expected)]
@@ -148,7 +134,7 @@ def test_what_a_flawed_plan_says_is_told_from_what_the_agent_does_of_its_own_acc
 
 
 @pytest.mark.parametrize(("flaw", "method"), METHODS)
-def test_edits_can_be_undone(flaw: str, method: str) -> None:
+def test_edits_can_be_undone(flaw, method):
     planner, perturber = resolve_planner("exact", default_library()), Perturber()
     undone = 0
     for task in benchmark_tasks()[::240]:
@@ -165,7 +151,7 @@ def test_edits_can_be_undone(flaw: str, method: str) -> None:
 
 
 @pytest.mark.parametrize(("flaw", "method"), METHODS)
-def test_an_agent_that_does_the_plan_to_the_letter_loses_by_the_flaw_alone(flaw: str, method: str) -> None:
+def test_an_agent_that_does_the_plan_to_the_letter_loses_by_the_flaw_alone(flaw, method):
     """Where no tool ever fails, a sound plan costs nothing, so all losses of who follows the flawed one are its own."""
     never_failing = {"base": 1.0, "not_executed": 1.0, "failed": 1.0}
     env = ConversationEnv(max_turns=7, parameters="strict", search=lambda query, count: [], **never_failing)
@@ -197,7 +183,7 @@ MESSAGES = (*map(execution, TOOLS), Message("search", query="a"), Message("forma
     said=st.lists(st.tuples(st.sampled_from(MESSAGES), st.booleans()), min_size=1, max_size=8),
     rules=st.sampled_from([EndRules(), EndRules(5, 2, 2), EndRules(4, 0, 0)]),
 )
-def test_a_judgement_is_the_two_values_that_it_stands_for(said: list[tuple[Message, bool]], rules: EndRules) -> None:
+def test_a_judgement_is_the_two_values_that_it_stands_for(said, rules):
     problem = build_problem(default_library(), (TOOLS[0], TOOLS[2]), rules=rules)
     optimum, state = solve(problem), start_state(problem)
     for message, success in said:

@@ -1,24 +1,20 @@
 """Ceilings by what the agent is told: exact, in records, and in everything that is said in their terms."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json
 import re
 from functools import cache
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import MissingExtraError, StoreError
-from resilisim.evaluation import EvaluationResult, evaluate
+from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import (
     CEILING_FIELDS,
-    EpisodeRecord,
     ceiling_of,
     checked_record,
     fitting_ceiling,
@@ -29,11 +25,10 @@ from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.episodes import sums_of
 from resilisim.evaluation.table.summary import SummaryTable, ceiling_note, summarise
 from resilisim.policies.scripted import ExactOptimumPolicy
-from resilisim.simulator import EndRules, EpisodeState, Message, Problem, build_problem, next_state, start_state
+from resilisim.simulator import EndRules, Message, build_problem, next_state, start_state
 from resilisim.simulator.exact import solve
 from resilisim.simulator.messages import FINISH, execution
 from resilisim.simulator.state import is_awaiting_closing, is_done, success_probability
-from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.searches import fewest_searches, searches_needed
 from resilisim.tasks.wording import SEARCH_SIZE, clauses
@@ -58,12 +53,12 @@ LIBRARY = default_library()
         ("baseline", "discovery", True, False),
     ],
 )
-def test_what_the_agent_is_told_decides(prompt_type: str, tools: str, privileged: bool, after_search: bool) -> None:
+def test_what_the_agent_is_told_decides(prompt_type, tools, privileged, after_search):
     expected = "known_after_search" if after_search else "known_probabilities"
     assert fitting_ceiling(prompt_type, tools, privileged) == expected
 
 
-def value_of_searcher(problem: Problem, shown: list[frozenset[str]]) -> float:
+def value_of_searcher(problem, shown):
     """Return the best chance of somebody who can call a required tool only after a search has shown it.
 
     By brute force over all orders of searches and calls, searches repeated included; other tools are known.
@@ -73,7 +68,7 @@ def value_of_searcher(problem: Problem, shown: list[frozenset[str]]) -> float:
     searches = [Message("search", query=f"clause {place}") for place in range(len(shown))]
 
     @cache
-    def value(state: EpisodeState, found: frozenset[str]) -> float:
+    def value(state, found):
         if state.ended_by is not None:
             return float(state.ended_by == "completion" and is_done(problem, state))
         options = [value(next_state(problem, state, FINISH), found)]
@@ -109,9 +104,7 @@ def value_of_searcher(problem: Problem, shown: list[frozenset[str]]) -> float:
         (["network_fetcher", "utility_cache"], [["network_fetcher"], ["utility_cache"]], 3),  # too few turns
     ],
 )
-def test_no_order_of_searching_and_calling_beats_searching_first(
-    required: list[str], shown: list[list[str]], turns: int, loop_length: int
-) -> None:
+def test_no_order_of_searching_and_calling_beats_searching_first(required, shown, turns, loop_length):
     """V* with the turns that the fewest searches leave is what can be reached, and different searches are no loop."""
     fewest = fewest_searches(required, shown)
     assert fewest is not None
@@ -127,7 +120,7 @@ def test_no_order_of_searching_and_calling_beats_searching_first(
 class SearchesFirst:
     """Makes the fewest searches that show all tools, then plays the exact optimum."""
 
-    def __init__(self, env: ConversationEnv, task: Task) -> None:
+    def __init__(self, env, task):
         texts = clauses(task.description)
         shown = [{hit.name for hit in hits} for hits in default_retriever(LIBRARY).search_many(texts, SEARCH_SIZE)]
         fewest = searches_needed(task, LIBRARY).fewest or 0
@@ -139,20 +132,20 @@ class SearchesFirst:
         self._queries = [texts[place] for place in chosen]
         self._env, self._optimum = env, ExactOptimumPolicy()
 
-    def reset(self, observation: str, info: Any) -> None:
+    def reset(self, observation, info):
         self._waiting = list(self._queries)
         self._optimum.reset(observation, self._info(info))
 
-    def act(self, observation: str, info: Any) -> str | None:
+    def act(self, observation, info):
         if self._waiting:
             return f"<tool_search>{self._waiting.pop(0)}</tool_search>"
         return self._optimum.act(observation, self._info(info))
 
-    def _info(self, info: Any) -> dict[str, Any]:
+    def _info(self, info):
         return {**info, **self._env._info(None, {})}  # what only a privileged policy is told
 
 
-def test_an_agent_that_searches_no_more_than_needed_is_at_the_ceiling() -> None:
+def test_an_agent_that_searches_no_more_than_needed_is_at_the_ceiling():
     """Its regret is exactly the price of finding the tools, all of it information, and no loss that it could avoid."""
     env = ConversationEnv()
     records = []
@@ -171,13 +164,13 @@ def test_an_agent_that_searches_no_more_than_needed_is_at_the_ceiling() -> None:
     assert row.ceiling.value < row.optimum.value
 
 
-def saved(result: EvaluationResult) -> list[EpisodeRecord]:
+def saved(result):
     """Return the records as they stand on disk."""
     return list(read_records(result.directory))
 
 
-def test_records_say_what_their_ceiling_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def records_of(policy: str, prompt: str, tasks: Any = 2, **options: Any) -> list[EpisodeRecord]:
+def test_records_say_what_their_ceiling_is(monkeypatch):
+    def records_of(policy, prompt, tasks=2, **options):
         return saved(evaluate(policy, tasks, prompt, **options))
 
     for prompt, protocol in (("baseline", "text"), ("chain_of_thought", "native")):
@@ -191,7 +184,7 @@ def test_records_say_what_their_ceiling_is(monkeypatch: pytest.MonkeyPatch) -> N
     assert {(r["known_after_search"], r["searches_needed"], r["no_search_ceiling"]) for r in told} == {(None,) * 3}
     assert all(ceiling_of(record) == record["optimum"] for record in told)
 
-    def not_installed(queries: Any, k: int) -> Any:
+    def not_installed(queries, k):
         raise MissingExtraError("tool search needs 'faiss'")
 
     monkeypatch.setattr(default_retriever(LIBRARY), "search_many", not_installed)
@@ -206,12 +199,12 @@ def test_records_say_what_their_ceiling_is(monkeypatch: pytest.MonkeyPatch) -> N
     assert "In 1 episode tools had to be found" in ceiling_note([row])
 
 
-def test_saved_ceilings_are_computed_again_and_old_records_are_read() -> None:
+def test_saved_ceilings_are_computed_again_and_old_records_are_read():
     record = saved(evaluate("random", 1))[0]
     assert compare_records(record, reattribute(record, LIBRARY)) == ("agreeing", None)
-    other: Any = {**record, "known_after_search": (record["known_after_search"] or 0.0) + 0.01}
+    other = {**record, "known_after_search": (record["known_after_search"] or 0.0) + 0.01}
     assert "known_after_search" in (compare_records(other, reattribute(other, LIBRARY))[1] or "")
-    old: Any = {name: value for name, value in record.items() if name not in CEILING_FIELDS}
+    old = {name: value for name, value in record.items() if name not in CEILING_FIELDS}
     assert checked_record(old, "the line") is old
     assert reattribute(old, LIBRARY) == old
     assert first_difference(old, record) is None  # played again, it says more
@@ -223,13 +216,13 @@ def test_saved_ceilings_are_computed_again_and_old_records_are_read() -> None:
             checked_record({**record, name: wrong}, "the line")
 
 
-def shown_at(width: int, table: Any) -> str:
+def shown_at(width, table):
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(table)
     return " ".join(console.file.getvalue().split())
 
 
-def test_tables_show_the_fitting_ceiling_with_v_star_beside_it() -> None:
+def test_tables_show_the_fitting_ceiling_with_v_star_beside_it():
     rows = summarise(sums_of(synthetic_run(("exact-optimum", "random"), num_tasks=6)))
     found = {(row.policy, row.prompt_type): row for row in rows}
     searching = found["random", "baseline"]
@@ -250,11 +243,11 @@ def test_tables_show_the_fitting_ceiling_with_v_star_beside_it() -> None:
     assert "ceiling" not in told
 
 
-def test_information_counts_as_a_loss_only_beyond_the_price_of_the_tools() -> None:
+def test_information_counts_as_a_loss_only_beyond_the_price_of_the_tools():
     record = next(iter(synthetic_run(("random",), ("baseline",), 1, 1)))
     for information, biggest in ((0.25, "wrong_order"), (0.4, "information")):
         losses = {"information": information * record["optimum"], "wrong_order": 0.1 * record["optimum"]}
-        changed: Any = {**record, "losses": losses}
+        changed = {**record, "losses": losses}
         row = summarise(sums_of([changed]))[0]
         assert row.biggest_loss == biggest
         assert row.avoidable_loss("information") == pytest.approx((information - 0.25) * record["optimum"])

@@ -1,14 +1,10 @@
 """Parts of one run become one folder: each episode once, nothing lost, nothing of another run."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +12,7 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.episode.record import FAILURE_SCHEMA, EpisodeRecord, FailureRecord
+from resilisim.evaluation.episode.record import FAILURE_SCHEMA, FailureRecord
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.store import RunStore, read_failures, read_manifest, read_records
 from resilisim.provenance import content_hash, encode_json_line
@@ -26,16 +22,14 @@ from tests.evaluation.toy_policies import toy_tasks
 ROOT = Path(__file__).parents[2]
 TOYS = "tests.evaluation.toy_policies"
 NUM_EPISODES = 24
-ARGUMENTS: dict[str, Any] = {"num_episodes": NUM_EPISODES, "seeds": [0, 1], "environment": {"base": 0.8}}
-RECORDS: list[EpisodeRecord] = [
+ARGUMENTS = {"num_episodes": NUM_EPISODES, "seeds": [0, 1], "environment": {"base": 0.8}}
+RECORDS = [
     {**record, "manifest": content_hash(ARGUMENTS)}
     for record in synthetic_run(num_tasks=3, num_seeds=4, prompts=("optimal",), policies=("random", "careful"))
 ]
 
 
-def write_part(
-    folder: Path, records: Iterable[EpisodeRecord], failures: Iterable[FailureRecord] = (), **changes: Any
-) -> Path:
+def write_part(folder, records, failures=(), **changes):
     """Write a folder as a run leaves it."""
     with RunStore(folder, {**ARGUMENTS, **changes}, NUM_EPISODES) as store:
         for record in records:
@@ -45,11 +39,11 @@ def write_part(
     return folder
 
 
-def lines(folder: Path) -> list[bytes]:
+def lines(folder):
     return sorted((folder / "episodes.jsonl").read_bytes().splitlines(keepends=True))
 
 
-def failure(index: int, error: str = "the endpoint does not answer") -> FailureRecord:
+def failure(index, error="the endpoint does not answer"):
     return FailureRecord(
         schema=FAILURE_SCHEMA,
         index=index,
@@ -63,8 +57,8 @@ def failure(index: int, error: str = "the endpoint does not answer") -> FailureR
     )
 
 
-def test_shards_of_a_run_become_the_run(tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {
+def test_shards_of_a_run_become_the_run(tmp_path):
+    arguments = {
         "policies": [f"{TOYS}:Reading", f"{TOYS}:Quitter"],
         "tasks": toy_tasks(),
         "prompts": ("baseline", "optimal"),
@@ -88,16 +82,14 @@ def test_shards_of_a_run_become_the_run(tmp_path: Path) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.sets(st.integers(0, NUM_EPISODES - 1)), min_size=1, max_size=4))
-def test_any_parts_become_their_union_however_often_they_are_merged(
-    tmp_path_factory: pytest.TempPathFactory, parts: list[set[int]]
-) -> None:
+def test_any_parts_become_their_union_however_often_they_are_merged(tmp_path_factory, parts):
     folder = tmp_path_factory.mktemp("parts")
     directories = [
         write_part(folder / str(number), [RECORDS[index] for index in part]) for number, part in enumerate(parts)
     ]
     union = set[int]().union(*parts)
     expected = sorted(encode_json_line(RECORDS[index]) for index in union)
-    counted: list[int] = []
+    counted = []
     result = merge_runs(directories, folder / "merged", progress=counted.append)
     assert lines(folder / "merged") == expected
     assert sum(counted) == result.num_new == result.num_episodes == len(union)
@@ -113,7 +105,7 @@ def test_any_parts_become_their_union_however_often_they_are_merged(
     assert lines(directories[-1]) == expected
 
 
-def test_a_killed_merge_goes_on(tmp_path: Path) -> None:
+def test_a_killed_merge_goes_on(tmp_path):
     directories = [
         write_part(tmp_path / "a", RECORDS[:10], [failure(20)]),
         write_part(tmp_path / "b", RECORDS[6:], [failure(1)]),
@@ -132,7 +124,7 @@ def test_a_killed_merge_goes_on(tmp_path: Path) -> None:
     assert sorted(found["index"] for found in read_failures(out)) == [1, 20]
 
 
-def test_other_runs_are_refused_naming_the_first_difference(tmp_path: Path) -> None:
+def test_other_runs_are_refused_naming_the_first_difference(tmp_path):
     ours = write_part(tmp_path / "ours", RECORDS[:2])
     other = write_part(tmp_path / "other", [], environment={"base": 0.9})
     with pytest.raises(
@@ -150,8 +142,8 @@ def test_other_runs_are_refused_naming_the_first_difference(tmp_path: Path) -> N
         merge_runs([], tmp_path / "merged")
 
 
-def test_an_episode_that_came_out_twice_is_refused(tmp_path: Path) -> None:
-    changed: EpisodeRecord = {**RECORDS[3], "luck": RECORDS[3]["luck"] + 1e-9}
+def test_an_episode_that_came_out_twice_is_refused(tmp_path):
+    changed = {**RECORDS[3], "luck": RECORDS[3]["luck"] + 1e-9}
     parts = [write_part(tmp_path / "a", RECORDS[:5]), write_part(tmp_path / "b", [RECORDS[2], changed, RECORDS[9]])]
     expected = r"episode 3 of .*b differs from the one in .*merged: policy random, prompt optimal, task task_.*, seed 3"
     for _ in range(2):
@@ -161,7 +153,7 @@ def test_an_episode_that_came_out_twice_is_refused(tmp_path: Path) -> None:
     assert lines(tmp_path / "merged") == lines(tmp_path / "a")
 
 
-def test_episodes_that_cannot_be_of_the_run_are_refused(tmp_path: Path) -> None:
+def test_episodes_that_cannot_be_of_the_run_are_refused(tmp_path):
     part = write_part(tmp_path / "part", RECORDS[:1])
     for number, (line, expected) in enumerate(
         [
@@ -177,7 +169,7 @@ def test_episodes_that_cannot_be_of_the_run_are_refused(tmp_path: Path) -> None:
             merge_runs([part], tmp_path / f"merged{number}")
 
 
-def test_failures_stand_there_as_often_as_in_the_folder_that_knows_most(tmp_path: Path) -> None:
+def test_failures_stand_there_as_often_as_in_the_folder_that_knows_most(tmp_path):
     parts = [
         write_part(tmp_path / "a", [], [failure(1), failure(1), failure(2)]),
         write_part(tmp_path / "b", [], [failure(1), failure(2, "timeout")]),
@@ -189,7 +181,7 @@ def test_failures_stand_there_as_often_as_in_the_folder_that_knows_most(tmp_path
         assert found == [(1, plain), (1, plain), (2, plain), (2, "timeout")]
 
 
-def test_replies_of_unfinished_episodes_are_kept(tmp_path: Path) -> None:
+def test_replies_of_unfinished_episodes_are_kept(tmp_path):
     parts = [write_part(tmp_path / "a", RECORDS[:2]), write_part(tmp_path / "b", RECORDS[2:4])]
     replies = {
         (0, "1.jsonl"): b"finished\n",
@@ -213,7 +205,7 @@ def test_replies_of_unfinished_episodes_are_kept(tmp_path: Path) -> None:
     assert not (out / "unfinished").exists()
 
 
-def test_the_manifest_tells_what_the_parts_ran_on(tmp_path: Path) -> None:
+def test_the_manifest_tells_what_the_parts_ran_on(tmp_path):
     parts = [write_part(tmp_path / name, []) for name in "ab"]
     for part, system in zip(parts, ("Linux x86_64, 64 cores", "Darwin arm64, 8 cores"), strict=True):
         manifest = {**read_manifest(part), "platform": system}

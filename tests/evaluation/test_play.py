@@ -1,18 +1,14 @@
 """One episode, judged: the identity, the labels of each kind of mistake, and who sees what."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.episode.play import play_episode, rescore_record
-from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
@@ -36,27 +32,25 @@ RELIABLE = "network_fetcher"
 CERTAIN = {"base": 1.0}  # a law under which calls without missing dependencies never fail
 THREE = (READER, PARSER, FILTER)
 SEARCH, INFO = "<tool_search>read  a FILE</tool_search>", f"<tool_info>{READER}</tool_info>"
-LAWS: tuple[dict[str, Any], ...] = ({}, {"loop_length": 2, "max_turns": 5}, {"base": 0.5, "failed": 1.0})
+LAWS = ({}, {"loop_length": 2, "max_turns": 5}, {"base": 0.5, "failed": 1.0})
 
 
-def environment(**options: Any) -> ConversationEnv:
+def environment(**options):
     return ConversationEnv(search=lambda query, count: [], **options)
 
 
-def play(
-    messages: Sequence[str | None], *tools: str, prompt: str = "optimal", seed: int = 0, **options: Any
-) -> EpisodeRecord:
+def play(messages, *tools, prompt="optimal", seed=0, **options):
     """Play fixed messages on a task of these tools."""
     return play_episode(environment(**options), Scripted(messages), task_of(*tools), prompt, seed)
 
 
-def labels(record: EpisodeRecord) -> list[str | None]:
+def labels(record):
     return [step["label"] for step in record["steps"]]
 
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("policy", ["random", "plan-follower", "repairing-follower", "exact-optimum"])
-def test_the_identity_holds_for_every_policy_under_every_prompt(policy: str, law: dict[str, Any]) -> None:
+def test_the_identity_holds_for_every_policy_under_every_prompt(policy, law):
     env, player = environment(**law), make_policy(policy)
     prompts = ("baseline", "optimal", "flawed:redundant_operation", "flawed:tool_misuse:severe")
     tasks = [task for task in benchmark_tasks()[::700] if len(task.required_tools) > 2]
@@ -77,7 +71,7 @@ def test_the_identity_holds_for_every_policy_under_every_prompt(policy: str, law
             assert (record["privileged"], record["losses"]) == (True, {})
 
 
-def test_luck_is_the_draw_weighted_by_its_chance() -> None:
+def test_luck_is_the_draw_weighted_by_its_chance():
     """For each execution luck is (1 - p) (V+ - V-) or -p (V+ - V-); from one draw both mean-zero halves follow."""
     won, lost = None, None
     for seed in range(40):
@@ -118,15 +112,13 @@ def test_luck_is_the_draw_weighted_by_its_chance() -> None:
         ([*map(call, THREE), "<finish/>"], [None] * 4, CERTAIN),
     ],
 )
-def test_each_mistake_has_its_label(
-    messages: list[str | None], expected: list[str | None], options: dict[str, Any]
-) -> None:
+def test_each_mistake_has_its_label(messages, expected, options):
     required = options.get("tools_required", THREE)
     record = play(messages, *required, **{name: value for name, value in options.items() if name != "tools_required"})
     assert labels(record)[: len(expected)] == expected
 
 
-def test_how_an_episode_ends_stands_in_its_record() -> None:
+def test_how_an_episode_ends_stands_in_its_record():
     for rest, outcome, ended_by, losses in (
         (["<finish/>"], 1, "completion", {}),
         ([None], 1, "stopped", {}),
@@ -139,7 +131,7 @@ def test_how_an_episode_ends_stands_in_its_record() -> None:
         assert (record["optimum"], record["luck"]) == (1.0, 0.0)
 
 
-def test_a_message_that_was_not_obeyed_says_why_in_its_record() -> None:
+def test_a_message_that_was_not_obeyed_says_why_in_its_record():
     long_name = "x" * 400
     record = play([call("no_such_tool"), "nonsense", call(long_name), call(READER), None], READER, **CERTAIN)
     errors = [step["error"] for step in record["steps"]]
@@ -154,7 +146,7 @@ def test_a_message_that_was_not_obeyed_says_why_in_its_record() -> None:
     assert collector.facts({}).breakdown.errors == {}  # of executions alone
 
 
-def test_an_ordinary_policy_sees_no_probabilities_and_a_privileged_one_sees_the_state() -> None:
+def test_an_ordinary_policy_sees_no_probabilities_and_a_privileged_one_sees_the_state():
     env = ConversationEnv()
     ordinary, privileged = Scripted([call(READER), call(READER)]), PrivilegedScripted([call(READER), call(READER)])
     record = play_episode(env, ordinary, task_of(READER), "baseline", 0)
@@ -168,7 +160,7 @@ def test_an_ordinary_policy_sees_no_probabilities_and_a_privileged_one_sees_the_
     assert not any("seed" in info for info in privileged.infos)  # it decides the luck, which nobody sees
 
 
-def test_the_same_episode_gives_the_same_bytes_whatever_was_played_before() -> None:
+def test_the_same_episode_gives_the_same_bytes_whatever_was_played_before():
     env, policy, task = ConversationEnv(), Reading(), toy_tasks(3)[2]
     first = encode_json_line(play_episode(env, policy, task, "optimal", 5))
     play_episode(env, policy, toy_tasks(1)[0], "optimal", 6)
@@ -176,7 +168,7 @@ def test_the_same_episode_gives_the_same_bytes_whatever_was_played_before() -> N
     assert encode_json_line(play_episode(ConversationEnv(), Reading(), task, "optimal", 5)) == first
 
 
-def unequal_library() -> ToolLibrary:
+def unequal_library():
     """Return the default library with tools of unequal reliability, for which V* is only bounded."""
     content = json.loads(default_library().to_json())
     for tool in content["tools"]:
@@ -186,7 +178,7 @@ def unequal_library() -> ToolLibrary:
     return ToolLibrary.from_json(json.dumps(content))
 
 
-def test_where_the_optimum_is_a_bound_the_identity_is_exact_and_the_record_says_so() -> None:
+def test_where_the_optimum_is_a_bound_the_identity_is_exact_and_the_record_says_so():
     library = unequal_library()
     task = Task.from_mapping({"required_tools": [READER]}, library)
     env = environment(library=library)
@@ -205,7 +197,7 @@ def test_where_the_optimum_is_a_bound_the_identity_is_exact_and_the_record_says_
     assert play([call(READER)], READER)["optimum_gap"] == 0.0
 
 
-def test_the_record_says_which_protocol_was_used() -> None:
+def test_the_record_says_which_protocol_was_used():
     task = task_of(READER)
     call_message = {"id": "1", "type": "function", "function": {"name": "tool_call", "arguments": '{"name": "x"}'}}
     native = json.dumps({"content": None, "tool_calls": [call_message]})
@@ -221,7 +213,7 @@ def test_the_record_says_which_protocol_was_used() -> None:
         assert record["protocol"] == used
 
 
-def test_luck_is_common_to_prompts_and_policies() -> None:
+def test_luck_is_common_to_prompts_and_policies():
     task = task_of(READER, PARSER, FILTER)
     env = environment()
     outcomes = {}
@@ -236,7 +228,7 @@ def test_luck_is_common_to_prompts_and_policies() -> None:
 class GivesUpAfterBadLuck(Reading):
     """Adapts to its luck within the episode, which is what could bias a careless adjustment."""
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+    def act(self, observation, info):
         execution = info.get("execution")
         if execution is not None and not execution["success"]:
             return None
@@ -244,7 +236,7 @@ class GivesUpAfterBadLuck(Reading):
 
 
 @pytest.mark.parametrize("policy", [Reading, GivesUpAfterBadLuck])
-def test_luck_has_mean_zero_also_for_a_policy_that_adapts_to_it(policy: type[Reading]) -> None:
+def test_luck_has_mean_zero_also_for_a_policy_that_adapts_to_it(policy):
     env, player, task = ConversationEnv(), policy(), toy_tasks(3)[2]
     luck = [play_episode(env, player, task, "optimal", seed)["luck"] for seed in range(400)]
     error = (sum(value * value for value in luck) / len(luck) ** 2) ** 0.5
@@ -252,7 +244,7 @@ def test_luck_has_mean_zero_also_for_a_policy_that_adapts_to_it(policy: type[Rea
     assert abs(sum(luck) / len(luck)) < 3.5 * error  # one run in two thousand would miss this by chance; it is fixed
 
 
-def test_searching_under_a_flawed_plan_is_information_and_under_a_sound_one_a_wasted_turn() -> None:
+def test_searching_under_a_flawed_plan_is_information_and_under_a_sound_one_a_wasted_turn():
     task = next(task for task in benchmark_tasks() if len(task.required_tools) == 5)
     searches = Scripted([f"<tool_search>tool number {turn}</tool_search>" for turn in range(10)])
     found = {

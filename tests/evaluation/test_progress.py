@@ -1,7 +1,5 @@
 """Progress: silence for short runs, lines where there is no terminal, a bar where there is one."""
 
-from __future__ import annotations
-
 import io
 import sys
 import threading
@@ -17,22 +15,22 @@ class Clock:
 
     now = 100.0
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
 
 class Stream(io.StringIO):
     """A stream that tells when a run was said to be starting."""
 
-    def __init__(self, is_terminal: bool = False) -> None:
+    def __init__(self, is_terminal=False):
         super().__init__()
         self._is_terminal = is_terminal
         self.heard = threading.Event()
 
-    def isatty(self) -> bool:
+    def isatty(self):
         return self._is_terminal
 
-    def write(self, text: str) -> int:
+    def write(self, text):
         written = super().write(text)
         if "starting" in text:
             self.heard.set()
@@ -42,25 +40,25 @@ class Stream(io.StringIO):
 class Closed(Stream):
     """A stream whose reader has gone."""
 
-    def write(self, text: str) -> int:
+    def write(self, text):
         raise BrokenPipeError
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
     return clock
 
 
-def watched(stream: io.StringIO, total: int, finished: int = 0, show: bool | None = None) -> RunProgress:
+def watched(stream, total, finished=0, show=None):
     """Return the progress of a run whose standard error is a stream."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stderr", stream)
         return RunProgress(total, finished, show)
 
 
-def advance(shown: RunProgress, clock: Clock, count: int, seconds: float) -> None:
+def advance(shown, clock, count, seconds):
     for _ in range(count):
         clock.now += seconds
         shown.advance()
@@ -71,16 +69,14 @@ def advance(shown: RunProgress, clock: Clock, count: int, seconds: float) -> Non
     [(Stream(), 3, 0.5, None), (Stream(), 100, 1.0, False), (Closed(), 100, 1.0, None)],
     ids=["short", "switched off", "nobody listens"],
 )
-def test_nothing_is_said_and_nothing_stops(
-    clock: Clock, stream: Stream, total: int, seconds: float, show: bool | None
-) -> None:
+def test_nothing_is_said_and_nothing_stops(clock, stream, total, seconds, show):
     shown = watched(stream, total, show=show)
     advance(shown, clock, total, seconds)
     shown.close()
     assert stream.getvalue() == ""
 
 
-def test_without_a_terminal_there_is_a_line_now_and_then_with_rate_and_time_left(clock: Clock) -> None:
+def test_without_a_terminal_there_is_a_line_now_and_then_with_rate_and_time_left(clock):
     stream = Stream()
     shown = watched(stream, 1000, 400)
     advance(shown, clock, 300, 0.0625)
@@ -92,7 +88,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then_with_rate_and_time_left
     ]
 
 
-def test_the_time_before_the_first_episode_is_not_in_the_rate(clock: Clock) -> None:
+def test_the_time_before_the_first_episode_is_not_in_the_rate(clock):
     stream = Stream()
     shown = watched(stream, 1000)
     advance(shown, clock, 1, 30.0)
@@ -105,7 +101,7 @@ def test_the_time_before_the_first_episode_is_not_in_the_rate(clock: Clock) -> N
     ]
 
 
-def test_an_estimate_needs_two_seconds_and_ten_episodes_or_a_minute(clock: Clock) -> None:
+def test_an_estimate_needs_two_seconds_and_ten_episodes_or_a_minute(clock):
     shown = watched(Stream(), 100)
     advance(shown, clock, 1, 60.0)
     advance(shown, clock, 10, 0.1875)
@@ -118,7 +114,7 @@ def test_an_estimate_needs_two_seconds_and_ten_episodes_or_a_minute(clock: Clock
     assert slow._line(clock.now + 1.0) == "2 of 100 episodes, 0.0/s, 1 h 38 min left"
 
 
-def test_a_terminal_gets_a_bar_that_goes_away(clock: Clock) -> None:
+def test_a_terminal_gets_a_bar_that_goes_away(clock):
     stream = Stream(is_terminal=True)
     shown = watched(stream, 100)
     advance(shown, clock, 50, 0.1)
@@ -128,9 +124,7 @@ def test_a_terminal_gets_a_bar_that_goes_away(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_a_run_whose_first_episode_takes_long_says_that_it_is_starting(
-    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
-) -> None:
+def test_a_run_whose_first_episode_takes_long_says_that_it_is_starting(monkeypatch, is_terminal):
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.01)
     stream = Stream(is_terminal)
     shown = watched(stream, 3, 1)

@@ -1,15 +1,10 @@
 """A run on the machines of a Ray cluster: the records of a run on one machine, whatever happens to the machines."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
@@ -19,7 +14,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
 from resilisim.evaluation.run import ray_cluster
 from resilisim.evaluation.run.contestants import Contestant
-from resilisim.evaluation.run.plan import Plan, PlannedEpisode, RunSettings
+from resilisim.evaluation.run.plan import Plan, RunSettings
 from resilisim.evaluation.run.player import EpisodePlayer, Players
 from resilisim.evaluation.run.ray_cluster import play_on_cluster
 from resilisim.provenance import encode_json_line
@@ -36,7 +31,7 @@ QUICK_EYES = {
 }
 
 
-def settings_of(*policies: str) -> RunSettings:
+def settings_of(*policies):
     return RunSettings(
         contestants=tuple(Contestant(f"{TOYS}:{policy}", policy.lower()) for policy in policies),
         prompts=("optimal",),
@@ -46,37 +41,37 @@ def settings_of(*policies: str) -> RunSettings:
     )
 
 
-def episodes_of(settings: RunSettings, seeds: int = 1) -> list[PlannedEpisode]:
+def episodes_of(settings, seeds=1):
     plan = Plan(toy_tasks(), len(settings.contestants), len(settings.prompts), range(seeds))
     return [plan.episode(index) for index in range(len(plan))]
 
 
-def serial_lines(settings: RunSettings, episodes: list[PlannedEpisode]) -> list[bytes]:
+def serial_lines(settings, episodes):
     return [encode_json_line(outcome) for outcome in EpisodePlayer(settings).play_all(iter(episodes))]
 
 
-def in_order(lines: list[bytes]) -> list[bytes]:
+def in_order(lines):
     return sorted(lines, key=lambda line: json.loads(line)["index"])
 
 
 class Machines:
     """A cluster whose head only directs, and two machines with one processor each."""
 
-    def __init__(self) -> None:
-        small: dict[str, Any] = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
+    def __init__(self):
+        small = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
         self._cluster = Cluster(True, head_node_args={**small, "num_cpus": 0, "_system_config": QUICK_EYES})
         self._nodes = [self._cluster.add_node(num_cpus=1, **small) for _ in range(2)]
         self.address = self._cluster.address
 
-    def kill_one(self) -> None:
+    def kill_one(self):
         self._cluster.remove_node(self._nodes.pop(), allow_graceful=False)
 
-    def stop(self) -> None:
+    def stop(self):
         self._cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
-def machines() -> Iterator[Machines]:
+def machines():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         made = Machines()
@@ -86,15 +81,13 @@ def machines() -> Iterator[Machines]:
         made.stop()
 
 
-def test_machines_fail_one_after_the_other(
-    machines: Machines, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machines_fail_one_after_the_other(machines, capfd, monkeypatch):
     """One test, for what is killed stays dead: all machines, then one, then none."""
     settings = settings_of("Slow", "Quitter")
     episodes = episodes_of(settings, seeds=12)
     expected = serial_lines(settings, episodes)
 
-    lines: list[bytes] = []
+    lines = []
     for outcome, line in play_on_cluster(settings, iter(episodes), machines.address, PLAYERS):
         assert outcome == json.loads(line)
         lines.append(line)
@@ -123,7 +116,7 @@ def test_machines_fail_one_after_the_other(
     assert capfd.readouterr().out == ""  # it belongs to results; Ray would tell of dead nodes there
 
 
-def test_an_address_of_another_cluster_is_refused(machines: Machines) -> None:
+def test_an_address_of_another_cluster_is_refused(machines):
     settings = settings_of("Slow")
     with pytest.raises(InvalidInputError, match="this process is connected to the Ray cluster at"):
         list(play_on_cluster(settings, iter(()), "127.0.0.1:1", PLAYERS))
@@ -132,15 +125,13 @@ def test_an_address_of_another_cluster_is_refused(machines: Machines) -> None:
 @pytest.mark.parametrize(
     "address", ["", "here", "host", "host:", ":1", "host:port", "http://host:1", "ray://h:1", "h:1/x"]
 )
-def test_text_that_is_no_address_is_refused_before_anything_is_started(address: str) -> None:
+def test_text_that_is_no_address_is_refused_before_anything_is_started(address):
     with pytest.raises(InvalidInputError, match="expected 'auto', 'local' or HOST:PORT, on a machine that"):
         list(play_on_cluster(settings_of("Slow"), iter(()), address, PLAYERS))
 
 
 @pytest.mark.parametrize("from_environment", [False, True])
-def test_an_address_where_nobody_listens_is_refused_at_once(
-    from_environment: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_where_nobody_listens_is_refused_at_once(from_environment, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else answers there
@@ -151,13 +142,13 @@ def test_an_address_where_nobody_listens_is_refused_at_once(
             list(play_on_cluster(settings_of("Slow"), iter(()), given, PLAYERS))
 
 
-def test_a_missing_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_ray_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[ray\]'"):
         list(play_on_cluster(settings_of("Slow"), iter(()), "auto", PLAYERS))
 
 
-def test_what_a_machine_cannot_play_is_named() -> None:
+def test_what_a_machine_cannot_play_is_named():
     """The player itself, without a cluster: its errors travel as values, with machine or episode named."""
     player = ray_cluster._RemotePlayer()
     nobody = replace(settings_of("Slow"), contestants=(Contestant(f"{TOYS}:Nobody", "nobody"),))
@@ -175,7 +166,7 @@ def test_what_a_machine_cannot_play_is_named() -> None:
     assert any("episode 2: policy broken" in note for note in part.error.__notes__)
 
 
-def test_replies_are_forgotten_when_their_records_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replies_are_forgotten_when_their_records_are_written(tmp_path, monkeypatch):
     """The player itself, without a cluster: the replies of a job go when the next one comes."""
     monkeypatch.setattr(ray_cluster, "PART_SECONDS", 60.0)
     settings = replace(settings_of("Quitter"), directory=str(tmp_path))

@@ -1,23 +1,16 @@
 """One episode of a run, found and played again."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import opened, stored
-from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import find_episode, finished, first_difference, replay_episode
 from resilisim.evaluation.run.store import journal_path, read_records
-from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from tests.chat.loopback import LoopbackServer, error
 from tests.evaluation.agent_models import endpoint, following_answer
@@ -26,12 +19,12 @@ from tests.evaluation.toy_policies import toy_tasks
 TASKS = {task.instance_id: task for task in toy_tasks(2)}
 
 
-def find_task(instance_id: str) -> Task:
+def find_task(instance_id):
     return TASKS[instance_id]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replay") / "run"
     with LoopbackServer(following_answer) as server:
         policies = ["react", "react[steps=2]", "plan-follower"]
@@ -39,20 +32,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def replay(folder: Path, wanted: str, models: ModelSettings | None = None) -> tuple[EpisodeRecord, EpisodeRecord]:
+def replay(folder, wanted, models=None):
     record = finished(find_episode(folder, wanted))
     assert record is not None
     return record, replay_episode(folder, record, find_task, default_library(), models)
 
 
-def test_every_episode_comes_to_the_same_end_without_its_model(run: Path) -> None:
+def test_every_episode_comes_to_the_same_end_without_its_model(run):
     for record in read_records(run):
         again = replay_episode(run, record, find_task, default_library())
         assert first_difference(record, again) is None
         assert json.dumps(stored(again)) == json.dumps(record)
 
 
-def test_an_episode_is_found_by_number_or_by_what_it_is(run: Path) -> None:
+def test_an_episode_is_found_by_number_or_by_what_it_is(run):
     for record in read_records(run):
         assert find_episode(run, str(record["index"])) == record
         name = f"{record['instance_id']}:{record['seed']}:{record['policy']}:{record['prompt_type']}"
@@ -64,18 +57,18 @@ def test_an_episode_is_found_by_number_or_by_what_it_is(run: Path) -> None:
         find_episode(run, "24")
 
 
-def test_models_are_asked_anew_only_when_told_to(run: Path) -> None:
+def test_models_are_asked_anew_only_when_told_to(run):
     with LoopbackServer(following_answer) as server:
         record, again = replay(run, "0", endpoint(server))
         assert len(server.requests) == len(record["agent"]["calls"])
     assert [step["message"] for step in again["steps"]] == [step["message"] for step in record["steps"]]
 
 
-def test_a_record_that_the_agent_no_longer_fits_is_refused(run: Path) -> None:
+def test_a_record_that_the_agent_no_longer_fits_is_refused(run):
     found = finished(find_episode(run, "0"))
     assert found is not None
     record = opened(found)
-    agent: dict[str, Any] = record["agent"]
+    agent = record["agent"]
     agent["messages"][0]["content"] += " "
     with pytest.raises(InvalidInputError, match=r"call 0 of the model \(agent\) is not the recorded one"):
         replay_episode(run, record, find_task, default_library())
@@ -88,24 +81,24 @@ def test_a_record_that_the_agent_no_longer_fits_is_refused(run: Path) -> None:
         replay_episode(run, without, find_task, default_library())
 
 
-def test_the_first_difference_is_named() -> None:
-    then: Any = {"a": [1, {"b": 2}], "c": 3}
+def test_the_first_difference_is_named():
+    then = {"a": [1, {"b": 2}], "c": 3}
     assert first_difference(then, copy.deepcopy(then)) is None
     assert first_difference(then, {**then, "a": [1, {"b": 5}]}) == "a[1].b is 5, was 2"
     assert first_difference(then, {**then, "a": [1]}) == "a has 1 entries, had 2"
     assert first_difference(then, {"a": then["a"]}) == "c is None, was 3"
 
 
-def test_older_records_do_not_say_why_a_message_was_rejected() -> None:
-    old: Any = {"steps": [{"kind": "rejected", "error": None}]}
-    new: Any = {"steps": [{"kind": "rejected", "error": "unknown tool 'x'"}]}
+def test_older_records_do_not_say_why_a_message_was_rejected():
+    old = {"steps": [{"kind": "rejected", "error": None}]}
+    new = {"steps": [{"kind": "rejected", "error": "unknown tool 'x'"}]}
     assert first_difference(old, new) is None
     assert first_difference(new, old) == "steps[0].error is None, was \"unknown tool 'x'\""
-    executed: Any = {"steps": [{"kind": "execute", "error": None}]}
+    executed = {"steps": [{"kind": "execute", "error": None}]}
     assert first_difference(executed, {"steps": [{"kind": "execute", "error": "TIMEOUT"}]}) is not None
 
 
-def test_a_broken_episode_goes_on_from_the_replies_it_has(tmp_path: Path) -> None:
+def test_a_broken_episode_goes_on_from_the_replies_it_has(tmp_path):
     down = error(503)
     with LoopbackServer(lambda seen: down if len(seen.body["messages"]) > 3 else following_answer(seen)) as server:
         task = toy_tasks(2)[1]
@@ -120,7 +113,7 @@ def test_a_broken_episode_goes_on_from_the_replies_it_has(tmp_path: Path) -> Non
     assert journal_path(tmp_path, 0).read_bytes() == kept  # what was paid for stays for the run itself
 
 
-def test_prices_are_no_part_of_what_is_compared(tmp_path: Path) -> None:
+def test_prices_are_no_part_of_what_is_compared(tmp_path):
     prices = tmp_path / "prices.json"
     prices.write_text(json.dumps({"openai:loopback": {"prompt": 1.0, "completion": 2.0}}))
     with LoopbackServer(following_answer) as server:
@@ -134,7 +127,7 @@ def test_prices_are_no_part_of_what_is_compared(tmp_path: Path) -> None:
     assert json.dumps(stored(priced)) == json.dumps(record)
 
 
-def test_an_episode_that_a_too_long_conversation_ended_ends_so_again(tmp_path: Path) -> None:
+def test_an_episode_that_a_too_long_conversation_ended_ends_so_again(tmp_path):
     too_long = error(400, "This model's maximum context length is 100 tokens")
     with LoopbackServer(lambda seen: too_long if len(seen.body["messages"]) > 5 else following_answer(seen)) as server:
         evaluate("react", toy_tasks(2)[1:], "optimal", 1, out=tmp_path, model=endpoint(server))

@@ -1,14 +1,9 @@
 """Saved episodes scored again from their records: nothing changes, and whoever changed a record is found."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +13,6 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.play import play_episode
-from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.rescoring import (
     NUM_SHOWN,
     SOURCE_KEY,
@@ -40,7 +34,7 @@ from tests.evaluation.agent_models import Doubting
 from tests.evaluation.toy_policies import FILTER, PARSER, READER, TRANSFORMER, Scripted, call, toy_tasks
 
 LIBRARY = default_library()
-LAWS: tuple[dict[str, Any], ...] = (
+LAWS = (
     {},
     {"max_turns": 4, "loop_length": 2, "parameters": "strict"},
     {"base": 0.5, "failed": 0.9, "history": 1.0, "max_consecutive_failures": 2, "parameters": "ignore"},
@@ -50,11 +44,11 @@ LONG_TASKS = [task for task in benchmark_tasks()[::600] if len(task.required_too
 
 
 @cache
-def environment(law: int, protocol: str = "text") -> ConversationEnv:
+def environment(law, protocol="text"):
     return ConversationEnv(search=lambda query, count: [], protocol=protocol, **LAWS[law])
 
 
-def native(called: str, **arguments: Any) -> str:
+def native(called, **arguments):
     function = {"name": called, "arguments": json.dumps(arguments)}
     return json.dumps({"content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]})
 
@@ -88,9 +82,7 @@ SAID = {
 @pytest.mark.parametrize("protocol", ["text", "native"])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), task=st.integers(0, 2), law=st.integers(0, len(LAWS) - 1), seed=st.integers(0, 50))
-def test_whatever_is_said_is_judged_in_the_same_way_from_the_record(
-    protocol: str, data: st.DataObject, task: int, law: int, seed: int
-) -> None:
+def test_whatever_is_said_is_judged_in_the_same_way_from_the_record(protocol, data, task, law, seed):
     messages = data.draw(st.lists(st.sampled_from(SAID[protocol]), max_size=12))
     end = data.draw(st.sampled_from(["<finish/>", None]))
     prompt = data.draw(st.sampled_from(["baseline", "optimal"]))
@@ -101,7 +93,7 @@ def test_whatever_is_said_is_judged_in_the_same_way_from_the_record(
 
 
 @pytest.mark.parametrize("policy", ["random", "plan-follower", "repairing-follower", "exact-optimum"])
-def test_policies_under_flawed_and_other_prompts_are_judged_in_the_same_way(policy: str) -> None:
+def test_policies_under_flawed_and_other_prompts_are_judged_in_the_same_way(policy):
     env = ConversationEnv(parameters="strict")
     player, read = make_policy(policy), message_reader(LIBRARY, {"parameters": "strict"})
     prompts = ("baseline", "flawed:parameter_error", "flawed:missing_step:severe", "flawed:redundant_operation")
@@ -115,14 +107,14 @@ def test_policies_under_flawed_and_other_prompts_are_judged_in_the_same_way(poli
 
 
 @cache
-def episode() -> EpisodeRecord:
+def episode():
     """Return an episode with searches, failures and successes."""
     messages = [SAID["text"][0], *map(call, (READER, READER, PARSER)), "<finish/>"]
     return play_episode(environment(0), Scripted(messages), toy_tasks(3)[1], "optimal", 4, salt=EVALUATION_SALT)
 
 
-def changed(place: tuple[Any, ...], value: Any) -> EpisodeRecord:
-    record: Any = copy.deepcopy(episode())
+def changed(place, value):
+    record = copy.deepcopy(episode())
     part = record
     for name in place[:-1]:
         part = part[name]
@@ -130,7 +122,7 @@ def changed(place: tuple[Any, ...], value: Any) -> EpisodeRecord:
     return record
 
 
-def test_nothing_is_searched_and_the_record_that_is_handed_in_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_searched_and_the_record_that_is_handed_in_stays_as_it_is(monkeypatch):
     record = copy.deepcopy(episode())
     monkeypatch.setattr(ConversationEnv, "__init__", None)
     exact_optimum._solved.clear()  # nothing remembered of the episode's own run
@@ -162,7 +154,7 @@ def test_nothing_is_searched_and_the_record_that_is_handed_in_stays_as_it_is(mon
         (("losses", "unneeded_tool"), 1e-12, "agreeing"),
     ],
 )
-def test_what_does_not_follow_is_found(place: tuple[Any, ...], value: Any, verdict: str) -> None:
+def test_what_does_not_follow_is_found(place, value, verdict):
     record = changed(place, value)
     again = reattribute(record, LIBRARY)
     assert {**again, "losses": {}} == {**episode(), "losses": {}}
@@ -194,38 +186,38 @@ def test_what_does_not_follow_is_found(place: tuple[Any, ...], value: Any, verdi
         (("flaw",), {"plan": [READER], "edits": [{"what": "replaced"}]}, "cannot be undone"),
     ],
 )
-def test_what_cannot_have_happened_is_refused(place: tuple[Any, ...], value: Any, reason: str) -> None:
+def test_what_cannot_have_happened_is_refused(place, value, reason):
     with pytest.raises(InvalidInputError, match=reason):
         reattribute(changed(place, value), LIBRARY)
 
 
-RUN: Any = (["random", "repairing-follower"], LONG_TASKS, ["optimal", "flawed:missing_step"], 6)
+RUN = (["random", "repairing-follower"], LONG_TASKS, ["optimal", "flawed:missing_step"], 6)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     """Return the folder of a small run."""
     folder = tmp_path_factory.mktemp("run") / "run"
     evaluate(*RUN, out=folder, progress=False)
     return folder
 
 
-def copy_of(run: Path, target: Path, change: Callable[[int, dict[str, Any]], None] | None = None) -> Path:
+def copy_of(run, target, change=None):
     """Copy a run's folder; `change` is called with the number and the record of each line."""
     target.mkdir()
     (target / "manifest.json").write_bytes((run / "manifest.json").read_bytes())
     with (target / EPISODES_NAME).open("wb") as stream:
         for number, record in enumerate(read_records(run)):
-            content: Any = record
+            content = record
             if change is not None:
                 change(number, content)
             stream.write(encode_json_line(content))
     return target
 
 
-def test_a_run_agrees_with_itself_whatever_the_number_of_workers(run: Path) -> None:
+def test_a_run_agrees_with_itself_whatever_the_number_of_workers(run):
     total = sum(1 for _ in read_records(run))
-    counted: list[int] = []
+    counted = []
     summary = rescore_run(run, progress=counted.append)
     assert summary == RescoreSummary(total, total, 0, 0, 0, (), None)
     assert summary.agrees
@@ -233,8 +225,8 @@ def test_a_run_agrees_with_itself_whatever_the_number_of_workers(run: Path) -> N
     assert rescore_run(run, workers=2) == summary
 
 
-def test_changed_episodes_are_counted_and_named(run: Path, tmp_path: Path) -> None:
-    def change(number: int, record: dict[str, Any]) -> None:
+def test_changed_episodes_are_counted_and_named(run, tmp_path):
+    def change(number, record):
         if number == 3:
             record["outcome"] = 1 - record["outcome"]
         elif number == 5:
@@ -262,8 +254,8 @@ def test_changed_episodes_are_counted_and_named(run: Path, tmp_path: Path) -> No
     assert manifest.endswith("it belongs to another run than manifest.json describes")
 
 
-def test_a_new_folder_holds_what_is_computed_now_and_says_what_it_was_made_from(run: Path, tmp_path: Path) -> None:
-    def with_old_labels(number: int, record: dict[str, Any]) -> None:
+def test_a_new_folder_holds_what_is_computed_now_and_says_what_it_was_made_from(run, tmp_path):
+    def with_old_labels(number, record):
         for step in record["steps"]:
             step["label"] = "suboptimal_choice" if step["label"] else None
         record["losses"] = {"suboptimal_choice": record["regret"]} if record["losses"] else {}
@@ -284,8 +276,8 @@ def test_a_new_folder_holds_what_is_computed_now_and_says_what_it_was_made_from(
         evaluate(*RUN, out=tmp_path / "new", progress=False)
 
 
-def test_what_cannot_be_scored_again_is_refused(run: Path, tmp_path: Path) -> None:
-    def impossible(number: int, record: dict[str, Any]) -> None:
+def test_what_cannot_be_scored_again_is_refused(run, tmp_path):
+    def impossible(number, record):
         if number == 4:
             record["steps"].pop()
 
@@ -308,7 +300,7 @@ def test_what_cannot_be_scored_again_is_refused(run: Path, tmp_path: Path) -> No
             rescore_run(tmp_path / "broken")
 
 
-def test_of_an_agent_that_began_anew_the_last_trial_is_scored(tmp_path: Path) -> None:
+def test_of_an_agent_that_began_anew_the_last_trial_is_scored(tmp_path):
     evaluate(lambda: Reflexion(models=Doubting(), trials="fresh"), toy_tasks(), "optimal", 3, out=tmp_path / "run")
     records = list(read_records(tmp_path / "run"))
     assert any(record["agent"]["restarts"] for record in records)

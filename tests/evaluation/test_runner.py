@@ -1,17 +1,14 @@
 """`evaluate`: the same episodes whatever the workers, the interruptions, the parts and the folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -21,7 +18,6 @@ from resilisim.evaluation import RunLimits, evaluate, read_results, write_report
 from resilisim.evaluation.run.plan import Plan, Shard
 from resilisim.evaluation.run.store import RunStore, read_manifest, read_records
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import ToolHit
 from tests.evaluation.kill_target import ARGUMENTS
 from tests.evaluation.toy_policies import Broken, Exiting, Halves, Quitter, Reading, Searching, Unreachable, toy_tasks
 from tests.guards import no_endless_wait
@@ -30,25 +26,25 @@ ROOT = Path(__file__).parents[2]
 BOTH = [f"tests.evaluation.toy_policies:{name}" for name in ("Reading", "Quitter")]
 
 
-def sorted_lines(folder: Path) -> list[bytes]:
+def sorted_lines(folder):
     """Return the lines of a run's episodes in the order of its plan."""
     lines = (folder / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     return sorted(lines, key=lambda line: json.loads(line)["index"])
 
 
-def indices(folder: Path) -> list[int]:
+def indices(folder):
     return [record["index"] for record in read_records(folder)]
 
 
 @pytest.fixture(scope="module")
-def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole_run(tmp_path_factory):
     """The folder of the kill target's run, played in one go by one process."""
     folder = tmp_path_factory.mktemp("whole")
     evaluate(tasks=toy_tasks(), out=folder, **ARGUMENTS)
     return folder
 
 
-def test_every_combination_is_played_once_in_the_order_of_the_plan(whole_run: Path) -> None:
+def test_every_combination_is_played_once_in_the_order_of_the_plan(whole_run):
     assert indices(whole_run) == list(range(6 * 2 * 2 * 10))
     assert [(r["instance_id"], r["policy"], r["prompt_type"], r["seed"]) for r in read_records(whole_run)] == [
         (task.instance_id, policy, prompt, seed)
@@ -59,9 +55,7 @@ def test_every_combination_is_played_once_in_the_order_of_the_plan(whole_run: Pa
     ]
 
 
-def test_several_processes_write_the_same_records_and_a_finished_run_plays_nothing(
-    whole_run: Path, tmp_path: Path
-) -> None:
+def test_several_processes_write_the_same_records_and_a_finished_run_plays_nothing(whole_run, tmp_path):
     result = evaluate(tasks=toy_tasks(), out=tmp_path, workers=2, **ARGUMENTS)
     assert sorted_lines(tmp_path) == sorted_lines(whole_run)
     assert (result.num_episodes, result.call.num_already_there) == (240, 0)
@@ -74,9 +68,7 @@ def test_several_processes_write_the_same_records_and_a_finished_run_plays_nothi
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(
-    whole_run: Path, tmp_path: Path, workers: int
-) -> None:
+def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(whole_run, tmp_path, workers):
     folder, pids = tmp_path / "run", tmp_path / "pids"
     pids.mkdir()
     command = [sys.executable, "-m", "tests.evaluation.kill_target", str(folder), str(workers)]
@@ -98,7 +90,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(
     assert sorted_lines(folder) == sorted_lines(whole_run)
 
 
-def wait_until_gone(pids: Iterable[int]) -> None:
+def wait_until_gone(pids):
     """Workers whose parent was killed must end by themselves."""
     with no_endless_wait():
         for pid in pids:
@@ -107,7 +99,7 @@ def wait_until_gone(pids: Iterable[int]) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
-def test_shards_are_whole_tasks_and_together_the_run(count: int) -> None:
+def test_shards_are_whole_tasks_and_together_the_run(count):
     plans = [Plan(toy_tasks(), 2, 3, (0, 1), Shard(number, count)) for number in range(1, count + 1)]
     parts = [list(plan.pending(lambda index: False)) for plan in plans]
     assert sorted(index for part in parts for index in part) == list(range(len(plans[0])))
@@ -117,7 +109,7 @@ def test_shards_are_whole_tasks_and_together_the_run(count: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_shards_and_limits_play_a_part_and_the_same_call_without_them_the_rest(tmp_path: Path, workers: int) -> None:
+def test_shards_and_limits_play_a_part_and_the_same_call_without_them_the_rest(tmp_path, workers):
     arguments = (BOTH, toy_tasks(), "optimal", 3)
     shard = evaluate(*arguments, out=tmp_path, shard="2/4", workers=workers)
     assert (shard.num_episodes, shard.num_planned, shard.call.stopped_by) == (2 * 2 * 3, 36, None)
@@ -131,7 +123,7 @@ def test_shards_and_limits_play_a_part_and_the_same_call_without_them_the_rest(t
     assert whole.row("reading", "optimal").success == evaluate(*arguments).row("reading", "optimal").success
 
 
-def test_without_a_folder_the_records_live_as_long_as_the_result() -> None:
+def test_without_a_folder_the_records_live_as_long_as_the_result():
     result = evaluate(Quitter, toy_tasks(2), seeds=[4, 9])
     folder = result.directory
     assert [record["seed"] for record in result.records()] == [4, 9, 4, 9]
@@ -157,9 +149,7 @@ def test_without_a_folder_the_records_live_as_long_as_the_result() -> None:
         (Unreachable, InfrastructureError, r"^the endpoint does not answer \(episode \d+: policy unreachable.*\)$"),
     ],
 )
-def test_what_a_policy_raises_is_told_with_its_episode_and_the_rest_is_kept(
-    tmp_path: Path, workers: int, policy: type[Reading], error: type[Exception], words: str
-) -> None:
+def test_what_a_policy_raises_is_told_with_its_episode_and_the_rest_is_kept(tmp_path, workers, policy, error, words):
     with pytest.raises(error, match=words) as raised:
         evaluate(policy, toy_tasks(), "optimal", 2, out=tmp_path, workers=workers)
     assert "\n" not in str(raised.value)
@@ -171,7 +161,7 @@ def test_what_a_policy_raises_is_told_with_its_episode_and_the_rest_is_kept(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_halves_of_characters_do_no_harm(tmp_path: Path, workers: int) -> None:
+def test_halves_of_characters_do_no_harm(tmp_path, workers):
     result = evaluate(Halves, toy_tasks(2), out=tmp_path, workers=workers, salt="\ud800")
     for name in ("manifest.json", "episodes.jsonl"):
         assert "\\ud800" in (tmp_path / name).read_text(encoding="utf-8")
@@ -245,9 +235,7 @@ def test_halves_of_characters_do_no_harm(tmp_path: Path, workers: int) -> None:
         ({"record_texts": "failure"}, "did you mean 'failures'"),
     ],
 )
-def test_unusable_arguments_are_named_before_anything_is_written(
-    tmp_path: Path, arguments: dict[str, Any], expected: str
-) -> None:
+def test_unusable_arguments_are_named_before_anything_is_written(tmp_path, arguments, expected):
     out = tmp_path / "run"
     with pytest.raises(InvalidInputError, match=expected) as refusal:
         evaluate(**{"policies": [Quitter], "tasks": toy_tasks(2), "out": out, **arguments})
@@ -261,12 +249,12 @@ def test_unusable_arguments_are_named_before_anything_is_written(
     "limits",
     [{"episodes": 0}, {"tokens": 1.5}, {"cost": float("nan")}, {"cost": 0.0}, {"seconds": -1.0}, {"seconds": 1e10}],
 )
-def test_a_limit_that_is_none_is_refused(limits: dict[str, Any]) -> None:
+def test_a_limit_that_is_none_is_refused(limits):
     with pytest.raises(InvalidInputError, match=f"limit of {next(iter(limits))} is .*: expected a"):
         RunLimits(**limits)
 
 
-def test_tasks_may_be_ids_mappings_and_tasks_and_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+def test_tasks_may_be_ids_mappings_and_tasks_and_numbers_of_numpy_are_numbers(tmp_path):
     mapping = {"required_tools": ["file_operations_reader"], "instance_id": "mine"}
     mixed = ["task_c64444cae27fab46", mapping, toy_tasks(1)[0]]
     whole = {"max_turns": np.int64(4), "workers": np.int8(1), "base": np.float32(0.5), "history": 1}
@@ -282,7 +270,7 @@ def test_tasks_may_be_ids_mappings_and_tasks_and_numbers_of_numpy_are_numbers(tm
     assert evaluate(Quitter, toy_tasks(1)[0]).num_episodes == evaluate(Quitter, np.int64(1)).num_episodes == 1
 
 
-def test_a_task_too_large_to_be_solved_is_named_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_task_too_large_to_be_solved_is_named_before_anything_is_written(tmp_path):
     large = replace(toy_tasks(1)[0], required_tools=default_library().names, instance_id="large")
     with pytest.raises(ExactLimitError, match=r"^task large: the exact optimum of 30 required tools[^\n]*$"):
         evaluate(Quitter, [*toy_tasks(2), large], out=tmp_path / "run", max_turns=40)
@@ -294,20 +282,18 @@ class FakeRetriever:
 
     asked: ClassVar[list[tuple[str | None, str]]] = []
 
-    def __init__(self, library: ToolLibrary, model: str | None) -> None:
+    def __init__(self, library, model):
         self.model = model
 
-    def embed(self, texts: list[str]) -> None:
+    def embed(self, texts):
         pass
 
-    def search(self, query: str, k: int) -> list[ToolHit]:
+    def search(self, query, k):
         self.asked.append((self.model, query))
         return []
 
 
-def test_the_embedding_model_answers_the_searches_and_stands_in_the_manifest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_embedding_model_answers_the_searches_and_stands_in_the_manifest(tmp_path, monkeypatch):
     monkeypatch.setattr("resilisim.envs.conversation.ToolRetriever", FakeRetriever)
     result = evaluate(Searching, toy_tasks(1), embedding_model="some/model", out=tmp_path)
     # The agent's search, and the clause of the task that its ceiling hangs on.
@@ -316,7 +302,7 @@ def test_the_embedding_model_answers_the_searches_and_stands_in_the_manifest(
     assert next(result.records())["steps"][0]["kind"] == "search"
 
 
-def test_a_policy_that_cannot_travel_needs_one_worker() -> None:
+def test_a_policy_that_cannot_travel_needs_one_worker():
     class Local(Quitter):
         pass
 
@@ -325,7 +311,7 @@ def test_a_policy_that_cannot_travel_needs_one_worker() -> None:
     assert evaluate(Local, toy_tasks(2)).num_episodes == 2
 
 
-def test_another_library_reaches_the_workers(tmp_path: Path) -> None:
+def test_another_library_reaches_the_workers(tmp_path):
     content = json.loads(default_library().to_json())
     for tool in content["tools"]:
         tool["success_probability"] = 1.0
@@ -335,7 +321,7 @@ def test_another_library_reaches_the_workers(tmp_path: Path) -> None:
     assert result.manifest["arguments"]["library"] == library.content_hash != default_library().content_hash
 
 
-def test_results_can_be_read_while_nothing_is_finished(tmp_path: Path) -> None:
+def test_results_can_be_read_while_nothing_is_finished(tmp_path):
     RunStore(tmp_path, {"policies": []}, 5).close()
     result = read_results(tmp_path)
     assert (result.num_episodes, result.rows, result.to_mapping()["results"]) == (0, (), [])

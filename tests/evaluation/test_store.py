@@ -1,12 +1,8 @@
 """The folder of a run: it resumes where it stopped, refuses what is not the same run, and keeps replies under way."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +11,6 @@ from hypothesis import strategies as st
 from resilisim import run_folder
 from resilisim.chat import ChatMessage, ChatReply, ChatRequest, TokenUsage, ToolCall
 from resilisim.errors import StoreError
-from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.store import (
     EpisodeJournal,
     RunStore,
@@ -29,29 +24,29 @@ from resilisim.evaluation.table.facts import read_facts
 from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 
-ARGUMENTS: dict[str, Any] = {"environment": {"base": 0.8, "salt": "s"}, "seeds": (0, 1), "benchmark": {"version": "v1"}}
-RECORDS: list[EpisodeRecord] = [
+ARGUMENTS = {"environment": {"base": 0.8, "salt": "s"}, "seeds": (0, 1), "benchmark": {"version": "v1"}}
+RECORDS = [
     {**record, "manifest": content_hash(ARGUMENTS)}
     for record in synthetic_run(num_tasks=1, num_seeds=6, prompts=("optimal",), policies=("random",))
 ]
 
 
-def opened(folder: Path, **options: Any) -> RunStore:
+def opened(folder, **options):
     return RunStore(folder, ARGUMENTS, 6, **options)
 
 
-def write(folder: Path, *records: Any) -> None:
+def write(folder, *records):
     """Put records into a folder behind the store's back."""
     if not folder.exists():
         opened(folder).close()
     (folder / "episodes.jsonl").write_bytes(b"".join(encode_json_line(record) for record in records))
 
 
-def test_a_second_opening_knows_what_is_finished(tmp_path: Path) -> None:
+def test_a_second_opening_knows_what_is_finished(tmp_path):
     with opened(tmp_path / "run") as store:
         for record in RECORDS[1:4]:
             store.append_encoded(encode_json_line(record), record["index"])
-    seen: list[EpisodeRecord] = []
+    seen = []
     with opened(tmp_path / "run", on_record=seen.append) as store:
         assert [store.is_finished(index) for index in range(6)] == [False, True, True, True, False, False]
         assert (store.num_finished, seen) == (3, RECORDS[1:4])
@@ -70,9 +65,7 @@ def test_a_second_opening_knows_what_is_finished(tmp_path: Path) -> None:
         ({"more": 1}, "more is absent there and 1 here"),
     ],
 )
-def test_another_run_is_refused_naming_the_first_difference(
-    tmp_path: Path, changes: dict[str, Any], expected: str
-) -> None:
+def test_another_run_is_refused_naming_the_first_difference(tmp_path, changes, expected):
     opened(tmp_path).close()
     with pytest.raises(StoreError, match=rf"^[^\n]*{expected}[^\n]*$"):
         RunStore(tmp_path, {**ARGUMENTS, **changes}, 6)
@@ -87,7 +80,7 @@ def test_another_run_is_refused_naming_the_first_difference(
         ([{**RECORDS[0], "schema": "x"}], "line 1 of .*: it has the schema 'x', expected 'resilisim-episode-1'"),
     ],
 )
-def test_records_that_cannot_be_of_this_run_are_refused(tmp_path: Path, wrong: list[Any], expected: str) -> None:
+def test_records_that_cannot_be_of_this_run_are_refused(tmp_path, wrong, expected):
     write(tmp_path / "run", *wrong)
     with pytest.raises(StoreError, match=expected):
         opened(tmp_path / "run")
@@ -101,7 +94,7 @@ def test_records_that_cannot_be_of_this_run_are_refused(tmp_path: Path, wrong: l
 
 GONE = object()
 # What is changed in a record (a path of keys and the value there, or no value to take it away), and the refusal.
-MALFORMED: list[tuple[tuple[Any, ...], Any, str]] = [
+MALFORMED = [
     (("optimum_gap",), GONE, "field 'optimum_gap': is missing; expected a number"),
     (("seed",), "0", "field 'seed': got \"0\"; expected a whole number"),
     (("seed",), 10**30, "field 'seed': got 10+...; expected a whole number, at least 0 and at most"),
@@ -130,10 +123,8 @@ MALFORMED: list[tuple[tuple[Any, ...], Any, str]] = [
 
 
 @pytest.mark.parametrize(("place", "value", "expected"), MALFORMED)
-def test_lines_that_are_no_episodes_are_named(
-    tmp_path: Path, place: tuple[Any, ...], value: Any, expected: str
-) -> None:
-    changed: Any = copy.deepcopy(RECORDS[1])
+def test_lines_that_are_no_episodes_are_named(tmp_path, place, value, expected):
+    changed = copy.deepcopy(RECORDS[1])
     inner = changed
     for key in place[:-1]:
         inner = inner[key]
@@ -147,15 +138,15 @@ def test_lines_that_are_no_episodes_are_named(
         opened(tmp_path / "run")
 
 
-def test_an_episode_whose_agent_is_not_whole_is_named_by_readers_of_results(tmp_path: Path) -> None:
+def test_an_episode_whose_agent_is_not_whole_is_named_by_readers_of_results(tmp_path):
     write(tmp_path / "run", {**RECORDS[0], "agent": {}})
     with pytest.raises(StoreError, match=r"episode 0 of .* lacks the field 'restarts'"):
         read_facts(tmp_path / "run")
 
 
-def test_text_that_utf8_does_not_have_is_stored_and_found_again(tmp_path: Path) -> None:
+def test_text_that_utf8_does_not_have_is_stored_and_found_again(tmp_path):
     arguments = {"salt": "half \ud800"}
-    record: EpisodeRecord = {**RECORDS[0], "manifest": content_hash(arguments), "task_type": "\udfff"}
+    record = {**RECORDS[0], "manifest": content_hash(arguments), "task_type": "\udfff"}
     with RunStore(tmp_path, arguments, 6) as store:
         store.append_encoded(encode_json_line(record), 0)
     with RunStore(tmp_path, arguments, 6) as store:
@@ -166,7 +157,7 @@ def test_text_that_utf8_does_not_have_is_stored_and_found_again(tmp_path: Path) 
     assert read_manifest(tmp_path)["arguments"] == arguments
 
 
-def test_folders_that_hold_no_run_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_hold_no_run_are_named(tmp_path, monkeypatch):
     run, manifest = tmp_path / "run", tmp_path / "run" / "manifest.json"
     with pytest.raises(StoreError, match=r"no folder of results: it holds no manifest\.json"):
         list(read_records(run))
@@ -205,7 +196,7 @@ REPLIES = [
 ]
 
 
-def filled(path: Path) -> Path:
+def filled(path):
     with EpisodeJournal(path, "model") as journal:
         for number, request in enumerate(REQUESTS):
             assert journal.recall(number, request) is None
@@ -213,7 +204,7 @@ def filled(path: Path) -> Path:
     return path
 
 
-def test_what_is_kept_is_taken_again_for_the_same_questions_to_the_same_model(tmp_path: Path) -> None:
+def test_what_is_kept_is_taken_again_for_the_same_questions_to_the_same_model(tmp_path):
     path = filled(tmp_path / "folder" / "0.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["number"], line["reply"]["text"]) for line in lines] == [(n, f"answer {n}\n") for n in range(4)]
@@ -229,9 +220,7 @@ def test_what_is_kept_is_taken_again_for_the_same_questions_to_the_same_model(tm
 
 
 @given(st.data())
-def test_a_cut_file_gives_the_replies_that_are_whole_and_goes_on(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_a_cut_file_gives_the_replies_that_are_whole_and_goes_on(tmp_path_factory, data):
     path = filled(tmp_path_factory.mktemp("cut") / "0.jsonl")
     whole = path.read_bytes()
     length = data.draw(st.integers(0, len(whole)))
@@ -247,7 +236,7 @@ def test_a_cut_file_gives_the_replies_that_are_whole_and_goes_on(
         assert path.read_bytes() == whole
 
 
-def test_a_disk_that_takes_nothing_costs_one_warning(tmp_path: Path) -> None:
+def test_a_disk_that_takes_nothing_costs_one_warning(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("no folder")
     journal = EpisodeJournal(blocked / "0.jsonl", "model")
@@ -257,7 +246,7 @@ def test_a_disk_that_takes_nothing_costs_one_warning(tmp_path: Path) -> None:
     assert journal.num_kept == 2
 
 
-def test_journals_go_when_they_are_no_longer_needed(tmp_path: Path) -> None:
+def test_journals_go_when_they_are_no_longer_needed(tmp_path):
     filled(journal_path(tmp_path, 7))
     discard_journals(tmp_path)
     assert journal_path(tmp_path, 7).exists()  # not empty: an unfinished episode

@@ -1,13 +1,10 @@
 """What was said in episodes: kept as told, packed without loss, small, without keys, whole after merges and kills."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import zlib
 from importlib import resources
-from pathlib import Path
 from statistics import mean
 from typing import Any, cast
 
@@ -20,14 +17,14 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate, merge_runs, opened, read_records, rescore_record
 from resilisim.evaluation.episode.play import play_episode
-from resilisim.evaluation.episode.record import EpisodeRecord, checked_record
+from resilisim.evaluation.episode.record import checked_record
 from resilisim.evaluation.episode.texts import FORMAT, newly_told, opened_if_whole, prompt_of, replies_of, stored
 from resilisim.evaluation.report.viewer.packing import TalkRows, talk_of
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.tasks.benchmark import benchmark_tasks
-from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
+from tests.chat.loopback import LoopbackServer, completion
 from tests.evaluation.agent_models import KEY, endpoint, next_reply
 from tests.evaluation.synthetic import synthetic_run
 from tests.evaluation.toy_policies import toy_tasks
@@ -36,18 +33,18 @@ TEXTS = st.text(st.characters(codec=None) | st.sampled_from('\ud800\udfff\x00</"
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "is_estimate": False}
 
 
-def on_disk(record: EpisodeRecord) -> EpisodeRecord:
+def on_disk(record):
     """Return a record as somebody reads it who did not write it."""
     read = json.loads(encode_json_line(record))
     return checked_record(read, "the line")
 
 
 @given(st.lists(TEXTS, min_size=3, max_size=6), st.booleans())
-def test_texts_come_out_as_they_went_in(said: list[str], is_agent: bool) -> None:
+def test_texts_come_out_as_they_went_in(said, is_agent):
     base = next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))
     steps = [{**step, "message": said[number % len(said)]} for number, step in enumerate(base["steps"])]
     replies = [said[-1 - number % len(said)] for number in range(len(steps))]
-    record: Any = {**base, "steps": steps, "texts": {"prompt": said[0], "replies": replies}}
+    record = {**base, "steps": steps, "texts": {"prompt": said[0], "replies": replies}}
     if is_agent:
         reply = {"text": said[1], "tool_calls": [], "thoughts": said[2], "usage": USAGE, "finish_reason": "stop"}
         record["agent"] = {
@@ -62,7 +59,7 @@ def test_texts_come_out_as_they_went_in(said: list[str], is_agent: bool) -> None
     assert said[0] not in json.dumps(packed["texts"]) or len(said[0]) < 8
 
 
-def test_whose_texts_are_kept_and_what_stays_without_them() -> None:
+def test_whose_texts_are_kept_and_what_stays_without_them():
     task, env = benchmark_tasks()[3], ConversationEnv()
     for policy in (make_policy("random"), make_policy("exact-optimum"), react()):
         record = play_episode(env, policy, task, "optimal", 4, index=7)
@@ -83,7 +80,7 @@ def test_whose_texts_are_kept_and_what_stays_without_them() -> None:
                 assert "Thought" not in json.dumps(kept["agent"])
 
 
-def test_an_episode_of_ten_turns_takes_less_than_three_kilobytes() -> None:
+def test_an_episode_of_ten_turns_takes_less_than_three_kilobytes():
     env = ConversationEnv()
     sizes = []
     for task in benchmark_tasks()[:30]:
@@ -95,7 +92,7 @@ def test_an_episode_of_ten_turns_takes_less_than_three_kilobytes() -> None:
     assert mean(sizes) < 3_000
 
 
-def test_what_was_released_can_always_be_read() -> None:
+def test_what_was_released_can_always_be_read():
     dictionary = resources.files("resilisim.evaluation.episode").joinpath("texts-1.dictionary").read_bytes()
     # Never changed: records that were packed with it could not be read any more. A better one is number 2.
     assert hashlib.sha256(dictionary).hexdigest() == DICTIONARY
@@ -104,13 +101,13 @@ def test_what_was_released_can_always_be_read() -> None:
     assert opened({**record, "agent": agent}) == {**record, "agent": agent}  # as older versions wrote it
 
 
-def test_broken_texts_are_told_in_one_line() -> None:
+def test_broken_texts_are_told_in_one_line():
     record = play_episode(ConversationEnv(), make_policy("random"), benchmark_tasks()[0], "optimal", 0, index=5)
     packed = stored(record, "all")
     texts = str(packed["texts"])
     steps = [{**step, "message": "another"} for step in record["steps"]]
     bomb = zlib.compress(b"0" * 300_000_000)
-    broken: list[Any] = [
+    broken = [
         {**packed, "texts": texts[:-40]},
         {**packed, "texts": "2:" + texts[2:]},
         {**packed, "texts": FORMAT + "no base64"},
@@ -128,15 +125,15 @@ def test_broken_texts_are_told_in_one_line() -> None:
         assert (replies, calls) == ([""] * len(one["steps"]), [])
 
 
-def telling_its_key(seen: Seen) -> Answer:
+def telling_its_key(seen):
     """Follow the plan like `following_answer`, and give away the key in the thought."""
     reply = next_reply([message["content"] for message in seen.body["messages"][1:]])
     return completion(reply.replace("Thought: ", f"Thought: my key is {KEY}, "))
 
 
-def test_shards_merge_and_are_scored_again_with_their_texts_and_without_keys(tmp_path: Path) -> None:
+def test_shards_merge_and_are_scored_again_with_their_texts_and_without_keys(tmp_path):
     with LoopbackServer(telling_its_key) as server:
-        arguments: Any = (["react", "random"], toy_tasks(2), "optimal", 2)
+        arguments = (["react", "random"], toy_tasks(2), "optimal", 2)
         for shard in ("1/2", "2/2"):
             folder = tmp_path / shard[0]
             evaluate(*arguments, out=folder, shard=shard, model=endpoint(server), progress=False)
@@ -162,8 +159,8 @@ def test_shards_merge_and_are_scored_again_with_their_texts_and_without_keys(tmp
                 assert all("turns left" in str(reply) for reply in replies_of(record)[:-1])
 
 
-def test_a_folder_keeps_to_what_was_asked_of_it(tmp_path: Path) -> None:
-    run: Any = ("random", toy_tasks(2), "optimal", 1)
+def test_a_folder_keeps_to_what_was_asked_of_it(tmp_path):
+    run = ("random", toy_tasks(2), "optimal", 1)
     evaluate(*run, out=tmp_path / "none", record_texts="none", progress=False)
     assert all("texts" not in record for record in read_records(tmp_path / "none"))
     with pytest.raises(StoreError, match='record_texts is "none" there and absent here'):

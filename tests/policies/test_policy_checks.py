@@ -37,14 +37,13 @@ REMEMBERING = policy(lambda info: f"<tool_search>search {next(CALLS)}</tool_sear
 MISDECLARED = policy(privileged="yes", name="")
 
 
-@pytest.mark.parametrize("name", ["random", "plan-follower", "repairing-follower", "exact-optimum"])
-def test_shipped_policies_pass(name):
-    assert check_policy(make_policy(name)) == []
+SHIPPED = [make_policy(name) for name in ("random", "plan-follower", "repairing-follower", "exact-optimum")]
 
 
-@pytest.mark.parametrize("good", [policy(lambda info: None), policy(peek, privileged=True)])
-def test_good_policies_pass(good):
+@pytest.mark.parametrize("good", [*SHIPPED, policy(lambda info: None), policy(peek, privileged=True)])
+def test_good_policies_pass_and_sampling_ones_may_be_let_through(good):
     assert check_policy(good) == []
+    assert check_policy(REMEMBERING, deterministic=False) == []
 
 
 @pytest.mark.parametrize(
@@ -65,16 +64,9 @@ def test_good_policies_pass(good):
     ids=range(8),
 )
 def test_faults_are_found(faulty, message):
-    assert message in check_policy(faulty)[0]
-
-
-def test_every_fault_of_shape_is_listed():
-    assert len(check_policy(object())) == 2
-    assert len(check_policy(MISDECLARED)) == 2
-
-
-def test_sampling_policies_may_be_let_through():
-    assert check_policy(REMEMBERING, deterministic=False) == []
+    found = check_policy(faulty)
+    assert message in found[0]
+    assert len(found) == 2 or faulty is not MISDECLARED, "every fault of shape is listed"
 
 
 def test_the_stand_in_search_ranks_by_common_words():

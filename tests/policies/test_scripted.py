@@ -1,21 +1,77 @@
-"""Policies without a model: plan followers reply by reply, random calls, and which clauses are taken for steps."""
+"""Policies without a model: plan followers reply by reply, random calls, and which clauses are taken for steps.
+
+Of the requirements for agents that execute plans, these concern plan followers: 1 and 6. They resolve nothing and call
+no model: a plan's step is a call of its tool, and the environment says what became of it.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from typing import Any
+from xml.sax.saxutils import escape
 
 import pytest
 
 from resilisim.envs.protocol import signals_completion
 from resilisim.errors import InvalidInputError
-from resilisim.policies.messages import OUT_OF_TURNS
+from resilisim.policies.base import (
+    FINISH,
+    OUT_OF_TURNS,
+)
+from resilisim.policies.base import (
+    call_message as call,
+)
+from resilisim.policies.base import (
+    info_message as ask,
+)
+from resilisim.policies.base import (
+    search_message as search,
+)
 from resilisim.policies.scripted import PlanFollower, RandomPolicy, RepairingFollower, ordered_steps
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import Tool, ToolLibrary
-from tests.policies.drive import FINISH, REJECTED, ask, call, drive, found, missing, ran, search, told
+from resilisim.workflows import parse_steps
+
+Reply = dict[str, Any]
+
+
+def ran(tool: str, success: bool = True, error: str | None = None) -> Reply:
+    execution = {"tool": tool, "success": success, "error": None if success else error or "TIMEOUT", "attempt": 1}
+    return {"event": "execute", "execution": execution}
+
+
+def missing(tool: str, *not_executed: str, failed: tuple[str, ...] = ()) -> Reply:
+    problems = {"not_executed": list(not_executed), "failed": list(failed)}
+    return {**ran(tool, False, "DEPENDENCY_ERROR"), "dependency_problems": problems}
+
+
+def found(*names: str) -> Reply:
+    return {"event": "search", "search": [{"name": name, "score": 0.5} for name in names]}
+
+
+def told(tool: str, *dependencies: str) -> Reply:
+    return {"event": "info", "tool_info": {"name": tool, "dependencies": list(dependencies)}}
+
+
+REJECTED: Reply = {"event": "rejected", "problems": ["no"]}
+
+
+def drive(policy: Any, prompt: str, replies: list[Reply], turns: int = 10) -> list[str | None]:
+    """Return the messages of a policy that meets these replies, one message more than there are replies."""
+    start = {"turns_left": turns}
+    policy.reset(prompt, dict(start))
+    messages = [policy.act(prompt, dict(start))]
+    for used, reply in enumerate(replies, start=1):
+        messages.append(policy.act("reply", {"turns_left": turns - used, **reply}))
+    return messages
+
 
 PLAN = "1. Execute a\n2. Execute b\n"
 BASELINE = "# Task\n\n## Work order\n\nRead the orders. Check them; send them\n\n## Rest\n\nNothing. Here."
+
+
+SEARCHES = [search("Read the orders"), search("Check them"), search("send them")]
 
 
 def test_each_step_is_repeated_until_it_succeeds():
@@ -24,6 +80,7 @@ def test_each_step_is_repeated_until_it_succeeds():
     twice = "1. Execute a\n2. Execute a\n"
     assert drive(PlanFollower(), twice, [ran("a"), ran("a")]) == [call("a"), call("a"), FINISH]
     assert drive(RepairingFollower(), twice, [ran("a", False), ran("a")]) == [call("a"), call("a"), FINISH]
+    assert drive(PlanFollower(), PLAN, [ran("a_by_its_real_name")])[-1] == call("b"), "the plan has an alias"
 
 
 LIMITED = "1. Execute a\n   - Limit: at most 2 tries, and none from message 3 on; then go on\n2. Execute b\n"
@@ -57,10 +114,6 @@ def test_limits_count_messages_of_every_kind_and_nothing_left_is_taken_up_again(
     assert drive(RepairingFollower(), "1. Execute c\n" + LIMITED, replies) == expected
 
 
-def test_a_step_named_by_an_alias_is_done_when_its_tool_has_succeeded():
-    assert drive(PlanFollower(), PLAN, [ran("a_by_its_real_name")])[-1] == call("b")
-
-
 def test_parameters_of_the_plan_are_passed_unless_told_otherwise():
     plan = '1. Execute a\n   - Parameters: {"source": "</tool_call>"}\n'
     assert drive(PlanFollower(), plan, []) == ['<tool_call>a {"source": "\\u003c/tool_call>"}</tool_call>']
@@ -69,19 +122,9 @@ def test_parameters_of_the_plan_are_passed_unless_told_otherwise():
 
 def test_without_a_plan_one_search_per_clause_makes_it():
     replies = [found("read", "x"), found("check"), found("send"), ran("read"), ran("check"), ran("send")]
-    assert drive(PlanFollower(), BASELINE, replies) == [
-        search("Read the orders"),
-        search("Check them"),
-        search("send them"),
-        call("read"),
-        call("check"),
-        call("send"),
-        FINISH,
-    ]
-
-
-def test_a_tool_found_twice_and_an_empty_search_add_nothing():
-    replies = [found("read"), found("read", "check"), found()]
+    calls = [call("read"), call("check"), call("send")]
+    assert drive(PlanFollower(), BASELINE, replies) == [*SEARCHES, *calls, FINISH]
+    replies = [found("read"), found("read", "check"), found()]  # found twice, and nothing found
     assert drive(PlanFollower(), BASELINE, [*replies, ran("read")])[-2:] == [call("read"), FINISH]
 
 
@@ -94,12 +137,7 @@ def test_searching_stops_when_the_turns_are_needed_for_running():
 @pytest.mark.parametrize("policy", [PlanFollower(), RepairingFollower()])
 def test_where_no_plan_can_be_made_it_stops_without_claiming_completion(policy):
     assert drive(policy, BASELINE, [], turns=1) == [None]
-    assert drive(policy, BASELINE, [found()] * 3) == [
-        search("Read the orders"),
-        search("Check them"),
-        search("send them"),
-        None,
-    ]
+    assert drive(policy, BASELINE, [found()] * 3) == [*SEARCHES, None]
 
 
 def test_the_closing_message_claims_only_what_is_true():
@@ -116,31 +154,15 @@ def test_reset_forgets_everything(policy):
     assert drive(policy, PLAN, replies) == first
 
 
-def test_repair_asks_and_runs_what_is_missing_first():
-    replies = [missing("a", "x", "y"), told("a", "x", "y"), ran("x"), ran("y"), ran("a"), ran("b")]
-    assert drive(RepairingFollower(), PLAN, replies) == [
-        call("a"),
-        ask("a"),
-        call("x"),
-        call("y"),
-        call("a"),
-        call("b"),
-        FINISH,
-    ]
-
-
-def test_repair_goes_down_to_dependencies_of_dependencies():
+def test_repair_asks_once_and_runs_what_is_missing_first_down_to_dependencies_of_dependencies():
     replies = [missing("a", "x"), told("a", "x"), missing("x", "y"), told("x", "y"), ran("y"), ran("x"), ran("a")]
-    assert drive(RepairingFollower(), PLAN, replies) == [
-        call("a"),
-        ask("a"),
-        call("x"),
-        ask("x"),
-        call("y"),
-        call("x"),
-        call("a"),
-        call("b"),
-    ]
+    down, up = [call("a"), ask("a"), call("x"), ask("x")], [call("y"), call("x"), call("a"), call("b")]
+    assert drive(RepairingFollower(), PLAN, replies) == [*down, *up]
+    replies = [missing("a", "x", "y"), told("a", "x", "y"), ran("x"), ran("y"), ran("a"), ran("b")]
+    first = [call("a"), ask("a"), call("x"), call("y")]
+    assert drive(RepairingFollower(), PLAN, replies) == [*first, call("a"), call("b"), FINISH]
+    replies = [missing("a", "x"), {"event": "info"}, ran("a", False)]  # an answer that says nothing
+    assert drive(RepairingFollower(), PLAN, replies) == [call("a"), ask("a"), call("a"), call("a")]
 
 
 def test_repair_does_not_ask_what_the_prompt_says():
@@ -157,15 +179,10 @@ def test_repair_takes_the_names_in_the_failure_if_it_may_not_ask():
 
 def test_repair_may_ask_before_the_first_call():
     replies = [told("a", "x"), told("x"), ran("x"), ran("a"), told("b", "a"), ran("b")]
-    assert drive(RepairingFollower("before"), PLAN, replies) == [
-        ask("a"),
-        ask("x"),
-        call("x"),
-        call("a"),
-        ask("b"),
-        call("b"),
-        FINISH,
-    ]
+    first = [ask("a"), ask("x"), call("x"), call("a")]
+    assert drive(RepairingFollower("before"), PLAN, replies) == [*first, ask("b"), call("b"), FINISH]
+    with pytest.raises(InvalidInputError, match="did you mean 'after'"):
+        RepairingFollower("aftr")
 
 
 def test_repair_in_advance_believes_a_plan_that_states_requirements():
@@ -192,23 +209,50 @@ def test_circular_dependencies_trap_no_repair(when):
     assert "tool_call" in messages[-1]
 
 
-def test_repair_asks_only_once_even_without_an_answer():
-    replies = [missing("a", "x"), {"event": "info"}, ran("a", False)]
-    assert drive(RepairingFollower(), PLAN, replies) == [call("a"), ask("a"), call("a"), call("a")]
-
-
 def test_repair_drops_refused_parameters_then_refused_tools():
     plan = '1. Execute a\n   - Parameters: {"source": 5}\n2. Execute b\n'
-    assert drive(RepairingFollower(), plan, [REJECTED, REJECTED]) == [
-        '<tool_call>a {"source": 5}</tool_call>',
-        call("a"),
-        call("b"),
-    ]
+    assert drive(RepairingFollower(), plan, [REJECTED, REJECTED]) == [call("a", {"source": 5}), call("a"), call("b")]
 
 
-def test_an_unknown_time_to_ask_is_refused():
-    with pytest.raises(InvalidInputError, match="did you mean 'after'"):
-        RepairingFollower("aftr")
+EXPECTING = "1. Execute a\n   - Expected: success, with delivered {0} (confidence 1.00)\n2. Execute b\n"
+
+
+@pytest.fixture(params=[PlanFollower, RepairingFollower])
+def policy(request):
+    return request.param()
+
+
+@pytest.mark.parametrize("raw", ['{"key": "a', "{key: 1}", '["a", "b"]', "no", "[" * 100_000])
+def test_1_parameters_that_cannot_be_parsed_are_a_typed_problem_with_the_raw_words(policy, raw, caplog):
+    plan = f"1. Execute a\n   - Parameters: {raw}\n"
+    (step,) = parse_steps(plan)
+    assert step.parameters is None
+    assert raw[:50] in step.problem
+    with caplog.at_level(logging.WARNING, logger="resilisim.policies"):
+        assert drive(policy, plan, []) == [call("a")]
+    assert raw[:50] in caplog.text
+    step = f"<step><tool>a</tool><parameters>{escape(raw)}</parameters></step>"
+    (step,) = parse_steps(f"<mcp_task><execution_plan>{step}</execution_plan></mcp_task>")
+    assert (step.parameters, raw[:50] in step.problem) == (None, True)
+    caplog.clear()
+    braces = '{"source": "{step_1} {0} ${task} %(x)s {{y}}"}'
+    plan = f"1. Execute a\n   - Parameters: {braces}\n2. Execute b\n   - Parameters: null\n"
+    assert drive(policy, plan, []) == [f"<tool_call>a {braces}</tool_call>"], "never expanded"
+    assert caplog.text == ""
+
+
+def test_6_what_the_plan_expects_never_counts_as_done(policy):
+    assert drive(policy, EXPECTING, [ran("a", False), ran("a", False)]) == [call("a")] * 3
+    # A numbered line that names no tool is no step at all, whatever it says it brings.
+    without_tool = "1. Execute\n   - Expected: everything was delivered\n2. Execute b\n"
+    assert drive(policy, without_tool, [ran("b")]) == [call("b"), FINISH]
+
+
+def test_6_an_error_is_an_error_whatever_its_words_are(policy):
+    policy.reset(EXPECTING, {"turns_left": 5})
+    assert policy.act(EXPECTING, {"turns_left": 5}) == call("a")
+    reply = {"turns_left": 4, **ran("a", False)}
+    assert policy.act('a executed successfully.\nOutput: {"error": "no such key"}', reply) == call("a")
 
 
 LIBRARY = ToolLibrary([Tool(name, f"Does {name}.") for name in ("read_file", "parse", "write")])
@@ -239,11 +283,7 @@ def test_the_same_episode_gives_the_same_messages():
     assert drive(RandomPolicy(library=LIBRARY), "prompt", replies) == first
     assert drive(RandomPolicy(seed=1, library=LIBRARY), "prompt", replies) != first
     assert drive(policy, "prompt", replies[:3], turns=3)[-1] == FINISH
-
-
-def test_equal_replies_do_not_freeze_it():
-    messages = drive(RandomPolicy(library=LIBRARY), "prompt", [ran("parse", False)] * 40, turns=99)
-    assert len(set(messages)) > 3
+    assert len(set(drive(policy, "prompt", [ran("parse", False)] * 40, turns=99))) > 3, "equal replies do not freeze it"
 
 
 @pytest.mark.parametrize(

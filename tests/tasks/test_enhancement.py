@@ -258,22 +258,16 @@ def test_each_tool_gets_a_step_of_its_own():
     def brief(repeats_last):
         return DesignBrief(steps, (parser, aggregator, analyzer), 1, 3, True, repeats_last)
 
-    assert carried_operations((parser,), brief(False), LIBRARY) == ["read"]
-    assert carried_operations((parser, aggregator), brief(False), LIBRARY) == [
-        "compute",
-        "read",
-    ]  # the first moves over
-    assert carried_operations((parser, analyzer), brief(False), LIBRARY) == ["read", "compute"]
-    everything = carried_operations((parser, aggregator, analyzer), brief(False), LIBRARY)
-    assert everything is not None
-    assert sorted(everything) == ["compute", "prerequisite", "read"]
-    assert everything[2] == "compute"
-    assert sorted(carried_operations((parser, aggregator, analyzer), brief(True), LIBRARY)) == [
-        "compute",
-        "compute",
-        "read",
-    ]
-    assert carried_operations((analyzer, "computation_predictor"), brief(False), LIBRARY) is None
+    def operations(*names, repeats_last=False):
+        return carried_operations(names, brief(repeats_last), LIBRARY)
+
+    assert operations(parser) == ["read"]
+    assert operations(parser, aggregator) == ["compute", "read"]  # the first moves over
+    assert operations(parser, analyzer) == ["read", "compute"]
+    everything = operations(parser, aggregator, analyzer)
+    assert (sorted(everything), everything[2]) == (["compute", "prerequisite", "read"], "compute")
+    assert sorted(operations(parser, aggregator, analyzer, repeats_last=True)) == ["compute", "compute", "read"]
+    assert operations(analyzer, "computation_predictor") is None
 
 
 # Whatever a model writes
@@ -516,6 +510,8 @@ def test_a_task_that_was_designed_before_is_refused():
     design = json.dumps(good_design())
     results, _ = enhance_all(lambda text: design, tasks, DESIGN)
     assert [result.outcome for result in results] == ["enhanced", "refused", "refused"]
+    new = results[0].task
+    assert new.metadata["enhancement"]["made_from"] == tasks[0].instance_id != new.instance_id
     assert results[1].reason == "duplicate"
     assert results[1].task.required_tools == tasks[1].required_tools
     again, _ = enhance_all(lambda text: design, tasks, DESIGN, taken_ids=[results[0].task.instance_id])

@@ -1,7 +1,5 @@
 """The embedding cache: shared, safe against kills, and never worth an error."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3
@@ -27,11 +25,11 @@ for batch in range(batches):
 """
 
 
-def unit(place: int, size: int = 384) -> np.ndarray:
+def unit(place, size=384):
     return np.eye(1, size, place, dtype=np.float32)[0]
 
 
-def test_what_is_stored_is_loaded(tmp_path: Path) -> None:
+def test_what_is_stored_is_loaded(tmp_path):
     cache = EmbeddingCache(tmp_path / "deep" / "folder")
     keys = [text_key("model", str(n)) for n in range(1300)]
     assert cache.load(keys) == {}
@@ -44,13 +42,13 @@ def test_what_is_stored_is_loaded(tmp_path: Path) -> None:
     )
 
 
-def test_keys_depend_on_model_and_text_without_running_together() -> None:
+def test_keys_depend_on_model_and_text_without_running_together():
     assert len({text_key("a", "bc"), text_key("ab", "c"), text_key("", "abc"), text_key("abc", "")}) == 4
     assert text_key("a", "b") == text_key("a", "b")
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a database at all, but long enough to be looked at" * 40])
-def test_a_damaged_file_is_replaced(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_replaced(tmp_path, damage):
     cache = EmbeddingCache(tmp_path)
     cache.path.write_bytes(damage)
     assert cache.load([b"k"]) == {}
@@ -59,7 +57,7 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, damage: bytes) -> None:
     np.testing.assert_array_equal(cache.load([b"k"])[b"k"], unit(3))
 
 
-def test_a_file_cut_or_scribbled_in_the_middle_costs_only_time(tmp_path: Path) -> None:
+def test_a_file_cut_or_scribbled_in_the_middle_costs_only_time(tmp_path):
     cache = EmbeddingCache(tmp_path)
     keys = [text_key("model", str(n)) for n in range(500)]
     for damage in ("cut", "scribble"):
@@ -78,7 +76,7 @@ def test_a_file_cut_or_scribbled_in_the_middle_costs_only_time(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("data", [b"", b"abc", b"\0" * 1536, np.full(384, np.nan, np.float32).tobytes(), "text", 7])
-def test_a_damaged_row_counts_as_missing(tmp_path: Path, data: object) -> None:
+def test_a_damaged_row_counts_as_missing(tmp_path, data):
     cache = EmbeddingCache(tmp_path)
     cache.store({b"good": unit(1), b"bad": unit(2)})
     with sqlite3.connect(cache.path) as connection:
@@ -87,7 +85,7 @@ def test_a_damaged_row_counts_as_missing(tmp_path: Path, data: object) -> None:
     assert set(cache.load([b"good", b"bad"])) == {b"good"}
 
 
-def test_places_that_cannot_be_written_are_no_error(tmp_path: Path) -> None:
+def test_places_that_cannot_be_written_are_no_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "folder" / FILE_NAME).mkdir(parents=True)
     for folder in (tmp_path / "file" / "below", tmp_path / "folder", Path("/proc/nowhere")):
@@ -96,12 +94,12 @@ def test_places_that_cannot_be_written_are_no_error(tmp_path: Path) -> None:
         assert cache.load([b"k"]) == {}
 
 
-def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path, monkeypatch):
     cache = EmbeddingCache(tmp_path)
     cache.store({b"old": unit(0)})
     connect = sqlite3.connect
 
-    def small_disk(*arguments: object, **options: object) -> sqlite3.Connection:
+    def small_disk(*arguments, **options):
         connection = connect(*arguments, **options)
         connection.execute("PRAGMA max_page_count = 20")
         return connection
@@ -112,7 +110,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
     assert set(cache.load([b"old", *(bytes([n]) for n in range(200))])) == {b"old"}
 
 
-def test_several_processes_write_at_once(tmp_path: Path) -> None:
+def test_several_processes_write_at_once(tmp_path):
     names = ["a", "b", "c"]
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name, "5"], stdout=subprocess.DEVNULL)
@@ -123,7 +121,7 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
     assert len(EmbeddingCache(tmp_path).load(keys)) == len(keys)
 
 
-def test_a_killed_writer_leaves_whole_batches(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_whole_batches(tmp_path):
     cache = EmbeddingCache(tmp_path)
     for attempt in range(3):
         name = f"killed {attempt}"
@@ -143,7 +141,7 @@ def test_a_killed_writer_leaves_whole_batches(tmp_path: Path) -> None:
     assert set(cache.load([b"k"])) == {b"k"}
 
 
-def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_default_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("RESILISIM_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

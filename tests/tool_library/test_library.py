@@ -1,12 +1,8 @@
 """Libraries of one's own: what is accepted, what is filled in, what is refused and with which words."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,15 +12,15 @@ from resilisim.errors import InvalidInputError
 from resilisim.tool_library import DEPENDENCY_ERROR, Tool, ToolLibrary, default_library, load_library
 
 
-def tool(name: str, **fields: Any) -> dict[str, Any]:
+def tool(name, **fields):
     return {"name": name, "description": f"Does {name}.", **fields}
 
 
-def library(*tools: Any) -> ToolLibrary:
+def library(*tools):
     return ToolLibrary.from_json(json.dumps({"tools": list(tools)}), source="mine.json")
 
 
-def refusal(text: Any) -> str:
+def refusal(text):
     """Return the message with which a library is refused, after checking that it is one line."""
     with pytest.raises(InvalidInputError) as caught:
         ToolLibrary.from_json(text if isinstance(text, str) else json.dumps(text), source="mine.json")
@@ -34,7 +30,7 @@ def refusal(text: Any) -> str:
     return message
 
 
-def test_name_and_description_suffice() -> None:
+def test_name_and_description_suffice():
     (only,) = library(tool("billing_exporter"))
     assert (only.category, only.operation, only.semantic_type) == ("billing", "exporter", "outputs")
     assert [value.name for value in only.returns] == ["success", "metadata"]
@@ -66,20 +62,20 @@ def test_name_and_description_suffice() -> None:
         ("x_", "general", "x"),
     ],
 )
-def test_category_and_operation_follow_from_the_name(name: str, category: str, operation: str) -> None:
+def test_category_and_operation_follow_from_the_name(name, category, operation):
     (parsed,) = library(tool(name))
     (built,) = ToolLibrary([Tool(name, "text")])
     for only in (parsed, built):
         assert (only.category, only.operation) == (category, operation)
 
 
-def test_metadata_beats_the_name() -> None:
+def test_metadata_beats_the_name():
     (only,) = library(tool("alpha_beta", metadata={"category": "network", "operation": "poster", "team": "blue"}))
     assert (only.category, only.operation, only.metadata["team"]) == ("network", "poster", "blue")
     assert only.error("NETWORK_ERROR") is not None
 
 
-def test_the_three_forms_of_json_mean_the_same() -> None:
+def test_the_three_forms_of_json_mean_the_same():
     tools = [tool("a_reader"), tool("b_parser", dependencies=["a_reader"])]
     expected = library(*tools)
     by_name = {item["name"]: item for item in tools}
@@ -88,11 +84,11 @@ def test_the_three_forms_of_json_mean_the_same() -> None:
         assert ToolLibrary.from_json(json.dumps(form)) == expected
 
 
-def test_a_tool_called_tools_can_stand_in_a_mapping() -> None:
+def test_a_tool_called_tools_can_stand_in_a_mapping():
     assert ToolLibrary.from_json('{"tools": {"description": "A box."}}').names == ("tools",)
 
 
-def test_the_published_example_loads() -> None:
+def test_the_published_example_loads():
     entry = {
         "name": "file_operations_reader",
         "description": "Reads.",
@@ -122,19 +118,19 @@ def test_the_published_example_loads() -> None:
     assert odd.message({}) == "Odd."
 
 
-def test_own_templates_and_slots() -> None:
+def test_own_templates_and_slots():
     error = {"code": "TILT", "template": "tilted by {angle} degrees", "slots": {"angle": ["3", "5"]}}
     (only,) = library(tool("a", errors=[error]))
     assert only.failure_errors[0].message({"angle": "5"}) == "tilted by 5 degrees"
 
 
-def test_dependencies_may_be_given_by_alias() -> None:
+def test_dependencies_may_be_given_by_alias():
     mine = library(tool("a_b", aliases=["First"]), tool("c", dependencies=["first"]))
     assert mine.dependencies("c") == ("a_b",)
     assert mine.resolve("FIRST") == "a_b"
 
 
-def test_levels_are_computed_whatever_the_file_says() -> None:
+def test_levels_are_computed_whatever_the_file_says():
     mine = library(
         tool("c", dependencies=["b"], dependency_metadata={"level": 7}),
         tool("b", dependencies=["a"]),
@@ -147,7 +143,7 @@ def test_levels_are_computed_whatever_the_file_says() -> None:
     assert mine.closure([]) == ()
 
 
-def test_lookup() -> None:
+def test_lookup():
     mine = library(tool("a_reader", aliases=["opener"]), tool("b_parser"))
     assert len(mine) == 2
     assert [item.name for item in mine] == ["a_reader", "b_parser"] == list(mine.names)
@@ -163,7 +159,7 @@ def test_lookup() -> None:
         mine[2]
 
 
-def test_equality_hash_and_pickle_follow_the_content() -> None:
+def test_equality_hash_and_pickle_follow_the_content():
     one, other = library(tool("a", metadata={"x": 1, "y": 2})), library(tool("a", metadata={"y": 2, "x": 1}))
     assert one == other
     assert hash(one) == hash(other)
@@ -232,6 +228,7 @@ BAD_LIBRARIES = [
     ([tool("a", success_probability="0.8")], ["tool 'a'", "'success_probability'"]),
     ([tool("a", returns=[{"name": "x", "type": "text"}])], ["tool 'a'", "'returns', item 1", "'text'", "string"]),
     ([tool("a", returns=[{"name": "x"}, {"name": "x"}])], ["tool 'a'", "'returns'", "'x'", "twice"]),
+    ([tool("a", parameters=[{"name": "p"}, {"name": "p"}])], ["tool 'a', field 'parameters': 'p' stands there twice"]),
     ([tool("a", errors=[])], ["tool 'a'", "'errors'", "OPERATION_FAILED"]),
     ([tool("a", errors=[{"code": DEPENDENCY_ERROR}])], ["tool 'a'", "'errors'"]),
     ([tool("a", errors=[{"code": "X", "template": "{n}"}])], ["tool 'a'", "item 1", "'template'", "'n'"]),
@@ -257,23 +254,18 @@ BAD_PARAMETERS = [
 
 
 @pytest.mark.parametrize(("text", "words"), BAD_LIBRARIES)
-def test_a_wrong_library_is_refused_with_the_place_and_what_was_meant(text: Any, words: list[str]) -> None:
+def test_a_wrong_library_is_refused_with_the_place_and_what_was_meant(text, words):
     message = refusal(text)
     assert [word for word in words if word not in message] == []
 
 
 @pytest.mark.parametrize(("parameter", "words"), BAD_PARAMETERS)
-def test_a_wrong_parameter_is_refused(parameter: dict[str, Any], words: list[str]) -> None:
+def test_a_wrong_parameter_is_refused(parameter, words):
     message = refusal([tool("fine"), tool("bad_one", parameters=[{"name": "ok"}, parameter])])
     assert [word for word in ["tool 'bad_one'", "'parameters', item 2", *words] if word not in message] == []
 
 
-def test_two_parameters_of_one_name_are_refused() -> None:
-    message = refusal([tool("a", parameters=[{"name": "p"}, {"name": "p"}])])
-    assert "tool 'a', field 'parameters': 'p' stands there twice" in message
-
-
-def test_tools_built_in_python_are_checked_too() -> None:
+def test_tools_built_in_python_are_checked_too():
     with pytest.raises(InvalidInputError, match="'success_probability' of tool 'a': got 2"):
         Tool("a", "text", success_probability=2.0)
     with pytest.raises(InvalidInputError, match="tool 'a b', field 'name'"):
@@ -282,7 +274,7 @@ def test_tools_built_in_python_are_checked_too() -> None:
         ToolLibrary([])
 
 
-def test_load_library(tmp_path: Path) -> None:
+def test_load_library(tmp_path):
     path = tmp_path / "mine.json"
     path.write_bytes(b"\xef\xbb\xbf" + default_library().to_json().encode("utf-8"))
     assert load_library(path) == default_library(), "a byte order mark does no harm"
@@ -309,7 +301,7 @@ JSON_VALUES = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(place=st.sampled_from([*sorted(default_library()[15].to_mapping()), "success_probability"]), value=JSON_VALUES)
-def test_any_value_in_any_field_is_accepted_or_refused_in_one_line(place: str, value: Any) -> None:
+def test_any_value_in_any_field_is_accepted_or_refused_in_one_line(place, value):
     changed = default_library()[15].to_mapping()
     changed[place] = value
     others = [tool(name) for name in ("data_processing_parser", "network_validator")]
@@ -323,7 +315,7 @@ def test_any_value_in_any_field_is_accepted_or_refused_in_one_line(place: str, v
 
 
 @st.composite
-def acyclic_libraries(draw: st.DrawFn) -> ToolLibrary:
+def acyclic_libraries(draw):
     """Draw a library of up to 12 tools whose dependencies point to earlier tools of a hidden order."""
     size = draw(st.integers(1, 12))
     hidden = draw(st.permutations(range(size)))
@@ -338,7 +330,7 @@ def acyclic_libraries(draw: st.DrawFn) -> ToolLibrary:
 
 @settings(max_examples=100, deadline=None)
 @given(acyclic_libraries())
-def test_json_round_trip_levels_and_closures(mine: ToolLibrary) -> None:
+def test_json_round_trip_levels_and_closures(mine):
     again = ToolLibrary.from_json(mine.to_json())
     assert again == mine
     assert tuple(again) == tuple(mine)
@@ -349,7 +341,7 @@ def test_json_round_trip_levels_and_closures(mine: ToolLibrary) -> None:
         assert closure == {item.name}.union(*(mine.closure([name]) for name in item.dependencies))
 
 
-def test_five_hundred_tools_in_one_chain() -> None:
+def test_five_hundred_tools_in_one_chain():
     tools = [tool(f"t_{n}", dependencies=[f"t_{n + 1}"] if n < 499 else []) for n in range(500)]
     mine = library(*tools)
     assert len(mine) == 500

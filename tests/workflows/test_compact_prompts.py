@@ -1,27 +1,23 @@
 """The compact style: few words, all prompt types, and plans that followers read as they read the full ones."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from golden_prompts import golden_task, golden_workflow
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import hostile_texts, names, nested_objects, workflows_of
+from test_golden_prompts import golden_task, golden_workflow
 
 from resilisim import benchmark_tasks
 from resilisim.chat.local import shipped_model_path
 from resilisim.chat.local.gguf import TokenCounter
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError
-from resilisim.policies.base import Policy
 from resilisim.policies.scripted import PlanFollower, RepairingFollower
 from resilisim.simulator import BenchmarkLaw, EndRules
 from resilisim.tool_library import default_library
-from resilisim.workflows import PROMPT_TYPES, Workflow, parse_steps, parse_work_order, render_prompt, resolve_planner
+from resilisim.workflows import PROMPT_TYPES, parse_steps, parse_work_order, render_prompt, resolve_planner
 from resilisim.workflows.plan_text import read_compact_steps, render_compact_plan
 from resilisim.workflows.templating import escape_text, inline_json
 
@@ -29,7 +25,7 @@ MOST_TOKENS = 350  # beside the work order and its input data
 LONG_CLOSURE = 10  # tools; of lists whose plans are the longest
 
 
-def test_prompts_with_the_longest_plans_are_short_enough() -> None:
+def test_prompts_with_the_longest_plans_are_short_enough():
     library = default_library()
     counter = TokenCounter(shipped_model_path())
     planner = resolve_planner("exact", library, BenchmarkLaw(), EndRules())
@@ -48,7 +44,7 @@ def test_prompts_with_the_longest_plans_are_short_enough() -> None:
             assert counter.count(text) - order <= MOST_TOKENS, text
 
 
-def test_every_prompt_type_has_a_compact_form() -> None:
+def test_every_prompt_type_has_a_compact_form():
     task = golden_task()
     workflow = golden_workflow(task)
     for prompt_type, protocol in itertools.product(PROMPT_TYPES, ("text", "native")):
@@ -69,7 +65,7 @@ def test_every_prompt_type_has_a_compact_form() -> None:
     assert "12 messages, then a closing one that runs nothing.\n" in unlimited
 
 
-def test_what_has_no_compact_form_is_refused() -> None:
+def test_what_has_no_compact_form_is_refused():
     task = golden_task()
     with pytest.raises(InvalidInputError, match="did you mean 'compact'"):
         render_prompt(task, "baseline", style="compackt")
@@ -80,11 +76,11 @@ def test_what_has_no_compact_form_is_refused() -> None:
 class Heard:
     """Keeps what a policy says."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy):
         self.policy = policy
-        self.said: list[Any] = []
+        self.said = []
 
-    def play(self, environment: ConversationEnv, **options: Any) -> list[Any]:
+    def play(self, environment, **options):
         observation, info = environment.reset(seed=options.pop("seed"), options=options)
         self.policy.reset(observation, info)
         ended = False
@@ -105,7 +101,7 @@ PROMPTS = (
 
 
 @pytest.mark.parametrize("parameters", ["lenient", "strict"])
-def test_followers_play_the_same_episodes_as_with_full_prompts(parameters: Any) -> None:
+def test_followers_play_the_same_episodes_as_with_full_prompts(parameters):
     full, compact = (ConversationEnv(prompt_style=style, parameters=parameters) for style in ("full", "compact"))
     tasks = [task for task in benchmark_tasks() if len(task.required_tools) >= 3][:300:20]
     num_episodes = num_limited = 0
@@ -135,9 +131,7 @@ limits = st.none() | st.integers(1, 12)
     st.lists(st.tuples(limits, limits), min_size=5, max_size=5),
     st.booleans(),
 )
-def test_a_plan_reads_back_as_it_was(
-    workflow: Workflow, inputs: dict[str, Any], numbers: list[tuple[int | None, int | None]], usual: bool
-) -> None:
+def test_a_plan_reads_back_as_it_was(workflow, inputs, numbers, usual):
     steps = [
         replace(
             step,
@@ -166,7 +160,7 @@ def test_a_plan_reads_back_as_it_was(
         ("1 reader(a", "expected a comma"),
     ],
 )
-def test_parameters_that_cannot_be_read_are_said_and_the_step_stays(line: str, problem: str) -> None:
+def test_parameters_that_cannot_be_read_are_said_and_the_step_stays(line, problem):
     (step,) = read_compact_steps(f"## Plan\n\n{line}\n")
     assert (step.tool, step.parameters) == ("reader", None)
     assert step.problem is not None

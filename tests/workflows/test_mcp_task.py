@@ -1,7 +1,5 @@
 """`<mcp_task>`: equal after a round trip whatever stands in it, fits its schema, and safe to read from strangers."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -101,7 +99,7 @@ def test_long_runs_of_backslashes_take_linear_time():
 
 
 def test_parameters_that_are_not_json_are_refused():
-    circular: dict[str, object] = {}
+    circular = {}
     circular["self"] = circular
     for parameters in ({"data": {1, 2}}, circular):
         with pytest.raises(InvalidInputError, match="parameters of step 'read' are not JSON values"):

@@ -1,6 +1,4 @@
-"""Workflow values: equal after a round trip, refused with a clear line when wrong, and what they say as a whole."""
-
-from __future__ import annotations
+"""Workflow values: equal after a round trip, refused clearly when wrong; and what a plan passes to its tools."""
 
 import json
 
@@ -8,8 +6,10 @@ import pytest
 
 from resilisim import workflows
 from resilisim.errors import InvalidInputError
+from resilisim.tool_library import Parameter, Tool
 from resilisim.workflows import Step, Workflow
 from resilisim.workflows.model import critical_tools, mean_semantic_match, share_chosen_by
+from resilisim.workflows.steps import UNSTATED_TEXT, step_parameters
 
 STEP = Step(
     "write", {"destination": "a.csv"}, "last", ("merge",), ("save", "send"), "success", 0.8, -0.25, "policy", 2, 7
@@ -69,3 +69,70 @@ def test_names_that_the_package_keeps_to_itself_are_still_found_and_warn():
         assert workflows.critical_tools is critical_tools
     with pytest.raises(AttributeError, match="no attribute 'critcal_tools'"):
         _ = workflows.critcal_tools
+
+
+TOOL = Tool(
+    "load",
+    "Loads.",
+    parameters=(
+        Parameter("source"),
+        Parameter("data", "object"),
+        Parameter("schema", "object"),
+        Parameter("mode", constraints={"enum": ["fast", "slow"]}),
+        Parameter("level", "integer", default=4),
+        Parameter("format"),
+        Parameter("rows", "array"),
+        Parameter("ratio", "number"),
+        Parameter("options", "object", required=False),
+    ),
+)
+
+
+UNSTATED = {
+    "source": UNSTATED_TEXT,
+    "data": {},
+    "schema": {},
+    "mode": "fast",
+    "level": 4,
+    "format": UNSTATED_TEXT,
+    "rows": [],
+    "ratio": 1,
+}
+FLOWING = {**UNSTATED, "source": "result of fetch", "data": {"result_of": "fetch"}}
+FITTING = {"source": "a.csv", "mode": "slow", "options": {"x": 1}}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "before", "expected"),
+    [
+        ({}, None, UNSTATED),
+        ({}, "fetch", FLOWING),
+        ({**FITTING, "unknown": 3}, "fetch", {**FLOWING, **FITTING}),  # inputs come first, also for optional ones
+        ({"source": 5, "mode": "medium", "options": "none"}, None, UNSTATED),  # what the schema refuses is replaced
+    ],
+)
+def test_what_a_step_passes(inputs, before, expected):
+    assert step_parameters(TOOL, inputs, before) == expected
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        Parameter("count", "integer", constraints={"minimum": 10}),
+        Parameter("code", constraints={"pattern": "^[0-9]+$"}),
+    ],
+)
+def test_what_no_value_is_known_for_is_left_out(parameter):
+    assert step_parameters(Tool("odd", "Odd.", parameters=(parameter, Parameter("source"))), {}, None) == {
+        "source": UNSTATED_TEXT
+    }
+
+
+def test_what_is_worked_out_once_belongs_to_each_step_alone():
+    for _ in range(2):
+        values = step_parameters(TOOL, {}, "fetch")
+        assert values["data"] == {"result_of": "fetch"}
+        assert values["rows"] == []
+        values["data"]["more"] = 1
+        values["rows"].append(1)
+        values["source"] = "changed"

@@ -1,7 +1,5 @@
 """What plans are worth: exact values, a cache that takes no plan for another, and the table of what flaws cost."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics
@@ -31,7 +29,7 @@ LIBRARY = ToolLibrary(
 READ, PARSE, WRITE = Step("read", {"source": "a"}), Step("parse", {"data": {}}), Step("write")
 
 
-def calculator(law: BenchmarkLaw | None = None, turns: int = 10) -> CostCalculator:
+def calculator(law=None, turns=10):
     return CostCalculator(LIBRARY, law, EndRules(turns))
 
 
@@ -128,7 +126,7 @@ TASKS = benchmark_tasks()[::250]
 
 
 def test_a_row_is_the_mean_over_the_tasks_that_carry_the_flaw():
-    done: list[int] = []
+    done = []
     rows = flaw_cost_table(TASKS, seed=5, progress=done.append)
     assert sum(done) == len(TASKS)
     assert len(rows) == 1 + sum(len(methods) for methods in FLAW_METHODS.values()) * len(SEVERITIES)

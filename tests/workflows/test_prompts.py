@@ -1,7 +1,5 @@
 """Prompts: what stands in them, what can be read back, and what foreign text cannot do to them."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

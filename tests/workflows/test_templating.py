@@ -1,7 +1,5 @@
 """Templates of one's own, and foreign text inside prompts: nothing in it passes for ours, and nothing of it is lost."""
 
-from __future__ import annotations
-
 import json
 import re
 import string

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
+from rich.table import Table
 
 from resilisim.cli.options import JsonFlag
-from resilisim.cli.output import console, error_console, note, plain, print_json, say, simple_table
+from resilisim.cli.output import (
+    Shown,
+    console,
+    error_console,
+    escaped,
+    markdown_table,
+    note,
+    print_json,
+    say,
+    shown_table,
+)
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
 from resilisim.evaluation.table.summary import ceiling_note, format_interval, format_percent, overshoot_note
 from resilisim.options import OUTPUT_GROUP
-from resilisim.statistics import plan_sample
+from resilisim.statistics import Estimate, plan_sample
 from resilisim.statistics.comparison import NO_EPISODE_DIFFERS, NO_LUCK, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 from resilisim.statistics.power import SEEDS, PowerPlan, independent_luck_episodes
 
@@ -54,15 +65,16 @@ def compare(
         return
     say(_headline(result))
     several = len(result.comparisons) > 1
-    corrected = [result.holm_p_values(method) for method in METHOD_NAMES]
+    corrected = {method: result.holm_p_values(method) for method in METHOD_NAMES}
     for number, comparison in enumerate(result.comparisons):
-        console().print(comparison_table(comparison, [row[number] for row in corrected] if several else None))
+        p_values = {method: values[number] for method, values in corrected.items()}
+        console().print(comparison_table(comparison, p_values if several else None))
         if not math.isnan(comparison.optimum.value):  # an agent that tries again has no ceiling
             say(_ceilings(comparison), style="dim")
         if several and comparison.best.note is not None:
             say(_sentence(comparison.best.note), style="dim")
     if several:
-        console().print(comparison_table(result.pooled, None, "all together"))
+        console().print(comparison_table(result.pooled, title="all together"))
     say(*_advice(result))
     for name, missing in zip((run_a, run_b), result.num_unfinished, strict=True):
         if missing and not (result.same_run and name is run_b):
@@ -106,31 +118,29 @@ def _headline(result: RunComparison) -> str:
     )
 
 
-def comparison_table(comparison: Comparison, corrected: list[float] | None, title: str | None = None) -> Table:
+def comparison_table(
+    comparison: Comparison, corrected: Mapping[str, float] | None = None, title: str | None = None
+) -> Table:
     """Return what each method says about a difference, the one to believe in bold.
 
-    Args:
-        comparison: Two policies under one prompt, or all of them together.
-        corrected: p-value of each method corrected for the number of comparisons; None leaves them out.
-        title: In place of the names of the policies.
+    `corrected` are the p-values of the methods corrected for the number of comparisons; `title` stands in place of the
+    names of the policies.
     """
-    a, b = comparison.success_a, comparison.success_b
     heading = title or f"{comparison.label_a} - {comparison.label_b}, prompt {comparison.prompt}"
-    numbers = ("difference", "95% interval", "p", *(["p, Holm"] if corrected else []), "pairs")
-    table = simple_table(
-        f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %",
-        Column("method"),
-        *(Column(name, justify="right", no_wrap=True) for name in numbers),
-        padding=(0, 1),
-    )
-    digits = digits_of(comparison.best)
-    for place, (method, shown) in enumerate(METHOD_NAMES.items()):
-        found = comparison.differences[method]
-        style = "bold" if method == comparison.best.method else ""
-        cells = [shown, points(found.difference, digits), interval_text(found, digits), p_text(found.p_value)]
-        cells += [p_text(corrected[place])] if corrected else []
-        table.add_row(*(plain(cell, style) for cell in [*cells, f"{found.episodes:,}"]))
-    return table
+    rates = " - ".join(f"{format_percent(rate.value)} %" for rate in (comparison.success_a, comparison.success_b))
+    digits, differences = digits_of(comparison.best), comparison.differences
+    columns = [
+        Shown("method", lambda found: METHOD_NAMES[found.method], is_text=True),
+        Shown("difference", lambda found: points(found.difference, digits)),
+        Shown("95% interval", lambda found: interval_text(found, digits)),
+        Shown("p", lambda found: p_text(found.p_value)),
+        Shown("pairs", lambda found: f"{found.episodes:,}"),
+    ]
+    if corrected is not None:
+        columns.insert(4, Shown("p, Holm", lambda found: p_text(corrected[found.method])))
+    rows = [differences[method] for method in METHOD_NAMES]
+    best = differences[comparison.best.method]
+    return shown_table(f"{heading}: {rates}", columns, rows, True, best, padding=(0, 1), no_wrap=True)
 
 
 def _ceilings(comparison: Comparison) -> str:
@@ -187,22 +197,46 @@ def _rounded(number: float) -> int:
     return int(round(number / 10**digits) * 10**digits)
 
 
-COLUMNS = (
-    "rank",
-    "ranks",
-    "policy",
-    "episodes",
-    "success",
-    "ceiling",
-    "V*",
-    "of ceiling",
-    "luck-adjusted",
-    "to the row above",
-    "p, Holm",
-)
 WIDE = 130  # characters below which intervals go to a second line
 NARROW = 100  # and below which these columns are left out
 LEFT_OUT = ("rank", "episodes", "ceiling", "V*", "of ceiling")
+
+
+def _with_interval(estimate: Estimate) -> str:
+    return f"{format_percent(estimate.value)}\n{format_interval(estimate)}"
+
+
+def _ranks(row: Row) -> str:
+    first, last = row.rank_range
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _behind_above(row: Row) -> str:
+    found = row.behind_above
+    if found is None:
+        return "–"
+    digits = digits_of(found)
+    return f"{points(found.difference, digits)}\n{interval_text(found, digits)}"
+
+
+def _label(row: Row) -> str:
+    summary = row.entry.summary
+    return row.label + " *" * summary.privileged + " †" * summary.tries_again
+
+
+LEADERBOARD = (
+    Shown("rank", lambda row: str(row.rank)),
+    Shown("ranks", _ranks),
+    Shown("policy", _label, is_text=True, min_width=18),
+    Shown("episodes", lambda row: f"{row.entry.summary.num_episodes:,}"),
+    Shown("success", lambda row: _with_interval(row.entry.summary.success)),
+    Shown("ceiling", lambda row: format_percent(row.entry.summary.ceiling.value)),
+    Shown("V*", lambda row: format_percent(row.entry.summary.optimum.value)),
+    Shown("of ceiling", lambda row: format_percent(row.entry.summary.adjusted_share.value)),
+    Shown("luck-\nadjusted", lambda row: _with_interval(row.entry.summary.luck_adjusted)),
+    Shown("to the row\nabove", _behind_above),
+    Shown("p, Holm", lambda row: p_text(row.p_value)),
+)
 
 
 def leaderboard(
@@ -223,67 +257,15 @@ def leaderboard(
         print_json(board.to_mapping())
         return
     if markdown:
-        typer.echo(_markdown(board), nl=False)
+        for name, rows in board.sections.items():
+            typer.echo("\n".join([f"### Prompt {escaped(name)}", "", *markdown_table(LEADERBOARD, rows), ""]))
+        typer.echo("\n".join(f"{escaped(line)}\n" for line in _board_notes(board)), nl=False)
         return
-    for name, rows in board.sections.items():
-        console().print(_section_table(name, rows))
-    say(*_board_notes(board), style="dim")
-
-
-def _cells(row: Row, separator: str = " ") -> list[str]:
-    summary, against = row.entry.summary, row.behind_above
-    first, last = row.rank_range
-    above = "–"
-    if against is not None:
-        digits = digits_of(against)
-        above = f"{points(against.difference, digits)}{separator}{interval_text(against, digits)}"
-    return [
-        str(row.rank),
-        str(first) if first == last else f"{first}-{last}",
-        row.label + " *" * summary.privileged + " †" * summary.tries_again,
-        f"{summary.num_episodes:,}",
-        f"{format_percent(summary.success.value)}{separator}{format_interval(summary.success)}",
-        format_percent(summary.ceiling.value),
-        format_percent(summary.optimum.value),
-        format_percent(summary.adjusted_share.value),
-        f"{format_percent(summary.luck_adjusted.value)}{separator}{format_interval(summary.luck_adjusted)}",
-        above,
-        p_text(row.p_value),
-    ]
-
-
-def _section_table(name: str, rows: tuple[Row, ...]) -> Table:
     width = console().width
-    is_wide = width >= WIDE
-    shown = [column for column in COLUMNS if width >= NARROW or column not in LEFT_OUT]
-    table = simple_table(f"prompt {name}")
-    for column in shown:
-        heading = column if is_wide else column.replace(" row ", " row\n").replace("luck-", "luck-\n")
-        if column == "policy":
-            table.add_column(heading, overflow="fold", min_width=18)
-        else:
-            table.add_column(heading, justify="right", overflow="fold")
-    for row in rows:
-        cells = dict(zip(COLUMNS, _cells(row, " " if is_wide else "\n"), strict=True))
-        table.add_row(*(plain(cells[column]) for column in shown))
-    return table
-
-
-def _markdown(board: Leaderboard) -> str:
-    lines: list[str] = []
+    columns = [column for column in LEADERBOARD if width >= NARROW or column.heading not in LEFT_OUT]
     for name, rows in board.sections.items():
-        lines += [f"### Prompt {_escaped(name)}", "", "| " + " | ".join(COLUMNS) + " |"]
-        lines.append("|" + "|".join(" --- " if column == "policy" else " ---: " for column in COLUMNS) + "|")
-        lines += ["| " + " | ".join(_escaped(cell) for cell in _cells(row)) + " |" for row in rows]
-        lines.append("")
-    return "\n".join([*lines, *(f"{_escaped(line)}\n" for line in _board_notes(board))])
-
-
-def _escaped(text: str) -> str:
-    """Return text that Markdown shows as it stands."""
-    for mark in "\\`*_|<>[]":
-        text = text.replace(mark, f"\\{mark}")
-    return text
+        console().print(shown_table(f"prompt {name}", columns, rows, is_wide=width >= WIDE, overflow="fold"))
+    say(*_board_notes(board), style="dim")
 
 
 def _board_notes(board: Leaderboard) -> list[str]:
@@ -405,22 +387,20 @@ def _plan_table(plan: PowerPlan) -> Table:
         f"Episodes of each policy for {100.0 * plan.difference:g} points, power {plan.power:g}, level {plan.level:g}; "
         f"pilot: {pilot.label_a} - {pilot.label_b}, prompt {pilot.prompt}"
     )
-    separator, shown = (" ", SEEDS) if console().width >= WIDE else ("\n", SEEDS[::2])
-    heads = [f"{count} seed{'' if count == 1 else 's'}{separator}a task" for count in shown]
-    columns = [Column(head, justify="right", no_wrap=True) for head in heads]
-    table = simple_table(title, Column("method", overflow="fold", min_width=21), *columns)
-    for method in plan.parts:
-        sizes = (_size_text(plan, method, count, separator) for count in shown)
-        table.add_row(plain(_WAYS[method]), *(plain(size) for size in sizes))
-    return table
+    is_wide = console().width >= WIDE
+    columns = [Shown("method", _WAYS.__getitem__, is_text=True, min_width=21)]
+    columns += [_size_column(plan, count) for count in (SEEDS if is_wide else SEEDS[::2])]
+    return shown_table(title, columns, plan.parts, is_wide, no_wrap=True)
 
 
-def _size_text(plan: PowerPlan, method: str, num_seeds: int, separator: str) -> str:
-    size = plan.size(method, num_seeds)
-    if size.episodes is None:
-        return "–"
-    interval = "" if size.low is None else f"{separator}[{size.low:,}, {size.high:,}]"
-    return f"{size.episodes:,}{interval}"
+def _size_column(plan: PowerPlan, num_seeds: int) -> Shown:
+    def cell(method: str) -> str:
+        size = plan.size(method, num_seeds)
+        if size.episodes is None:
+            return "–"
+        return f"{size.episodes:,}" + ("" if size.low is None else f"\n[{size.low:,}, {size.high:,}]")
+
+    return Shown(f"{num_seeds} seed{'' if num_seeds == 1 else 's'}\na task", cell)
 
 
 def _plan_notes(plan: PowerPlan, played: bool) -> list[str]:

@@ -77,7 +77,7 @@ def demo(
     show.print(
         "\n[bold]4. Comparison[/bold]  The luck of each draw is known, so most of the noise between two agents can go."
     )
-    show.print(comparison_table(comparison, None))
+    show.print(comparison_table(comparison))
     with error_console().status("writing the report"):
         report = write_report(out)
     if as_json:

@@ -12,17 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from resilisim.cli import options
 from resilisim.cli.help import command_group
-from resilisim.cli.options import (
-    MODEL_PANEL,
-    JsonFlag,
-    LibraryOption,
-    OptionGroup,
-    TasksOption,
-    find_task,
-    load,
-    takes,
-)
 from resilisim.cli.output import console, note, plain, print_json, table
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, newly_told, opened_if_whole, prompt_of, replies_of
@@ -61,7 +52,7 @@ def show(
     full: Annotated[
         bool, typer.Option("--full", help="Every message whole, prompts included; long ones are cut otherwise.")
     ] = False,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Show an episode: messages, calls, plan, memory; value, regret and luck beside each turn."""
     found = find_episode(run, episode)
@@ -75,7 +66,11 @@ def show(
 
 
 @app.command("replay")
-@takes(models=OptionGroup(ModelSettings, ["models", "base_url", "retries", "timeout_seconds", "prices"], MODEL_PANEL))
+@options.takes(
+    models=options.OptionGroup(
+        ModelSettings, ["models", "base_url", "retries", "timeout_seconds", "prices"], options.MODEL_PANEL
+    )
+)
 def replay(
     *,
     run: RunArgument,
@@ -84,15 +79,15 @@ def replay(
         bool, typer.Option("--live", help="Ask the models of the run anew instead of taking the recorded replies.")
     ] = False,
     models: ModelSettings,
-    tasks: TasksOption = "benchmark-v1",
-    library: LibraryOption = None,
+    tasks: options.TasksOption = "benchmark-v1",
+    library: options.LibraryOption = None,
     full: Annotated[bool, typer.Option("--full", help="Every message whole, prompts included.")] = False,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Play an episode again, alone; nothing is written. From the recorded replies it must come to the same end."""
     found = find_episode(run, episode)
     record = finished(found)
-    chosen = load(library)
+    chosen = options.load(library)
     asked: ModelSettings | None = None
     if live or models.models or record is None:
         base_url = models.chat.base_url or _base_url_of(run, found["policy"])
@@ -103,7 +98,9 @@ def replay(
             concurrency=1,
             give_up_after=1,
         )
-    again = replay_episode(run, found, lambda task: find_task(task, tasks, chosen), chosen, asked, models.prices)
+    again = replay_episode(
+        run, found, lambda task: options.find_task(task, tasks, chosen), chosen, asked, models.prices
+    )
     if as_json:
         print_json(again)
     else:

@@ -11,20 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from resilisim.cli import options
 from resilisim.cli.evaluation.episode import points_lost, result_of
-from resilisim.cli.options import (
-    LAW,
-    PROMPT_HELP,
-    RULES,
-    JsonFlag,
-    LibraryOption,
-    OptionGroup,
-    TasksOption,
-    find_task,
-    load,
-    make_retriever,
-    takes,
-)
 from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
@@ -33,7 +21,7 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library.retrieval import ToolHit
 
-PLAYED = (*RULES, *LAW, "planner", "prompt_style", "search_detail", "payload", "embedding_model")
+PLAYED = (*options.RULES, *options.LAW, "planner", "prompt_style", "search_detail", "payload", "embedding_model")
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
 HELP = (
@@ -57,22 +45,22 @@ def expand(line: str) -> str:
     return f"<{tag}>{name} {parameters.strip()}</{tag}>" if parameters.strip() else f"<{tag}>{name}</{tag}>"
 
 
-@takes(environment=OptionGroup(EnvironmentSettings, PLAYED))
+@options.takes(environment=options.OptionGroup(EnvironmentSettings, PLAYED))
 def play(
     *,
     task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
-    prompt: Annotated[str, typer.Option("--prompt", help=PROMPT_HELP + ".")] = "baseline",
+    prompt: Annotated[str, typer.Option("--prompt", help=options.PROMPT_HELP + ".")] = "baseline",
     seed: Annotated[
         int, typer.Option("--seed", help="The seed fixes all draws of the episode.", min=0, max=MAX_SEED)
     ] = 0,
     environment: EnvironmentSettings,
-    tasks: TasksOption = "benchmark-v1",
-    library: LibraryOption = None,
-    as_json: JsonFlag = False,
+    tasks: options.TasksOption = "benchmark-v1",
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
-    chosen = load(library)
-    retriever = make_retriever(chosen, environment.embedding_model)
+    chosen = options.load(library)
+    retriever = options.make_retriever(chosen, environment.embedding_model)
 
     def search(query: str, count: int) -> Sequence[ToolHit]:
         # The first search loads the embedding model, which takes seconds.
@@ -82,7 +70,7 @@ def play(
     env = ConversationEnv(environment, library=chosen, search=search, render_mode="ansi")
     out = error_console() if as_json else console()
     person = PersonPolicy(out)
-    record = play_episode(env, person, find_task(task, tasks, chosen), prompt, seed, salt=environment.salt)
+    record = play_episode(env, person, options.find_task(task, tasks, chosen), prompt, seed, salt=environment.salt)
     out.rule()
     out.print(plain(env.render() or ""))
     if as_json:

@@ -8,34 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from resilisim.cli import options, output
 from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_once
-from resilisim.cli.options import (
-    RULES,
-    JsonFlag,
-    LibraryOption,
-    OptionGroup,
-    RecordTextsOption,
-    SeedsOption,
-    SplitOption,
-    TasksOption,
-    WorkersOption,
-    chosen_tasks,
-    load,
-    make_retriever,
-    takes,
-)
-from resilisim.cli.output import (
-    INCOMPLETE,
-    QUIET_SECONDS,
-    STOPPED_BY_USER,
-    Progressing,
-    console,
-    note,
-    plain,
-    print_json,
-    say,
-    tables_that_fit,
-)
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import ModelSettings
@@ -61,7 +35,9 @@ def _varied(what: str, default: str) -> Any:
     return typer.Option(help=f"{what}; again for more.", show_default=default, rich_help_panel="What is varied")
 
 
-@takes(environment=OptionGroup(EnvironmentSettings, [*RULES[1:], *WORDING]), models=MODEL_OPTIONS)
+@options.takes(
+    environment=options.OptionGroup(EnvironmentSettings, [*options.RULES[1:], *WORDING]), models=MODEL_OPTIONS
+)
 def profile(
     *,
     policy: Annotated[list[str], typer.Option(help="As in 'resilisim evaluate'; again for more.")],
@@ -74,8 +50,8 @@ def profile(
             rich_help_panel=OUTPUT_GROUP,
         ),
     ],
-    tasks: TasksOption = "benchmark-v1",
-    split: SplitOption = None,
+    tasks: options.TasksOption = "benchmark-v1",
+    split: options.SplitOption = None,
     prompt: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,8 +60,8 @@ def profile(
             show_default="optimal",
         ),
     ] = None,
-    seeds: SeedsOption = 1,
-    workers: WorkersOption = 1,
+    seeds: options.SeedsOption = 1,
+    workers: options.WorkersOption = 1,
     axis: Annotated[list[str] | None, _varied("reliability, turns or flaws", "all")] = None,
     reliability: Annotated[
         list[float] | None, _varied("Success probability of a tool", "0.5, 0.6, 0.7, 0.8, 0.9, 1")
@@ -95,13 +71,13 @@ def profile(
     severity: Annotated[list[str] | None, _varied("light, moderate or severe", "all")] = None,
     environment: EnvironmentSettings,
     models: ModelSettings,
-    library: LibraryOption = None,
-    record_texts: RecordTextsOption = None,
+    library: options.LibraryOption = None,
+    record_texts: options.RecordTextsOption = None,
     markdown: Annotated[
         Path | None,
         typer.Option("--markdown", help="Markdown file for the tables.", dir_okay=False, rich_help_panel=OUTPUT_GROUP),
     ] = None,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Show how policies do as tools fail more often, turns run short and plans are flawed, beside the optimum."""
     for option, given, belongs in (
@@ -119,11 +95,11 @@ def profile(
         flaw or FLAW_TYPES,
         severity or SEVERITIES,
     )
-    chosen = load(library)
-    make_retriever(chosen, environment.embedding_model)  # refuses a model that does not exist before all else
+    chosen = options.load(library)
+    options.make_retriever(chosen, environment.embedding_model)  # refuses a model that does not exist before all else
     job = plan_profile(
         policy,
-        chosen_tasks(tasks, split, chosen),
+        options.chosen_tasks(tasks, split, chosen),
         seeds,
         points,
         out=out,
@@ -135,31 +111,33 @@ def profile(
         record_texts=record_texts,
     )
     began = time.monotonic()
-    with Progressing("solving tasks in all settings", job.num_to_solve) as progress:
+    with output.Progressing("solving tasks in all settings", job.num_to_solve) as progress:
         references = job.solve(progress.advance)
 
     def tell(number: int, total: int, run: ProfileRun) -> None:
-        if time.monotonic() - began >= QUIET_SECONDS:
-            note(f"run {number} of {total}: {run.title}")
+        if time.monotonic() - began >= output.QUIET_SECONDS:
+            output.note(f"run {number} of {total}: {run.title}")
 
     try:
         result = job.play(references, tell)
     except ProfileInterrupted as interrupted:
-        note(f"{interrupted}; the same command resumes it")
-        raise typer.Exit(STOPPED_BY_USER) from None
+        output.note(f"{interrupted}; the same command resumes it")
+        raise typer.Exit(output.STOPPED_BY_USER) from None
     path = write_profile_page(result)
     if markdown is not None:
         write_profile_markdown(result, markdown)
     if as_json:
-        print_json({**result.to_mapping(), "page": str(path)})
+        output.print_json({**result.to_mapping(), "page": str(path)})
     else:
         print_profile(result)
-        say(f"page: {path}")
+        output.say(f"page: {path}")
     if not result.is_finished:
         missing = sum(run.num_planned - run.num_episodes for run in result.runs)
         reason = f", the last because {result.last_error}" if result.last_error else ""
-        note(f"{count_of(missing, 'episode')} broke and no score counts them{reason}; the same command tries again")
-        raise typer.Exit(INCOMPLETE)
+        output.note(
+            f"{count_of(missing, 'episode')} broke and no score counts them{reason}; the same command tries again"
+        )
+        raise typer.Exit(output.INCOMPLETE)
 
 
 NOTE = (
@@ -174,8 +152,8 @@ NOTE = (
 
 def print_profile(result: ProfileResult) -> None:
     """Print the tables of a profile."""
-    shown = console()
+    shown = output.console()
     for found in profile_tables(result):
-        for part in tables_that_fit(found, shown):
+        for part in output.tables_that_fit(found, shown):
             shown.print(part)
-    shown.print(plain(NOTE, "dim"))
+    shown.print(output.plain(NOTE, "dim"))

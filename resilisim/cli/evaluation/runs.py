@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from resilisim.cli.options import JsonFlag, LibraryOption, load
-from resilisim.cli.output import Progressing, console, error_console, note, plain, print_json, table
+from resilisim.cli.output import Progressing, answer, console, error_console, note, print_json, say, table
 from resilisim.datasets.run_tables import export_run
 from resilisim.errors import MAX_WORKERS, StoreError, count_of
 from resilisim.evaluation.report import write_report
@@ -52,11 +53,9 @@ def report(
         print_json({**result.to_mapping(), **written})
         return
     if result.num_episodes < result.num_planned:
-        console().print(f"not finished: {result.num_episodes:,} of {count_of(result.num_planned, 'episode')}")
+        say(f"not finished: {result.num_episodes:,} of {count_of(result.num_planned, 'episode')}")
     console().print(result.table())
-    console().print(plain(f"report: {path}"), soft_wrap=True)
-    if markdown is not None:
-        console().print(plain(f"Markdown: {markdown}"), soft_wrap=True)
+    say(f"report: {path}", *([] if markdown is None else [f"Markdown: {markdown}"]))
 
 
 def export(
@@ -67,13 +66,10 @@ def export(
     """Write a run, finished or not, as Parquet tables: episodes, steps, failures, and calls of language models."""
     with _counting("exporting episodes", directory) as progress:
         result = export_run(directory, out, progress=progress.advance)
-    if as_json:
-        print_json(result.to_mapping())
-        return
     rows = [[facts.file, facts.num_records, facts.num_bytes] for facts in result.tables]
-    console().print(table(f"tables in {out}", ["file", "rows", "bytes"], rows))
-    if result.num_episodes < result.num_planned:
-        note(f"not finished: {result.num_episodes:,} of {result.num_planned:,} episodes")
+    notes = [f"not finished: {result.num_episodes:,} of {result.num_planned:,} episodes"]
+    written = table(f"tables in {out}", ["file", "rows", "bytes"], rows)
+    answer(as_json, result.to_mapping(), written, notes=notes[result.num_episodes >= result.num_planned :])
 
 
 def rescore(
@@ -96,26 +92,25 @@ def rescore(
     if as_json:
         print_json(summary.to_mapping())
     else:
-        _print(summary)
+        say(*_told(summary))
     if out is None and not summary.agrees:
         raise typer.Exit(1)
 
 
-def _print(summary: RescoreSummary) -> None:
-    lines = [f"{summary.num_agreeing:,} of {summary.num_episodes:,} episodes agree (numbers to 1e-9)"]
+def _told(summary: RescoreSummary) -> Iterator[str]:
+    yield f"{summary.num_agreeing:,} of {summary.num_episodes:,} episodes agree (numbers to 1e-9)"
     for number, what in (
         (summary.num_other_labels, "have the same numbers and other reasons of losses"),
         (summary.num_differing, "have another score or other numbers"),
         (summary.num_impossible, "cannot have happened as they stand there"),
     ):
         if number:
-            lines.append(f"{number:,} {what}")
+            yield f"{number:,} {what}"
     if summary.differences:
-        lines += ["first differences:", *(f"  {difference}" for difference in summary.differences)]
+        yield "first differences:"
+        yield from (f"  {difference}" for difference in summary.differences)
     if summary.directory is not None:
-        lines.append(f"scored again: {summary.directory}")
-    for line in lines:
-        console().print(plain(line), soft_wrap=True)
+        yield f"scored again: {summary.directory}"
 
 
 def merge(
@@ -131,12 +126,7 @@ def merge(
     if as_json:
         print_json(result.to_mapping())
     else:
-        console().print(
-            plain(
-                f"{result.num_episodes:,} of {result.num_planned:,} episodes in {out}, {result.num_new:,} of them new"
-            ),
-            soft_wrap=True,
-        )
+        say(f"{result.num_episodes:,} of {result.num_planned:,} episodes in {out}, {result.num_new:,} of them new")
     if not result.is_complete:
         missing = result.num_planned - result.num_episodes
         note(

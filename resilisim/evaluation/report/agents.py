@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
-from resilisim.evaluation.report.charts.lines import NO_ESTIMATE, LinePanel, Series, line_charts
+from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_entries, series_style
+from resilisim.evaluation.report.charts.lines import LinePanel, Series, line_charts
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
-from resilisim.evaluation.report.groups import LEVEL_NAMES, PromptPools
+from resilisim.evaluation.report.groups import BY_MODEL_SIZE, LEVEL_NAMES, PromptPools, published_reference
 from resilisim.evaluation.report.page import (
     NOTHING,
     Block,
@@ -23,7 +23,6 @@ from resilisim.evaluation.report.page import (
     say,
     shares_text,
 )
-from resilisim.evaluation.report.published import BY_MODEL_SIZE, published_reference
 from resilisim.evaluation.run.contestants import split_name
 from resilisim.evaluation.table.agents import (
     NOBODY,
@@ -34,6 +33,7 @@ from resilisim.evaluation.table.agents import (
     saturation,
 )
 from resilisim.evaluation.table.facts import RunFacts
+from resilisim.statistics import Estimate
 
 MOST_OPEN_ROWS = 8  # of a table that is not folded away
 
@@ -89,7 +89,7 @@ def _tokens_chart(agents: Sequence[AgentSums]) -> list[Block]:
         "tokens of prompts and replies per episode",
         lambda amount: f"{amount:,.0f}",
     )
-    return [legend(*series_legend(roles, square_symbol)), chart]
+    return [legend(*series_entries("square", roles)), chart]
 
 
 class _Usage(NamedTuple):
@@ -283,19 +283,21 @@ def _scaling_charts(players: Mapping[str, Sequence[Player]], pools: PromptPools)
     def line(number: int, agent: str, prompt: str) -> Series:
         by_model = {player.model: pools.get(player.name, prompt) for player in players[agent]}
         found = [by_model.get(model) for model in models]
-        estimates = [NO_ESTIMATE if entry is None else entry.summary.success for entry in found]
+        estimates = [Estimate.nothing() if entry is None else entry.summary.success for entry in found]
         return Series(f"{agent}, {prompt}", series_style(number), estimates)
 
     panels = [
         LinePanel(
             f"Success over models under {prompt}",
             f"{plain(prompt)} prompt",
+            list(map(_short, models)),
             [line(number, agent, prompt) for number, agent in enumerate(agents)],
+            say("scaling_chart"),
+            "model",
         )
         for prompt in pools.prompts
     ]
-    chart = line_charts(say("scaling_chart"), [_short(model) for model in models], "model", panels)
-    return [legend(*series_legend(agents)), chart]
+    return [legend(*series_entries("dot", agents)), line_charts(panels)]
 
 
 def _short(model: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from resilisim.errors import InvalidInputError, count_of
-from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend
+from resilisim.evaluation.report.charts import Entry, RowLabel, legend
 from resilisim.evaluation.report.charts.rows import Mark, forest_chart
 from resilisim.evaluation.report.page import (
     NOTHING,
@@ -76,7 +76,7 @@ def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Pat
     blocks: list[Block] = [
         say("comparison", a=called[0], b=called[1]),
         *_doubts(compared),
-        legend(*((dot_symbol(style), METHOD_NAMES[method]) for method, style in _STYLES.items())),
+        legend(*(Entry("dot", style, METHOD_NAMES[method]) for method, style in _STYLES.items())),
         _forest(compared),
         beside_a_chart(differences_table(compared), "The same as a table, with p-values"),
         Fold("By every method", [methods_table(compared)]),
@@ -127,8 +127,7 @@ def _forest(compared: RunComparison) -> Block:
         say("comparison_chart"),
         labels,
         rows,
-        "B is better",
-        "A is better",
+        ("B is better", "A is better"),
     )
 
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ResiliSimError, count_of
-from resilisim.evaluation.report.charts import RowLabel, legend, series_legend, series_style, upright_symbol
+from resilisim.evaluation.report.charts import Entry, RowLabel, legend, series_entries, series_style
 from resilisim.evaluation.report.charts.rows import Mark, Panel, dot_panels
 from resilisim.evaluation.report.groups import (
+    FLAWED_PLANS,
     LEVEL_NAMES,
     Pool,
     PromptPools,
@@ -25,7 +26,7 @@ from resilisim.evaluation.report.groups import (
     difference,
     mean_of,
     pool,
-    within_0_and_1,
+    published_reference,
 )
 from resilisim.evaluation.report.page import (
     Block,
@@ -38,7 +39,6 @@ from resilisim.evaluation.report.page import (
     say,
     with_interval,
 )
-from resilisim.evaluation.report.published import FLAWED_PLANS, published_reference
 from resilisim.evaluation.report.results import mean_name
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.simulator.problem import build_problem
@@ -125,11 +125,11 @@ def _grid(pools: PromptPools) -> list[Block]:
     costs = flaw_costs(pools.facts)
     found = [policy for policy in pools.policies if pools.get(policy, FLAWED) is not None]
     drawn = sorted(found, key=pools.is_privileged)[:MOST_DRAWN]
-    obey = (upright_symbol("reference"), "obey: following the flawed plan to the letter")
-    deviate = (upright_symbol("ceiling"), "deviate: V*, without believing the plan")
+    obey = Entry("tick", "reference", "obey: following the flawed plan to the letter")
+    deviate = Entry("tick", "ceiling", "deviate: V*, without believing the plan")
     blocks: list[Block] = [
         say("flaws"),
-        legend(*series_legend(drawn), *[obey] * bool(costs.obediences), deviate),
+        legend(*series_entries("dot", drawn), *[obey] * bool(costs.obediences), deviate),
         _chart(parts, costs, drawn),
     ]
     hidden = len(pools.policies) - len(drawn)
@@ -307,4 +307,4 @@ def _mean(values: Mapping[FlawedPlan, float], key: Key) -> Estimate:
         if tuple(names[: len(key)]) == key:
             sums.setdefault(task, []).append(value)
     totals, counts = map(math.fsum, sums.values()), map(float, map(len, sums.values()))
-    return within_0_and_1(clustered_mean(list(totals), list(counts)))
+    return clustered_mean(list(totals), list(counts)).cut(most=1.0)

@@ -1,15 +1,17 @@
-"""What sections share: groups of a run by policy and prompt type, which comes first, and means of rates over tasks."""
+"""What sections share: groups of a run by policy and prompt type, means of rates over tasks, and published figures."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from resilisim.evaluation.report.page import Cell, name_cell
+from resilisim.evaluation.report.page import Cell, Fold, Table, name_cell, packaged_file, say
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
@@ -21,6 +23,8 @@ from resilisim.statistics.estimates import FloatArray, t_quantile
 PROMPT_ORDER = ("baseline", "chain_of_thought", "optimal", "flawed")
 LEVEL_NAMES: Final = ("full", "partial", "fail")
 PROMPT_SEPARATOR = ":"  # between a prompt type and the flaw that its plan was given
+PUBLISHED = "Ao et al., ResiliBench"  # the paper of `published.json`
+BY_PROMPT, FLAWED_PLANS, BY_MODEL_SIZE, BY_TASK_TYPE = 2, 3, 4, 13  # numbers of its tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ def base_prompt(prompt_type: str) -> str:
 
 def pool(table: EpisodeTable, prompt_type: str) -> Pool:
     """Count the episodes of a table of sums, all of one policy, as one group whose prompts have one name."""
-    count, full, partial = (table.by_task(values) for values in (table.count, table.outcome, table.partial))
+    count, full, partial = map(table.by_task, (table.count, table.outcome, table.partial))
     betas = np.array(cross_fitted_betas(table.folds))[table.task_folds]  # (num_tasks,)
     none = math.nan if table.tries_again.any() else 0.0
     adjusted = full - betas * table.by_task(table.luck) + none
@@ -74,53 +78,41 @@ def combination(parts: Sequence[tuple[float, Rate]]) -> Estimate:
 
     With weights 1 and -1 it is a difference: what two rates have in common, the tasks and their luck, drops out of its
     error. The error is the linearised one: task g contributes the sum over parts of
-    weight x (numerator_g - rate x denominator_g) / sum of denominators.
-
-    Returns:
-        The estimate; without a task all numbers are NaN, with one the interval is. Where nothing varies, because all
-        tasks are alike, an error of 0 would claim a certainty that nobody has; then the interval says what so many
-        tasks can rule out (`differences.without_variation`).
+    weight x (numerator_g - rate x denominator_g) / sum of denominators. Where nothing varies, because all tasks are
+    alike, an error of 0 would claim a certainty that nobody has; then the interval says what so many tasks can rule
+    out. Without a task all numbers are NaN, with one the interval is.
     """
     present = np.logical_or.reduce([rate.denominators > 0 for _, rate in parts])  # (num_tasks,)
     num_tasks = int(present.sum())
     num_episodes = int(sum(float(rate.denominators.sum()) for _, rate in parts))
-    values = [rate.value for _, rate in parts]
-    value = math.fsum(weight * rate for (weight, _), rate in zip(parts, values, strict=True))
-    nothing = Estimate(value, math.nan, math.nan, math.nan, num_tasks, num_episodes)
+    value = math.fsum(weight * rate.value for weight, rate in parts)
     if num_tasks < 2 or math.isnan(value):
-        return nothing
+        return Estimate.nothing(num_tasks, num_episodes, value)
     shares = np.zeros(num_tasks, dtype=np.float64)
-    for (weight, rate), own in zip(parts, values, strict=True):
+    for weight, rate in parts:
         numerators, denominators = rate.numerators[present], rate.denominators[present]
-        shares += weight * (numerators - own * denominators) / float(denominators.sum())
+        shares += weight * (numerators - rate.value * denominators) / float(denominators.sum())
     error = math.sqrt(num_tasks / (num_tasks - 1) * float(shares @ shares))
+    half_width = t_quantile(num_tasks) * error
+    low, high = value - half_width, value + half_width
     if error < 1e-12:
         low, high = without_variation(value, num_tasks)[0]
-        return Estimate(value, error, low, high, num_tasks, num_episodes)
-    half_width = t_quantile(num_tasks) * error
-    return Estimate(value, error, value - half_width, value + half_width, num_tasks, num_episodes)
+    return Estimate(value, error, low, high, num_tasks, num_episodes)
 
 
 def mean_of(rates: Sequence[Rate]) -> Estimate:
     """Return the plain mean of rates over the same tasks, each counting the same."""
-    return within_0_and_1(combination([(1.0 / len(rates), rate) for rate in rates]))
-
-
-def within_0_and_1(estimate: Estimate) -> Estimate:
-    """Return an estimate of a share, with an interval (if any) that ends where shares do."""
-    if math.isnan(estimate.low):
-        return estimate
-    return replace(estimate, low=max(estimate.low, 0.0), high=min(estimate.high, 1.0))
+    return combination([(1.0 / len(rates), rate) for rate in rates]).cut(most=1.0)
 
 
 def difference(first: Rate, second: Rate) -> Estimate:
     """Return the first rate minus the second, over the tasks that have episodes in both."""
     common = (first.denominators > 0) & (second.denominators > 0)
-    parts = [
-        Rate(np.where(common, rate.numerators, 0.0), np.where(common, rate.denominators, 0.0))
-        for rate in (first, second)
-    ]
-    return combination([(1.0, parts[0]), (-1.0, parts[1])])
+
+    def over_common(rate: Rate) -> Rate:
+        return Rate(np.where(common, rate.numerators, 0.0), np.where(common, rate.denominators, 0.0))
+
+    return combination([(1.0, over_common(first)), (-1.0, over_common(second))])
 
 
 def merit(row: GroupSummary) -> tuple[bool, bool, float]:
@@ -141,39 +133,34 @@ def ranked(rows: Sequence[GroupSummary]) -> list[GroupSummary]:
 
 def policies_of(facts: RunFacts) -> list[str]:
     """Return the policies of a run, the best first: by the mean of what rows are sorted by over their episodes."""
-    own: dict[str, list[GroupSummary]] = {}
+    own: defaultdict[str, list[GroupSummary]] = defaultdict(list)
     for row in facts.rows:
-        own.setdefault(row.policy, []).append(row)
+        own[row.policy].append(row)
 
     def mean_merit(policy: str) -> tuple[bool, bool, float]:
-        rows = own[policy]
-        worth = math.fsum(merit(row)[2] * row.num_episodes for row in rows) / sum(row.num_episodes for row in rows)
-        return any(row.privileged for row in rows), any(merit(row)[1] for row in rows), round(worth, 9)
+        privileged, has_none, worths = zip(*map(merit, own[policy]), strict=True)
+        counts = [row.num_episodes for row in own[policy]]
+        worth = math.fsum(worth * count for worth, count in zip(worths, counts, strict=True)) / sum(counts)
+        return any(privileged), any(has_none), round(worth, 9)
 
     return sorted(own, key=mean_merit)
 
 
 class PromptPools:
-    """The groups of a run by policy and prompt type, where all flawed prompts of a policy count as one.
-
-    Attributes:
-        facts: The run's facts.
-        policies: Policies, the best first.
-        ordinary: Those of them that are not privileged.
-        prompts: Prompt types without their flaws, those of the ResiliBench paper first and in its order.
-        rows: Summaries of policies under prompt types, by prompt and the best first.
-    """
+    """The groups of a run by policy and prompt type, where all flawed prompts of a policy count as one."""
 
     def __init__(self, facts: RunFacts) -> None:
         self.facts = facts
-        parts: dict[tuple[str, str], list[str]] = {}
+        parts: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         for policy, prompt in facts.table.groups():
-            parts.setdefault((policy, base_prompt(prompt)), []).append(prompt)
+            parts[policy, base_prompt(prompt)].append(prompt)
         self._pools = {key: pool(facts.table.group(key[0], *own), key[1]) for key, own in parts.items()}
-        self.policies = policies_of(facts)
-        self.prompts = list(dict.fromkeys((*PROMPT_ORDER, *(prompt for _, prompt in parts))))
-        self.prompts = [prompt for prompt in self.prompts if any(prompt == own for _, own in parts)]
+        self.policies = policies_of(facts)  # the best first
+        # Prompt types without their flaws, those of the ResiliBench paper first and in its order.
+        met = dict.fromkeys(prompt for _, prompt in parts)
+        self.prompts = sorted(met, key=[*PROMPT_ORDER, *met].index)
         pools = (self.get(policy, prompt) for prompt in self.prompts for policy in self.policies)
+        # Summaries of policies under prompt types, by prompt and the best first.
         self.rows = ranked([entry.summary for entry in pools if entry is not None])
         self.ordinary = [policy for policy in self.policies if not self.is_privileged(policy)]
 
@@ -202,3 +189,27 @@ class PromptPools:
         found = [self.get(policy, prompt) for prompt in self.prompts]
         none = [None] * len(LEVEL_NAMES)
         return [rate for own in found for rate in (none if own is None else own.level_rates)]
+
+
+def published_reference(number: int) -> Fold:
+    """Return a table of the ResiliBench paper, folded away.
+
+    The authors' scorer, tool texts, prompts and random numbers are others than here, and so are their systems: no
+    figure is a result of this run. The drops of table 3 are differences that the paper does not print.
+    """
+    found = json.loads(packaged_file("published.json"))[str(number)]
+    rows = [[name, *(figure / 100 for level in levels for figure in level)] for name, levels in found["rows"].items()]
+    groups = [(name, 3) for name in found["groups"]]
+    if number == FLAWED_PLANS:
+        rows = [[*row, row[1] - row[4]] for row in rows]
+        groups.append(("", 1))
+    source = f"{PUBLISHED}, table {number}"
+    table = Table(
+        f"Published, not of this run: {found['what']}, in percent ({source})",
+        found["columns"],
+        rows,
+        groups=[("", 1), *groups] if groups else (),
+        notes=[*([say(found["note"])] if found["note"] else []), say("not_ours")],
+        summary_rows=1 if groups else 0,
+    )
+    return Fold(f"Published figures of other systems ({source})", (table,), is_published=True)

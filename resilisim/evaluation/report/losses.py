@@ -11,7 +11,7 @@ import numpy as np
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS, FailureRecord
-from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
+from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_entries, series_style
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
 from resilisim.evaluation.report.groups import PromptPools
 from resilisim.evaluation.report.page import (
@@ -258,7 +258,7 @@ def errors_section(pools: PromptPools) -> Section | None:
     )
     blocks: list[Block] = [
         say("errors"),
-        legend(*series_legend([name for name, _ in series], square_symbol)),
+        legend(*series_entries("square", [name for name, _ in series])),
         chart,
         beside_a_chart(_errors_table(pools, names, policies, errors, executions)),
         Fold("Messages by what they were", [_kinds_table(pools)]),

@@ -28,6 +28,7 @@ Row = TypeVar("Row")
 
 NOTHING = "–"
 NO_INTERVAL = "–"  # what a cell has in place of an interval
+SIGNED = "+"  # form of a column of differences
 
 # What would start something in Markdown or HTML wherever it stands; in front of each goes a backslash.
 _ESCAPED = re.compile(r"([\\`*_\[\]<>|#~&$])")
@@ -39,60 +40,40 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What stands in one cell of a table, where it is more than a short text.
-
-    Attributes:
-        text: The text.
-        detail: Smaller print behind it: an interval.
-        mark: A mark behind the text: the star of privileged policies.
-        link: Where the text leads within the page ("#episode-7"); only in HTML.
-        style: CSS class of the text ("id", "tools", "message").
-        explanation: A tooltip.
-    """
+    """What stands in one cell of a table, where it is more than a short text."""
 
     text: str
-    detail: str = ""
-    mark: str = ""
-    link: str | None = None
-    style: str | None = None
-    explanation: str | None = None
+    detail: str = ""  # smaller print behind it: an interval
+    mark: str = ""  # behind the text: the star of privileged policies
+    link: str | None = None  # where the text leads within the page ("#episode-7"); only in HTML
+    style: str | None = None  # CSS class of the text ("id", "tools", "message")
+    explanation: str | None = None  # a tooltip
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.text, self.mark, self.detail) if part)
 
 
 CellLike: TypeAlias = "str | Cell"
-# A heading, and what makes a row's cell: a function, or the name of an attribute ("ceiling.value").
-Column: TypeAlias = "tuple[CellLike, str | Callable[[Row], Any]]"
+# A column: its heading; what it shows of a row, a function or the name of an attribute ("ceiling.value"); and, where
+# `cell_of` does not decide it, the form of its numbers (`in_form`).
+Column: TypeAlias = "tuple[CellLike, str | Callable[[Row], Any]] | tuple[CellLike, str | Callable[[Row], Any], str]"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; its first columns are texts, all others numbers.
-
-    Attributes:
-        caption: What it shows, with the unit of its numbers and the kind of its intervals.
-        headings: One per column.
-        rows: The cells, row by row; of what is given, estimates, shares, counts and None become cells (`cell_of`).
-        text_columns: How many columns are texts.
-        groups: Headings above the headings: each with the number of columns that it spans; none if empty.
-        notes: What a reader must know, below the table.
-        is_stacked: Whether intervals stand below their numbers and not behind them.
-        is_listed: Whether on narrow pages each cell has a line of its own, beside its heading.
-        summary_rows: How many of the last rows are set apart, because they sum up the others.
-    """
+    """A table; its first columns are texts, all others numbers."""
 
     kind: ClassVar = "table"
 
-    caption: str
-    headings: Sequence[CellLike]
-    rows: Sequence[Sequence[Any]]
-    text_columns: int = 1
-    groups: Sequence[tuple[str, int]] = ()
-    notes: Sequence[str] = ()
-    is_stacked: bool = False
-    is_listed: bool = False
-    summary_rows: int = 0
+    caption: str  # what it shows, with the unit of its numbers and the kind of its intervals
+    headings: Sequence[CellLike]  # one per column
+    rows: Sequence[Sequence[Any]]  # row by row; what is given becomes cells (`cell_of`)
+    text_columns: int = 1  # how many columns are texts
+    groups: Sequence[tuple[str, int]] = ()  # headings above the headings, each with the number of columns it spans
+    notes: Sequence[str] = ()  # what a reader must know, below the table
+    is_stacked: bool = False  # whether intervals stand below their numbers and not behind them
+    is_listed: bool = False  # whether on narrow pages each cell has a line of its own, beside its heading
+    summary_rows: int = 0  # how many of the last rows are set apart, because they sum up the others
 
     def __post_init__(self) -> None:
         """Make cells of values."""
@@ -101,9 +82,9 @@ class Table:
     @classmethod
     def of(cls, caption: str, rows: Iterable[Row], columns: Sequence[Column[Row]], **more: Any) -> Table:
         """Return a table from its columns; `more` are other fields."""
-        headings = [heading for heading, _ in columns]
-        values = [attrgetter(value) if isinstance(value, str) else value for _, value in columns]
-        return cls(caption, headings, [[value(row) for value in values] for row in rows], **more)
+        headings = [heading for heading, *_ in columns]
+        getters = [_getter(*column[1:]) for column in columns]
+        return cls(caption, headings, [[get(row) for get in getters] for row in rows], **more)
 
     @property
     def column_names(self) -> list[str]:
@@ -130,6 +111,18 @@ class Table:
         return [*self.notes, say("no_interval")] if has_dash else self.notes
 
 
+def _getter(value: str | Callable[[Any], Any], form: str | None = None) -> Callable[[Any], Any]:
+    get = attrgetter(value) if isinstance(value, str) else value
+    return get if form is None else lambda row: in_form(get(row), form)
+
+
+def in_form(value: Any, form: str) -> CellLike:
+    """Return a number in a form of Python's (".1f"), a difference `SIGNED`; a dash for None and NaN."""
+    if form == SIGNED:
+        return with_interval(value, signed=True) if isinstance(value, Estimate) else signed_points(value)
+    return NOTHING if value is None or math.isnan(value) else format(value, form)
+
+
 class Note(str):
     """A paragraph in smaller print."""
 
@@ -143,26 +136,19 @@ class Definitions:
 
     kind: ClassVar = "definitions"
 
-    entries: Sequence[tuple[str, str]]
+    entries: Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Blocks that are folded away until somebody opens them.
-
-    Attributes:
-        summary: What is in there.
-        blocks: The blocks.
-        stands_for_chart: Whether it holds the numbers of a chart; Markdown has no charts, and shows it unfolded.
-        is_published: Whether its figures are not of this run; such are not printed.
-    """
+    """Blocks that are folded away until somebody opens them."""
 
     kind: ClassVar = "fold"
 
-    summary: str
+    summary: str  # what is in there
     blocks: Sequence[Block]
-    stands_for_chart: bool = False
-    is_published: bool = False
+    stands_for_chart: bool = False  # whether it holds the numbers of a chart, so that Markdown shows it unfolded
+    is_published: bool = False  # whether its figures are not of this run; such are not printed
 
 
 def beside_a_chart(table: Table, summary: str = "The same as a table") -> Fold:
@@ -231,8 +217,8 @@ def whole_page(page: Page, style: str = "", script: str = "") -> bytes:
 
 def page_markdown(page: Page) -> str:
     """Return a page as Markdown (tables as GitHub writes them); charts stand in the HTML only."""
-    rows = [(card.name, card.figure, card.whose, card.detail) for card in page.cards]
-    figures = [Table("Key figures", ("figure", "value", "whose", ""), rows, 4)] if rows else []
+    columns = [("figure", "name"), ("value", "figure"), ("whose", "whose"), ("", "detail")]
+    figures = [Table.of("Key figures", page.cards, columns, text_columns=4)] if page.cards else []
     return _MARKDOWN.get_template("page.md").render(page=page, figures=figures).strip() + "\n"
 
 
@@ -250,6 +236,11 @@ def render(template: str, **values: object) -> Markup:
     return Markup(_HTML.get_template(template).render(**values))
 
 
+def draw(macro: str, *values: object) -> Markup:
+    """Return what a macro of `templates/charts.html` makes of values."""
+    return Markup(getattr(_HTML.get_template("charts.html").module, macro)(*values))
+
+
 def printable(text: str) -> str:
     """Return a text with a mark in place of whatever cannot be printed."""
     if text.isprintable():  # as nearly all texts are
@@ -262,13 +253,19 @@ def escape_markdown(text: str) -> str:
     return _ESCAPED.sub(r"\\\1", _LINE_END.sub(" ", printable(text))).strip()
 
 
-def _environment(finalize: Callable[[str], str]) -> Environment:
+def _environment(finish: Callable[[str], str]) -> Environment:
     """Return an environment that makes each plain text that a template writes fit for its file."""
+
+    def finalize(value: Any) -> Any:
+        if isinstance(value, float):  # a place in a chart
+            return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+        return finish(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
     return Environment(
         loader=PackageLoader("resilisim.evaluation.report"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda value: finalize(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+        finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -317,6 +314,11 @@ def signed_points(value: float) -> str:
         return NOTHING
     text = format_percent(abs(value))
     return text if float(text) == 0.0 else f"{'+' if value > 0 else '−'}{text}"
+
+
+def signed_interval(low: float, high: float) -> str:
+    """Return an interval of points with their signs; nothing if it has no ends."""
+    return "" if math.isnan(low) else f"[{signed_points(low)}, {signed_points(high)}]"
 
 
 def with_interval(estimate: Estimate, signed: bool = False) -> Cell:

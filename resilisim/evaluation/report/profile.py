@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.report.body import names_of
-from resilisim.evaluation.report.charts import dot_symbol, element, legend, line_symbol, raw_symbol, series_style
-from resilisim.evaluation.report.charts.lines import Level, Series, curve_panel, group_panel
+from resilisim.evaluation.report.charts import Entry, legend, series_style
+from resilisim.evaluation.report.charts.lines import Level, LinePanel, Series, panels
 from resilisim.evaluation.report.page import (
     NOTHING,
+    SIGNED,
     Block,
     Card,
     Cell,
@@ -25,6 +23,7 @@ from resilisim.evaluation.report.page import (
     Page,
     Section,
     Table,
+    in_form,
     interval_text,
     name_cell,
     packaged_file,
@@ -34,7 +33,6 @@ from resilisim.evaluation.report.page import (
     plain,
     say,
     whole_page,
-    with_interval,
 )
 from resilisim.evaluation.robustness.points import RELIABILITY, TURNS
 from resilisim.evaluation.robustness.profile_result import (
@@ -55,7 +53,6 @@ from resilisim.statistics import Estimate
 
 PAGE_NAME = "profile.html"
 AXIS_TITLES: Mapping[str, str] = {RELIABILITY: "When tools fail more often", TURNS: "When turns are few"}
-
 AFTER_SEARCH = "after search"  # the ceiling where tools must be found
 REQUIRED_RETRIED = "required tools, retried"  # the reference of which no policy bears the name
 CHANGES = ("change", "change, luck-adjusted")
@@ -86,15 +83,15 @@ def profile_page(result: ProfileResult) -> Page:
     """Return what the page says."""
     who = [curve.who for axis in result.axes for curve in axis.curves]
     who += [policy.who for policy in result.flaws.policies] if result.flaws is not None else []
+    any_privileged = any(one.privileged for one in who)
     policies = list(dict.fromkeys(one.policy for one in who))
-    unfinished = [run for run in result.runs if not run.is_finished]
-    warnings = []
-    if unfinished:
-        missing = count_of(sum(run.num_planned - run.num_episodes for run in unfinished), "episode")
-        warnings.append(say("profile_unfinished", episodes=missing, runs=count_of(len(unfinished), "run")))
-    if result.optimum_gap > 0.0:
-        warnings.append(say("profile_bounds", points=percent(result.optimum_gap, 2)))
-    summary = _summary_section(result)
+    summary: list[Block] = [_areas_table(result)] if result.axes else []
+    sections = [_axis_section(axis, result) for axis in result.axes]
+    if result.flaws is not None:
+        summary.append(_drops_table(result.flaws))
+        sections.append(_flaws_section(result.flaws))
+    if any(curve.who.privileged for axis in result.axes for curve in axis.curves):
+        summary.append(Note(say("privileged")))
     arguments = [(name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(result.arguments.items())]
     return Page(
         f"ResiliSim robustness profile: {names_of(policies)}",
@@ -107,14 +104,13 @@ def profile_page(result: ProfileResult) -> Page:
             settings=count_of(len(result.runs), "setting"),
             episodes=count_of(result.num_episodes, "episode"),
         ),
-        warnings,
-        _cards(result, any(one.privileged for one in who)),
+        _warnings(result),
+        _cards(result, "the most of any that does not see the state" if any_privileged else "the most of any"),
         [
-            *([summary] if summary.blocks else []),
-            *(_axis_section(axis, result) for axis in result.axes),
-            *([_flaws_section(result.flaws)] if result.flaws is not None else []),
+            *([Section("summary", "In short", summary)] if summary else []),
+            *sections,
             Section("runs", "Runs", [_runs_table(result)]),
-            Section("reading", "How to read this", [Definitions(list(packaged_texts("profile-words.txt").items()))]),
+            Section("reading", "How to read this", [Definitions(packaged_texts("profile-words.txt").items())]),
             Section("provenance", "Provenance", [Definitions(arguments)]),
         ],
         say("profile_ending"),
@@ -123,18 +119,29 @@ def profile_page(result: ProfileResult) -> Page:
 
 def profile_tables(result: ProfileResult) -> list[Table]:
     """Return the tables that sum a profile up, as a terminal shows them."""
-    several = len(result.arguments["prompts"]) > 1
+    several = _has_several_prompts(result)
     tables = [_axis_table(axis, several) for axis in result.axes]
-    if result.axes:
-        tables.append(_areas_table(result))
-    if result.flaws is not None:
-        tables += [_flaws_table(result.flaws), _drops_table(result.flaws)]
-    return tables
+    tables += [_areas_table(result)] if result.axes else []
+    return tables + ([] if result.flaws is None else [_flaws_table(result.flaws), _drops_table(result.flaws)])
 
 
-def _cards(result: ProfileResult, any_privileged: bool) -> list[Card]:
+def _has_several_prompts(result: ProfileResult) -> bool:
+    return len(result.arguments["prompts"]) > 1
+
+
+def _warnings(result: ProfileResult) -> list[str]:
+    warnings = []
+    unfinished = [run for run in result.runs if not run.is_finished]
+    if unfinished:
+        missing = count_of(sum(run.num_planned - run.num_episodes for run in unfinished), "episode")
+        warnings.append(say("profile_unfinished", episodes=missing, runs=count_of(len(unfinished), "run")))
+    if result.optimum_gap > 0.0:
+        warnings.append(say("profile_bounds", points=percent(result.optimum_gap, 2)))
+    return warnings
+
+
+def _cards(result: ProfileResult, most_of: str) -> list[Card]:
     cards = []
-    most_of = "the most of any that does not see the state" if any_privileged else "the most of any"
     for axis in result.axes:
         ordinary = [curve for curve in axis.curves if not curve.who.privileged and curve.area.better.value >= 0.0]
         if ordinary:
@@ -170,146 +177,131 @@ def worst_text(policy: FlawProfile) -> str:
     return f"{plain(first.flaw)}, {first.severity}{more}"
 
 
-def _summary_section(result: ProfileResult) -> Section:
-    """Return the few numbers that sum up the axes and the flaws."""
-    blocks: list[Block] = []
-    if result.axes:
-        blocks.append(_areas_table(result))
-    if result.flaws is not None:
-        blocks.append(_drops_table(result.flaws))
-    if any(curve.who.privileged for axis in result.axes for curve in axis.curves):
-        blocks.append(Note(say("privileged")))
-    return Section("summary", "In short", blocks)
-
-
 def _axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
     """Return a policy's success along an axis: a small chart each, the table, every point in detail."""
-    several = len(result.arguments["prompts"]) > 1
+    several = _has_several_prompts(result)
+    search = Level(axis.after_search, "after-search", f"{AFTER_SEARCH}, where tools must be found")
     levels = [
         Level(axis.optimum, "optimum", "optimum V*"),
-        *[Level(axis.after_search, "after-search", f"{AFTER_SEARCH}, where tools must be found")] * axis.searches,
+        *[search] * axis.searches,
         Level(axis.plan_following, "required-retried", f"{REQUIRED_RETRIED}, in their order"),
     ]
     series = [
-        _series(
-            curve.who,
-            _curve_cell(curve, several),
-            number,
-            [point.success for point in curve.points],
-            [point.adjusted for point in curve.points],
-        )
+        _series(curve.who, _curve_name(curve, several), number, curve.points)
         for number, curve in enumerate(axis.curves)
     ]
-    charts = []
-    for one in series:
-        others = [other for other in series if other is not one]
-        label = partial(value_text, axis.axis)
-        charts.append(curve_panel(one.name, axis.values, axis.axis, label, levels, others, one, axis.standard))
+    charts = [
+        LinePanel(
+            f"{one.name}: success by {axis.axis}",
+            one.name,
+            [value_text(axis.axis, value) for value in axis.values],
+            [one],
+            axis_name=axis.axis,
+            levels=levels,
+            behind=[other for other in series if other is not one],
+            numbers=axis.values,
+            standard=axis.standard,
+        )
+        for one in series
+    ]
     symbols = legend(
-        *((line_symbol(f"curve {level.style}"), level.name) for level in levels),
-        (dot_symbol(series_style(0)), "the policy, luck-adjusted, with its 95% interval"),
-        (raw_symbol(), "raw success"),
-        (line_symbol("curve other"), "the other policies"),
+        *(Entry("line", f"curve {level.style}", level.name) for level in levels),
+        Entry("dot", series_style(0), "the policy, luck-adjusted, with its 95% interval"),
+        Entry("raw", "raw-dot", "raw success"),
+        Entry("line", "curve other", "the other policies"),
     )
     details = Fold("Every point with its change against the standard setting", [_axis_details_table(axis, several)])
-    panels = element("div", charts, class_="panels")
-    blocks: list[Block] = [say(f"profile_{axis.axis}"), symbols, panels, _axis_table(axis, several), details]
+    text = say(f"profile_{axis.axis}")
+    blocks: list[Block] = [text, symbols, panels(charts), _axis_table(axis, several), details]
     return Section(axis.axis, AXIS_TITLES[axis.axis], blocks)
 
 
-def _series(
-    who: ProfiledPolicy, name: Cell, number: int, raw: Sequence[Estimate], adjusted: Sequence[Estimate]
-) -> Series:
+def _series(who: ProfiledPolicy, name: str, number: int, found: Sequence[CurvePoint] | Sequence[FlawCell]) -> Series:
     """Return what a chart draws of a policy: raw success alone where its luck cannot be taken out."""
-    estimates, beside = (raw, ()) if who.tries_again else (adjusted, raw)
-    shown = f"{name.text} {name.mark}".rstrip()
-    return Series(shown, series_style(number), estimates, beside, who.privileged)
+    raw = [one.success for one in found]
+    estimates, beside = (raw, []) if who.tries_again else ([one.adjusted for one in found], raw)
+    return Series(f"{name} *" if who.privileged else name, series_style(number), estimates, beside, who.privileged)
 
 
 def _flaws_section(flaws: FlawsProfile) -> Section:
     """Return what the flaws do: a small chart for each flaw, the table, every policy in detail."""
     carried = [flaw for flaw in flaws.flaws if flaws.reference(flaw, SOUND).num_tasks]
-    entries = [(line_symbol("curve optimum"), "deviate: V*"), (line_symbol("curve obey"), "obey")]
+    entries = [Entry("line", "curve optimum", "deviate: V*"), Entry("line", "curve obey", "obey")]
     for number, policy in enumerate(flaws.policies):
-        name = f"{policy.who.policy} *" if policy.who.privileged else policy.who.policy
-        entries.append((dot_symbol(series_style(number) + " hollow" * policy.who.privileged), name))
+        one = _series(policy.who, policy.who.policy, number, ())
+        entries.append(Entry("dot", one.style + " hollow" * one.hollow, one.name))
     return Section(
         "flaws",
         "When the plan is wrong",
         [
             say("profile_flaws"),
-            legend(*entries, (raw_symbol(), "raw success")),
-            element("div", [_flaw_chart(flaws, flaw) for flaw in carried], class_="panels"),
+            legend(*entries, Entry("raw", "raw-dot", "raw success")),
+            panels([_flaw_chart(flaws, flaw) for flaw in carried]),
             _flaws_table(flaws),
             Fold("Every policy in detail", [_flaw_details_table(policy) for policy in flaws.policies]),
         ],
     )
 
 
-def _flaw_chart(flaws: FlawsProfile, flaw: str) -> Markup:
+def _flaw_chart(flaws: FlawsProfile, flaw: str) -> LinePanel:
     groups = [SOUND, *flaws.severities]
-    shown = ["sound", *flaws.severities]
     references = [flaws.reference(flaw, severity) for severity in groups]
     series = []
     for number, policy in enumerate(flaws.policies):
         cells = [cell for cell in (policy.cell(flaw, severity) for severity in groups) if cell is not None]
-        raw, adjusted = [cell.success for cell in cells], [cell.adjusted for cell in cells]
-        series.append(_series(policy.who, Cell(policy.who.policy), number, raw, adjusted))
+        series.append(_series(policy.who, policy.who.policy, number, cells))
     levels = [
         Level([reference.deviate for reference in references], "optimum", "deviate (V*)"),
         Level([reference.obey for reference in references], "obey", "obey"),
     ]
-    described = []
-    for one in series:
-        shares = (
-            f"{group} {percent(estimate.value)}% {interval_text(estimate)}"
-            for group, estimate in zip(shown, one.estimates, strict=True)
-        )
-        described.append(f"{one.name}: {', '.join(shares)}")
     heading = f"{plain(flaw)}, {count_of(references[0].num_tasks, 'task')}"
-    return group_panel(heading, shown, levels, series, "; ".join(described))
+    return LinePanel(heading, heading, ["sound", *flaws.severities], series, is_joined=False, levels=levels)
+
+
+def _curve_name(curve: Curve, several_prompts: bool) -> str:
+    """Return the policy, and the prompt where there are several."""
+    return f"{curve.who.policy}, {plain(curve.who.prompt)}" if several_prompts else curve.who.policy
 
 
 def _curve_cell(curve: Curve, several_prompts: bool) -> Cell:
-    """Return the name of a curve: the policy, and the prompt where there are several."""
-    name = f"{curve.who.policy}, {plain(curve.who.prompt)}" if several_prompts else curve.who.policy
-    return name_cell(name, curve.who.privileged)
+    return name_cell(_curve_name(curve, several_prompts), curve.who.privileged)
 
 
 def _areas_table(result: ProfileResult) -> Table:
     """Return the mean success along each axis as a share of the mean ceiling."""
-    several = len(result.arguments["prompts"]) > 1
-    rows: list[list[object]] = []
-    for curves in zip(*(axis.curves for axis in result.axes), strict=True):
-        areas = [estimate for curve in curves for estimate in (curve.area.raw, curve.area.adjusted)]
-        rows.append([_curve_cell(curves[0], several), *areas])
+    several = _has_several_prompts(result)
     spans = []
     for axis in result.axes:
         first, last = value_text(axis.axis, axis.values[0]), value_text(axis.axis, axis.values[-1])
         spans.append((f"{axis.axis} {first}" + f" to {last}" * (first != last), 2))
+    rows = zip(*(axis.curves for axis in result.axes), strict=True)
     return Table(
         say("profile_areas_table"),
         ("policy", *("raw", "luck-adjusted") * len(result.axes)),
-        rows,
+        [
+            [_curve_cell(curves[0], several), *(rate for one in curves for rate in (one.area.raw, one.area.adjusted))]
+            for curves in rows
+        ],
         groups=(("", 1), *spans),
     )
 
 
 def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
     """Return raw success at each point, with the exact references."""
-    rows: list[list[object]] = [
+    curves = [
         [_curve_cell(curve, several_prompts), *(point.success for point in curve.points)] for curve in axis.curves
     ]
-    rows.append(["optimum V*", *axis.optimum])
-    if axis.searches:
-        rows.append([AFTER_SEARCH, *axis.after_search])
-    rows.append([REQUIRED_RETRIED, *axis.plan_following])
     value = value_text(axis.axis, axis.standard)
     standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
     return Table(
         say("profile_axis_table", axis=axis.axis),
         ("policy", *(value_text(axis.axis, value) for value in axis.values)),
-        rows,
+        [
+            *curves,
+            ["optimum V*", *axis.optimum],
+            *[[AFTER_SEARCH, *axis.after_search]] * axis.searches,
+            [REQUIRED_RETRIED, *axis.plan_following],
+        ],
         is_stacked=True,
         summary_rows=2 + axis.searches,
         notes=(say("profile_exact"), say("profile_standard", setting=standard)),
@@ -318,46 +310,60 @@ def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
 
 def _axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
     """Return everything about each point: raw, adjusted, share of the ceiling, change against the standard setting."""
-    rows: list[list[object]] = []
-    for curve in axis.curves:
-        for point, ceiling in zip(curve.points, axis.ceiling_of(curve), strict=True):
-            name, place = _curve_cell(curve, several_prompts), value_text(axis.axis, point.value)
-            rates = (point.success, point.adjusted, point.share_of_ceiling)
-            rows.append([name, place, ceiling, *rates, *_change_cells(point, "standard")])
-    return Table(
+    points = [
+        (curve, point, ceiling)
+        for curve in axis.curves
+        for point, ceiling in zip(curve.points, axis.ceiling_of(curve), strict=True)
+    ]
+    return Table.of(
         say("profile_axis_details_table", axis=axis.axis),
-        ("policy", axis.axis, "ceiling", "success", "luck-adjusted", "share of ceiling", *CHANGES),
-        rows,
+        points,
+        [
+            ("policy", lambda row: _curve_cell(row[0], several_prompts)),
+            (axis.axis, lambda row: value_text(axis.axis, row[1].value)),
+            ("ceiling", lambda row: row[2]),
+            ("success", lambda row: row[1].success),
+            ("luck-adjusted", lambda row: row[1].adjusted),
+            ("share of ceiling", lambda row: row[1].share_of_ceiling),
+            (CHANGES[0], lambda row: _change(row[1], "raw", "standard")),
+            (CHANGES[1], lambda row: _change(row[1], "adjusted", "standard")),
+        ],
         is_stacked=True,
         notes=(say("profile_change"),),
     )
 
 
-def _change_cells(result: CurvePoint | FlawCell, without: str) -> list[Cell | str]:
-    change = result.change
-    if change is None:
-        return [without, without]
-    return [with_interval(change.raw, signed=True), with_interval(change.adjusted, signed=True)]
+def _change(result: CurvePoint | FlawCell, which: str, without: str) -> Cell | str:
+    return without if result.change is None else in_form(getattr(result.change, which), SIGNED)
 
 
 def _severity_text(reference: FlawReference) -> str:
     return "sound plan" if reference.severity == SOUND else reference.severity
 
 
+def _policy_name(policy: FlawProfile) -> Cell:
+    return name_cell(policy.who.policy, policy.who.privileged)
+
+
 def _drops_table(flaws: FlawsProfile) -> Table:
     """Return what flaws cost each policy, and where they cost most."""
-    rows: list[list[object]] = []
-    for policy in flaws.policies:
-        drops = [policy.drop_by_severity[name].better for name in flaws.severities if policy.worst]
-        estimates = (policy.worst_success, policy.optimal, *drops, policy.drop.better, policy.recovered.better)
-        name = name_cell(policy.who.policy, policy.who.privileged)
-        rows.append([name, worst_text(policy), *estimates])
+
+    def drop(severity: str) -> tuple[str, Callable[[FlawProfile], Estimate]]:
+        return f"drop, {severity}", lambda policy: policy.drop_by_severity[severity].better
+
     num_cells = sum(reference.num_tasks > 0 for reference in flaws.references if reference.severity != SOUND)
-    severities = [f"drop, {name}" for name in flaws.severities]
-    return Table(
+    return Table.of(
         say("profile_drops_table"),
-        ("policy", "lowest under", "success there", "sound plan", *severities, "drop, all", "recovered"),
-        rows,
+        flaws.policies,
+        [
+            ("policy", _policy_name),
+            ("lowest under", worst_text),
+            ("success there", "worst_success"),
+            ("sound plan", "optimal"),
+            *map(drop, flaws.severities),
+            ("drop, all", "drop.better"),
+            ("recovered", "recovered.better"),
+        ],
         text_columns=2,
         is_stacked=True,
         notes=(say("profile_drop"), say("profile_lowest", cells=num_cells)),
@@ -366,43 +372,51 @@ def _drops_table(flaws: FlawsProfile) -> Table:
 
 def _flaws_table(flaws: FlawsProfile) -> Table:
     """Return raw success under each flaw and severity, with the exact references."""
-    rows: list[list[object]] = []
-    for reference in flaws.references:
-        exact = (reference.num_tasks, reference.obey, reference.deviate)
-        found = [policy.cell(reference.flaw, reference.severity) for policy in flaws.policies]
-        cells = [None if cell is None else cell.success for cell in found]
-        rows.append([plain(reference.flaw), _severity_text(reference), *exact, *cells])
+
+    def success(policy: FlawProfile) -> tuple[Cell, Callable[[FlawReference], Estimate | None]]:
+        def of_policy(reference: FlawReference) -> Estimate | None:
+            cell = policy.cell(reference.flaw, reference.severity)
+            return None if cell is None else cell.success
+
+        return _policy_name(policy), of_policy
+
     left_out = [
         f"{plain(reference.flaw)} ({count_of(reference.left_out, 'task')})"
         for reference in flaws.references
         if reference.severity == SOUND and reference.left_out
     ]
-    notes = [say("profile_exact_flaws")]
-    if left_out:
-        notes.append(say("profile_left_out", flaws=", ".join(left_out)))
-    names = [name_cell(policy.who.policy, policy.who.privileged) for policy in flaws.policies]
-    return Table(
+    notes = [say("profile_left_out", flaws=", ".join(left_out))] if left_out else []
+    return Table.of(
         say("profile_flaws_table"),
-        ("flaw", "severity", "tasks", "obey", "deviate (V*)", *names),
-        rows,
+        flaws.references,
+        [
+            ("flaw", lambda reference: plain(reference.flaw)),
+            ("severity", _severity_text),
+            ("tasks", "num_tasks"),
+            ("obey", "obey"),
+            ("deviate (V*)", "deviate"),
+            *map(success, flaws.policies),
+        ],
         text_columns=2,
         is_stacked=True,
-        notes=notes,
+        notes=[say("profile_exact_flaws"), *notes],
     )
 
 
 def _flaw_details_table(policy: FlawProfile) -> Table:
     """Return everything about one policy under each flaw and severity."""
-    rows: list[list[object]] = []
-    for cell in policy.cells:
-        recovered = None if cell.recovered is None else cell.recovered.better
-        rates = (cell.success, cell.adjusted)
-        names = (plain(cell.reference.flaw), _severity_text(cell.reference))
-        rows.append([*names, *rates, *_change_cells(cell, NOTHING), recovered])
-    return Table(
+    return Table.of(
         say("profile_flaw_details_table", policy=policy.who.policy),
-        ("flaw", "severity", "success", "luck-adjusted", *CHANGES, "recovered"),
-        rows,
+        policy.cells,
+        [
+            ("flaw", lambda cell: plain(cell.reference.flaw)),
+            ("severity", lambda cell: _severity_text(cell.reference)),
+            ("success", "success"),
+            ("luck-adjusted", "adjusted"),
+            (CHANGES[0], lambda cell: _change(cell, "raw", NOTHING)),
+            (CHANGES[1], lambda cell: _change(cell, "adjusted", NOTHING)),
+            ("recovered", lambda cell: cell.recovered and cell.recovered.better),
+        ],
         text_columns=2,
     )
 

@@ -14,19 +14,18 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.evaluation.report.charts import (
-    RowLabel,
-    dot_symbol,
-    legend,
-    line_symbol,
-    series_legend,
-    series_style,
-    square_symbol,
-    upright_symbol,
-)
-from resilisim.evaluation.report.charts.lines import NO_ESTIMATE, LinePanel, Series, line_charts
+from resilisim.evaluation.report.charts import Entry, RowLabel, legend, series_entries, series_style
+from resilisim.evaluation.report.charts.lines import LinePanel, Series, line_charts
 from resilisim.evaluation.report.charts.rows import Part, ResultGroup, ResultRow, results_chart
-from resilisim.evaluation.report.groups import LEVEL_NAMES, PromptPools, mean_of, ranked
+from resilisim.evaluation.report.groups import (
+    BY_PROMPT,
+    BY_TASK_TYPE,
+    LEVEL_NAMES,
+    PromptPools,
+    mean_of,
+    published_reference,
+    ranked,
+)
 from resilisim.evaluation.report.page import (
     NOTHING,
     Block,
@@ -43,7 +42,6 @@ from resilisim.evaluation.report.page import (
     say,
     with_interval,
 )
-from resilisim.evaluation.report.published import BY_PROMPT, BY_TASK_TYPE, published_reference
 from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary, bound_note, summarise_group
 from resilisim.statistics import Estimate, pass_at_k, pass_hat_k
 
@@ -241,15 +239,15 @@ def _groups(pools: PromptPools, labels: Sequence[str]) -> list[ResultGroup]:
 
 
 def _key(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Markup:
-    privileged = (dot_symbol("privileged"), "privileged policy *")
-    finding = (square_symbol(FINDING_TOOLS), "finding the tools", "what the fewest searches cost")
+    privileged = Entry("dot", "privileged", "privileged policy *")
+    finding = Entry("square", FINDING_TOOLS, "finding the tools", "what the fewest searches cost")
     return legend(
-        (dot_symbol("adjusted"), "share of the ceiling, 95% interval"),
+        Entry("dot", "adjusted", "share of the ceiling, 95% interval"),
         *[privileged] * any(row.privileged for row in rows),
-        (upright_symbol("ceiling"), "ceiling"),
-        (square_symbol("unavoidable"), "unavoidable", "what no agent could have had: 1 − V*"),
+        Entry("tick", "ceiling", "ceiling"),
+        Entry("square", "unavoidable", "unavoidable", "what no agent could have had: 1 − V*"),
         *[finding] * any(map(must_search, rows)),
-        *((square_symbol(loss_style(label)), plain(label), LOSS_LABELS.get(label)) for label in labels),
+        *(Entry("square", loss_style(label), plain(label), LOSS_LABELS.get(label, "")) for label in labels),
     )
 
 
@@ -382,7 +380,7 @@ def repeats_section(pools: PromptPools) -> Section | None:
     if not curves:
         return None
     tries = sorted({number for _, curve in curves for number in curve})
-    none = (NO_ESTIMATE, NO_ESTIMATE)
+    none = (Estimate.nothing(), Estimate.nothing())
     lines = [
         _RepeatsLine(row, side, [curve.get(number, none)[side] for number in tries])
         for row, curve in curves
@@ -422,12 +420,18 @@ def _repeats_charts(lines: Sequence[_RepeatsLine], tries: Sequence[int]) -> list
             )
             for line in own
         ]
-        panels.append(LinePanel(f"pass@k and pass^k under {prompt}", f"{prompt} prompt", series))
-    full, dashed = (line_symbol("line"), REPEATS[0]), (line_symbol("line dashed"), REPEATS[1])
-    blocks: list[Block] = [
-        legend(*series_legend(drawn), full, dashed),
-        line_charts(say("repeats_chart"), [str(number) for number in tries], "k episodes of a task", panels),
-    ]
+        panels.append(
+            LinePanel(
+                f"pass@k and pass^k under {prompt}",
+                f"{prompt} prompt",
+                [str(number) for number in tries],
+                series,
+                say("repeats_chart"),
+                "k episodes of a task",
+            )
+        )
+    kinds = [Entry("line", "line", REPEATS[0]), Entry("line", "line dashed", REPEATS[1])]
+    blocks: list[Block] = [legend(*series_entries("dot", drawn), *kinds), line_charts(panels)]
     hidden_policies, hidden_prompts = len(policies) - len(drawn), len(prompts) - len(panels)
     hidden = [count_of(hidden_policies, "more policy", "more policies")] if hidden_policies else []
     hidden += [count_of(hidden_prompts, "more prompt type")] if hidden_prompts else []

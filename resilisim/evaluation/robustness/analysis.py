@@ -39,14 +39,12 @@ NOTHING = Estimate.nothing()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskScores:
-    """Sums over the episodes of one policy under one prompt in one run; shape (num_tasks,) each, of all tasks.
-
-    `adjusted` sums outcome - beta luck, beta cross-fitted over folds of tasks; NaN for agents that try again in fresh
-    episodes, whose last try was not drawn like a first one.
-    """
+    """Sums over the episodes of one policy under one prompt in one run; shape (num_tasks,) each, of all tasks."""
 
     count: FloatArray
     outcome: FloatArray
+    # outcome - beta luck, beta cross-fitted over folds of tasks; NaN for agents that try again in fresh episodes, whose
+    # last try was not drawn like a first one
     adjusted: FloatArray
 
 
@@ -56,23 +54,18 @@ def task_scores(group: EpisodeTable, place_of: Mapping[str, int]) -> TaskScores:
     betas = np.array(cross_fitted_betas(group.folds))[group.task_folds]
     count, outcome, luck = (group.by_task(values) for values in (group.count, group.outcome, group.luck))
     adjusted = np.full(len(places), np.nan) if group.tries_again.any() else outcome - betas * luck
-
-    def at_places(values: FloatArray) -> FloatArray:
-        result = np.zeros(len(place_of))
-        result[places] = values
-        return result
-
-    return TaskScores(at_places(count), at_places(outcome), at_places(adjusted))
+    scores = np.zeros((3, len(place_of)))
+    scores[:, places] = count, outcome, adjusted
+    return TaskScores(*scores)
 
 
 def mean_of_changes(settings: Sequence[tuple[TaskScores, TaskScores, BoolArray]]) -> Twofold:
     """Estimate the mean difference over the episodes of several pairs of settings.
 
-    Args:
-        settings: Scores here, scores to compare with, and which tasks count, shape (num_tasks,). Tasks with another
-            number of episodes in one of both are left out.
+    A pair holds scores here, scores to compare with, and which tasks count, shape (num_tasks,). Tasks with another
+    number of episodes in one of both are left out.
     """
-    raw, adjusted, count = (np.zeros(len(settings[0][2]) if settings else 0) for _ in range(3))
+    raw, adjusted, count = np.zeros((3, len(settings[0][2]) if settings else 0))
     for here, other, tasks in settings:
         common = tasks & (here.count > 0) & (here.count == other.count)
         raw += np.where(common, here.outcome - other.outcome, 0.0)
@@ -83,15 +76,13 @@ def mean_of_changes(settings: Sequence[tuple[TaskScores, TaskScores, BoolArray]]
 
 
 def recovered_share(parts: Sequence[tuple[TaskScores, FloatArray, FloatArray, BoolArray]]) -> Twofold:
-    """Estimate how much a policy gets back of what obeying flawed plans gives away.
+    """Estimate how much a policy gets back of what following flawed plans to the letter ("obey") gives away.
 
     The share is sum(outcome - obey) / sum(deviate - obey): 0 for an agent that obeys, 1 for the optimum; below 0 it
-    does worse than by obeying.
-
-    Args:
-        parts: For each flaw the scores, the chance of success by obeying, V*, and which tasks count.
+    does worse than by obeying. A part, one for each flaw, holds the scores, the chance of success by obeying, V*, and
+    which tasks count.
     """
-    raw, adjusted, price = (np.zeros(len(parts[0][1]) if parts else 0) for _ in range(3))
+    raw, adjusted, price = np.zeros((3, len(parts[0][1]) if parts else 0))
     episodes = 0.0
     for scores, obey, deviate, tasks in parts:
         chosen = tasks & (scores.count > 0)
@@ -107,15 +98,11 @@ def recovered_share(parts: Sequence[tuple[TaskScores, FloatArray, FloatArray, Bo
 def share_of_area(scores: Sequence[TaskScores], ceilings: Sequence[FloatArray], values: Sequence[float]) -> Twofold:
     """Estimate the mean success along an axis as a share of the mean ceiling along it (trapezoid rule).
 
-    Every task that is finished at all points counts once, however many episodes it has.
-
-    Args:
-        scores: Scores at each point.
-        ceilings: Ceiling of each task at each point, shape (num_tasks,) each.
-        values: The points, ascending.
+    Scores and ceilings, shape (num_tasks,), are those at each of the `values`, which ascend. Every task that is
+    finished at all of them counts once, however many episodes it has.
     """
     finished = np.logical_and.reduce([here.count > 0 for here in scores])
-    raw, adjusted, area = (np.zeros(len(finished)) for _ in range(3))
+    raw, adjusted, area = np.zeros((3, len(finished)))
     for here, ceiling, weight in zip(scores, ceilings, trapezoid_weights(values), strict=True):
         count = np.maximum(here.count, 1.0)
         raw += weight * here.outcome / count
@@ -154,13 +141,11 @@ def _twofold_ratio(
     plain, fair = (clustered_ratio(part[present], weights[present], num_episodes) for part in (raw, adjusted))
     if plain.standard_error <= ROUNDING:
         reach = clopper_pearson(0.0, float(plain.num_clusters), CONFIDENCE_LEVEL)[1] * scale
-        plain, fair = _reaching(plain, reach), _reaching(fair, reach)
+        plain, fair = (
+            replace(found, low=min(found.low, found.value - reach), high=max(found.high, found.value + reach))
+            for found in (plain, fair)
+        )
     return Twofold(plain, fair)
-
-
-def _reaching(estimate: Estimate, reach: float) -> Estimate:
-    low, high = estimate.value - reach, estimate.value + reach
-    return replace(estimate, low=min(estimate.low, low), high=max(estimate.high, high))
 
 
 @dataclass(frozen=True)
@@ -186,7 +171,7 @@ class PlayedRuns:
         """Return scores per task; all 0 where nothing was played."""
         group = self._group(run, policy, prompt)
         if group is None:
-            return TaskScores(*(np.zeros(len(self.place_of)) for _ in range(3)))
+            return TaskScores(*np.zeros((3, len(self.place_of))))
         return task_scores(group, self.place_of)
 
     def summary(self, run: str, policy: str, prompt: str, chosen: BoolArray | None = None) -> GroupSummary | None:
@@ -210,15 +195,9 @@ def analyse_axis(
     standard: float,
     points: Mapping[float, tuple[str, SettingReferences]],
 ) -> AxisProfile:
-    """Return the curves of all policies along an axis of numbers.
+    """Return the curves of all policies along an axis of numbers, whose value in the standard setting is `standard`.
 
-    Args:
-        played: The runs.
-        prompts: Their prompts.
-        tools: Option `tools` of their environments.
-        axis: Name of the axis.
-        standard: Its value in the standard setting.
-        points: For each value, ascending, the name of its run and the references.
+    `points` are for each value, ascending, the name of its run and the references; `tools` is that option of all runs.
     """
     references = [reference for _, reference in points.values()]
     curves = []
@@ -255,15 +234,7 @@ def _point(value: float, summary: GroupSummary | None, pair: tuple[TaskScores, T
 def analyse_flaws(
     played: PlayedRuns, references: ProfileReferences, deviate: FloatArray, severities: Sequence[str], sound_run: str
 ) -> FlawsProfile:
-    """Return what the flaws do to all policies.
-
-    Args:
-        played: The runs.
-        references: What is exact about the tasks.
-        deviate: V* of each task; shape (num_tasks,).
-        severities: The severities.
-        sound_run: Name of the run with the sound plans.
-    """
+    """Return what the flaws do to all policies: `deviate` is V* of each task, `sound_run` that with the sound plans."""
     found = []
     for flaw, tasks in references.carried.items():
         for severity in (SOUND, *severities):
@@ -295,14 +266,17 @@ class _FlawAnalysis:
         lowest = min((cell.success.value for cell in flawed), default=math.nan)
         worst = tuple(cell.reference for cell in flawed if cell.success.value == lowest)
         sound = self.played.summary(self.sound_run, self.policy, OPTIMAL)
-        flaws, severities = (dict.fromkeys(names) for names in zip(*keys, strict=True)) if keys else ({}, {})
+        by_flaw, by_severity = (
+            {name: self._drop([key for key in keys if key[place] == name]) for name in dict.fromkeys(names)}
+            for place, names in enumerate(([flaw for flaw, _ in keys], [severity for _, severity in keys]))
+        )
         return FlawProfile(
             self.played.profiled(self.policy, OPTIMAL),
             NOTHING if sound is None else sound.success,
             tuple(cells),
             self._drop(keys),
-            {name: self._drop([key for key in keys if key[1] == name]) for name in severities},
-            {name: self._drop([key for key in keys if key[0] == name]) for name in flaws},
+            by_severity,
+            by_flaw,
             self._recovered(keys),
             worst,
             self._of_the_worst(worst[0], len(flawed)) if worst else NOTHING,
@@ -315,11 +289,9 @@ class _FlawAnalysis:
             summary = self.played.summary(self.sound_run, self.policy, OPTIMAL, tasks)
         else:
             summary = self.played.summary(f"flaws-{reference.flaw}", self.policy, flawed_prompt(*key))
+        change = None if is_sound else mean_of_changes([(self._scores[key], self._sound, tasks)])
         success, adjusted = (NOTHING, NOTHING) if summary is None else (summary.success, summary.luck_adjusted)
-        if is_sound:
-            return FlawCell(reference, success, adjusted, None, None)
-        change = mean_of_changes([(self._scores[key], self._sound, tasks)])
-        return FlawCell(reference, success, adjusted, change, self._recovered([key]))
+        return FlawCell(reference, success, adjusted, change, None if is_sound else self._recovered([key]))
 
     @cached_property
     def _sound(self) -> TaskScores:

@@ -7,7 +7,7 @@ all its runs have in common, what is varied, and which runs these are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import MAX_TURNS, InvalidInputError, StoreError, check_integer, unknown_name
+from resilisim.errors import MAX_TURNS, InvalidInputError, StoreError, check_integer, shown_value, unknown_name
 from resilisim.provenance import encode_json
 from resilisim.run_folder import (
     MANIFEST_NAME,
@@ -56,17 +56,14 @@ class ProfilePoints:
 
     def with_standard(self, standard: EnvironmentSettings) -> ProfilePoints:
         """Return the points with the standard setting on each axis of numbers that has any."""
-        return replace(
-            self,
-            reliability=tuple(sorted({*self.reliability, standard.base})) if self.reliability else (),
-            turns=tuple(sorted({*self.turns, standard.max_turns})) if self.turns else (),
-        )
+        reliability = sorted({*self.reliability, standard.base}) if self.reliability else ()
+        turns = sorted({*self.turns, standard.max_turns}) if self.turns else ()
+        return replace(self, reliability=tuple(reliability), turns=tuple(turns))
 
     def merged(self, earlier: ProfilePoints, where: str) -> ProfilePoints:
-        """Return these points and those of an earlier command.
+        """Return these points and those of an earlier command, which stand `where` a StoreError says.
 
-        Raises:
-            StoreError: Both have flaws, of other severities; the text names `where` the earlier ones stand.
+        It tells of flaws of other severities, which cannot be in one profile.
         """
         if self.flaws and earlier.flaws and self.severities != earlier.severities:
             raise StoreError(
@@ -122,17 +119,14 @@ class ProfileRun:
 def check_points(
     axes: object, reliabilities: object, turns: object, flaws: object, severities: object
 ) -> ProfilePoints:
-    """Return the points that the arguments mean; those of axes that are not wanted are left out.
-
-    Raises:
-        InvalidInputError: An axis, flaw or severity does not exist, or a number is out of range.
-    """
+    """Return the points that the arguments mean; those of axes that are not wanted are left out."""
     wanted = _names("axis", axes, AXES)
+    has_flaws = FLAWS in wanted
     return ProfilePoints(
-        reliability=_numbers("reliability", reliabilities, _reliability) if RELIABILITY in wanted else (),
-        turns=_numbers("turns", turns, _turns) if TURNS in wanted else (),
-        flaws=_names("flaw", flaws, FLAW_TYPES) if FLAWS in wanted else (),
-        severities=_names("severity", severities, SEVERITIES) if FLAWS in wanted else (),
+        tuple(sorted(set(map(_reliability, _listed("reliability", reliabilities))))) if RELIABILITY in wanted else (),
+        tuple(sorted(set(map(_turns, _listed("turns", turns))))) if TURNS in wanted else (),
+        _names("flaw", flaws, FLAW_TYPES) if has_flaws else (),
+        _names("severity", severities, SEVERITIES) if has_flaws else (),
     )
 
 
@@ -150,9 +144,9 @@ def plan_runs(
     runs = [ProfileRun(STANDARD, STANDARD, None, standard, prompts, tasks)]
     for base in points.reliability:
         if base != standard.base:
-            changed, short = replace(standard, base=base), f"{base:.2f}"
+            short = f"{base:.2f}"
             name = f"reliability-{short if float(short) == base else repr(base)}"
-            runs.append(ProfileRun(name, RELIABILITY, base, changed, prompts, tasks))
+            runs.append(ProfileRun(name, RELIABILITY, base, replace(standard, base=base), prompts, tasks))
     for number in points.turns:
         if number != standard.max_turns:
             changed = replace(standard, max_turns=number)
@@ -186,18 +180,13 @@ def flawed_prompt(flaw: str, severity: str) -> str:
 
 
 def _reliability(value: Any) -> float:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (is_number and 0.0 < float(value) <= 1.0):
-        raise InvalidInputError(f"reliability is {value!r:.60}: expected a probability above 0 and at most 1")
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) <= 1.0:
+        raise InvalidInputError(f"reliability is {shown_value(value)}: expected a probability above 0 and at most 1")
     return float(value)
 
 
 def _turns(value: object) -> int:
     return check_integer("turns", value, 1, MAX_TURNS)
-
-
-def _numbers(what: str, values: object, read: Callable[[object], Any]) -> tuple[Any, ...]:
-    return tuple(sorted({read(value) for value in _listed(what, values)}))
 
 
 def _names(what: str, values: object, known: Sequence[str]) -> tuple[str, ...]:

@@ -237,7 +237,7 @@ class ProfileResult:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every episode of every run is there."""
+        """Whether all their episodes are there."""
         return all(run.is_finished for run in self.runs)
 
     @property
@@ -256,10 +256,10 @@ class ProfileResult:
         Raises:
             InvalidInputError: The profile has none of that name.
         """
-        for axis in self.axes:
-            if axis.axis == name:
-                return axis
-        raise unknown_name("axis", name, [axis.axis for axis in self.axes])
+        axes = {axis.axis: axis for axis in self.axes}
+        if name not in axes:
+            raise unknown_name("axis", name, axes)
+        return axes[name]
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values; NaN becomes None."""

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.episode.texts import RecordTexts
-from resilisim.evaluation.results import EvaluationResult, evaluate
+from resilisim.evaluation.results import EvaluationResult, evaluate, folder_of, library_or_default
 from resilisim.evaluation.robustness.analysis import PlayedRuns, analyse_axis, analyse_flaws
 from resilisim.evaluation.robustness.points import (
     AXES,
@@ -56,7 +56,7 @@ from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tasks.searches import all_searches_needed
-from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.retrieval import ToolRetriever
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
@@ -78,7 +78,7 @@ class ProfileJob:
     directory: Path  # its folder
     tasks: Sequence[Task] = field(repr=False)
     prompts: tuple[str, ...]  # prompts of all runs but those of the flaws
-    seeds: tuple[int, ...]  # episode seeds
+    num_seeds: int  # episodes of each task, policy and prompt in each run
     points: ProfilePoints  # what is varied, by this call and earlier ones on the folder
     standard: EnvironmentSettings  # the standard setting
     library: ToolLibrary = field(repr=False)  # the tool library
@@ -94,8 +94,7 @@ class ProfileJob:
     def solve(self, on_task: Callable[[int], None] = lambda count: None) -> ProfileReferences:
         """Compute what is exact about the tasks; nothing is written. `on_task` gets the number solved since last time.
 
-        Raises:
-            ExactLimitError: A task is too large to be solved under one of the settings.
+        An ExactLimitError names a task that is too large to be solved under one of the settings.
         """
         points = self.points
         searches = self._searches()
@@ -113,17 +112,9 @@ class ProfileJob:
     def play(
         self, references: ProfileReferences, on_run: Callable[[int, int, ProfileRun], None] | None = None
     ) -> ProfileResult:
-        """Play every run that is not finished, and return what the profile says.
+        """Play every run that is not finished, and return what the profile says; errors are those of `profile`.
 
-        Args:
-            references: What `solve` returned.
-            on_run: Called before each run with its number, the number of runs, and the run.
-
-        Raises:
-            InvalidInputError: A policy cannot be made.
-            StoreError: A folder holds another run, or cannot be written.
-            InfrastructureError: A worker process died, or what policies need is down for episode after episode.
-            ProfileInterrupted: Ctrl-C; what is finished is kept.
+        Before each run `on_run` gets its number, the number of runs, and the run.
         """
         runs = plan_runs(self.points, self.standard, self.prompts, self.tasks, references.carried)
         write_profile(self.directory, self.arguments, self.points, runs)
@@ -143,18 +134,27 @@ class ProfileJob:
         if self.points.flaws:
             optimum, severities = references.settings[self.standard].optimum, self.points.severities
             flaws = analyse_flaws(played, references, optimum, severities, sound_run(self.prompts))
+        axes = [axis for axis in (RELIABILITY, TURNS) if getattr(self.points, axis)]
+        states = tuple(
+            RunState(
+                run.name,
+                run.title,
+                len(run.tasks),
+                run.left_out,
+                result.num_episodes,
+                result.num_planned,
+                result.call.num_failures,
+            )
+            for run, result in zip(runs, results.values(), strict=True)
+        )
         errors = [result.call.last_error for result in results.values() if result.call.last_error]
         return ProfileResult(
             self.directory,
             self.arguments,
             len(self.tasks),
-            len(self.seeds),
-            tuple(_state(run, results[run.name]) for run in runs),
-            tuple(
-                self._axis(axis, played, references, runs)
-                for axis in (RELIABILITY, TURNS)
-                if getattr(self.points, axis)
-            ),
+            self.num_seeds,
+            states,
+            tuple(self._axis(axis, played, references, runs) for axis in axes),
             flaws,
             max(found.gap for found in references.settings.values()),
             errors[-1] if errors else "",
@@ -181,16 +181,16 @@ class ProfileJob:
         return analyse_axis(played, self.prompts, self.standard.tools, axis, standard, found)
 
 
-def _state(run: ProfileRun, result: EvaluationResult) -> RunState:
-    return RunState(
-        run.name,
-        run.title,
-        len(run.tasks),
-        run.left_out,
-        result.num_episodes,
-        result.num_planned,
-        result.call.num_failures,
-    )
+class ProfileOptions(TypedDict, total=False):
+    """What `profile` hands on to `plan_profile`."""
+
+    prompts: str | Iterable[str]
+    standard: EnvironmentSettings | None
+    library: ToolLibrary | None
+    workers: int
+    model: ModelSpec
+    record_texts: RecordTexts | None
+    progress: bool | None
 
 
 def profile(
@@ -204,13 +204,7 @@ def profile(
     turns: Iterable[int] = DEFAULT_TURNS,
     flaws: str | Iterable[str] = FLAW_TYPES,
     severities: str | Iterable[str] = SEVERITIES,
-    prompts: str | Iterable[str] = ("optimal",),
-    standard: EnvironmentSettings | None = None,
-    library: ToolLibrary | None = None,
-    workers: int = 1,
-    model: ModelSpec = None,
-    record_texts: RecordTexts | None = None,
-    progress: bool | None = None,
+    **options: Unpack[ProfileOptions],
 ) -> ProfileResult:
     """Play policies in the standard setting, and in others that are worse or better in one thing at a time.
 
@@ -228,13 +222,8 @@ def profile(
         turns: Numbers of turns.
         flaws: Flaw types.
         severities: Severities of each flaw.
-        prompts: Prompts along the axes of numbers; the flaws are compared with the optimal prompt.
-        standard: The standard setting; the benchmark's if omitted.
-        library: The tool library; the default one if omitted.
-        workers: Processes.
-        model: The language models of LLM agents, as in `evaluate`.
-        record_texts: Whose texts stay in the records, as in `evaluate`.
-        progress: Whether single runs show their progress; None shows it for those of more than two seconds.
+        **options: Those of `plan_profile`: `prompts`, `standard`, `library`, `workers`, `model`, `record_texts`,
+            `progress`.
 
     Raises:
         InvalidInputError: An argument is unusable.
@@ -252,20 +241,7 @@ def profile(
         (4, 10, 12)
     """
     points = check_points(axes, bases, turns, flaws, severities)
-    job = plan_profile(
-        policies,
-        tasks,
-        seeds,
-        points,
-        out=out,
-        prompts=prompts,
-        standard=standard,
-        library=library,
-        workers=workers,
-        model=model,
-        record_texts=record_texts,
-        progress=progress,
-    )
+    job = plan_profile(policies, tasks, seeds, points, out=out, **options)
     return job.play(job.solve())
 
 
@@ -286,7 +262,19 @@ def plan_profile(
 ) -> ProfileJob:
     """Return the profile that arguments mean, ready to be solved and played; nothing is written yet.
 
-    The arguments are those of `profile`, but for `points` (`check_points`), which say what is varied.
+    Args:
+        policies: As in `profile`, as are tasks, seeds and out.
+        tasks: Likewise.
+        seeds: Likewise.
+        points: What is varied (`check_points`).
+        out: Likewise.
+        prompts: Prompts along the axes of numbers; the flaws are compared with the optimal prompt.
+        standard: The standard setting; the benchmark's if omitted.
+        library: The tool library; the default one if omitted.
+        workers: Processes.
+        model: The language models of LLM agents, as in `evaluate`.
+        record_texts: Whose texts stay in the records, as in `evaluate`.
+        progress: Whether single runs show their progress; None shows it for those of more than two seconds.
 
     Raises:
         InvalidInputError: An argument is unusable.
@@ -301,12 +289,7 @@ def plan_profile(
         >>> job.num_to_solve  # three tasks with 4 turns, and with the usual 10
         6
     """
-    if library is not None and not isinstance(library, ToolLibrary):
-        raise InvalidInputError(f"library is {library!r:.60}: expected a ToolLibrary (`load_library` reads one)")
-    if not isinstance(out, str | Path):
-        raise InvalidInputError(f"out is {out!r:.60}: expected a folder")
-    own_library = library if library is not None else default_library()
-    directory = Path(out)
+    own_library, directory = library_or_default(library), folder_of(out)
     chosen_policies, chosen_prompts = check_policies(policies), check_prompts(prompts)
     chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
     environment = standard or EnvironmentSettings()
@@ -324,23 +307,17 @@ def plan_profile(
         "seeds": list(chosen_seeds),
         "tasks": {"count": len(chosen_tasks), "sha256": hash_tasks(chosen_tasks)},
     }
+    play = functools.partial(
+        evaluate,
+        chosen_policies,
+        seeds=chosen_seeds,
+        workers=check_integer("workers", workers, 1, MAX_WORKERS),
+        library=library,
+        model=model,
+        record_texts=check_record_texts(record_texts),
+        progress=progress,
+    )
+    merged = merge_with_earlier(directory, arguments, points.with_standard(environment))
     return ProfileJob(
-        directory,
-        chosen_tasks,
-        chosen_prompts,
-        chosen_seeds,
-        merge_with_earlier(directory, arguments, points.with_standard(environment)),
-        environment,
-        own_library,
-        arguments,
-        functools.partial(
-            evaluate,
-            chosen_policies,
-            seeds=chosen_seeds,
-            workers=check_integer("workers", workers, 1, MAX_WORKERS),
-            library=library,
-            model=model,
-            record_texts=check_record_texts(record_texts),
-            progress=progress,
-        ),
+        directory, chosen_tasks, chosen_prompts, len(chosen_seeds), merged, environment, own_library, arguments, play
     )

@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError
-from resilisim.evaluation.robustness.points import flawed_prompt
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references
 from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.workflows.flaws import FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import Perturber
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import resolve_planner
-from resilisim.workflows.prompts import parse_prompt_choice
 
 BoolArray = NDArray[np.bool_]
 Cell = tuple[str, str]  # flaw and severity
@@ -30,13 +28,11 @@ THREADS = 2  # the compiled solver releases the interpreter lock, so they run si
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SettingReferences:
-    """The references of all tasks under one setting."""
+    """The references of all tasks under one setting; shape (num_tasks,) each."""
 
-    optimum: FloatArray  # V* of each task's start; shape (num_tasks,)
-    # The chance of the required tools in order, each again until it succeeds; shape (num_tasks,)
-    plan_following: FloatArray
-    # V* after the fewest searches that show the task's tools, and V* where they are unknown or nobody has to search;
-    # shape (num_tasks,)
+    optimum: FloatArray  # V* of each task's start
+    plan_following: FloatArray  # the chance of the required tools in order, each again until it succeeds
+    # V* after the fewest searches that show the task's tools; V* where they are unknown or nobody has to search
     after_search: FloatArray
     gap: float  # by how much any V* may be too low; 0 where all are exact
 
@@ -45,13 +41,10 @@ class SettingReferences:
 class ProfileReferences:
     """What is exact about the tasks of a profile."""
 
-    # V*, V* after searches and plan following of each task, for each setting of the axes of numbers and the standard
-    # one
-    settings: Mapping[EnvironmentSettings, SettingReferences]
+    settings: Mapping[EnvironmentSettings, SettingReferences]  # the standard one and those of the axes of numbers
     sound_obey: FloatArray  # chance of success by doing the sound plan to the letter; shape (num_tasks,)
     obey: Mapping[Cell, FloatArray]  # the same for each flaw and severity; NaN where a plan cannot carry the flaw
-    # For each flaw the tasks whose plans carry it at every severity; shape (num_tasks,)
-    carried: Mapping[str, BoolArray]
+    carried: Mapping[str, BoolArray]  # for each flaw the tasks whose plans carry it at every severity
 
 
 def setting_references(
@@ -61,17 +54,10 @@ def setting_references(
     on_task: Callable[[int], None],
     searches: Sequence[int | None],
 ) -> SettingReferences:
-    """Solve all tasks under a setting.
+    """Solve all tasks under a setting; `on_task` gets the number solved since last time.
 
-    Args:
-        tasks: The tasks.
-        settings: The setting.
-        library: Their tool library.
-        on_task: Called with the number of tasks solved since the last call.
-        searches: For each task the fewest searches that show its tools; None where that is unknown or does not matter.
-
-    Raises:
-        ExactLimitError: A task is too large to be solved; the text names it.
+    `searches` are for each task the fewest that show its tools; None where that is unknown or does not matter. An
+    ExactLimitError names a task that is too large to be solved.
     """
     places: dict[Problem, list[int]] = {}
     for place, task in enumerate(tasks):
@@ -101,27 +87,23 @@ def obedience(
     cells: Sequence[Cell],
     on_task: Callable[[int], None],
 ) -> tuple[FloatArray, dict[Cell, FloatArray]]:
-    """Compute the chance of full success of doing plans to the letter, with retries: sound ones and flawed ones.
+    """Return the chances of full success of doing plans to the letter, with retries: of sound ones, and of each cell.
 
     The plans are those of the prompts that episodes begin with, and calls are refused as the setting says (a plan
-    without required parameters can be followed where they may be left out).
-
-    Returns:
-        The chances of the sound plans, shape (num_tasks,), and for each cell those of the flawed ones, NaN where a
-        plan cannot carry the flaw.
+    without required parameters can be followed where they may be left out). Where a plan cannot carry the flaw of a
+    cell there is NaN; shape (num_tasks,).
     """
     rules = settings.rules()
     planner, perturber = resolve_planner(settings.planner, library, settings.law(), rules), Perturber(library, rules)
+    names = [(*cell, None) for cell in cells]  # the method is drawn, as in the prompts
     sound = np.empty(len(tasks))
     flawed = {cell: np.full(len(tasks), np.nan) for cell in cells}
     for place, task in enumerate(tasks):
         workflow, problem = planner.plan(task), _problem(task, settings, library)
         sound[place] = follow_steps(problem, workflow.steps, settings.parameters).success
-        for cell in cells:
-            # Read from the prompt's name, so that it is the very plan that the prompt shows.
-            found = parse_prompt_choice(flawed_prompt(*cell)).flawed(perturber, workflow, task)
-            if isinstance(found, FlawedWorkflow):
-                flawed[cell][place] = follow_steps(problem, found.workflow.steps, settings.parameters).success
+        for (flaw, severity, _), found in perturber.carried(workflow, task.required_tools, names):
+            chance = follow_steps(problem, found.workflow.steps, settings.parameters).success
+            flawed[flaw, severity][place] = chance
         on_task(1)
     return sound, flawed
 

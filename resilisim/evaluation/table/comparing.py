@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, shown_value, unknown_name
 from resilisim.evaluation.table.episodes import EpisodeTable, read_episode_table
 from resilisim.run_folder import ABSENT, first_difference
 from resilisim.statistics import METHODS, Pairs, compare_pairs, holm
@@ -44,12 +44,8 @@ _NAMES = {
     "benchmark.sha256": "benchmark",
     "benchmark.texts": "revision of the texts that agents read",
     "environment.base": "law (base success probability)",
-    "environment.not_executed": "law (factor not_executed)",
-    "environment.failed": "law (factor failed)",
-    "environment.history": "law (factor history)",
-    "environment.max_turns": "end rule max_turns",
-    "environment.max_consecutive_failures": "end rule max_consecutive_failures",
-    "environment.loop_length": "end rule loop_length",
+    **{f"environment.{name}": f"law (factor {name})" for name in ("not_executed", "failed", "history")},
+    **{f"environment.{name}": f"end rule {name}" for name in ("max_turns", "max_consecutive_failures", "loop_length")},
     "environment.prompt_style": "prompt style",
     "environment.salt": "salt of the luck",
     "library": "tool library",
@@ -144,8 +140,8 @@ def compare_run_tables(
     matched = match_policies(a, b, policy_a, policy_b, names, same_run)
     comparisons: list[Comparison] = []
     for one, other, prompt_type in _matched_groups(a, b, matched, prompt, names):
-        label_a, label_b = (one, other) if one != other else (f"{one} (A)", f"{other} (B)")
-        comparisons.append(compare_tables(a.group(one, prompt_type), b.group(other, prompt_type), label_a, label_b))
+        labels = (one, other) if one != other else (f"{one} (A)", f"{other} (B)")
+        comparisons.append(compare_tables(a.group(one, prompt_type), b.group(other, prompt_type), *labels))
     labels = (comparisons[0].label_a, comparisons[0].label_b) if len(matched) == 1 else names
     unfinished = (max(a.num_planned - len(a), 0), max(b.num_planned - len(b), 0))
     tasks_a, tasks_b = (table.manifest.get("arguments", {}).get("tasks", {}) for table in (a, b))
@@ -162,15 +158,10 @@ def match_policies(
     names: tuple[str, str],
     same_run: bool,
 ) -> list[tuple[str, str]]:
-    """Return which policy of A is compared with which of B.
-
-    Raises:
-        InvalidInputError: There is no such policy, or nobody can tell which ones are meant.
-    """
-    for table, name in ((a, names[0]), (b, names[1])):
+    """Return which policy of A is compared with which of B."""
+    for table, policy, name in ((a, policy_a, names[0]), (b, policy_b, names[1])):
         if len(table) == 0:
             raise InvalidInputError(f"{name} holds no episode: expected at least one")
-    for table, policy, name in ((a, policy_a, names[0]), (b, policy_b, names[1])):
         if policy is not None and policy not in table.policies:
             raise unknown_name("policy", policy, table.policies, name)
     if same_run and len(a.policies) == 1:
@@ -238,7 +229,7 @@ def compare_tables(
         a: Episodes of the one (`EpisodeTable.group`).
         b: Episodes of the other.
         label_a: What A is called; the name of its policy if omitted.
-        label_b: What B is called; likewise.
+        label_b: What B is called.
         level: Confidence level of the intervals.
 
     Raises:
@@ -268,13 +259,7 @@ def _only_group(table: EpisodeTable, side: str) -> tuple[str, str]:
 
 
 def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
-    """Match the episodes of two groups, each one policy under one prompt type, in the order of task id and seed.
-
-    Raises:
-        InvalidInputError: They have no episode in common, a group holds an episode twice (several policies or prompt
-            types in one table), tasks of one id are different tasks, or V* of a common episode differs, so that they
-            were not played under one law.
-    """
+    """Match the episodes of two groups, each one policy under one prompt type, in the order of task id and seed."""
     names = sorted(set(_ids(a)) & set(_ids(b)))
     _refuse_other_tasks(a, b, names)
     places = {name: place for place, name in enumerate(names)}
@@ -343,11 +328,8 @@ def _keys(table: EpisodeTable, places: dict[str, int], seeds: NDArray[np.int64])
 def refuse_incomparable(manifests: Sequence[Mapping[str, Any]], names: Sequence[object] = ()) -> None:
     """Raise an error that names the first difference between runs that keeps them from being compared.
 
-    Tasks, seeds, policies, prompt types and models may differ.
-
-    Raises:
-        InvalidInputError: Two of them differ in benchmark, wording of what agents read, library, law, end rules, salt,
-            or another option of the environment.
+    Tasks, seeds, policies, prompt types and models may differ; benchmark, wording of what agents read, library and all
+    options of the environment may not.
     """
     called = [str(name) for name in names] or [f"run {number + 1}" for number in range(len(manifests))]
     for place in range(1, len(manifests)):
@@ -366,8 +348,9 @@ def incomparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str,
     found = first_difference(_versions(left), _versions(right)) or first_difference(left, right)
     if found is None:
         return None
-    place, here, there = found
-    return _NAMES.get(place, place.replace("environment.", "environment option ")), _shown(here), _shown(there)
+    place, *values = found
+    here, there = ("absent" if value is ABSENT else shown_value(value) for value in values)
+    return _NAMES.get(place, place.replace("environment.", "environment option ")), here, there
 
 
 def _decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -385,7 +368,3 @@ def _decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def _versions(arguments: Mapping[str, Any]) -> dict[str, Any]:
     benchmark = arguments.get("benchmark", {})
     return {f"benchmark.{name}": benchmark.get(name) for name in ("version", "texts")}
-
-
-def _shown(value: object) -> str:
-    return "absent" if value is ABSENT else f"{value!r:.60}"

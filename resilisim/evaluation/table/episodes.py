@@ -8,6 +8,7 @@ its size depends on tasks and policies and never on episodes, and whatever is su
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, lacks
 from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.statistics import FoldSums, fold_of
 from resilisim.statistics.estimates import FloatArray, IntArray
-from resilisim.statistics.luck import NUM_FOLDS, moments_of
+from resilisim.statistics.luck import NUM_FOLDS, NUM_MOMENTS, moments_of
 
 Flaw = tuple[str, str, str]  # flaw type, severity, method
 NO_FLAW: Final[Flaw] = ("", "", "")
@@ -70,24 +71,15 @@ class EpisodeTable:
         moments: What beta is fitted on: for each (policy, prompt type) of the table, or each (policy, type, severity,
             method) of a part by flaws, the sums of each fold of tasks. They stay those of all its episodes when rows
             are left out. In tables of sums only.
-        policy: Place of the policy in `policies`.
-        prompt: Place of the prompt type in `prompts`.
-        flaw: Place of the flaw in `flaws`.
-        task: Place of the task in `tasks`.
-        seed: Episode seed; in a table of sums that of the first episode.
-        index: Place in the plan of the run; likewise.
-        count: Episodes.
-        outcome: Full successes.
-        partial: Partial successes.
-        turns: Messages.
+        policy, prompt, flaw, task: Place of each in `policies`, `prompts`, `flaws`, `tasks`.
+        seed, index: Episode seed, and place in the plan of the run; in a table of sums those of the first episode.
+        count, outcome, partial, turns: Episodes, full successes, partial successes, messages.
         after_search: Episodes whose ceiling is `known_after_search`.
         without_ceiling: Episodes whose tools had to be found, and of which only V* is known.
         tries_again: Episodes whose agent may try again in fresh ones, which leaves ceiling and luck without meaning.
         privileged: Episodes whose policy saw the state, or asked an oracle.
-        optimum: V* of the start.
-        ceiling: The ceiling that fits what the agent was told (`record.ceiling_of`).
-        luck: Sum of luck.
-        regret: Sum of regret.
+        optimum, ceiling: V* of the start, and the ceiling that fits what the agent was told (`record.ceiling_of`).
+        luck, regret: Sums of luck and of regret.
         losses: Regret by label; in tables of sums only.
         ended_by: Episodes by what ended them; in tables of sums only.
         largest_identity_error: Largest deviation from 1 - outcome = (1 - optimum) + regret - luck.
@@ -183,9 +175,8 @@ class EpisodeTable:
     def where(self, chosen: BoolArray | IntArray) -> EpisodeTable:
         """Return the chosen rows, given as a mask or by their places; names and tasks keep their places."""
         columns = {name: getattr(self, name)[chosen] for name in COLUMNS}
-        losses, ended_by = (
-            {name: values[chosen] for name, values in named.items()} for named in (self.losses, self.ended_by)
-        )
+        losses = {label: values[chosen] for label, values in self.losses.items()}
+        ended_by = {reason: values[chosen] for reason, values in self.ended_by.items()}
         return replace(self, **columns, losses=losses, ended_by=ended_by)
 
     def group(self, policy: str, *prompts: str) -> EpisodeTable:
@@ -240,18 +231,15 @@ _DTYPES: Final = {"b": np.int8, "h": np.int16, "i": np.int32, "q": np.int64, "d"
 
 
 class TableBuilder:
-    """Takes in the records of episodes one by one.
-
-    Args:
-        sums: Whether to make a table of sums instead of one of episodes.
-    """
+    """Takes in the records of episodes one by one, for a table of sums or of the episodes themselves."""
 
     def __init__(self, sums: bool = True) -> None:
         self._sums = sums
         codes = {**_KEYS, **(dict.fromkeys(_VALUES, "d") if sums else _VALUES)}
         self._columns: dict[str, array[Any]] = {name: array(code) for name, code in codes.items()}
-        self._losses: dict[str, array[float]] = {}
-        self._ended_by: dict[str, array[float]] = {}
+        # Sums by name and row: of losses, and of what ended episodes.
+        self._losses: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        self._ended_by: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         self._policies: dict[str, int] = {}
         self._prompts: dict[str, int] = {}
         self._flaws: dict[Flaw, int] = {NO_FLAW: 0}
@@ -259,7 +247,7 @@ class TableBuilder:
         self._tasks: list[TaskFacts] = []
         self._rows: dict[tuple[int, int, int], array[int]] = {}  # the row of each task, or -1
         self._facts: dict[tuple[str, str], GroupFacts] = {}
-        self._moments: dict[tuple[str, ...], list[list[float]]] = {}
+        self._moments: dict[tuple[str, ...], FloatArray] = defaultdict(lambda: np.zeros((NUM_FOLDS, NUM_MOMENTS)))
         self._largest_identity_error = 0.0
 
     def add(self, record: EpisodeRecord) -> None:
@@ -290,23 +278,25 @@ class TableBuilder:
         columns["regret"][row] += regret
         if self._sums:
             for label, amount in record["losses"].items():
-                self._named(self._losses, label)[row] += amount
-            self._named(self._ended_by, record["ended_by"])[row] += 1.0
+                self._losses[label][row] += amount
+            self._ended_by[record["ended_by"]][row] += 1.0
             fold, moments = self._tasks[task].fold, moments_of(outcome, optimum, luck)
-            self._add_moments(names, fold, moments)
+            self._moments[names][fold] += moments
             if flaw is not None:
-                self._add_moments((names[0], *kind), fold, moments)
+                self._moments[names[0], *kind][fold] += moments
         self._note(names, record)
         self._largest_identity_error = max(self._largest_identity_error, abs((optimum - outcome) - (regret - luck)))
 
     def table(self, manifest: Mapping[str, Any] | None = None) -> EpisodeTable:
         """Return the table of the episodes so far."""
 
-        def arrays(columns: Mapping[str, array[Any]]) -> dict[str, NDArray[Any]]:
-            # A table of episodes may be large and is complete: its columns are not copied.
-            views = {name: np.frombuffer(values, _DTYPES[values.typecode]) for name, values in columns.items()}
-            return {name: view.copy() if self._sums else view for name, view in views.items()}
+        def column_of(sums: Mapping[int, float]) -> FloatArray:
+            column = np.zeros(len(self._columns["task"]))
+            column[list(sums)] = list(sums.values())
+            return column
 
+        # A table of episodes may be large and is complete: its columns are not copied.
+        views = {name: np.frombuffer(values, _DTYPES[values.typecode]) for name, values in self._columns.items()}
         return EpisodeTable(
             manifest={} if manifest is None else manifest,
             policies=tuple(self._policies),
@@ -314,10 +304,10 @@ class TableBuilder:
             flaws=tuple(self._flaws),
             tasks=tuple(self._tasks),
             facts=dict(self._facts),
-            moments={key: [FoldSums(*own) for own in folds] for key, folds in self._moments.items()},
-            **arrays(self._columns),
-            losses=arrays(self._losses),
-            ended_by=arrays(self._ended_by),
+            moments={key: [FoldSums(*own) for own in folds.tolist()] for key, folds in self._moments.items()},
+            **{name: view.copy() if self._sums else view for name, view in views.items()},
+            losses={label: column_of(sums) for label, sums in self._losses.items()},
+            ended_by={reason: column_of(sums) for reason, sums in self._ended_by.items()},
             largest_identity_error=self._largest_identity_error,
         )
 
@@ -355,24 +345,7 @@ class TableBuilder:
             self._columns[name].append(value)
         for name in _VALUES:
             self._columns[name].append(0)
-        for named in (self._losses, self._ended_by):
-            for values in named.values():
-                values.append(0.0)
         return len(self._columns["task"]) - 1
-
-    def _named(self, columns: dict[str, array[float]], name: str) -> array[float]:
-        found = columns.get(name)
-        if found is None:
-            found = columns[name] = array("d", bytes(8 * len(self._columns["task"])))
-        return found
-
-    def _add_moments(self, key: tuple[str, ...], fold: int, amounts: tuple[float, ...]) -> None:
-        folds = self._moments.get(key)
-        if folds is None:
-            folds = self._moments[key] = [[0.0] * len(amounts) for _ in range(NUM_FOLDS)]
-        sums = folds[fold]
-        for place, amount in enumerate(amounts):
-            sums[place] += amount
 
     def _note(self, names: tuple[str, str], record: EpisodeRecord) -> None:
         known = self._facts.get(names)
@@ -386,20 +359,19 @@ class TableBuilder:
             self._facts[names] = replace(known, optimum_gap=record["optimum_gap"])
 
 
-def table_of(records: Iterable[EpisodeRecord], manifest: Mapping[str, Any] | None = None) -> EpisodeTable:
-    """Return the table of episodes, whose records are read once."""
-    return _built(TableBuilder(sums=False), records, manifest)
-
-
-def sums_of(records: Iterable[EpisodeRecord], manifest: Mapping[str, Any] | None = None) -> EpisodeTable:
-    """Return the table of sums over episodes, whose records are read once."""
-    return _built(TableBuilder(), records, manifest)
-
-
-def _built(builder: TableBuilder, records: Iterable[EpisodeRecord], manifest: Mapping[str, Any] | None) -> EpisodeTable:
+def table_of(
+    records: Iterable[EpisodeRecord], manifest: Mapping[str, Any] | None = None, sums: bool = False
+) -> EpisodeTable:
+    """Return the table of episodes, or that of sums over them; the records are read once."""
+    builder = TableBuilder(sums)
     for record in records:
         builder.add(record)
     return builder.table(manifest)
+
+
+def sums_of(records: Iterable[EpisodeRecord], manifest: Mapping[str, Any] | None = None) -> EpisodeTable:
+    """Return the table of sums over episodes."""
+    return table_of(records, manifest, sums=True)
 
 
 def read_episode_table(directory: Path | str) -> EpisodeTable:

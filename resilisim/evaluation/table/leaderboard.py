@@ -138,9 +138,6 @@ def rank(entries: Sequence[Entry], prompt: str | None = None, level: float = 1.0
     Each pair is compared by the best method there is for it on the episodes that both have played, and the p-values of
     all pairs are corrected together. Counting who is significantly better and worse gives ranges of ranks that all hold
     at once with the confidence of the tests (Al Mohamad, Goeman and van Zwet 2022).
-
-    Raises:
-        InvalidInputError: There is no entry, none has the prompt type, or two have no episode in common.
     """
     prompts = list(dict.fromkeys(entry.summary.prompt_type for entry in entries))
     if not prompts:
@@ -170,21 +167,12 @@ def _rank_section(entries: Sequence[Entry], level: float) -> tuple[Row, ...]:
             ahead, behind = (upper, lower) if test.difference < 0.0 else (lower, upper)
             better[behind] += 1
             worse[ahead] += 1
-    place = {pair: number for number, pair in enumerate(pairs)}
+    found = dict(zip(pairs, zip(tests, p_values, strict=True), strict=True))
     rows = []
-    for number, entry in enumerate(ordered):
-        above = place.get((number - 1, number))
-        name = entry.summary.policy
-        rows.append(
-            Row(
-                entry=entry,
-                label=name if names.count(name) == 1 else f"{name} ({runs[entry.run]})",
-                rank=number + 1,
-                rank_range=(better[number] + 1, len(ordered) - worse[number]),
-                behind_above=None if above is None else tests[above],
-                p_value=math.nan if above is None else p_values[above],
-            )
-        )
+    for number, (entry, name) in enumerate(zip(ordered, names, strict=True)):
+        label = name if names.count(name) == 1 else f"{name} ({runs[entry.run]})"
+        ranks = (better[number] + 1, len(ordered) - worse[number])
+        rows.append(Row(entry, label, number + 1, ranks, *found.get((number - 1, number), (None, math.nan))))
     return tuple(rows)
 
 

@@ -91,8 +91,7 @@ class McpToolbox:
             raise RuntimeError("the toolbox is not connected: use it in an async with block")
         names = [spec.name for spec in self._specs]
         if name not in names:
-            problem = str(unknown_name("tool", name, names))
-            return ToolResult(f"Error: {problem}", problem)
+            return ToolResult.refused(str(unknown_name("tool", name, names)))
         try:
             result = await self._client.call_tool(name, dict(arguments))
         except self._mcp.MCPError as error:
@@ -100,8 +99,7 @@ class McpToolbox:
                 raise InfrastructureError(
                     f"the MCP server did not answer the call of {name}: {error.message}"
                 ) from error
-            problem = _cut(error.message)
-            return ToolResult(f"Error: {problem}", problem)
+            return ToolResult.refused(_cut(error.message))
         text = _text_of(result)
         if result.is_error:
             return ToolResult(text, _cut(text) or f"{name} failed without saying why")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
@@ -282,11 +283,24 @@ class AgentRun:
         self.count(counter)
         return told
 
-    def fail(self, component: str, reason: str) -> None:
+    def fail(self, component: str, reason: str, excerpt: str = "") -> None:
         """Write down that a component gave up; the first to do so is what a failed episode is put down to."""
         if component not in FAILING_COMPONENTS:
             raise ValueError(f"component {component!r}: expected one of {', '.join(FAILING_COMPONENTS)}")
-        self.note("failure", component, reason)
+        self.note("failure", component, reason, **({"excerpt": excerpt} if excerpt else {}))
+
+    @contextlib.contextmanager
+    def open_failures(self) -> Iterator[dict[Any, tuple[str, ...]]]:
+        """Collect what `fail` takes, by what could make it good; what is left at the end is written down, in order.
+
+        The end may come in the midst of any call, because the environment ends the episode or a limit is reached.
+        """
+        failures: dict[Any, tuple[str, ...]] = {}
+        try:
+            yield failures
+        finally:
+            for failure in failures.values():
+                self.fail(*failure)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter of the record, such as "replans"."""

@@ -24,20 +24,19 @@ class PromptTexts:
     """The templates of one agent."""
 
     texts: Mapping[str, str]  # name without `.md` -> text with `${placeholders}`
-    examples_text: str  # the few-shot examples; empty for none
+    examples: str  # the few-shot examples; empty for none
 
     def fill(self, name: str, **values: str) -> str:
-        """Return a template with its placeholders replaced; what stands in the values is not looked at again."""
-        return string.Template(self.texts[name]).substitute(values).strip()
+        """Return a template with its placeholders replaced; what stands in the values is not looked at again.
 
-    def examples(self) -> str:
-        """Return the few-shot examples, or an empty text."""
-        return self.examples_text
+        `${examples}` are the agent's own unless the values say otherwise.
+        """
+        return string.Template(self.texts[name]).substitute({"examples": self.examples, **values}).strip()
 
     @property
     def hash(self) -> str:
         """SHA-256 of all texts: what a record says about the prompts that were used."""
-        return content_hash([dict(self.texts), dict(packaged_texts(_SHARED)), self.examples_text])
+        return content_hash([dict(self.texts), dict(packaged_texts(_SHARED)), self.examples])
 
 
 def load_prompts(packaged: Mapping[str, str], folder: str | None, examples: str) -> PromptTexts:

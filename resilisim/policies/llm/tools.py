@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from resilisim.errors import nearest_name
 
@@ -159,6 +159,11 @@ class ToolResult:
     def ok(self) -> bool:
         """Whether the call succeeded."""
         return self.error is None
+
+    @classmethod
+    def refused(cls, problem: str) -> Self:
+        """Return what a call brings that was not made, with what is wrong with it on one line."""
+        return cls(f"Error: {problem}", problem)
 
 
 class Toolbox(Protocol):

@@ -40,16 +40,11 @@ class AdjustmentWeights:
     1 * (20 + 1) / 2 + 20 * 0.5 + 20 * 1 = 40.5, less than the 50 by which the terminal reward of any success (at least
     100) exceeds that of any failure (at most 50). So no failure is made to beat a success by what is added. For another
     reward use `scaled`: the plain reward, 1 or 0 at the end, takes a hundredth.
-
-    Attributes:
-        position: lambda_position, what the first step gets; later steps get less.
-        rag: delta_rag, times the similarity of the chosen tool. Half of lambda_position: a similarity is a hint.
-        pattern: delta_pattern, where the step completes a mined pattern. Twice delta_rag: it has worked before.
     """
 
-    position: float = 1.0
-    rag: float = 0.5
-    pattern: float = 1.0
+    position: float = 1.0  # lambda_position, what the first step gets; later steps get less
+    rag: float = 0.5  # delta_rag, times the similarity of the chosen tool; half of lambda_position: it is a hint
+    pattern: float = 1.0  # delta_pattern, where the step completes a mined pattern; twice delta_rag: it has worked
 
     def scaled(self, factor: float) -> AdjustmentWeights:
         """Return the weights for a reward `factor` times as large."""
@@ -62,21 +57,13 @@ FULL_SUCCESS_WEIGHTS = TWO_PHASE_WEIGHTS.scaled(0.01)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpisodeData:
-    """What the adjustment has to know of each step of a rollout.
+    """What the adjustment has to know of each step of a rollout; all of it is (n_steps, n_envs)."""
 
-    Attributes:
-        dones: bool (n_steps, n_envs), whether the step ended its episode.
-        steps: int64 (n_steps, n_envs), steps of the episode before this one, also those of earlier rollouts.
-        final_scores: float64 (n_steps, n_envs), the episode's final score p where it ended; not read elsewhere.
-        similarity: float64 (n_steps, n_envs), similarity in [0, 1] of task and chosen tool; 0 for actions without one.
-        pattern_completed: bool (n_steps, n_envs), whether the step completed a mined pattern.
-    """
-
-    dones: NDArray[np.bool_]
-    steps: NDArray[np.int64]
-    final_scores: NDArray[np.float64]
-    similarity: NDArray[np.float64]
-    pattern_completed: NDArray[np.bool_]
+    dones: NDArray[np.bool_]  # whether the step ended its episode
+    steps: NDArray[np.int64]  # steps of the episode before this one, also those of earlier rollouts
+    final_scores: NDArray[np.float64]  # the episode's final score p where it ended; not read elsewhere
+    similarity: NDArray[np.float64]  # in [0, 1], of task and chosen tool; 0 for actions without one
+    pattern_completed: NDArray[np.bool_]  # whether the step completed a mined pattern
 
     @classmethod
     def empty(cls, num_steps: int, num_envs: int) -> Self:
@@ -122,10 +109,8 @@ class AdjustingRolloutBuffer(MaskableDictRolloutBuffer):
 
     Given to MaskablePPO as `rollout_buffer_class`, with `rollout_buffer_kwargs={"weights": AdjustmentWeights(...)}`.
     Episodes must end by termination: with a truncation PPO would have put a bootstrapped value into the reward, and the
-    adjustment would scale it.
-
-    Attributes:
-        data: What happened; a callback fills the row `pos` in `_on_step`, which PPO calls before it adds the step.
+    adjustment would scale it. A callback fills the row `pos` of `data` in `_on_step`, which PPO calls before it adds
+    the step.
     """
 
     def __init__(self, *arguments: Any, weights: AdjustmentWeights, **keywords: Any) -> None:
@@ -150,11 +135,7 @@ EPISODE_FIGURES = ("success", "full_success", "score", "coverage", "sequence", "
 class EpisodeRecorder(BaseCallback):
     """Collects what the environments tell about episodes that end in a rollout.
 
-    Args:
-        tool_names: Names of the library's tools, or None if nobody asks for the tools of episodes.
-
-    Attributes:
-        sequences: For each episode its successful tools, by first success.
+    `sequences` gets the successful tools of each, by first success, if the names of the library's tools are given.
     """
 
     def __init__(self, tool_names: Sequence[str] | None = None) -> None:

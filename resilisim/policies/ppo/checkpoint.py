@@ -136,29 +136,17 @@ class BenchmarkIdentity(_Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDescription(_Strict):
-    """What stands about a policy in `policy.json`.
-
-    Attributes:
-        format: Version of the file.
-        network: Which network it is.
-        weights_sha256: SHA-256, in hex, of the file with the weights that it belongs to.
-        layout: Version of observations and actions, see `layout_version`.
-        library: Content hash of the tool library that it was trained on.
-        benchmark: The task set that it was trained on.
-        training: Configuration of the training.
-        provenance: Command, versions, platform, time.
-        results: What was measured with it.
-    """
+    """What stands about a policy in `policy.json`."""
 
     format: Literal["resilisim-policy-1"]
     network: NetworkDescription
-    weights_sha256: Text
-    layout: str
-    library: Text
-    benchmark: BenchmarkIdentity
-    training: dict[str, Any]
-    provenance: dict[str, Any]
-    results: dict[str, Any]
+    weights_sha256: Text  # in hex, of the file with the weights that it belongs to
+    layout: str  # version of observations and actions, see `layout_version`
+    library: Text  # content hash of the tool library that it was trained on
+    benchmark: BenchmarkIdentity  # the task set that it was trained on
+    training: dict[str, Any]  # its configuration
+    provenance: dict[str, Any]  # command, versions, platform, time
+    results: dict[str, Any]  # what was measured with it
 
 
 def describe_policy(
@@ -197,11 +185,7 @@ def describe_policy(
 
 
 def read_description(data: bytes, where: str) -> PolicyDescription:
-    """Return a description from its file; `where` is what the checkpoint is called in messages.
-
-    Raises:
-        InvalidInputError: It is no description, or not one for this version's observations and actions.
-    """
+    """Return a description, if it is one for this version's observations and actions; `where` names the checkpoint."""
     place = f"{where}, {DESCRIPTION_FILE}"
     try:
         text = data.decode("utf-8")
@@ -220,15 +204,9 @@ def read_description(data: bytes, where: str) -> PolicyDescription:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedPolicy:
-    """A policy from disk.
+    """A policy from disk."""
 
-    Attributes:
-        network: The network in evaluation mode, its weights as 32 bit floats that want no gradients.
-        description: What stands about it.
-        folder: Where it came from.
-    """
-
-    network: Network
+    network: Network  # in evaluation mode, its weights as 32 bit floats that want no gradients
     description: PolicyDescription
     folder: Path
 
@@ -414,11 +392,7 @@ class ResumePoint:
 
 
 class TrainingFolder(RunFolder):
-    """The folder of a training run: its manifest, its log of evaluations, and the point to resume from.
-
-    Attributes:
-        point: The point to resume from, or None to begin.
-    """
+    """The folder of a training run: its manifest, its log of evaluations, and the point to resume from, if any."""
 
     def __init__(self, directory: Path, arguments: Mapping[str, Any]) -> None:
         super().__init__(directory, arguments, PROGRESS_FILE, is_exclusive=True)
@@ -480,14 +454,14 @@ def model_state(model: MaskablePPO) -> ResumePoint:
 def restore_model(model: MaskablePPO, point: ResumePoint) -> None:
     """Give a model of the same configuration what `model_state` returned; the random generators too."""
     try:
-        model.policy.load_state_dict({name: _tensor(array) for name, array in _part(point.arrays, "policy").items()})
+        model.policy.load_state_dict({name: _tensor(array) for name, array in part_of(point.arrays, "policy").items()})
         optimizer = model.policy.optimizer
         state: dict[int, dict[str, torch.Tensor]] = {}
-        for key, array in _part(point.arrays, "optimizer").items():
+        for key, array in part_of(point.arrays, "optimizer").items():
             place, _, name = key.partition("/")
             state.setdefault(int(place), {})[name] = _tensor(array)
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-        model._last_obs = _part(point.arrays, "last")
+        model._last_obs = part_of(point.arrays, "last")
         model._last_episode_starts = point.arrays["last_episode_starts"]
         model.num_timesteps = int(point.facts["model"]["num_timesteps"])
         model._n_updates = int(point.facts["model"]["n_updates"])
@@ -518,7 +492,7 @@ def set_random_state(arrays: Arrays, facts: Mapping[str, Any]) -> None:
                 torch.cuda.set_rng_state(_tensor(arrays[f"random/cuda{device}"]), device)
 
 
-def _part(arrays: Arrays, part: str) -> dict[str, NDArray[Any]]:
+def part_of(arrays: Arrays, part: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of one part, without its prefix."""
     return {name.removeprefix(f"{part}/"): array for name, array in arrays.items() if name.startswith(f"{part}/")}
 

@@ -46,17 +46,11 @@ Batch: TypeAlias = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ImitationUpdate:
-    """How well the network did on a batch, before it learnt from it.
+    """How well the network did on a batch, before it learnt from it."""
 
-    Attributes:
-        divergence: Mean Kullback-Leibler divergence of the policy from the target, in nats; 0 is perfect.
-        agreement: Share of states whose most probable legal action is an optimal one.
-        value_error: Root mean squared error of the value head.
-    """
-
-    divergence: float
-    agreement: float
-    value_error: float
+    divergence: float  # mean Kullback-Leibler divergence of the policy from the target, in nats; 0 is perfect
+    agreement: float  # share of states whose most probable legal action is an optimal one
+    value_error: float  # root mean squared error of the value head
 
 
 @functools.lru_cache(maxsize=CACHED_STATES)
@@ -92,12 +86,8 @@ def collect_batch(
 ) -> tuple[Batch, Mapping[str, NDArray[Any]]]:
     """Play some steps with the optimum and noise, and return the states that were met, and the latest observations.
 
-    Args:
-        vector_env: Environments under the benchmark law, with the plain reward.
-        observations: Their latest observations.
-        steps: Numbers of the steps, which with the seed decide the noise and the choice among equal actions.
-        actor_noise: Share of steps, in [0, 1], at which a legal action is drawn instead of an optimal one.
-        seed: Seed of both.
+    The environments play under the benchmark law, with the plain reward. `actor_noise` is the share of steps at which
+    a legal action is drawn instead of an optimal one; the steps' numbers and the seed decide that, and which of equals.
     """
     parts: list[Batch] = []
     for step in steps:
@@ -124,13 +114,9 @@ def imitate(
 ) -> list[ImitationUpdate]:
     """Train a network on batches, one gradient step for each that has states; return how well it did before each.
 
-    Args:
-        network: Called with the observations `tools` and `task`; returns [logits | value], float (B, A + 1). Changed in
-            place, and left in the mode (training or evaluation) in which it came.
-        batches: States with targets.
-        value_weight: Weight of the value head's squared error beside the cross-entropy. V* is the value under the plain
-            reward without discounting; for another reward it is 0.
-        learning_rate: Of Adam; constant.
+    It is called with the observations `tools` and `task` and returns [logits | value], float (B, A + 1); its mode
+    (training or evaluation) stays. `value_weight` is that of the value head's squared error beside the cross-entropy:
+    V* is the value under the plain reward without discounting, so for another reward it is 0.
     """
     # An optimiser of its own: moments of this loss would mislead PPO's first updates.
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)

@@ -47,19 +47,12 @@ SLACK_OFFSET = 4
 
 @dataclass(frozen=True)
 class Group:
-    """The features of one column x.
-
-    Attributes:
-        column: Index of the column.
-        codes: Number of one-hot features: x = 0, x = 1, ..., x >= codes - 1; 0 for none.
-        positive: Whether there is a feature x > 0.
-        scale: Divisor of a feature min(x / scale, LARGEST_SCALED); 0 for none.
-    """
+    """The features of one column x."""
 
     column: int
-    codes: int = 0
-    positive: bool = False
-    scale: float = 0.0
+    codes: int = 0  # number of one-hot features: x = 0, x = 1, ..., x >= codes - 1
+    positive: bool = False  # whether there is a feature x > 0
+    scale: float = 0.0  # divisor of a feature min(x / scale, LARGEST_SCALED); 0 for none
 
     @property
     def size(self) -> int:
@@ -257,16 +250,11 @@ class Layer(nn.Module):
 
 
 class WorkflowTransformer(nn.Module):
-    """Scores all actions and the state's value.
+    """Scores all actions and the state's value, for a library of `num_tools` tools (T).
 
-    Args:
-        num_tools: Tools in the library, T.
-        width: Size of a token.
-        layers: Transformer layers.
-        heads: Attention heads of a layer; must divide `width`.
-        attention_tokens: Tools that take part in the attention; None for all.
-        tool_embeddings: Give every tool of the library a learned vector. The weights then fit this library only.
-        autocast: Compute in bfloat16 where the weights lie on a CUDA device.
+    `width` is the size of a token, which `heads` must divide; `attention_tokens` tools take part in the attention, all
+    for None. With `tool_embeddings` every tool of the library has a learned vector, and the weights fit this library
+    only. With `autocast` it computes in bfloat16 where the weights lie on a CUDA device.
     """
 
     def __init__(
@@ -395,11 +383,9 @@ def make_network(architecture: str, num_tools: int, options: Mapping[str, Any]) 
 def draw(probabilities: Tensor) -> Tensor:
     """Return an index drawn for each row with the row's probabilities; one of probability 0 is never drawn.
 
+    `probabilities`, (N, K), have a positive sum in each row, which need not be exactly 1; the indices are int64 (N,).
     One uniform number and a running sum for each row take a fifth of the time of torch's `multinomial`, which draws a
     number for each of the 283 actions.
-
-    `probabilities`, (N, K), are not negative and have a positive sum in each row, which need not be exactly 1; the
-    indices are int64 (N,).
     """
     sums = probabilities.cumsum(dim=-1)
     total = sums[:, -1:]

@@ -90,21 +90,13 @@ class RunningSuccess(Remembered):
 
 @dataclass(frozen=True, slots=True)
 class Curriculum(Remembered):
-    """The stage, and the latest outcomes that decide on the next one.
+    """The stage, and the latest outcomes that decide on the next one."""
 
-    Attributes:
-        stage: 0 to 4, a place in `envs.workflow.training.STAGES`.
-        outcomes: Successes of the latest episodes since the last change of stage, oldest first, at most `min_episodes`.
-        advance_above: A success rate above it moves a stage up (theta_advance).
-        regress_below: A success rate below it moves a stage down (theta_regress).
-        min_episodes: Episodes that the rate is taken over, both ways (n_min).
-    """
-
-    stage: Stage = 0
-    outcomes: tuple[bool, ...] = ()
-    advance_above: Share = 0.7
-    regress_below: Share = 0.3
-    min_episodes: Count = 50
+    stage: Stage = 0  # a place in `envs.workflow.training.STAGES`
+    outcomes: tuple[bool, ...] = ()  # since the last change of stage, oldest first, at most `min_episodes`
+    advance_above: Share = 0.7  # a success rate above it moves a stage up (theta_advance)
+    regress_below: Share = 0.3  # a success rate below it moves a stage down (theta_regress)
+    min_episodes: Count = 50  # episodes that the rate is taken over, both ways (n_min)
 
     def after(self, successes: Iterable[bool]) -> Curriculum:
         """Return the curriculum after some more episodes, successes by the standard of the present stage.
@@ -147,27 +139,16 @@ def scheduled(base: float, kind: Literal["constant", "linear", "cosine"], progre
 
 @dataclass(frozen=True, slots=True)
 class ScheduleState(Remembered):
-    """What the adaptive learning rate remembers; an iteration is a rollout and the updates on it.
+    """What the adaptive learning rate remembers; an iteration is a rollout and the updates on it."""
 
-    Attributes:
-        iteration: Number of the latest iteration, or -1 before the first.
-        phase: Its phase.
-        stage: Its stage.
-        changed_at: Iteration with which the sequence phase last began after a coverage phase; None if none has.
-        rates: Running success of the latest iterations of this phase and stage, oldest first; at most `decline_window`.
-        recent_iterations: Iterations from that beginning on that count as recent.
-        decline_window: Iterations that the best rate is looked for in.
-        decline_margin: How far below the best a rate must have fallen.
-    """
-
-    iteration: Annotated[int, Ge(-1)] = -1
+    iteration: Annotated[int, Ge(-1)] = -1  # the latest one, before the first -1
     phase: Phase = COVERAGE_PHASE
     stage: Stage = 0
-    changed_at: Annotated[int, Ge(0)] | None = None
-    rates: tuple[Share, ...] = ()
-    recent_iterations: Annotated[int, Ge(0)] = RECENT_ITERATIONS
-    decline_window: Count = DECLINE_WINDOW
-    decline_margin: Share = DECLINE_MARGIN
+    changed_at: Annotated[int, Ge(0)] | None = None  # when the sequence phase last began after a coverage phase
+    rates: tuple[Share, ...] = ()  # running success in this phase and stage, oldest first; at most `decline_window`
+    recent_iterations: Annotated[int, Ge(0)] = RECENT_ITERATIONS  # from that beginning on
+    decline_window: Count = DECLINE_WINDOW  # iterations that the best rate is looked for in
+    decline_margin: Share = DECLINE_MARGIN  # how far below the best a rate must have fallen
 
     @property
     def phase_changed_recently(self) -> bool:
@@ -237,10 +218,8 @@ class MinedPattern:
 class PatternLibrary(Remembered):
     """The patterns met so far, ordered by name.
 
-    Attributes:
-        max_patterns: Patterns kept; of more, those met most often, among equals the first by name. One that is dropped
-            starts again from nothing if it is met again.
-        patterns: The patterns.
+    Of more than `max_patterns` those met most often are kept, among equals the first by name. One that is dropped
+    starts again from nothing if it is met again.
     """
 
     max_patterns: Count = MAX_PATTERNS
@@ -267,23 +246,14 @@ CONSISTENT_WINDOWS = 5
 
 @dataclass(frozen=True, slots=True)
 class ConvergenceMonitor(Remembered):
-    """The latest windows of the present phase, at most twice `consistent_windows`.
-
-    Attributes:
-        phase: Phase of the windows.
-        correct: For each window, oldest first, the mean that its phase is judged by: coverage or sequence correctness.
-        steps: For each window the mean steps of its successful episodes, or None if it had none.
-        consistent_windows: Windows in a row that "consistently" means.
-        coverage_above: Line of the coverage phase.
-        sequence_above: Line of the sequence phase.
-    """
+    """The latest windows of the present phase, oldest first, at most twice `consistent_windows`."""
 
     phase: Phase = COVERAGE_PHASE
-    correct: tuple[Share, ...] = ()
-    steps: tuple[Annotated[float, Ge(0)] | None, ...] = ()
-    consistent_windows: Count = CONSISTENT_WINDOWS
-    coverage_above: Share = 0.8
-    sequence_above: Share = 0.7
+    correct: tuple[Share, ...] = ()  # the means that the phase is judged by: coverage or sequence correctness
+    steps: tuple[Annotated[float, Ge(0)] | None, ...] = ()  # means of successful episodes, None where there were none
+    consistent_windows: Count = CONSISTENT_WINDOWS  # windows in a row that "consistently" means
+    coverage_above: Share = 0.8  # line of the coverage phase
+    sequence_above: Share = 0.7  # line of the sequence phase
 
     def after(self, phase: int, coverage: float, sequence: float, steps: float | None) -> ConvergenceMonitor:
         """Return the monitor after a window in which at least one episode finished; a new phase starts from nothing.
@@ -320,12 +290,7 @@ class ConvergenceMonitor(Remembered):
 
 
 class Parts:
-    """The parts that a configuration switches on; those that are off remember None and set nothing.
-
-    Attributes:
-        patterns: The patterns mined so far, which are part of what a policy sees.
-        learning_rate: Of the next updates.
-    """
+    """The parts that a configuration switches on; those that are off remember None and set nothing."""
 
     def __init__(self, config: TrainingConfig) -> None:
         self._config = config

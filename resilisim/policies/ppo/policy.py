@@ -17,7 +17,7 @@ from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_inde
 from resilisim.envs.workflow.env import Observation, WorkflowEnv
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import InvalidInputError
-from resilisim.policies import messages
+from resilisim.policies.base import FINISH, call_message, is_closing, search_message
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.simulator.exact import best_limits
@@ -40,12 +40,7 @@ class Preference:
 
 
 class Mirror:
-    """One episode that a trained policy looks at.
-
-    Raises:
-        InvalidInputError: The policy was trained for another library.
-        MissingExtraError: The task's similarities have to be computed and the extra `retrieval` is not installed.
-    """
+    """One episode that a trained policy looks at."""
 
     def __init__(
         self, loaded: LoadedPolicy, task: Task, library: ToolLibrary, law: BenchmarkLaw, rules: EndRules
@@ -66,7 +61,7 @@ class Mirror:
     @property
     def state(self) -> EpisodeState:
         """The state of the episode."""
-        return self._env.core.episode_state(0)
+        return self._env.episode_state()
 
     def preferences(self) -> list[Preference]:
         """Return the legal calls, the most probable first; equal ones in the order of the actions."""
@@ -261,15 +256,15 @@ class TrainedPolicy:
         mirror, problem = self._mirror or self._begin(info), info["problem"]
         if self._called:
             _enter_last_message(mirror, problem, info)
-        if mirror.ended or messages.is_closing(info):
-            return messages.FINISH
+        if mirror.ended or is_closing(info):
+            return FINISH
         self._called = True
         options = mirror.preferences()
         if not options:
-            return messages.search("anything else")
+            return search_message("anything else")
         tool = problem.library[options[0].tool]
         # Parameters that say nothing, so that the call is accepted in strict mode too.
-        return messages.call(tool.name, step_parameters(tool, {}, None))
+        return call_message(tool.name, step_parameters(tool, {}, None))
 
     def _begin(self, info: Info) -> Mirror:
         task, problem = info["task"], info["problem"]

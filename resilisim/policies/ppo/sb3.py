@@ -118,10 +118,7 @@ class MaskedActions(MaskableCategoricalDistribution):
 
 
 class WorkflowPolicy(MaskableMultiInputActorCriticPolicy):
-    """Actor and critic of MaskablePPO on Workflow-v0.
-
-    `policy_kwargs` of MaskablePPO takes `features_extractor_kwargs`, the arguments of `WorkflowFeatures`.
-    """
+    """Actor and critic of MaskablePPO on Workflow-v0; `policy_kwargs` gives the arguments of `WorkflowFeatures`."""
 
     def __init__(
         self,
@@ -166,10 +163,8 @@ _NO_INFO: dict[str, Any] = {}
 class WorkflowVecEnv(VecEnv):
     """Adapter of `WorkflowVectorEnv` for MaskablePPO: resets at once, masks for all environments in one array.
 
-    Args:
-        envs: The batched environment, with autoreset mode SAME_STEP and copied observations, which
-            Stable-Baselines3 still reads after the next step; an InvalidInputError tells another one.
-        reward_scale: Factor on the rewards that PPO sees; `episode_return` stays what it is.
+    The batched environment has autoreset mode SAME_STEP and copied observations, which Stable-Baselines3 still reads
+    after the next step. PPO sees rewards times `reward_scale`; `episode_return` stays what it is.
     """
 
     def __init__(self, envs: WorkflowVectorEnv, reward_scale: float = 1.0) -> None:

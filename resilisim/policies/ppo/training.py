@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -40,6 +40,7 @@ from resilisim.policies.ppo.checkpoint import (
     TrainingFolder,
     describe_policy,
     model_state,
+    part_of,
     restore_model,
     save_checkpoint,
 )
@@ -93,16 +94,10 @@ def train(
     report: Callable[[TrainingProgress], None] | None = None,
     library: ToolLibrary | None = None,
 ) -> TrainingResult:
-    """Train a policy, or go on with a training that was stopped.
+    """Train a policy, or go on with a training of the same configuration that was stopped in the folder `out`.
 
     Sets the global random generators of NumPy and torch, which stable-baselines3 draws from, and puts torch's number of
-    threads back at the end.
-
-    Args:
-        config: The configuration.
-        out: Folder of the run. One that holds a run of the same configuration is resumed.
-        report: Called after each rollout and each evaluation.
-        library: Tool library of the tasks; the default one if None.
+    threads back at the end. `report` is called after each rollout and each evaluation.
     """
     began = time.monotonic()
     device = choose_device(config.device)
@@ -120,12 +115,31 @@ def train(
     try:
         with TrainingFolder(directory, arguments) as folder:
             if folder.point is not None and folder.point.facts["run"]["reason"] is not None:
-                return _result(directory, folder.point.facts["run"], was_finished=True)
+                return _result(directory, _Standing.from_mapping(folder.point.facts["run"]), was_finished=True)
             return _Run(config, device, tools, folder, began, report).play()
     except OSError as error:
         raise StoreError(f"cannot write {directory}: {describe_os_error(error)}") from error
     finally:
         torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """How far a run is, as the point to resume from keeps it."""
+
+    reason: str | None = None  # why it ended
+    update: int = 0
+    steps: int = 0
+    elapsed: float = 0.0  # seconds of training, over all resumed parts
+    warm_start: dict[str, Any] | None = None
+    latest: Evaluation | None = None
+    best: Evaluation | None = None
+    evaluations_since_best: int = 0
+
+    @classmethod
+    def from_mapping(cls, mapping: dict[str, Any]) -> _Standing:
+        """Read what `asdict` gave after the first evaluation."""
+        return cls(**{**mapping, "latest": Evaluation(**mapping["latest"]), "best": Evaluation(**mapping["best"])})
 
 
 class _Run:
@@ -156,36 +170,34 @@ class _Run:
         if config.reward_adjustment:
             callbacks.append(AdjustmentRecorder(self._envs))
         self._callback = CallbackList(callbacks)
-        self._update = 0
-        self._elapsed_before = 0.0
-        self._warm_start: dict[str, Any] | None = None
-        self._latest: Evaluation | None = None
-        self._best: Evaluation | None = None
-        self._evaluations_since_best = 0
+        self._at = _Standing()  # steps and seconds are those of its beginning
         self._steps_of_point = 0
         self._speed = 0.0
         self._figures: Figures | None = None  # of the latest rollout
 
     def play(self) -> TrainingResult:
         """Train until a limit is reached."""
+        config = self._config
         if self._folder.point is not None:
             self._restore(self._folder.point)
-        elif self._config.imitation_updates:
-            self._warm_start = warm_start(self._config, network_of(self._model), self._envs)
+        elif config.imitation_updates:
+            taught = warm_start(config, network_of(self._model), self._envs)
+            self._at = replace(self._at, warm_start=taught)
         self._model.set_logger(self._logger())
         try:
             while True:
                 reason = self._reached_limit()
-                is_due = reason is not None or self._is_due(self._config.evaluate_every, self._latest)
+                latest = self._at.latest
+                is_due = reason is not None or latest is None or self._steps - latest.steps >= config.evaluate_every
                 if is_due:
                     self._evaluate()
                     reason = reason or self._early_reason()
                     self._tell()
                 # After each evaluation, too, so that the point knows of the policy that lies in the folder.
-                if is_due or self._steps - self._steps_of_point >= self._config.checkpoint_every:
+                if is_due or self._steps - self._steps_of_point >= config.checkpoint_every:
                     self._write_point(reason)
                 if reason is not None:
-                    return _result(self._folder.directory, self._facts(reason), was_finished=False)
+                    return _result(self._folder.directory, self._standing(reason), was_finished=False)
                 self._play_rollout()
                 self._tell()
         finally:
@@ -198,7 +210,7 @@ class _Run:
     @property
     def _elapsed(self) -> float:
         """Seconds of training, over all resumed parts."""
-        return self._elapsed_before + time.monotonic() - self._began
+        return self._at.elapsed + time.monotonic() - self._began
 
     def _share_done(self) -> float:
         """Return the share of the training that is done, by the nearer limit."""
@@ -214,14 +226,11 @@ class _Run:
             return f"{self._config.max_minutes:g} minutes are over"
         return None
 
-    def _is_due(self, every: int, latest: Evaluation | None) -> bool:
-        return latest is None or self._steps - latest.steps >= every
-
     def _early_reason(self) -> str | None:
-        target, patience = self._config.target_share, self._config.patience
-        if target is not None and self._best is not None and self._best.share >= target:
+        target, patience, best = self._config.target_share, self._config.patience, self._at.best
+        if target is not None and best is not None and best.share >= target:
             return f"{target:g} of the optimum is reached"
-        if patience is not None and self._evaluations_since_best >= patience:
+        if patience is not None and self._at.evaluations_since_best >= patience:
             return f"{patience} evaluations in a row were no better"
         return None
 
@@ -231,8 +240,8 @@ class _Run:
         size = config.num_envs * config.rollout_steps
         self._model.learn(size, self._callback, log_interval=NEVER, reset_num_timesteps=False)
         self._figures = self._recorder.figures
-        self._parts.after_rollout(self._update, self._figures, self._recorder.sequences)
-        self._update += 1
+        self._parts.after_rollout(self._at.update, self._figures, self._recorder.sequences)
+        self._at = replace(self._at, update=self._at.update + 1)
         self._speed = size / max(time.monotonic() - before, 1e-9)
         logger = self._model.logger
         for name, mean in self._means().items():
@@ -244,20 +253,22 @@ class _Run:
         logger.dump(self._steps)
 
     def _evaluate(self) -> None:
-        if self._latest is not None and self._latest.steps == self._steps:
+        at = self._at
+        if at.latest is not None and at.latest.steps == self._steps:
             return
         success = self._validator.success(network_of(self._model), self._patterns())
         optimum = self._validator.optimum
-        self._latest = Evaluation(self._steps, self._elapsed / 60.0, success, optimum, success / optimum)
-        is_better = self._best is None or self._latest.share > self._best.share
-        self._evaluations_since_best = 0 if is_better else self._evaluations_since_best + 1
-        if self._best is None or self._latest.share >= self._best.share:  # of equals the one that has trained longer
-            self._best = self._latest
-            self._keep_policy(self._latest)
+        latest = Evaluation(self._steps, self._elapsed / 60.0, success, optimum, success / optimum)
+        is_better = at.best is None or latest.share > at.best.share
+        since_best = 0 if is_better else at.evaluations_since_best + 1
+        self._at = replace(at, latest=latest, evaluations_since_best=since_best)
+        if at.best is None or latest.share >= at.best.share:  # of equals the one that has trained longer
+            self._at = replace(self._at, best=latest)
+            self._keep_policy(latest)
         told = {"training": self._means(), "parts": self._parts.figures()}
-        self._folder.lines.write({"update": self._update, **asdict(self._latest), **told})
+        self._folder.lines.write({"update": at.update, **asdict(latest), **told})
         for name in ("success", "share"):
-            self._model.logger.record(f"validation/{name}", getattr(self._latest, name))
+            self._model.logger.record(f"validation/{name}", getattr(latest, name))
         self._model.logger.dump(self._steps)
 
     def _means(self) -> dict[str, float | None]:
@@ -274,7 +285,7 @@ class _Run:
             "episodes": self._config.validation_tasks * self._config.validation_episodes,
             **asdict(evaluation),
         }
-        training = {**self._config.to_mapping(), "warm_start": self._warm_start}
+        training = {**self._config.to_mapping(), "warm_start": self._at.warm_start}
         if self._parts.patterns is not None:
             training["pattern_scores"] = [[list(names), score] for names, score in self._patterns().items()]
         about = describe_policy(
@@ -286,33 +297,17 @@ class _Run:
         state = model_state(self._model)
         envs = {f"envs/{name}": array for name, array in self._envs.get_state().items()}
         self._steps_of_point = self._steps
-        facts = {**state.facts, "parts": self._parts.to_mapping(), "run": self._facts(reason)}
+        facts = {**state.facts, "parts": self._parts.to_mapping(), "run": asdict(self._standing(reason))}
         self._folder.write_point({**state.arrays, **envs}, facts)
 
-    def _facts(self, reason: str | None) -> dict[str, Any]:
-        return {
-            "reason": reason,
-            "update": self._update,
-            "steps": self._steps,
-            "elapsed": self._elapsed,
-            "warm_start": self._warm_start,
-            "latest": None if self._latest is None else asdict(self._latest),
-            "best": None if self._best is None else asdict(self._best),
-            "evaluations_since_best": self._evaluations_since_best,
-        }
+    def _standing(self, reason: str | None) -> _Standing:
+        return replace(self._at, reason=reason, steps=self._steps, elapsed=self._elapsed)
 
     def _restore(self, point: ResumePoint) -> None:
         restore_model(self._model, point)
-        prefix = "envs/"
-        arrays = {name[len(prefix) :]: array for name, array in point.arrays.items() if name.startswith(prefix)}
-        self._envs.set_state(arrays)
+        self._envs.set_state(part_of(point.arrays, "envs"))
         self._parts.restore(point.facts["parts"])
-        run = point.facts["run"]
-        self._update = run["update"]
-        self._elapsed_before = run["elapsed"]
-        self._warm_start = run["warm_start"]
-        self._latest, self._best = Evaluation(**run["latest"]), Evaluation(**run["best"])
-        self._evaluations_since_best = run["evaluations_since_best"]
+        self._at = _Standing.from_mapping(point.facts["run"])
         self._steps_of_point = self._steps
 
     def _logger(self) -> Logger:
@@ -332,13 +327,16 @@ class _Run:
             left = max(0.0, min(by_steps, by_time))
         success = self._means().get("success")
         self._report(
-            TrainingProgress(self._steps, self._elapsed / 60.0, self._speed, success, self._latest, self._best, left)
+            TrainingProgress(
+                self._steps, self._elapsed / 60.0, self._speed, success, self._at.latest, self._at.best, left
+            )
         )
 
 
-def _result(directory: Path, run: dict[str, Any], *, was_finished: bool) -> TrainingResult:
-    best, last = Evaluation(**run["best"]), Evaluation(**run["latest"])
-    return TrainingResult(directory, run["steps"], run["elapsed"] / 60.0, run["reason"], best, last, was_finished)
+def _result(directory: Path, at: _Standing, *, was_finished: bool) -> TrainingResult:
+    if at.reason is None or at.best is None or at.latest is None:
+        raise ValueError("a run that goes on has no result")
+    return TrainingResult(directory, at.steps, at.elapsed / 60.0, at.reason, at.best, at.latest, was_finished)
 
 
 # States of the warm start: so many environments, so many steps for each gradient step, so many of them not optimal.

@@ -42,19 +42,11 @@ def play_closed_loop(
     options: WorkflowOptions | None = None,
     patterns: Mapping[tuple[str, ...], float] | None = None,
 ) -> NDArray[np.bool_]:
-    """Play every task under the seeds 0, 1, ...: the same luck for every actor.
+    """Play every task under the seeds 0, 1, ... (the same luck for every actor); return which were full successes.
 
-    Args:
-        actor: Chooses the actions.
-        tasks: The tasks.
-        episodes: Episodes of each task.
-        salt: Salt of the luck.
-        progress: Called with the number of episodes that have just ended.
-        options: How the environment is besides tasks and salt.
-        patterns: Mined patterns that the environment shows and filters by, if any.
-
-    Returns:
-        Which episodes ended in full success: bool (num_tasks, episodes).
+    `progress` is called with the number of episodes that have just ended; `options` are those of the environment
+    besides tasks and salt, which also shows mined `patterns` and filters by them. The result is bool (num_tasks,
+    episodes).
     """
     if not tasks or episodes < 1:
         raise InvalidInputError(f"{len(tasks)} tasks with {episodes} episodes each: expected at least one of both")

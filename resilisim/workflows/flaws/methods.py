@@ -23,7 +23,7 @@ from resilisim.tool_library import Parameter, Tool
 from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.flaws.model import Change, Edit, PlanView, num_edits, tool_before
 from resilisim.workflows.model import Step
-from resilisim.workflows.steps import FLOWING_PARAMETERS, UNSTATED_TEXT
+from resilisim.workflows.steps import FLOWING_PARAMETERS, RESULT_KEY, RESULT_TEXT, UNSTATED_TEXT, reference
 
 # Given a plan, a severity and draws; the new plan, or why the method can do nothing with this one.
 Method = Callable[[PlanView, str, Draws], "Change | str"]
@@ -82,20 +82,13 @@ Choose = Callable[[int, Sequence[int]], "int | None"]
 
 def semantic_similarity(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Replace required tools by the tools whose texts are most similar and that do not do the same (F < 1)."""
-    similarity = plan.shop.similarity()
-
-    def most_similar(index: int, free: Sequence[int]) -> int | None:
-        tool = plan.shop.library.index(plan.steps[index].tool)
-        return _highest(
-            similarity.semantic[tool], [other for other in free if similarity.functional[tool, other] < 1.0]
-        )
-
-    return _replace_required(plan, severity, draws, most_similar, NO_OTHER_TOOL)
+    similarity = plan.similarity()
+    return _replace_by_score(plan, severity, draws, np.where(similarity.functional < 1.0, similarity.semantic, -1.0))
 
 
 def category_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Replace required tools by any tools of other categories."""
-    library = plan.shop.library
+    library = plan.library
 
     def of_another_category(index: int, free: Sequence[int]) -> int | None:
         category = plan.tool(index).category
@@ -107,13 +100,9 @@ def category_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | s
 
 def semantic_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Replace required tools by tools that are similar in words and different in function: argmax S x (1 - F)."""
-    similarity = plan.shop.similarity()
-
-    def similar_but_wrong(index: int, free: Sequence[int]) -> int | None:
-        tool = plan.shop.library.index(plan.steps[index].tool)
-        return _highest(similarity.semantic[tool] * (1.0 - similarity.functional[tool]), free, above_zero=True)
-
-    return _replace_required(plan, severity, draws, similar_but_wrong, NO_OTHER_TOOL)
+    similarity = plan.similarity()
+    scores = similarity.semantic * (1.0 - similarity.functional)
+    return _replace_by_score(plan, severity, draws, np.where(scores > 0.0, scores, -1.0))
 
 
 def progressive_drift(plan: PlanView, severity: str, draws: Draws) -> Change | str:
@@ -124,7 +113,7 @@ def progressive_drift(plan: PlanView, severity: str, draws: Draws) -> Change | s
     once. A light drift takes the last quarter of the steps, a moderate one the last half, a severe one all after the
     first; a drift begins no later than at the last required tool.
     """
-    similarity = plan.shop.similarity()
+    similarity = plan.similarity()
     num_steps = len(plan.steps)
     length = {"light": -(-num_steps // 4), "moderate": -(-num_steps // 2), "severe": max(num_steps - 1, 1)}[severity]
     required = plan.required_steps()
@@ -133,17 +122,26 @@ def progressive_drift(plan: PlanView, severity: str, draws: Draws) -> Change | s
     start = min(num_steps - length, required[-1])
     free = plan.tools_elsewhere()
     steps, edits = list(plan.steps), []
-    previous = plan.shop.library.index(steps[start].tool)
+    previous = plan.library.index(steps[start].tool)
     for index in range(start, num_steps):
-        original = plan.shop.library.index(plan.steps[index].tool)
+        original = plan.library.index(plan.steps[index].tool)
         scores = similarity.semantic[previous] * (1.0 - similarity.functional[original])
-        chosen = _highest(scores, free, above_zero=True)
+        chosen = _highest(np.where(scores > 0.0, scores, -1.0), free)
         if chosen is None:
             return NO_OTHER_TOOL
         free.remove(chosen)
         edits.append(_substitute(plan, steps, index, chosen))
         previous = chosen
     return _consistent(plan, steps, edits)
+
+
+def _replace_by_score(plan: PlanView, severity: str, draws: Draws, scores: NDArray[np.float64]) -> Change | str:
+    """Replace required tools by those with the highest scores, float64 (num_tools, num_tools); -1 will not do."""
+
+    def best(index: int, free: Sequence[int]) -> int | None:
+        return _highest(scores[plan.library.index(plan.steps[index].tool)], free)
+
+    return _replace_required(plan, severity, draws, best, NO_OTHER_TOOL)
 
 
 def _replace_required(plan: PlanView, severity: str, draws: Draws, choose: Choose, otherwise: str) -> Change | str:
@@ -173,15 +171,15 @@ def _consistent(plan: PlanView, steps: Sequence[Step], edits: Sequence[Edit]) ->
 
 
 def _substitute(plan: PlanView, steps: list[Step], index: int, chosen: int) -> Edit:
-    name = plan.shop.library.names[chosen]
+    name = plan.library.names[chosen]
     steps[index] = plan.step_with_tool(index, name, tool_before(steps, index))
     return Edit("replaced", index + 1, index + 1, None, plan.steps[index].tool, name)
 
 
-def _highest(scores: NDArray[np.float64], free: Sequence[int], above_zero: bool = False) -> int | None:
-    """Return the free tool with the highest score, the first in the library among equals."""
+def _highest(scores: NDArray[np.float64], free: Sequence[int]) -> int | None:
+    """Return the free tool with the highest score of at least 0, the first in the library among equals."""
     best = max(free, key=lambda tool: (scores[tool], -tool), default=None)
-    return None if best is None or (above_zero and scores[best] <= 0.0) else best
+    return None if best is None or scores[best] < 0.0 else best
 
 
 # P_error = alpha x P_required + beta x P_optional (R C.3): the shares of required and of optional parameters that get
@@ -196,8 +194,7 @@ def missing_parameters(plan: PlanView, severity: str, draws: Draws) -> Change | 
     required, optional = _sites(plan)
     if not required:
         return "no call that its tool accepts passes a required parameter"
-    steps = list(plan.steps)
-    edits = []
+    steps, edits = list(plan.steps), []
     for index, name in _chosen(required, optional, severity, draws):
         parameters = dict(steps[index].parameters)
         edits.append(Edit("parameter_dropped", index + 1, index + 1, name, as_json(parameters.pop(name)), None))
@@ -213,7 +210,7 @@ def type_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     steps = list(plan.steps)
     edits = []
     for index, name in _chosen(required, optional, severity, draws):
-        wrong = wrong_values(plan.tool(index), name, steps[index].parameters[name])
+        wrong = _wrong_values(plan.tool(index), name, steps[index].parameters[name])
         if wrong:
             edits.append(_set_parameter(steps, index, index, name, draws.choice(wrong)))
     if not edits:
@@ -221,10 +218,10 @@ def type_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     return Change(tuple(steps), tuple(edits))
 
 
-def wrong_values(tool: Tool, name: str, value: Any) -> list[Any]:
+def _wrong_values(tool: Tool, name: str, value: Any) -> list[Any]:
     """Return values for a parameter that the tool refuses, of other types and out of range."""
-    parameter = next((parameter for parameter in tool.parameters if parameter.name == name), None)
-    candidates = [*_of_another_type(value), *(_out_of_range(parameter) if parameter is not None else ())]
+    parameter = next(parameter for parameter in tool.parameters if parameter.name == name)
+    candidates = [*_of_another_type(value), *_out_of_range(parameter)]
     return [candidate for candidate in candidates if not accepts(tool, {name: candidate})]
 
 
@@ -267,19 +264,13 @@ def _of_another_type(value: Any) -> list[Any]:
         return ["yes", 2]
     if isinstance(value, int | float):
         return ["a few", [value]]
-    if isinstance(value, Mapping):
-        return ["see above", list(value), 0]
-    return ["see above", 0]
+    return ["see above", list(value), 0] if isinstance(value, Mapping) else ["see above", 0]
 
 
 def _out_of_range(parameter: Parameter) -> list[Any]:
     constraints = parameter.constraints
     bounds = {"maximum": 1, "exclusiveMaximum": 0, "minimum": -1, "exclusiveMinimum": 0}
-    result: list[Any] = [
-        constraints[bound] + beyond
-        for bound, beyond in bounds.items()
-        if isinstance(constraints.get(bound), int | float)
-    ]
+    result: list[Any] = [constraints[bound] + beyond for bound, beyond in bounds.items() if bound in constraints]
     result += ["any"] if constraints.get("enum") and parameter.type == "string" else []
     return [*result, ""] if constraints.get("minLength") else result
 
@@ -353,7 +344,7 @@ def duplication(plan: PlanView, severity: str, draws: Draws) -> Change | str:
         copies.append((draws.between(source + 1, last) if last else 1, source))
     copies.sort()
     steps: list[Step] = []
-    edits: list[Edit] = []
+    edits = []
     for index in range(len(plan.steps) + 1):
         for source in (source for place, source in copies if place == index):
             steps.append(plan.copy_of(source))
@@ -383,7 +374,7 @@ def _num_extra_steps(plan: PlanView, severity: str) -> int:
     """
     if severity == "light":
         return 1
-    spare = plan.shop.max_turns - len(plan.steps)
+    spare = plan.max_turns - len(plan.steps)
     return max(3, spare) if severity == "severe" else max(2, math.ceil(spare / 2))
 
 
@@ -398,7 +389,7 @@ def _insert(
     while len(order) < count:
         order += draws.shuffled(tools)
     gaps = [(draws.between(first_gap, len(plan.steps) - 1), number) for number in range(count)]
-    names = plan.shop.library.names
+    names = plan.library.names
     steps: list[Step] = []
     edits: list[Edit] = []
     for index, step in enumerate(plan.steps):
@@ -465,15 +456,9 @@ def _receiving_parameter(plan: PlanView, index: int) -> str | None:
 
 def _in_format(tool: Tool, name: str, giver: str, kind: str) -> Any:
     """Return a reference to a result in some format that the parameter's schema refuses, or None."""
-    for value in (f"result of {giver} as {kind}", {"result_of": giver, "format": kind}):
-        if not accepts(tool, {name: value}):
-            return value
-    return None
+    forms = (f"{RESULT_TEXT}{giver} as {kind}", {RESULT_KEY: giver, "format": kind})
+    return next((value for value in forms if not accepts(tool, {name: value})), None)
 
-
-# Under these two forms a plan passes the result of one step to another (`workflows.steps`).
-RESULT_TEXT = "result of "
-RESULT_KEY = "result_of"
 
 _NAME = re.compile(r"[\w.-]+")
 _TWICE = re.compile(r"(?<![\w.-])([\w.-]+) and \1(?![\w.-])")
@@ -490,9 +475,10 @@ def referred_tool(value: Any) -> str | None:
 
 def refer_to(value: Any, tool: str | None) -> Any:
     """Return a reference in the form of another one; without a tool, a value of the same type that says nothing."""
-    if isinstance(value, str):
-        return UNSTATED_TEXT if tool is None else RESULT_TEXT + tool
-    return {} if tool is None else {RESULT_KEY: tool}
+    is_text = isinstance(value, str)
+    if tool is None:
+        return UNSTATED_TEXT if is_text else {}
+    return reference(tool, as_object=not is_text)
 
 
 def redirect(
@@ -502,17 +488,11 @@ def redirect(
     reasons: Mapping[str, str],
     replaced: frozenset[int] = frozenset(),
 ) -> tuple[tuple[Step, ...], list[Edit]]:
-    """Let steps refer to what is in the plan now.
+    """Let the steps of a flawed plan refer to what is in it now, and return them and the edits in their order.
 
-    Args:
-        steps: The steps of the flawed plan.
-        origins: For each of them, its index in the original plan.
-        results: Tool that is gone -> tool whose result is passed instead, None for none.
-        reasons: Tool that is gone -> tool that reasons name instead.
-        replaced: Indices of steps whose tools are new, so that their parameters are new anyway and need no edit.
-
-    Returns:
-        The steps, and the edits in the order of the steps.
+    `origins` are the indices of the steps in the original plan. For a tool that is gone, `results` names the one whose
+    result is passed instead (None for none), `reasons` the one that reasons name instead. Steps that were `replaced`
+    have new parameters anyway, which need no edit.
     """
     changed, edits = list(steps), []
     for index, step in enumerate(steps):

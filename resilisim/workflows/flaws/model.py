@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -289,46 +289,37 @@ class Change:
     edits: tuple[Edit, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Workshop:
-    """What does not change from plan to plan: tools, their similarities for methods that need them, and turns."""
-
-    library: ToolLibrary
-    similarity: Callable[[], ToolSimilarity]
-    max_turns: int
-
-
 @dataclass(frozen=True, eq=False)
 class PlanView:
     """A workflow that is about to be perturbed, or was."""
 
     steps: tuple[Step, ...]
     required: tuple[str, ...]
-    place: dict[str, int]  # of the required tools in their order
-    accepted: tuple[bool, ...]  # whether each step's call is accepted as it stands, in strict mode
-    shop: Workshop
+    library: ToolLibrary
+    similarity: Callable[[], ToolSimilarity]  # called by methods that need it
+    max_turns: int
+    place: dict[str, int] = field(init=False)  # of the required tools in their order
+    accepted: tuple[bool, ...] = field(init=False)  # whether each step's call is accepted as it stands, in strict mode
 
-    @classmethod
-    def of(cls, workflow: Workflow, required_tools: Sequence[str], shop: Workshop) -> PlanView:
-        """Look at a workflow for a task; an unusable required list is refused."""
-        required = build_problem(shop.library, required_tools).required_tools
-        accepted = [accepts(shop.library[step.tool], step.parameters, "strict") for step in workflow.steps]
-        place = {name: place for place, name in enumerate(required)}
-        return cls(workflow.steps, required, place, tuple(accepted), shop)
+    def __post_init__(self) -> None:
+        """Look tools and calls up; what does not exist is refused."""
+        required = build_problem(self.library, self.required).required_tools
+        accepted = tuple(accepts(self.library[step.tool], step.parameters, "strict") for step in self.steps)
+        object.__setattr__(self, "place", {name: place for place, name in enumerate(required)})
+        object.__setattr__(self, "accepted", accepted)
 
     def tool(self, index: int) -> Tool:
         """Return the tool of a step."""
-        return self.shop.library[self.steps[index].tool]
+        return self.library[self.steps[index].tool]
 
     def depends(self, later: int, earlier: int) -> bool:
         """Return whether one step's tool depends directly on another step's."""
-        return self.steps[earlier].tool in self.shop.library.dependencies(self.steps[later].tool)
+        return self.steps[earlier].tool in self.library.dependencies(self.steps[later].tool)
 
     def order_matters(self, first: int, second: int) -> bool:
         """Return whether running the second step before the first would do harm.
 
-        Between two required steps only the required order is judged: it would if they stand in it. Otherwise it would
-        if the second depends on the first.
+        Between two required steps only the required order is judged, else whether the second depends on the first.
         """
         place, place_after = self.place.get(self.steps[first].tool), self.place.get(self.steps[second].tool)
         if place is not None and place_after is not None:
@@ -348,45 +339,38 @@ class PlanView:
     def tools_elsewhere(self) -> list[int]:
         """Return the library indices of the tools that are neither steps nor required, in the library's order."""
         taken = {step.tool for step in self.steps} | self.place.keys()
-        return [index for index, name in enumerate(self.shop.library.names) if name not in taken]
+        return [index for index, name in enumerate(self.library.names) if name not in taken]
 
     @cached_property
     def useless_tools(self) -> tuple[int, ...]:
-        """Return the library indices of the tools that are of no use here, the most similar to the plan first.
+        """The library indices of the tools that are of no use here, the most similar to the plan (on average) first.
 
-        A tool is of no use if nothing in the plan and nothing required depends on it, directly or not. Its likeness to
-        the plan is its mean similarity to the tools of the steps.
+        A tool is of no use if nothing in the plan and nothing required depends on it, directly or not.
         """
-        library = self.shop.library
-        of_use = set(library.closure([*(step.tool for step in self.steps), *self.required]))
-        useless = [index for index, name in enumerate(library.names) if name not in of_use]
-        members = [library.index(step.tool) for step in self.steps]
-        likeness = np.round(self.shop.similarity().semantic[:, members].mean(axis=1), 6)
+        useless = [index for index, name in enumerate(self.library.names) if name not in self.tools_of_use]
+        members = [self.library.index(step.tool) for step in self.steps]
+        likeness = np.round(self.similarity().semantic[:, members].mean(axis=1), 6)
         return tuple(sorted(useless, key=lambda index: (-likeness[index], index)))
+
+    @cached_property
+    def tools_of_use(self) -> frozenset[str]:
+        """The tools that the plan holds or that are required, and all that these depend on."""
+        return frozenset(self.library.closure([*(step.tool for step in self.steps), *self.required]))
 
     def step_with_tool(self, index: int, name: str, before: str | None) -> Step:
         """Return a step that claims to be the one at `index` but runs another tool, with parameters that this accepts.
 
-        Reason and confidence stay what the plan claims; what follows from the tool (requirements, outcome) is the new
-        tool's. Alternatives are the tools most similar to the new one, without the right one.
+        Reason and confidence stay what the plan claims.
         """
-        old, tool, step = self.tool(index), self.shop.library[name], self.steps[index]
-        described = {parameter.name: parameter for parameter in old.parameters}
+        tool, step = self.library[name], self.steps[index]
+        described = {parameter.name: parameter for parameter in self.tool(index).parameters}
         values = step_parameters(tool, {}, before)
         for parameter in tool.parameters:
             same = described.get(parameter.name)
-            if same is None or (same.type, same.constraints) != (parameter.type, parameter.constraints):
-                continue
-            if parameter.name in step.parameters:
+            is_alike = same is not None and (same.type, same.constraints) == (parameter.type, parameter.constraints)
+            if is_alike and parameter.name in step.parameters:
                 values[parameter.name] = step.parameters[parameter.name]
-        return replace(
-            step,
-            tool=name,
-            parameters=values,
-            requires=tuple(tool.dependencies),
-            alternatives=self._alternatives(name, step) if step.alternatives else (),
-            expected_outcome=expected_outcome(tool),
-        )
+        return replace(step, parameters=values, **self._following_from(name, step))
 
     def copy_of(self, index: int) -> Step:
         """Return a step to be done once more, until it succeeds; the step itself where it has no limits."""
@@ -395,25 +379,29 @@ class PlanView:
 
     def useless_step(self, name: str, before: str | None) -> Step:
         """Return a step for a tool that is of no use, with the reason that sound plans give for required tools."""
-        tool = self.shop.library[name]
         model = self.steps[0]
         return Step(
-            tool=name,
-            parameters=step_parameters(tool, {}, before),
+            parameters=step_parameters(self.library[name], {}, before),
             reason=REASON_REQUIRED,
-            requires=tuple(tool.dependencies),
-            alternatives=self._alternatives(name, model) if model.alternatives else (),
-            expected_outcome=expected_outcome(tool),
             confidence=model.confidence,
             semantic_match=model.semantic_match,
+            **self._following_from(name, model),
         )
 
-    def _alternatives(self, name: str, step: Step) -> tuple[str, ...]:
-        names = self.shop.library.names
-        scores = self.shop.similarity().semantic[self.shop.library.index(name)]
-        order = sorted(range(len(names)), key=lambda index: (-scores[index], index))
-        ranked = [names[index] for index in order if names[index] not in (name, step.tool)]
-        return tuple(ranked[: len(step.alternatives)])
+    def _following_from(self, name: str, step: Step) -> dict[str, Any]:
+        """Return what follows from another tool in place of a step's: alternatives like it, without the right one."""
+        names, tool = self.library.names, self.library[name]
+        ranked: list[str] = []
+        if step.alternatives:
+            scores = self.similarity().semantic[self.library.index(name)]
+            order = sorted(range(len(names)), key=lambda index: (-scores[index], index))
+            ranked = [names[index] for index in order if names[index] not in (name, step.tool)]
+        return {
+            "tool": name,
+            "requires": tuple(tool.dependencies),
+            "alternatives": tuple(ranked[: len(step.alternatives)]),
+            "expected_outcome": expected_outcome(tool),
+        }
 
 
 def tool_before(steps: Sequence[Step], index: int) -> str | None:

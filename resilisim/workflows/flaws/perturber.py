@@ -24,7 +24,6 @@ from resilisim.workflows.flaws.model import (
     FlawRefusal,
     PlanView,
     ToolSimilarity,
-    Workshop,
     check_flaw,
     tool_similarity,
 )
@@ -61,7 +60,7 @@ class Perturber:
     ) -> None:
         self.library = library if library is not None else default_library()
         self.rules = rules or EndRules()
-        self._shop = Workshop(self.library, functools.cache(similarity or self._by_retrieval), self.rules.max_turns)
+        self._similarity = functools.cache(similarity or self._by_retrieval)
         self._last_plan: PlanView | None = None
         self._last_draws: dict[tuple[object, ...], _RepeatedDraws] = {}
 
@@ -148,10 +147,10 @@ class Perturber:
 
     def _plan(self, workflow: Workflow, required_tools: Sequence[str]) -> PlanView:
         """Return what the methods look at; the flaws of one workflow are mostly made one after the other."""
-        known = self._last_plan
-        if known is None or known.steps is not workflow.steps or known.required != tuple(required_tools):
-            known = self._last_plan = PlanView.of(workflow, required_tools, self._shop)
-            self._last_draws = {}
+        known, required = self._last_plan, tuple(required_tools)
+        if known is None or known.steps is not workflow.steps or known.required != required:
+            known = PlanView(workflow.steps, required, self.library, self._similarity, self.rules.max_turns)
+            self._last_plan, self._last_draws = known, {}
         return known
 
     def _draws(self, *name: object) -> Draws:
@@ -244,13 +243,13 @@ def _tools_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) -> str | N
             return "changes more than tools"
     if gone.isdisjoint(plan.place.keys() - {step.tool for step in steps}):
         return "keeps every required tool"
-    library = plan.shop.library
+    library = plan.library
     if flaw.method == "category_mismatch" and any(
         library[new.tool].category == library[old.tool].category for new, old in changed
     ):
         return "keeps a category"
     if flaw.type == "semantic_drift":
-        functional = plan.shop.similarity().functional
+        functional = plan.similarity().functional
         if any(functional[library.index(old.tool), library.index(new.tool)] >= 1.0 for new, old in changed):
             return "puts in a tool that does the same"
     return None
@@ -316,8 +315,7 @@ def _discontinuity_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) ->
 
 
 def _usefulness_problem(extra: Iterable[Step], plan: PlanView) -> str | None:
-    of_use = set(plan.shop.library.closure([*(step.tool for step in plan.steps), *plan.required]))
-    useful = [step.tool for step in extra if step.tool in of_use]
+    useful = [step.tool for step in extra if step.tool in plan.tools_of_use]
     return f"adds {useful[0]}, which is of use" if useful else None
 
 
@@ -345,7 +343,7 @@ def _differ_only_in(fields: Sequence[str], steps: Sequence[Step], plan: PlanView
 def _refuses_more(steps: Sequence[Step], plan: PlanView, mode: str) -> bool:
     """Return whether a call is refused, in some mode, that is accepted in the original."""
     return any(
-        was_accepted and new is not old and not accepts(plan.shop.library[new.tool], new.parameters, mode)
+        was_accepted and new is not old and not accepts(plan.library[new.tool], new.parameters, mode)
         for new, old, was_accepted in zip(steps, plan.steps, plan.accepted, strict=True)
     )
 

@@ -16,9 +16,9 @@ from markupsafe import Markup
 
 from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.evaluation.report import write_report
+from resilisim.evaluation.report import charts, write_report
 from resilisim.evaluation.report.body import NOT_PRIVILEGED, build_page, cards
-from resilisim.evaluation.report.charts import element, render
+from resilisim.evaluation.report.charts import Entry, Figure, legend, words
 from resilisim.evaluation.report.groups import PromptPools
 from resilisim.evaluation.report.page import (
     Card,
@@ -27,6 +27,7 @@ from resilisim.evaluation.report.page import (
     Page,
     Section,
     Table,
+    draw,
     packaged_texts,
     page_markdown,
     say,
@@ -41,7 +42,7 @@ from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import format_interval, format_percent, summarise
 from resilisim.statistics import Estimate
 from tests.evaluation.report.agent_records import agent_records
-from tests.evaluation.report.pages import check, make_run, write_run
+from tests.evaluation.report.pages import Checker, check, make_run, write_run
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_run
 
 EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>|[x](javascript:y)&\"'`*_#"
@@ -185,17 +186,24 @@ def test_a_full_disk_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.M
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.endswith(".tmp")] == []
 
 
-def test_markup_escapes_whatever_was_not_built() -> None:
-    assert element("p", "<script>alert('x')</script>&\"") == (
-        "<p>&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&#34;</p>"
-    )
-    assert element("p", element("b", "x"), (), ["y", "3"]) == "<p><b>x</b>y3</p>"
-    assert element("a", title=EVIL).count("<") == 2
-    assert element("line", x1=1.0, y1=-0.001, stroke_width=2.345, class_="a b", id=None) == (
-        '<line x1="1" y1="0" stroke-width="2.35" class="a b"></line>'
-    )
-    assert element("svg", viewBox="0 0 1 1") == '<svg viewBox="0 0 1 1"></svg>'
-    assert render("\x07\ud800é") == "��é"
+def test_charts_escape_their_texts_and_write_numbers_in_pixels() -> None:
+    shapes = [
+        words(1.0, -0.001, EVIL, EVIL, tooltip=EVIL),
+        charts.line(2.345, 0.0, 10.0, 1e-9, "a b"),
+        words(0, 0, "\x07é", ""),
+    ]
+    one = draw("chart", Figure(100.0, 50.0, EVIL, EVIL, shapes))
+    page = Checker()
+    page.feed(one)
+    assert set(page.tags) == {"svg", "title", "desc", "text", "line"}
+    assert page.texts.count(EVIL) == 4
+    assert "\N{REPLACEMENT CHARACTER}é" in page.texts
+    assert '<line x1="2.35" y1="0" x2="10" y2="0" class="a b"></line>' in one
+    assert '<text x="1" y="0" ' in one
+    page = Checker()
+    page.feed(legend(Entry("dot", EVIL, EVIL, EVIL)))
+    assert set(page.tags) == {"ul", "li", "svg", "line", "circle"}
+    assert "".join(page.texts).strip() == EVIL
 
 
 def facts_of(folder: Path, **more: Any) -> RunFacts:

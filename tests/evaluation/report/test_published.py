@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from resilisim.evaluation.report import published
-from resilisim.evaluation.report.page import Table
+from resilisim.evaluation.report import groups
+from resilisim.evaluation.report.page import Table, packaged_file
 
 MEAN = "mean (as printed)"
 
 
 def test_figures_are_those_of_the_paper_and_fit_each_other() -> None:
-    prompts, flawed, scaling, types = (published.published_tables()[number] for number in ("2", "3", "4", "13"))
+    prompts, flawed, scaling, types = (
+        json.loads(packaged_file("published.json"))[number] for number in ("2", "3", "4", "13")
+    )
     assert prompts["rows"]["GPT-4o-mini"] == [[50.5, 46.5, 3.0], [56.1, 43.9, 0.0], [67.7, 31.2, 1.1]]
     assert prompts["rows"]["Llama-3.3-70B"][1] == [43.6, 43.6, 12.7]
     assert flawed["rows"]["Gemini-2.5-Flash"][1] == [20.0, 12.8, 67.3]
@@ -32,7 +36,7 @@ def test_figures_are_those_of_the_paper_and_fit_each_other() -> None:
 
 @pytest.mark.parametrize(("number", "rows"), [(2, 8), (3, 8), (4, 4), (13, 5)])
 def test_published_rows_are_folded_away_and_say_what_they_are(number: int, rows: int) -> None:
-    fold = published.published_reference(number)
+    fold = groups.published_reference(number)
     assert fold.is_published
     assert "Published figures of other systems" in fold.summary
     (table,) = fold.blocks

@@ -7,20 +7,31 @@ import json
 import pytest
 
 from resilisim.policies.registry import LLM_POLICIES, make_policy
-from tests.policies.llm.kpi_chain.chains import (
+from tests.policies.llm.helpers import (
+    PARSER,
+    READER,
+    ScriptedToolbox,
+    agent,
     answer_task,
     entity,
+    executor,
     extracted,
+    extractor,
     given,
+    live_children,
+    native,
     plan_of,
     planned,
+    planner,
+    play,
+    play_scripted,
     reasoned,
+    replanner,
+    says,
+    scripted,
+    spec,
     tool_task,
 )
-from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
-from tests.policies.llm.plays import agent, executor, extractor, native, planner, play, replanner, says
-from tests.policies.llm.processes import live_children
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
 
 SOURCE = {"source": "exports/records.json"}
 FOUND, RAN = READER, "executed successfully"  # what the library and the environment say

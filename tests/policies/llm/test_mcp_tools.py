@@ -13,7 +13,7 @@ from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtr
 from resilisim.policies.llm.kpi_chain import KpiChain
 from resilisim.policies.llm.mcp_tools import McpToolbox
 from resilisim.policies.llm.run import AgentRun
-from tests.policies.llm.kpi_chain.chains import answer_task, extracted, planned, reasoned, ref, replanned, tool_task
+from tests.policies.llm.helpers import answer_task, extracted, planned, reasoned, ref, replanned, tool_task
 from tests.policies.llm.mcp_server_of_tests import ARTICLES, server
 
 PROGRAM = str(Path(__file__).with_name("mcp_server_of_tests.py"))

@@ -44,36 +44,26 @@ class Example(AgentOptions):
     [
         ("steps", 7, 7),
         ("steps", "7", 7),
-        ("steps", " 7 ", 7),
         ("steps", 7.0, 7),
         ("steps", "1e2", 100),
-        ("steps", 1, 1),
-        ("budget", None, None),
         ("budget", "none", None),
         ("budget", " None ", None),
         ("budget", 2**53 + 1, 2**53 + 1),
         ("theta", "0.8", 0.8),
         ("theta", 1, 1.0),
-        ("theta", 0, 0.0),
         ("penalty", "-1.5", -1.5),
-        ("penalty", "none", None),
         ("ceiling", -1000, -1000.0),
         ("replanning", False, False),
         ("replanning", "false", False),
-        ("replanning", "No", False),
         ("replanning", " OFF ", False),
-        ("replanning", 0, False),
         ("replanning", "1", True),
         ("replanning", "yes", True),
         ("interpolation", "all", "all"),
-        ("title", "", ""),
         ("title", Path("a") / "b", str(Path("a") / "b")),
         ("title", "none", "none"),
         ("note", "none", None),
-        ("note", None, None),
         ("note", "kept", "kept"),
         ("max_llm_calls", "3", 3),
-        ("max_tokens", "none", None),
         ("temperature", "none", None),
         ("temperature", "0.6", 0.6),
     ],
@@ -90,31 +80,23 @@ def test_values_and_texts(name, given_value, read):
     ("name", "value", "message"),
     [
         ("steps", 0, "option steps=0: expected a whole number from 1 to 100"),
-        ("steps", 101, "option steps=101: expected a whole number from 1 to 100"),
         ("steps", 1.5, "option steps=1.5: expected a whole number"),
         ("steps", "many", "option steps='many': expected a whole number"),
-        ("steps", "", "option steps='': expected a whole number"),
         ("steps", True, "option steps=True: expected a whole number"),
-        ("steps", None, "option steps=None: expected a whole number"),
         ("steps", "none", "option steps='none': expected a whole number"),
-        ("steps", [3], "option steps=[3]: expected a whole number"),
         ("steps", "1\n2", r"option steps='1\n2'"),
         ("steps", 10**400, "expected a whole number from 1 to 100"),
         ("steps", "9" * 5000, "expected a whole number"),
         ("budget", 0, "option budget=0: expected a whole number of 1 or more (or none)"),
         ("theta", 1.01, "option theta=1.01: expected a number from 0 to 1"),
         ("theta", "nan", "option theta='nan': expected a number"),
-        ("theta", float("inf"), "option theta=inf: expected a number"),
         ("theta", False, "option theta=False: expected a number"),
         ("ceiling", 3, "option ceiling=3.0: expected a number of 2 or less"),
         ("replanning", "maybe", "option replanning='maybe': expected true or false"),
-        ("replanning", None, "option replanning=None: expected true or false"),
         ("replanning", 2, "option replanning=2: expected true or false"),
         ("interpolation", "scalar", "unknown value of option interpolation 'scalar': did you mean 'scalars'?"),
         ("interpolation", 3, "option interpolation=3: expected one of never, scalars, all"),
-        ("title", None, "option title=None: expected a text"),
         ("title", 3, "option title=3: expected a text"),
-        ("max_llm_calls", 0, "option max_llm_calls=0: expected a whole number of 1 or more"),
         ("max_total_tokens", "-1", "expected a whole number of 1 or more (or none)"),
         ("temperature", 2.1, "option temperature=2.1: expected a number from 0 to 2 (or none)"),
         ("theda", 0.5, "unknown option 'theda' in policy 'example': did you mean 'theta'?"),
@@ -126,6 +108,11 @@ def test_what_is_refused_names_value_and_what_was_expected(name, value, message)
         read_options(Example, {name: value}, "policy 'example'")
     assert message in str(error.value)
     assert len(str(error.value).splitlines()) == 1
+
+
+def kept_as_text(name, value):
+    """Whether the text of a value is another value: only the word for none."""
+    return isinstance(value, str) and options_of(Example)[name].optional and value.strip().lower() == "none"
 
 
 JUNK = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.lists(st.integers())
@@ -146,12 +133,7 @@ def test_any_value_is_read_within_its_range_or_refused(name, value):
     assert found.option.most is None or read <= found.option.most
     assert not found.choices or read in found.choices
     assert getattr(read_options(Example, {name: read}), name) == read
-
-
-@given(st.builds(Example, steps=st.integers(1, 100), theta=st.floats(0, 1), replanning=st.booleans()))
-def test_the_texts_of_options_are_read_back(options):
-    texts = {name: str(value) for name, value in dataclasses.asdict(options).items()}
-    assert read_options(Example, texts) == options
+    assert kept_as_text(name, read) or getattr(read_options(Example, {name: str(read)}), name) == read
 
 
 def test_options_are_described_with_those_of_the_agent_first():

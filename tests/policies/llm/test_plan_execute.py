@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply
+from resilisim.chat import ScriptedChatModel, ScriptedReply
 from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
 from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
-from tests.policies.llm import plays
-from tests.policies.llm.plays import NONSENSE, executor, extractor, planner, replanner
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
+from tests.policies.llm import helpers
+from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, executor, extractor, planner, replanner, spec
 
 TASK = "Fetch {it} and store ${it}."
 MALFORMED = {**NONSENSE, "invalid JSON": '{"steps": [{"step": 1, "task": '}
@@ -57,7 +56,7 @@ UNREADABLE = [replanner("?")] * 2
 def play(script, fetch=(), store=(), task=TASK, turns_left=None, **options):
     tools = ScriptedToolbox([spec("fetch", "key"), spec("store", what="object")], {"fetch": fetch, "store": store})
     policy = PlanAndExecute(models=ScriptedChatModel(script), **options)
-    return plays.play(policy, tools, task, turns_left=turns_left)
+    return helpers.play(policy, tools, task, turns_left=turns_left)
 
 
 def plan_of(played) -> list[dict]:
@@ -132,7 +131,7 @@ def test_a_failed_step_stays_in_the_history_and_is_made_good():
 
 
 @pytest.mark.parametrize("reply", MALFORMED.values(), ids=list(MALFORMED))
-def test_a_plan_that_cannot_be_read_is_asked_for_once_more_and_without_one_the_planner_has_failed(reply):
+def test_a_plan_or_replan_that_cannot_be_read_is_asked_for_once_more_and_without_one_its_author_has_failed(reply):
     right = planner(plan("a"), "could not be used")
     played = play([planner(reply), right, finishes("A")], replan="failure")
     assert played.answer == "A"
@@ -142,14 +141,9 @@ def test_a_plan_that_cannot_be_read_is_asked_for_once_more_and_without_one_the_p
     assert played.answer is None
     assert [component for component, _ in played.failures] == ["planner"]
     assert played.counters == {"malformed_replies": 2}
-
-
-@pytest.mark.parametrize("reply", MALFORMED.values(), ids=list(MALFORMED))
-def test_a_replan_that_cannot_be_read_keeps_the_plan_after_a_success_and_is_the_end_after_a_failure(reply):
     unreadable = [replanner(reply), replanner(reply)]
-    script = [plans("a", "b"), finishes("A"), *unreadable]
-    played = play([*script, finishes("B"), *unreadable])
-    assert played.answer == "B"
+    played = play([plans("a", "b"), finishes("A"), *unreadable, finishes("B"), *unreadable])
+    assert played.answer == "B", "after a success the plan is kept"
     assert "keeping to the plan" in str(played.run.transcript.events)
     played = play([plans(A, call(2, "store")), *unreadable], fetch=[FAILED], executor="direct")
     assert played.answer is None
@@ -166,14 +160,8 @@ def test_an_empty_plan_without_an_answer_is_a_failure():
 
 
 def test_steps_beside_an_answer_are_done():
-    script = [
-        plans("a", answer="too early"),
-        finishes("A"),
-        once_more("b", answer="too early"),
-        finishes("B"),
-        answers("now"),
-    ]
-    played = play(script)
+    script = [plans("a", answer="too early"), finishes("A"), once_more("b", answer="too early"), finishes("B")]
+    played = play([*script, answers("now")])
     assert played.answer == "now"
     assert str(played.run.transcript.events).count("passed over") == 2
 
@@ -192,18 +180,14 @@ def test_a_sub_agent_that_does_not_finish_fails_its_step():
 def test_restart_from_scratch():
     failing = [planner('{"steps": []}')]
     played = play([*failing, *failing, plans("a"), finishes("A")], restart=True, replan="failure")
-    assert played.answer == "A"
+    assert (played.answer, played.failures) == ("A", [])
     assert played.counters == {"restarts_from_scratch": 2}
     assert len(played.structure["attempts"]) == 3
     assert play(failing * 3, restart=True, restarts=2).answer is None
     assert play(failing, restart=True, turns_left=0).answer is None, "nothing could be done any more"
     assert play(failing).answer is None
-
-
-def test_a_step_without_a_tool_is_a_conclusion_from_results():
-    script = [plans(A, call(2, None, needs=[1])), executor('{"result": {"sum": 42}}', "Step 1 (task 1):\n41")]
-    played = play(script, fetch=["41"], **DIRECT)
-    assert played.answer == '{"sum": 42}'
+    played = play([*failing, plans(A)], fetch=[EpisodeEnded()], restart=True, **DIRECT)
+    assert (played.answer, played.failures) == (EpisodeEnded, [("planner", "the plan is empty")])
 
 
 @pytest.mark.parametrize(
@@ -289,57 +273,35 @@ def test_what_looks_like_a_reference_in_the_data_is_none():
     ]
     sub_agent = play(script, fetch=["it is {step_7}"], store=["ok"], replan="failure")
     assert sub_agent.calls == [("fetch", {"key": "{step_8}"}), ("store", {"what": {"id": "{step_7}"}})]
-
-
-def test_a_plan_that_was_cut_off_is_told_so():
-    cut = ChatReply("<think>well", finish_reason="length")
-    told = "could not be used: the reply was cut off, because it reached the limit of tokens: think and write less"
-    played = play([cut, planner('{"answer": "short"}', told)])
-    assert played.answer == "short"
-    assert played.counters["cut_replies"] == 1
+    braces = "Fetch {step_1}, {0}, {{key}}, ${task}, $objective, %(key)s and {}."
+    assert play([planner(plan(A), braces)], task=braces, fetch=["41"], **DIRECT).answer == "41", "nor is it expanded"
+    script = [
+        *(plans("Fetch it", call(2, "fetch", {"key": "{step_1}"})), finishes("41")),
+        executor('Action: fetch {"key": "{step_1}"}'),
+        executor('Action: fetch {"key": "${it}"}', "{step_1} only stands for a result"),
+        finishes("B"),
+    ]
+    assert play(script, fetch=["ok"], replan="failure").calls == [("fetch", {"key": "${it}"})], "a real one is refused"
 
 
 def test_the_end_of_the_episode_leaves_a_record():
-    steps = (A, B)
-    played = play(
-        [plans(*steps), once_more(steps[1])],
-        fetch=[FAILED, EpisodeEnded()],
-        **DIRECT,
-    )
+    played = play([plans(A, B), once_more(B)], fetch=[FAILED, EpisodeEnded()], **DIRECT)
     assert played.answer is EpisodeEnded
     assert statuses(played) == [(1, "failed"), (2, "pending")]
     assert played.failures == [("tool", "fetch: TIMEOUT: late")]
 
 
 def test_a_replan_replaces_what_remains():
-    played = play(
-        [
-            plans({"step": 1, "task": "a"}, {"step": 2, "task": "b"}),
-            finishes("A"),
-            once_more({"step": 3, "task": "c"}, expect="new steps have numbers from 3 on"),
-            finishes("C"),
-            answers("done"),
-        ]
-    )
-    assert played.answer == "done"
+    step = {"step": 2, "task": "b", "needs": [1]}
+    script = [plans("a", step), executor("Action: finish"), once_more({**step, "needs": []}), finishes("B")]
+    played = play([*script, answers("done")])
+    assert (plan_of(played)[1]["needs"], played.counters["replans"]) == ([], 1), "what it needs is another one"
+    script = [plans({"step": 1, "task": "a"}, {"step": 2, "task": "b"}), finishes("A")]
+    again = once_more({"step": 3, "task": "c"}, expect="new steps have numbers from 3 on")
+    played = play([*script, again, finishes("C"), answers("done")])
     assert [(step["step"], step["task"]) for step in plan_of(played)] == [(1, "a"), (3, "c")]
     assert played.counters == {"replans": 1}
     assert played.kinds.count("replan") == 1
-
-
-def test_a_replan_of_what_a_step_needs_is_one():
-    step = {"step": 2, "task": "b", "needs": [1]}
-    script = [
-        plans("a", step),
-        executor("Action: finish"),
-        once_more({**step, "needs": []}),
-        finishes("B"),
-        answers("done"),
-    ]
-    played = play(script)
-    assert statuses(played) == [(1, "failed"), (2, "done")]
-    assert plan_of(played)[1]["needs"] == []
-    assert played.counters["replans"] == 1
 
 
 def test_other_numbers_alone_are_no_replan():
@@ -409,15 +371,6 @@ def test_what_is_made_good_fails_no_episode(replans):
     assert len(played.failures) == 2, "only what is left of them, and the replanner"
 
 
-def test_an_answer_after_a_start_from_scratch_makes_good_what_failed_before():
-    script = [planner('{"steps": []}'), plans("a"), finishes("A")]
-    played = play(script, restart=True, replan="failure")
-    assert (played.answer, played.failures) == ("A", [])
-    script = [planner('{"steps": []}'), plans(A)]
-    played = play(script, fetch=[EpisodeEnded()], restart=True, **DIRECT)
-    assert (played.answer, played.failures) == (EpisodeEnded, [("planner", "the plan is empty")])
-
-
 def test_a_sub_agent_that_says_what_is_missing_fails_its_step():
     script = [
         plans("Fetch it", "Store it"),
@@ -437,34 +390,13 @@ def test_an_end_without_an_answer_brings_what_the_last_call_brought(end):
     assert play(script, fetch=["41"], replan="failure").answer.endswith("41")
     script = [plans("Fetch it"), executor('Action: finish {"answer": ""}'), answers("no")]
     assert play(script, replan="failure").failures == [("executor", "the executor finished without a result")]
-
-
-@pytest.mark.parametrize(
-    "end", ["All is done.\n<finish/>", "Thought: All is done.\nAction: finish", "Final answer: done"]
-)
-def test_the_replanner_ends_it_in_any_form(end):
-    script = [plans("Fetch it"), finishes("41"), replanner(end)]
-    assert "done" in play(script).answer
-
-
-def test_a_sub_agent_passes_on_no_references():
-    script = [
-        plans("Fetch it", call(2, "fetch", {"key": "{step_1}"})),
-        finishes("41"),
-        executor('Action: fetch {"key": "{step_1}"}'),
-        executor('Action: fetch {"key": "${it}"}', "{step_1} only stands for a result"),
-        finishes("B"),
-    ]
-    played = play(script, fetch=["ok"], replan="failure")
-    assert played.answer == "B"
-    assert played.calls == [("fetch", {"key": "${it}"})], "what the task says is no reference"
+    assert play([plans("Fetch it"), finishes("41"), replanner(end.replace("here", "done"))]).answer is not None
 
 
 # What every agent that executes plans has to do (docs/decisions); KPI-Chain's tests say the same of it.
 @pytest.mark.parametrize(
     "given",
     [
-        {"id": "{step_1}"},
         {"deep": {"er": "{step_1}"}, "n": 3},
         {"list": ["x", "{step_1}", {"in": ["{step_1}"]}]},
     ],
@@ -473,12 +405,8 @@ def test_a_sub_agent_passes_on_no_references():
 def test_references_are_resolved_at_any_depth(given, wrapped):
     script = [plans(A, call(2, "store", {"what": given}))]
     resolved = json.loads(json.dumps({"what": given}).replace("{step_1}", "41"))
-    played = play(
-        [*script, extractor(json.dumps({"arguments": resolved} if wrapped else resolved))],
-        fetch=["41"],
-        store=["stored"],
-        **DIRECT,
-    )
+    told = extractor(json.dumps({"arguments": resolved} if wrapped else resolved))
+    played = play([*script, told], fetch=["41"], store=["stored"], **DIRECT)
     assert played.calls == [("fetch", {"key": "a"}), ("store", resolved)]
     assert (played.answer, played.failures) == ("stored", [])
 
@@ -488,8 +416,6 @@ def test_references_are_resolved_at_any_depth(given, wrapped):
     [
         ("I would pass 41.", "unreadable"),
         ('{"what": {"id": ', "unreadable"),
-        ("x" * 1_000_000, "unreadable"),
-        ("[1, 2]", "unreadable"),
         ("", "unreadable"),
         ("{}", "empty"),
         ('{"what": {"id": null}}', "empty"),
@@ -515,14 +441,8 @@ def test_a_step_without_a_tool_never_returns_what_is_expected_of_it(conclusion, 
     script = [plans({"step": 1, "task": "expected: 42 boxes were delivered", "tool": None}), *replies]
     played = play([*script, replanner('{"steps": []}')], **options)
     assert (played.answer, statuses(played), played.calls) == (None, [(1, "failed")], [])
-
-
-@pytest.mark.parametrize("body", ['{"error": "no such key"}', '{"error": {"message": "no such key"}}'])
-def test_a_body_with_an_error_is_an_error(body):
+    body = '{"error": {"message": "no such key"}}'
     played = play([plans(A), answers("no", "no such key")], fetch=[body], **DIRECT)
-    assert (statuses(played), played.failures[0][0]) == ([(1, "failed")], "tool")
-
-
-def test_a_question_with_braces_is_not_expanded():
-    task = "Fetch {step_1}, {0}, {{key}}, ${task}, $objective, %(key)s and {}."
-    assert play([planner(plan(A), task)], task=task, fetch=["41"], **DIRECT).answer == "41"
+    assert (statuses(played), played.failures[0][0]) == ([(1, "failed")], "tool"), "a body with an error is one"
+    script = [plans(A, call(2, None, needs=[1])), executor('{"result": {"sum": 42}}', "Step 1 (task 1):\n41")]
+    assert play(script, fetch=["41"], **DIRECT).answer == '{"sum": 42}', "it is a conclusion from results"

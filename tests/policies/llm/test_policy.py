@@ -7,36 +7,94 @@ exception that nobody looked at, no event loop that was never closed.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import types
 
 import pytest
 
-from resilisim.chat import ChatMessage, RoleModels, ScriptedChatModel
+from resilisim.chat import ChatMessage, RoleModels
 from resilisim.chat.scripted import ScriptError
+from resilisim.envs.session import Session
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation.episode.play import play_agent_episode
-from resilisim.policies.llm.agents.react import ReAct
+from resilisim.policies.llm.options import AgentOptions
+from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.tasks import Task
-from tests.policies.llm.acting import (
-    Acting,
-    advance,
-    assert_asyncio_is_content,
-    begin,
-    both_tools,
-    by_hand,
-    in_session,
-    without_identity,
-)
-from tests.policies.llm.playing import PARSER, READER, TASK, environment, play_scripted
+from tests.policies.llm.helpers import PARSER, READER, TASK, environment, play_scripted, scripted
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_over(caplog):
+    """No task was destroyed while it waited, and no exception was never looked at."""
     yield
-    assert_asyncio_is_content(caplog)
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+class Acting(LlmPolicy[AgentOptions]):
+    """An agent that does what a function says."""
+
+    name = "acting"
+    options_class = AgentOptions
+    components = ("agent",)
+    uses_native_calls = True
+
+    def __init__(self, does, *lines, **options):
+        super().__init__(scripted(*lines), **options)
+        self.does = does
+
+    async def play(self, run):
+        assert not hasattr(self, "was_here"), "what an agent puts on itself gets into no other episode"
+        self.was_here = True
+        return await self.does(run)
+
+
+async def both_tools(run):
+    """Asks the model before each of the two tools that the task needs."""
+    run.structure["done"] = []
+    for name in (READER, PARSER):
+        await run.ask("agent", [ChatMessage("user", f"May I call {name}?")])
+        result = await run.tools.call(name, {})
+        run.structure["done"].append([name, result.ok])
+    return "both"
+
+
+def begin(seed=0, **options):
+    env = environment(**options)
+    task = Task.from_mapping(TASK, env.library)
+    return env, *env.reset(seed=seed, options={"task": task, "prompt": "optimal"})
+
+
+def advance(env, action):
+    observation, _, terminated, _, info = env.stop() if action is None else env.step(action)
+    return observation, terminated, info
+
+
+def by_hand(policy, seed=0, **options):
+    """Play an episode as one would play any policy, with all that the environment tells; return its messages."""
+    env, observation, info = begin(seed, **options)
+    policy.reset(observation, info)
+    actions, terminated = [], False
+    while not terminated:
+        actions.append(policy.act(observation, info))
+        observation, terminated, info = advance(env, actions[-1])
+    return actions
+
+
+def in_session(policy, seed=0, identity="", **options):
+    """Let an agent play a session that nobody judges; return its record."""
+    env = environment(**options).twin()
+    session = Session(env, Task.from_mapping(TASK, env.library), "optimal", seed)
+    return asyncio.run(policy.play_session(session, identity=identity))
+
+
+def without_identity(record):
+    """What a record says apart from what comes from the episode's identity."""
+    calls = [{**call, "settings": {**call["settings"], "seed": 0}} for call in record["calls"]]
+    return {**record, "calls": calls}
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
@@ -96,29 +154,6 @@ def test_the_environment_ends_the_episode_under_the_agent_and_what_it_does_then_
     assert without_identity(in_session(Acting(deaf), **options)) == part
 
 
-def test_a_limit_of_the_agent_ends_the_episode():
-    record = play_scripted(Acting(both_tools, "yes", max_llm_calls=1))
-    assert [step["kind"] for step in record["steps"]] == ["execute", "stop"]
-    assert record["agent"]["ended_by"] == "max_llm_calls"
-    assert record["agent"]["events"][-1]["kind"] == "limit"
-
-
-def test_turns_are_counted():
-    seen = []
-
-    async def watch(run):
-        for _ in range(2):
-            seen.append((run.turn, run.turns_left))
-            await run.tools.call("no such tool", {})
-            await run.tools.call("tool_info", {"name": READER})
-        seen.append((run.turn, run.turns_left))
-        return "done"
-
-    record = play_scripted(Acting(watch), max_turns=6)
-    assert seen == [(0, 6), (1, 5), (2, 4)]
-    assert record["agent"]["events"][-1]["turn"] == 2
-
-
 @pytest.mark.parametrize(
     ("protocol", "uses_native", "native"), [("text", True, False), ("native", False, False), ("native", True, True)]
 )
@@ -146,8 +181,10 @@ def test_what_an_agent_gets_beyond_the_prompt_marks_the_record():
         assert TASK["description"] in run.task
         assert "<tool_call>" in run.prompt
         assert "<tool_call>" not in run.task
+        assert run.turns_left == 10
+        await run.tools.call("no such tool", {})
         await run.tools.call(READER, {})
-        assert run.turns_left == 9
+        assert (run.turn, run.turns_left) == (1, 9), "only what is sent uses a turn"
         prompt = await run.restart()
         assert (prompt, run.turn, run.turns_left) == (run.prompt, 0, 10)
         return await both_tools(run)
@@ -196,9 +233,10 @@ def reachable(root):
 @pytest.mark.parametrize("play", ["by the player", "by hand"])
 @pytest.mark.parametrize("protocol", ["text", "native"])
 def test_an_agent_holds_nothing_that_it_must_not_know(play, protocol):
-    looked = []
+    looked, identities = [], set()
 
     async def look(run):
+        identities.add(run.hooks.identity)
         await run.send("<tool_search>read</tool_search>")
         reply = await run.send(f"<tool_call>{READER}</tool_call>")
         looked.append(len(found := reachable([run, reply])))
@@ -213,23 +251,11 @@ def test_an_agent_holds_nothing_that_it_must_not_know(play, protocol):
         by_hand(Acting(look), SECRET_SEED, protocol=protocol)
     else:
         play_scripted(Acting(look), seed=SECRET_SEED, protocol=protocol)
-    assert looked
+        play_scripted(Acting(look), seed=SECRET_SEED, protocol=protocol)
+        play_scripted(Acting(look), seed=1, protocol=protocol)
     assert looked[0] > 50, "the walk reaches something"
-
-
-def test_the_identity_of_an_episode_tells_neither_task_nor_seed():
-    identities = []
-
-    async def look(run):
-        identities.append(run.hooks.identity)
-        return "seen"
-
-    for seed in (SECRET_SEED, SECRET_SEED, 1):
-        play_scripted(Acting(look), seed=seed)
-    first, again, other = identities
-    assert first == again != other
-    assert len(first) == 64
-    assert set(first) <= set("0123456789abcdef")
+    assert len(identities) == (1 if play == "by hand" else 2), "they tell episodes apart"
+    assert all(len(identity) == 64 and set(identity) <= set("0123456789abcdef") for identity in identities)
 
 
 def test_the_record_is_json_and_names_what_it_was_made_with():
@@ -245,16 +271,17 @@ def test_the_record_is_json_and_names_what_it_was_made_with():
     assert part["first_failure"] is None
     assert [event["kind"] for event in part["events"]] == ["answer"]
     assert [call["turn"] for call in part["calls"]] == [0, 1]
-
-
-def test_what_is_wrong_with_its_arguments_is_told():
-    with pytest.raises(InvalidInputError, match="unknown option 'stesp' in policy 'react': did you mean 'steps'"):
-        ReAct(ScriptedChatModel([]), stesp=3)
-    with pytest.raises(InvalidInputError, match="policy 'react' needs a language model"):
-        ReAct()
+    limited = play_scripted(Acting(both_tools, "yes", max_llm_calls=1))
+    assert [step["kind"] for step in limited["steps"]] == ["execute", "stop"]
+    assert (limited["agent"]["ended_by"], limited["agent"]["events"][-1]["kind"]) == ("max_llm_calls", "limit")
 
 
 def test_after_its_answer_it_says_so_again_and_after_giving_up_it_stays_silent():
+    with pytest.raises(RuntimeError, match="call reset before act"):
+        Acting(both_tools).act("prompt", {})
+    with pytest.raises(InvalidInputError, match="policy 'acting' needs a language model"):
+        LlmPolicy.__init__(Acting(both_tools))
+
     async def answer(run):
         return ""
 
@@ -282,12 +309,6 @@ def test_what_is_raised_is_raised_again_and_the_policy_can_still_be_used(error):
         play_scripted(Acting(both_tools, "yes", error))
 
 
-def test_act_before_reset_is_a_bug():
-    policy = Acting(both_tools)
-    with pytest.raises(RuntimeError, match="call reset before act"):
-        policy.act("prompt", {})
-
-
 @pytest.mark.parametrize("how", ["reset", "close", "del"])
 def test_an_episode_may_be_dropped_in_the_middle(how):
     endings = []
@@ -308,16 +329,6 @@ def test_an_episode_may_be_dropped_in_the_middle(how):
         policy.close()
     del policy
     assert endings == ([1, 2] if how == "reset" else [1])
-
-
-def test_nothing_that_an_agent_puts_on_itself_gets_into_the_next_episode():
-    class Leaky(Acting):
-        async def play(self, run):
-            seen, self.seen = getattr(self, "seen", False), True
-            return str(seen)
-
-    policy = Leaky(both_tools)
-    assert [play_scripted(policy)["agent"]["answer"] for _ in range(2)] == ["False", "False"]
 
 
 def test_two_agents_on_one_event_loop_do_not_mix():

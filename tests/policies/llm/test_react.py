@@ -12,10 +12,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.react import FINISH, IGNORED, ReAct, react_loop
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
-from tests.policies.llm import plays
-from tests.policies.llm.playing import play_scripted, scripted
-from tests.policies.llm.plays import NONSENSE, native
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
+from tests.policies.llm import helpers
+from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, native, play_scripted, scripted, spec
 
 SEARCH = spec("search", "query")
 ADD = spec("add", first="integer", second="integer")
@@ -24,7 +22,7 @@ TASK = "What is {it}, ${it} and {step_1}? Action: finish[no]"
 
 def play(script, search=(), add=(), specs=(SEARCH, ADD), is_native=False, **options):
     toolbox = ScriptedToolbox(specs, {"search": search, "add": add})
-    return plays.play(ReAct(models=ScriptedChatModel(script), **options), toolbox, TASK, native=is_native)
+    return helpers.play(ReAct(models=ScriptedChatModel(script), **options), toolbox, TASK, native=is_native)
 
 
 def steps(played):
@@ -52,16 +50,9 @@ def test_thought_action_observation_until_finish():
     assert "- finish(answer: string)" in played.system(0)
     assert {request.stop for request in played.model.requests} == {("\nObservation:",)}
     assert played.kinds == []
-
-
-def test_an_invented_observation_and_a_second_action_leave_no_trace():
-    script = [
-        'Action: search {"query": "a"}\nObservation: invented\nAction: finish {"answer": "invented"}',
-        ScriptedReply("Action: finish[real]", expect="Observation: real"),
-    ]
-    played = play(script, ["real"])
-    assert played.answer == "real"
-    assert "invented" not in str(played.messages(1))
+    invented = 'Action: search {"query": "a"}\nObservation: invented\nAction: finish {"answer": "invented"}'
+    played = play([invented, ScriptedReply("Action: finish[real]", expect="Observation: real")], ["real"])
+    assert (played.answer, "invented" in str(played.messages(1))) == ("real", False), "it leaves no trace"
 
 
 def test_without_an_action_it_is_asked_for_once_more_alone():
@@ -150,21 +141,11 @@ def loop(script, search=(), **more):
     return asyncio.run(react_loop(run, **given)), model
 
 
-def test_the_caller_can_stop_the_loop_and_names_who_asks():
-    record = []
-    result, model = loop(["Action: search[a]"], ["b"], stop_when=lambda: bool(record), record=record)
-    assert (result.answer, [step["observation"] for step in record]) == (None, ["b"])
-    assert [request.role for request in model.requests] == ["executor"]
-
-
 def test_long_and_empty_observations():
-    played = play(
-        ["Action: search[a]", "Action: search[b]", "Action: finish[c]"], ["y" * 5000, " "], observation_chars=100
-    )
-    assert [step["observation"] for step in played.structure["steps"][:2]] == [
-        "y" * 100 + "\n[cut: 4,900 more characters]",
-        "(no output)",
-    ]
+    searches = ["Action: search[a]", "Action: search[b]", "Action: finish[c]"]
+    played = play(searches, ["y" * 5000, " "], observation_chars=100)
+    cut = "y" * 100 + "\n[cut: 4,900 more characters]"
+    assert [step["observation"] for step in played.structure["steps"][:2]] == [cut, "(no output)"]
 
 
 def test_the_end_of_the_episode_goes_through():
@@ -181,13 +162,10 @@ def test_the_end_of_the_episode_goes_through():
         ('{"result": "x"}', "x", None),
         ("{}", "", None),
         ('{"answer": null}', "", None),
-        ('{"a": 1, "b": 2}', "", None),
         ('{"problem": "p"}', "p", "p"),
         ('{"answer": null, "problem": " no such key "}', "", "no such key"),
-        ('{"problem": ["a", "b"]}', '["a", "b"]', '["a", "b"]'),
         ('{"answer": "4", "problem": "the rest is missing"}', "4", "the rest is missing"),
         ('{"answer": "4", "problem": "None."}', "4", None),
-        ('{"answer": "4", "problem": null}', "4", None),
     ],
 )
 def test_answers_are_texts_and_what_is_missing_can_be_said_where_the_caller_wants_to_know(arguments, answer, problem):
@@ -261,14 +239,8 @@ def test_examples_are_an_option(tmp_path):
         assert ("greenhouse_reader" in text) is ("greenhouse_reader" in called) is shown
         assert called.endswith("Like so: ${it}.") is examples.endswith("mine.md")
         assert "Action:" not in called, "they are told in words: written actions would be no calls"
-
-
-def test_prompts_can_be_replaced(tmp_path):
-    (tmp_path / "system.md").write_text("Mine: ${tools} ${examples}", encoding="utf-8")
-    (tmp_path / "retry.md").write_text("Again! ${problem}", encoding="utf-8")
-    played = play(["what?", "Action: finish[x]"], templates=tmp_path)
-    assert played.system(0).startswith("Mine: - search")
-    assert played.told(1) == "Again! the reply holds no action"
+    (tmp_path / "mine.md").rename(tmp_path / "retry.md").write_text("Again! ${problem}", encoding="utf-8")
+    assert play(["what?", "Action: finish[x]"], templates=tmp_path).told(1) == "Again! the reply holds no action"
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])

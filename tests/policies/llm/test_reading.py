@@ -19,7 +19,7 @@ from resilisim.policies.llm.reading import (
     visible,
 )
 from tests.guards import no_endless_work
-from tests.policies.llm.toolboxes import spec
+from tests.policies.llm.helpers import spec
 
 SEARCH = spec("search", "query")
 CALL = spec("call", "name", parameters="object")
@@ -43,13 +43,10 @@ def read(text: str) -> tuple[str, dict]:
         'Action: search {"query": "x y"}\nThought: next\nAction: finish {}',
         '**Action:** `search` {"query": "x y"}',
         'Action 3: Search["x y"]',
-        "Action: search[x y]",
-        'Action: search("x y")',
         'Action: search ("x y")',
         "Action: search(query='x y',)",
         'Action: search(query: "x y")',
         "Action: search x y",
-        "Action: search: x y",
         'Action: search "x y"',
         'Action: search\nAction Input: {"query": "x y"}',
         "Action: search\nAction Input: x y\nObservation: made up",
@@ -57,7 +54,6 @@ def read(text: str) -> tuple[str, dict]:
         'Action:\n```json\n{"action": "search", "action_input": {"query": "x y"}}\n```',
         'Action: {"name": "search", "arguments": {"query": "x y"}}',
         '{"name": "search", "arguments": "{\\"query\\": \\"x y\\"}"}',
-        '{"tool": "search", "input": "x y"}',
         '{"type": "function", "function": {"name": "search", "arguments": {"query": "x y"}}}',
         'Thought: I look for it,\nand then\n{"name": "search", "arguments": {"query": "x y"}}',
         'I look for it:\n```json\n{"name": "search", "arguments": {"query": "x y"}}\n```\nThat is it.',
@@ -69,12 +65,10 @@ def read(text: str) -> tuple[str, dict]:
         '**Thought:** t\n\n**Action:** search\n**Action Input:** {"query": "x y"}\n**Observation:** made up',
         '**Thought**: t\n\n**Action**: **search**\n**Action Input**: `{"query": "x y"}`',
         '### Action: `search`\n### Action Input:\n```json\n{"query": "x y"}\n```\nObservation: made up',
-        '__Action:__ search\n__Arguments:__ {"query": "x y"}',
         '## Thought\nt\n\n## Action\nsearch\n\n## Action Input\n{"query": "x y"}\n\n## Observation\nmade up',
         '**Action**\n`search({"query": "x y"})`',
         '- Action: search\n- Action Input: {"query": "x y"}\nAction: finish {}',
         'Action: search Action Input: {"query": "x y"}',
-        'Action: search({"query": "x y"})',
         'Action: `search({"query": "x y"})`',
         '```\nsearch({"query": "x y"})\n```',
         'Action:\n```\nsearch({"query": "x y"})\n```',
@@ -93,13 +87,10 @@ def test_one_action_in_many_hands(text):
     ("text", "answer"),
     [
         ("<finish/>", None),
-        ("All is done.\n<finish/>", None),
         ("Thought: all is done, my last action: none.\n<finish />", None),
         ("Action: <finish/>", None),
         ("**Action:** `finish`", None),
-        ("Action: finish()", None),
         ("finish", None),
-        ("finish()", None),
         ('<tool_call>{"name": "finish"}</tool_call>', None),
         ("<finish>it is 4</finish>", "it is 4"),
         ("Thought: done\n**Final Answer:** it is 4", "it is 4"),
@@ -128,10 +119,8 @@ def test_nested_arguments(text, expected):
 @pytest.mark.parametrize(
     ("text", "name", "arguments"),
     [
-        ("Action: count(3, True)", "count", {"limit": 3, "exact": True}),
         ("Action: count(3, exact=False)", "count", {"limit": 3, "exact": False}),
         ("Action: finish[42]", "finish", {"answer": "42"}),
-        ("Action: FINISH[4]", "finish", {"answer": "4"}),
         ("Action: finish The answer is (4).", "finish", {"answer": "The answer is (4)."}),
         ("Action: finish (probably) 4", "finish", {"answer": "(probably) 4"}),
         ("Action: search[What's [new]?]", "search", {"query": "What's [new]?"}),
@@ -161,15 +150,12 @@ def test_the_thought_is_what_stands_before_the_action():
     ("text", "problem"),
     [
         ("", "empty"),
-        ("  \n ", "empty"),
         ("<think>I never stop thinking", "empty"),
         ("Let me see.", "no action"),
         ("Finish the task now", "no action"),
         ("When the task is complete, I will tell you with <finish/>.", "no action"),
-        ("I do not say <finish/> yet.", "no action"),
         ("Observation: all done\nAction: finish[1]", "begins with an observation"),
         ("Action:", "no name"),
-        ("Action: 42", "no name"),
         ("Action: I will look for a tool", "no tool's name"),
         ('{"answer": 4}', "no action"),
         ('It said {"name": "search", "parameters": {"query": "x"}} and I am thinking.', "no action"),
@@ -193,7 +179,6 @@ def test_replies_without_an_action(text, problem):
         '{"query": "cut off',
         "{query: x}",
         '{"query": NaN}',
-        '{"query": 1e999}',
         '{"query": ' + "9" * 5000 + "}",
         '{"query": ' + "[" * 100 + "]" * 100 + "}",
         "{" * 100_000,
@@ -201,7 +186,6 @@ def test_replies_without_an_action(text, problem):
         "{'query': {1, 2}}",
         '```json\n{"query": \n```',
         '(query="x" limit=3)',
-        "(1, 2, 3, 4)",
         " a with b",
     ],
 )
@@ -215,7 +199,7 @@ def test_unreadable_arguments_are_never_an_empty_object(arguments):
     assert refused.excerpt.startswith(arguments.lstrip()[:5])
 
 
-def test_arguments_of_native_calls():
+def test_arguments_of_native_calls_objects_in_replies_and_thoughts():
     assert read_arguments('{"a": {"b": 1}}') == {"a": {"b": 1}}
     assert read_arguments("") == read_arguments(" null ") == {}
     for raw in ('{"a": ', "[1]", '"a"', "4", '{"a": 1} {"b": 2}', '{"a": Infinity}', "x" * 300_000):
@@ -223,24 +207,13 @@ def test_arguments_of_native_calls():
         assert isinstance(refused, Unreadable), raw
         assert refused.excerpt
     assert "array" in read_arguments("[1]").problem
-    for text, problem in (("Action: search[x y", "never closed"), ("Action: unheard_of(1)", "without the names")):
-        assert problem in read_action(text, TOOLS).problem
-
-
-def test_visible_text():
-    assert visible("a<think>b</think>c<THINK>d</THINK>e") == "ace"
-    assert visible("b</think>c") == "c"
-    assert visible("a<think>b</think>c</think>d") == "ac</think>d"  # only the first may lack its opening
-    assert visible("a<think>b") == "a"
-    assert visible("\ud800") == "?"
-
-
-def test_json_in_a_reply():
     assert read_json('<think>{"a": 0}</think>Here: ```json\n{"a": 1}\n```', ["a"]) == {"a": 1}
     refused = read_json('{"b": 1}', ["a"])
-    assert isinstance(refused, Unreadable)
-    assert "'a'" in refused.problem
-    assert refused.excerpt == '{"b": 1}'
+    assert ("'a'" in refused.problem, refused.excerpt) == (True, '{"b": 1}')
+    for text, shown in (("a<think>b</think>c</think>d", "ac</think>d"), ("b</think>c", "c"), ("a<THINK>b", "a")):
+        assert visible(text) == shown
+    for text, problem in (("Action: search[x y", "never closed"), ("Action: unheard_of(1)", "without the names")):
+        assert problem in read_action(text, TOOLS).problem
 
 
 @given(st.text(max_size=300))
@@ -275,27 +248,19 @@ HOSTILE = {
     "repetition": "Thought: again and again\n",
     "actions": "Action: search\n",
     "inline actions": "Action: ",
-    "inputs": "Action Input:\n",
     "observations without a line": "Observation ",
     "thinking": "<think>",
-    "thought ends": "</think>",
     "both": "<think></think>",
     "calls": '<tool_call>search {"query": "x"}</tool_call>',
-    "fences": "```json\n",
     "unclosed fences": "```json\n{",
     "braces": "{",
     "keys": '{"a":',
-    "objects": '{"name": 1}',
     "brackets": "[",
     "parentheses": "Action: search(",
     "quotes": "'",
     "escapes": "\\'",
-    "stars": "*",
     "spaces": " ",
-    "lines": "\n",
     "letters": "a",
-    "minus": "-",
-    "entities": "&lt;",
     "labels": "**_action 1 ",
 }
 STARTS = (

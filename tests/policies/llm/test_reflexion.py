@@ -11,10 +11,18 @@ from resilisim.chat.types import ContextOverflowError
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.reflexion import Reflexion
 from resilisim.policies.llm.run import EpisodeEnded, EpisodeHooks
-from tests.policies.llm import plays
-from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
-from tests.policies.llm.plays import NONSENSE, agent, reflector
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
+from tests.policies.llm import helpers
+from tests.policies.llm.helpers import (
+    NONSENSE,
+    PARSER,
+    READER,
+    ScriptedToolbox,
+    agent,
+    play_scripted,
+    reflector,
+    scripted,
+    spec,
+)
 
 TASK = "Fetch {it}, ${it}."
 MALFORMED = {**NONSENSE, "invalid JSON": '{"success": tr', "no truth value": '{"success": "perhaps"}'}
@@ -31,7 +39,7 @@ def play(script, fetch=(), turns_left=None, oracle=None, restart=False, **option
     tools = ScriptedToolbox([spec("fetch", "key")], {"fetch": fetch})
     hooks = EpisodeHooks(oracle=oracle, restart=anew if restart else None)
     policy = Reflexion(models=ScriptedChatModel(script), **options)
-    return plays.play(policy, tools, TASK, hooks=hooks, turns_left=turns_left)
+    return helpers.play(policy, tools, TASK, hooks=hooks, turns_left=turns_left)
 
 
 def trials(played):
@@ -59,6 +67,9 @@ def test_a_trial_that_is_accepted_ends_it():
     assert [(trial["answer"], trial["success"]) for trial in trials(played)] == [("got 41", True)]
     assert played.events("verdict")[0]["details"] == {"trial": 1, "success": True, "by": "llm"}
     assert failing(played) == []
+    script = [agent('Action: fetch {"key": "a"}'), agent("Action: finish[got it]"), evaluator(True, expect="[cut: ")]
+    shown = play(script, fetch=["y" * 9_000], trajectory_chars=1_000).told(-1)
+    assert ("Action: finish" in shown, len(shown) < 3_000) == (True, True), "of a long trial the end"
 
 
 def test_a_reflection_stands_before_the_next_trial():
@@ -125,23 +136,9 @@ def test_an_empty_reflection_is_a_failure_of_the_reflector_and_the_next_trial_be
     assert played.answer == "b"
     assert failing(played) == ["reflector"]
     assert played.told(-1) == TASK
-
-
-@pytest.mark.parametrize("reply", ["x" * 1_000_000, "and so on\n" * 50_000])
-def test_a_long_reflection_is_cut(reply):
-    script = [agent("Action: finish[a]"), evaluator(False), reflector(reply), agent("Action: finish[b]")]
-    reflection = trials(play(script, reflections=1))[0]["reflection"]
-    assert len(reflection) < 2_000
-    assert reflection.count("\n") <= 2
-
-
-def test_a_long_trial_is_shown_from_its_end():
-    script = [agent('Action: fetch {"key": "a"}'), agent("Action: finish[got it]"), evaluator(True)]
-    played = play(script, fetch=["y" * 9_000], trajectory_chars=1_000)
-    shown = played.told(-1)
-    assert "[cut: " in shown
-    assert "Action: finish" in shown
-    assert len(shown) < 3_000
+    script = [agent("Action: finish[a]"), evaluator(False), reflector("x" * 10**6 + "\nso\n" * 50_000)]
+    reflection = trials(play([*script, agent("Action: finish[b]")], reflections=1))[0]["reflection"]
+    assert (len(reflection) < 2_000, reflection.count("\n")) == (True, 2), "a long one is cut"
 
 
 def test_the_oracle_is_an_option_that_is_marked():
@@ -151,13 +148,10 @@ def test_the_oracle_is_an_option_that_is_marked():
     assert played.answer == "b"
     assert played.run.oracle_was_asked
     assert [event["details"]["by"] for event in played.events("verdict")] == ["oracle", "oracle"]
+    played = play([agent("Action: fetch[a]")], fetch=["1"], steps=1, oracle=lambda: True, evaluator="oracle")
+    assert played.answer == "", "it may accept a trial without an answer"
     unasked = play([agent("Action: finish[a]"), evaluator(True)], oracle=lambda: True)
     assert not unasked.run.oracle_was_asked, "the model judges unless the option says otherwise"
-
-
-def test_an_oracle_that_accepts_a_trial_without_an_answer():
-    played = play([agent("Action: fetch[a]")], fetch=["1"], steps=1, oracle=lambda: True, evaluator="oracle")
-    assert played.answer == ""
 
 
 def test_what_nobody_offers_is_refused_before_the_model_is_asked():
@@ -201,26 +195,6 @@ def test_the_end_of_the_episode_leaves_a_record():
     assert trials(played)[1]["steps"][-1]["error"] == "the episode ended"
 
 
-def test_a_whole_episode_in_text():
-    model = scripted(
-        agent(RUN_READER),
-        agent("Action: finish[read]"),
-        evaluator(False, "nothing was parsed"),
-        reflector(f"Parsing was left out. I run {PARSER}."),
-        agent(f"Action: {PARSER}"),
-        agent("Action: finish[parsed]"),
-        evaluator(True),
-    )
-    record = play_scripted(Reflexion(models=model))
-    assert record["outcome"] == 1
-    assert [step["kind"] for step in record["steps"]] == ["execute", "execute", "finish"], (
-        "the first finish is kept back"
-    )
-    assert record["agent"]["answer"] == "parsed"
-    assert list(record["agent"]["components"]) == ["agent", "evaluator", "reflector"]
-    assert (record["agent"]["oracle"], record["agent"]["restarts"]) == (False, 0)
-
-
 @pytest.mark.parametrize("overflow", [False, True])
 def test_an_answer_that_was_kept_back_is_not_lost_to_a_limit(overflow):
     script = [
@@ -245,13 +219,8 @@ def test_what_a_component_makes_good_is_no_failure():
     assert failing(played) == [], "both did their part in the second trial"
     played = play([finish, evaluator(False), reflector(""), finish, *unreadable, reflector(""), finish], reflections=2)
     assert failing(played) == ["reflector", "evaluator"], "in the order in which they failed"
-
-
-def test_failures_that_are_open_when_the_episode_ends_are_written_down():
-    script = [agent("Action: finish[a]"), *[ScriptedReply("?", role="evaluator")] * 2, reflector("Go on.")]
-    played = play([*script, agent("Action: fetch[a]")], fetch=[EpisodeEnded()])
-    assert played.answer is EpisodeEnded
-    assert failing(played) == ["evaluator"]
+    played = play([finish, *unreadable, reflector("Go on."), agent("Action: fetch[a]")], fetch=[EpisodeEnded()])
+    assert (played.answer, failing(played)) == (EpisodeEnded, ["evaluator"]), "also where the episode ends"
 
 
 AGAIN = 'Action: tool_search {"query": "the same"}'
@@ -297,9 +266,9 @@ def test_the_environment_ends_the_last_fresh_trial_and_no_answer_can_be_given(ca
     ended = ("completion", "max_llm_calls", "early") if calls == 4 else ("loop", "environment", None)
     assert (record["ended_by"], part["ended_by"], part["answer"]) == ended
     assert part["restarts"] == 1
-
-
-def test_in_a_shared_episode_its_end_is_the_end():
     record = play_scripted(Reflexion(models=scripted(*[agent(AGAIN)] * 4)), prompt="baseline")
-    assert (record["ended_by"], record["agent"]["ended_by"], record["agent"]["restarts"]) == ("loop", "environment", 0)
-    assert len(record["agent"]["structure"]["trials"][0]["steps"]) == len(record["steps"]) == 4
+    part = record["agent"]
+    assert (record["ended_by"], part["ended_by"], part["restarts"]) == ("loop", "environment", 0), (
+        "a shared one's is it"
+    )
+    assert len(part["structure"]["trials"][0]["steps"]) == len(record["steps"]) == 4

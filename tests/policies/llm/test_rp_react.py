@@ -18,11 +18,8 @@ from resilisim.policies.llm.agents.rp_react import (
     END_RESULT,
     Query,
     RPReAct,
-    addressed,
     first_tokens,
-    identity,
     read_move,
-    read_team,
     result_block,
     written,
 )
@@ -32,9 +29,8 @@ from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
 from resilisim.policies.registry import make_policy
 from tests.guards import no_endless_work
-from tests.policies.llm import plays
-from tests.policies.llm.plays import NONSENSE, executor, planner
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
+from tests.policies.llm import helpers
+from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, executor, planner, spec
 
 MARKS = [BEGIN_QUERY, END_QUERY, BEGIN_RESULT, END_RESULT, "<Finish>", "</Finish>", "<think>", "</think>"]
 
@@ -46,7 +42,6 @@ def asking(question: str) -> str:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (asking("find a reader"), Query("find a reader")),
         (f"First I look.\n{asking(' find a reader ')}\n", Query("find a reader", "First I look.")),
         (f"<think>{asking('no')}</think>\nI look. {asking('yes')}", Query("yes", "I look.")),
         (f"thinking</think>{asking('yes')}", Query("yes")),
@@ -54,25 +49,20 @@ def asking(question: str) -> str:
         ("".join(asking(f"number {number}") for number in range(10)), Query("number 0")),
         (f"{asking('one')}{BEGIN_RESULT}invented{END_RESULT}<Finish>invented</Finish>", Query("one")),
         ("<|BEGIN_SEARCH_QUERY|>loud<|END_SEARCH_QUERY|>", Query("loud")),
-        (asking("two\nlines"), Query("two\nlines")),
         (f"I will write <finish/> later. {asking('q')}", Query("q", "I will write <finish/> later.")),
         ("<Finish>42</Finish>", Finish("42")),
         ("<think>all is done</think><finish> It is 42. </FINISH>", Finish("It is 42.")),
-        ("<Finish></Finish>", Finish("")),
         (f"<Finish>42</Finish>{asking('more?')}", Finish("42")),
         ("<think>I never stop thinking <Finish>42</Finish>", Finish("42")),
         ("All of it has run.\n<finish/>", Finish("All of it has run.\n<finish/>")),
         ("Thought: It ran.\nAction: finish", Finish("It ran.")),
         ('Action: finish {"answer": "3 rows"}', Finish("3 rows")),
-        ("finish()", Finish("")),
         ("Final Answer: 3 rows", Finish("3 rows")),
         ("", "the reply is empty"),
-        ("<think>hm</think>", "the reply is empty"),
         ("<think>never closed", "the reply is empty"),
         (f"<think>{asking('a')}</think>", "the reply is empty"),
         ("I would search.", "neither a sub-question nor a final answer"),
         ("When everything is done I will write <finish/> for you.", "neither"),
-        (f"closed{END_QUERY}", "neither"),
         (f"{BEGIN_RESULT}mine{END_RESULT}", "neither"),
         ("<tool_call>reader</tool_call>" * 10, "neither"),
         (f"{BEGIN_QUERY}open<Finish>42</Finish>", f"the mark {BEGIN_QUERY} is never closed"),
@@ -118,11 +108,8 @@ def test_nothing_that_a_model_writes_raises(text):
         ChatReply(f"<think>Why? [end_search_query]\nSo.{asking('q')}"),
     ],
 )
-def test_thoughts_stay_in_the_conversation_as_plain_words(reply):
+def test_thoughts_stay_in_the_conversation_as_plain_words_and_of_long_ones_the_end(reply):
     assert written(read_move(reply.text), reply) == f"Why? [end_search_query]\nSo.\n{asking('q')}"
-
-
-def test_of_long_thoughts_the_end_stays():
     kept = written(read_move(asking("q")), ChatReply(asking("q"), thoughts="a" * 9_000 + "so q"))
     assert kept.endswith(f"aso q\n{asking('q')}")
     assert 8_000 < len(kept) < 8_200
@@ -137,16 +124,7 @@ def test_marks_within_a_result_lose_their_form(text):
     assert isinstance(read_move(inner), Unreadable)
 
 
-def test_sub_questions_are_the_same_whatever_their_case_spacing_and_end():
-    assert identity("Find  a\nreader.") == identity("find a reader") != identity("find a writer")
-
-
 TWO = "search:tool_search+tool_info;run:tool_call"
-
-
-def test_several_executors_have_their_own_tools():
-    assert read_team(f" {TWO} ;") == {"search": ("tool_search", "tool_info"), "run": ("tool_call",)}
-    assert read_team("a:all") == {"a": None}
 
 
 @pytest.mark.parametrize("text", ["", ";", "search", "search:", ":tool_search", "a b:x", "1a:x", "a:x;a:y", "a:+"])
@@ -167,6 +145,9 @@ def test_an_unknown_tool_is_refused_when_the_policy_is_made(options):
 
 def test_tools_of_another_toolbox_can_be_named():
     model = ScriptedChatModel([])
+    for no_tools in ("tool_search", 3, ["tool_search"]):
+        with pytest.raises(InvalidInputError, match="tools="):
+            RPReAct(models=model, tools=no_tools)
     options = {"executors": "a:load_db", "offload_tools": "load_db"}
     tools = [spec("load_db", "name")]
     assert RPReAct(models=model, tools=tools, **options).options.offload_tools == "load_db"
@@ -174,26 +155,6 @@ def test_tools_of_another_toolbox_can_be_named():
         RPReAct(models=model, **options)
     with pytest.raises(InvalidInputError, match=r"unknown tool 'tool_search'.*expected one of load_db"):
         RPReAct(models=model, tools=tools, executors="a:tool_search")
-
-
-@pytest.mark.parametrize("tools", ["tool_search", 3, ["tool_search"]])
-def test_tools_are_no_option_in_brackets(tools):
-    with pytest.raises(InvalidInputError, match="tools="):
-        RPReAct(models=ScriptedChatModel([]), tools=tools)
-
-
-@pytest.mark.parametrize(
-    ("question", "found"),
-    [
-        ("search: find a reader", ("search", "find a reader")),
-        (" Run :  tool x: now ", ("run", "tool x: now")),
-        ("find a reader", "the sub-question does not begin with the name of an executor and a colon (search, run)"),
-        ("find: a reader", "there is no executor 'find', only search, run"),
-        ("search:  ", "the sub-question is empty behind the executor's name"),
-    ],
-)
-def test_a_sub_question_names_its_executor(question, found):
-    assert addressed(question, read_team(TWO)) == found
 
 
 def ask(question, expect=""):
@@ -214,7 +175,7 @@ def done(answer, expect=""):
 
 def play(script, answers=None, specs=CONVERSATION_TOOLS, **options):
     policy = RPReAct(models=ScriptedChatModel(script), **options)
-    return plays.play(policy, ScriptedToolbox(specs, answers or {}), "Count the rows.")
+    return helpers.play(policy, ScriptedToolbox(specs, answers or {}), "Count the rows.")
 
 
 def subquestions(played, field):
@@ -235,10 +196,17 @@ def test_a_whole_task():
         {"tool_search": ["1. reader"], "tool_call": ["secret words"]},
     )
     assert played.answer == "There are 2 rows."
+    for words in ("- find tools for a need", "run Python code", "greenhouse", "at most 10 sub-questions"):
+        assert words in played.system(0), "capabilities in plain English"
+    assert "tool_search(" not in played.system(0)
+    for signature in ("tool_search(query: string)", "tool_info(name: string)", "python(code: string"):
+        assert f"Example of {signature}" in played.system(1)
     assert played.calls == [("tool_search", {"query": "read rows"}), ("tool_call", {"name": "reader"})]
     assert subquestions(played, "question") == ["Find a tool that reads rows.", "Run it."]
     assert subquestions(played, "result") == ["reader", "2 rows"]
-    assert played.counters["subquestions"] == 2
+    without = play([ask("a"), done("y" * 150_000), end("ok")], examples="none")
+    assert "greenhouse" not in without.system(0) + without.system(1)
+    assert len(without.told(2)) < 9_000, "a long answer does not fill the planner's conversation"
     assert all((request.temperature, request.top_p) == (0.6, 1.0) for request in played.model.requests)
     conversation = "\n".join(message.content for message in played.messages(-1))
     assert "secret" not in conversation, "the planner sees neither actions nor observations"
@@ -249,22 +217,6 @@ def test_a_whole_task():
     )
     assert f"{earlier}Result: reader\n\n(end" in played.system(4)
     assert [message.content for message in played.messages(4)[1:]] == ["Run it."], "executors begin anew"
-
-
-def test_the_planner_is_given_capabilities_in_plain_english():
-    system = play([end("ok")], specs=[spec("load_db", "name", description="Load a database by its name.")]).system(0)
-    assert "load_db" not in system
-    for words in ("- load a database by its name.", "run Python code", "greenhouse", "at most 10 sub-questions"):
-        assert words in system
-    assert "There are several executors" not in system
-
-
-def test_executors_get_one_example_for_each_of_their_tools():
-    system = play([ask("a"), done("b"), end("ok")]).system(1)
-    for signature in ("tool_search(query: string)", "tool_info(name: string)", "python(code: string"):
-        assert f"Example of {signature}" in system
-    without = play([ask("a"), done("b"), end("ok")], examples="none")
-    assert "greenhouse" not in without.system(0) + without.system(1)
 
 
 MORE_NONSENSE = ["<|begin_search_query|>open", "<Finish>open", asking(""), BEGIN_QUERY * 50_000]
@@ -299,7 +251,7 @@ def test_limits_are_those_of_the_paper_and_the_calls_suffice_for_them():
 
 def test_a_sub_question_that_was_asked_or_is_one_too_many_is_refused():
     again = "refused: this is the same as sub-question 1, whose result you have"
-    script = [ask("Run reader."), done("ran"), ask("run  READER", "ran"), ask("other", again), done("b"), ask("more")]
+    script = [ask("Run reader."), done("ran"), ask("run \n READER", "ran"), ask("other", again), done("b"), ask("more")]
     played = play([*script, end("ok", "refused: all 2 sub-questions are used")], subquestions=2)
     assert played.answer == "ok"
     assert played.counters == {"subquestions": 2, "refused_subquestions": 2}
@@ -312,6 +264,11 @@ SHORT = {"answers": {"tool_search": ["nothing"] * 2}, "executor_steps": 2}
 
 
 def test_an_executor_without_an_answer_gives_an_empty_result():
+    empty = play([ask("a"), done("  "), end("ok", "the executor failed")])
+    assert empty.failures == [("executor", "finish with an empty answer")], "nothing made it good"
+    nonsense = [line for text in [*NONSENSE.values(), "Action: tool_call {'a"] for line in [executor(text)] * 2]
+    played = play([ask("a"), *nonsense[:-1], end("ok", "executor failed")], executor_steps=10)
+    assert played.counters["malformed_replies"] == 19, "it uses its own steps"
     played = play([ask("a"), *NO_FINISH, ask("b", "executor failed"), done("b"), end("ok")], **SHORT)
     assert played.answer == "ok"
     assert played.told(3).startswith("<|begin_search_result|><|end_search_result|>\nThere is no result")
@@ -321,12 +278,6 @@ def test_an_executor_without_an_answer_gives_an_empty_result():
     assert [event["text"] for event in played.events("warning")] == [NO_FINISH_TEXT]
     assert "Result: (the executor failed)" in played.system(4)
     assert "If nothing stands between the marks of a result, the executor failed" in played.system(0)
-
-
-def test_an_empty_answer_of_an_executor_is_a_failure_too():
-    played = play([ask("a"), done("  "), end("ok", "the executor failed")])
-    assert played.answer == "ok"
-    assert played.failures == [("executor", "finish with an empty answer")], "nothing made it good"
 
 
 @pytest.mark.parametrize(
@@ -369,7 +320,8 @@ def test_several_executors_are_addressed_by_name():
             act("reader", "ran", source="x"),
             done("ran", "unknown tool 'reader'"),
             ask("paint: it"),
-            end("ok", "there is no executor 'paint', only search, run"),
+            ask("run:  ", "there is no executor 'paint', only search, run"),
+            end("ok", "the sub-question is empty behind the executor's name"),
         ],
         {"tool_search": ["1. reader"], "tool_call": ["ran"]},
         executors=TWO,
@@ -380,17 +332,6 @@ def test_several_executors_are_addressed_by_name():
     assert "Executor `search`:\n- find tools for a need" in played.system(0)
     assert "Begin each sub-question with the name" in played.system(0)
     assert "tool_call(" not in played.system(2)
-
-
-def test_an_executor_that_writes_nonsense_uses_its_own_steps():
-    nonsense = [line for text in [*NONSENSE.values(), "Action: tool_call {'a"] for line in [executor(text)] * 2]
-    played = play([ask("a"), *nonsense[:-1], end("ok", "executor failed")], executor_steps=10)
-    assert played.answer == "ok"
-    assert played.counters["malformed_replies"] == 19
-
-
-def test_an_answer_of_a_megabyte_does_not_fill_the_planners_conversation():
-    assert len(play([ask("a"), done("y" * 150_000), end("ok")]).told(2)) < 9_000
 
 
 ROWS = {"rows": [{"n": number, "name": f"row {number}"} for number in range(200)]}
@@ -433,7 +374,6 @@ def test_a_long_output_is_stored_whole_for_the_whole_task_and_python_reads_it():
     [
         ({}, 4_000, None),
         ({}, 4_001, 400),
-        ({"offload_tokens": 100}, 401, 400),
         ({"offload_tokens": 2, "preview_tokens": 1}, 9, 4),
     ],
 )
@@ -462,7 +402,11 @@ def test_failures_and_what_the_library_says_stay_whole_also_for_later_questions(
     assert "Dependencies (run these first): finder" in played.system(6), "as far as they would be shown"
 
 
-def test_only_the_listed_tools_are_stored():
+def test_only_the_listed_tools_are_stored_and_as_text_where_words_say_more():
+    search = ToolResult("1. reader: " + "z" * 500, value=[{"name": "reader"}])
+    reading = act("python", "output_1 (str)", code="print(output_1[-5:], len(output_1))")
+    script = [ask("a"), act("tool_search", query="b"), reading, done("c", "zzzzz 511"), end("ok")]
+    assert play(script, {"tool_search": [search]}, offload_tools="tool_search", offload_tokens=100).answer == "ok"
     script = [ask("a"), act("tool_search", query="b"), act("tool_call", name="b"), act("reader"), done("c"), end("ok")]
     answers = {"tool_call": [LONG], "tool_search": ["y" * 900], "reader": [LONG]}
     played = play(script, answers, offload_tools="tool_call")
@@ -472,24 +416,13 @@ def test_only_the_listed_tools_are_stored():
     assert "y" * 900 in played.told(2)
 
 
-def test_words_are_stored_as_text_where_there_is_no_value_or_words_say_more():
-    search = ToolResult("1. reader: " + "z" * 500, value=[{"name": "reader"}])
-    reading = act("python", "output_1 (str)", code="print(output_1[-5:], len(output_1))")
-    script = [ask("a"), act("tool_search", query="b"), reading, done("c", "zzzzz 511"), end("ok")]
-    assert play(script, {"tool_search": [search]}, offload_tools="tool_search", offload_tokens=100).answer == "ok"
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         ({}, "python needs a text 'code'"),
-        ({"code": "  "}, "python needs a text 'code'"),
-        ({"code": 5}, "python needs a text 'code'"),
         ({"code": "1", "more": 2}, "takes 'code' and 'variables' and nothing else"),
         ({"code": "1", "variables": {"a": 1}}, "'variables' of python is a list of names"),
-        ({"code": "1", "variables": [1]}, "'variables' of python is a list of names"),
         ({"code": "1", "variables": ["rows"]}, "there is no variable 'rows'; stored outputs: none yet"),
-        ({"code": "1", "variables": "rows"}, "there is no variable 'rows'"),
     ],
 )
 def test_python_says_what_is_wrong_with_its_arguments(arguments, problem):
@@ -525,17 +458,11 @@ def test_after_a_kill_stored_outputs_are_there_again_and_the_rest_is_gone():
         end("ok"),
     ]
     played = play(script, {"tool_call": [LONG]}, block_seconds=0.1)
-    assert played.answer == "ok"
-    assert played.counters["sandbox_restarts"] == 1
-
-
-def test_an_output_beyond_the_memory_is_an_error_of_python_only():
+    assert (played.answer, played.counters["sandbox_restarts"]) == ("ok", 1)
     script = [
-        *RUN,
-        act("python", code="len(output_1)"),
+        *(*RUN, act("python", code="len(output_1)")),
         act("python", "output_1 does not fit into the sandbox", code="1 + 1"),
-        done("b", "Observation: 2"),
-        end("ok"),
+        *(done("b", "Observation: 2"), end("ok")),
     ]
     assert play(script, {"tool_call": [ToolResult("w" * 20_000_000)]}, memory_mib=8).answer == "ok"
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from dataclasses import replace
 
 import pytest
 
@@ -28,7 +26,7 @@ from resilisim.policies.llm.options import AgentOptions, read_options
 from resilisim.policies.llm.reading import Unreadable
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS
 from resilisim.policies.llm.run import AgentRun, EpisodeHooks, StopAgent
-from tests.policies.llm.toolboxes import ScriptedToolbox
+from tests.policies.llm.helpers import ScriptedToolbox
 
 HELLO = [ChatMessage("user", "Hello")]
 
@@ -100,18 +98,13 @@ def test_requests_carry_the_options_unless_told_otherwise():
     asked(run, role="planner", stop=("END",), tools=(tool,))
     asked(run, temperature=None, top_p=0.5, max_tokens=None)
     first, second = model.requests
+    small = ScriptedChatModel(["small"], "small")
+    run.models = RoleModels(model, {"extractor": small})
+    assert asked(run, role="extractor")[0].text == "small", "each component asks its own model"
+    assert [call["model"] for call in run.transcript.calls] == ["scripted", "scripted", "small"]
     assert (first.role, first.temperature, first.top_p, first.max_tokens) == ("planner", 0.3, 0.9, 50)
     assert (first.stop, first.tools, first.messages) == (("END",), (tool,), tuple(HELLO))
     assert (second.role, second.temperature, second.top_p, second.max_tokens) == ("agent", None, 0.5, None)
-
-
-def test_each_component_asks_its_own_model():
-    large, small = ScriptedChatModel(["large"], "large"), ScriptedChatModel(["small"], "small")
-    run, _ = run_of()
-    run.models = RoleModels(large, {"extractor": small})
-    assert asked(run, role="extractor")[0].text == "small"
-    assert asked(run, role="planner")[0].text == "large"
-    assert [call["model"] for call in run.transcript.calls] == ["small", "large"]
 
 
 def test_a_reply_that_was_cut_off_is_counted_unless_it_went_on_behind_its_end():
@@ -136,14 +129,11 @@ def test_a_reply_that_was_cut_off_is_counted_unless_it_went_on_behind_its_end():
     [
         ("Thought\nObservation: made up", ("\nObservation:",), "Thought"),
         ("a STOP b END c", ("END", "STOP"), "a "),
-        ("STOP", ("STOP",), ""),
         ("nothing of it", ("STOP",), "nothing of it"),
-        ("stop", ("STOP",), "stop"),
         ("<think>STOP here?</think>go STOP on", ("STOP",), "<think>STOP here?</think>go "),
         ("STOP here?</think>go STOP on", ("STOP",), "STOP here?</think>go "),
         ("<THINK>STOP <think> STOP</think>go</think>STOP", ("STOP",), "<THINK>STOP <think> STOP</think>go</think>"),
         ("<think>never closed STOP on", ("STOP",), "<think>never closed "),
-        ("kept whole", (), "kept whole"),
     ],
 )
 def test_text_after_a_stop_mark_is_cut_and_kept_in_the_record(text, stop, kept):
@@ -222,14 +212,8 @@ def test_events_stand_in_order_with_their_place(caplog):
         run.turn = 3
         run.note("malformed_reply", "executor", "no action", excerpt="x" * 1000)
     first, second = run.transcript.events
-    assert first == {
-        "kind": "plan",
-        "component": "planner",
-        "text": "two steps",
-        "call": 0,
-        "turn": 0,
-        "details": {"steps": ["a", "b"]},
-    }
+    place = {"call": 0, "turn": 0, "details": {"steps": ["a", "b"]}}
+    assert first == {"kind": "plan", "component": "planner", "text": "two steps", **place}
     assert (second["call"], second["turn"], len(second["details"]["excerpt"])) == (1, 3, 300)
     assert [record.getMessage() for record in caplog.records] == ["executor: malformed_reply: no action"]
     caplog.clear()
@@ -258,27 +242,4 @@ def test_without_an_environment_there_is_nothing_to_send_to_and_nothing_to_resta
         asyncio.run(run.send("<finish/>"))
     with pytest.raises(InvalidInputError, match="fresh episodes need a player"):
         asyncio.run(run.restart())
-    assert run.oracle is None
-    assert not run.oracle_was_asked
-    assert run.transcript.restarts == 0
-
-
-def test_a_fresh_episode_has_all_its_turns_and_is_written_down():
-    async def begin():
-        return "the prompt again"
-
-    run, _ = run_of("a", "b", hooks=EpisodeHooks("episode", restart=begin))
-    run = replace(run, turn=4, turns_left=1, turns_at_start=5)
-    assert asyncio.run(run.restart()) == "the prompt again"
-    assert (run.turn, run.turns_left) == (0, 5)
-    assert run.transcript.restarts == 1
-    assert run.transcript.events[-1]["kind"] == "restart"
-
-
-def test_events_are_json():
-    run, _ = run_of("\ud800 a")
-    run.note("code", "agent", "\ud800", lines=[1, None, {"a": True}])
-    asked(run)
-    for part in (run.transcript.events, run.transcript.calls):
-        text = json.dumps(part, allow_nan=False)
-        assert json.dumps(json.loads(text)) == text
+    assert (run.oracle, run.oracle_was_asked, run.transcript.restarts) == (None, False, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 import os
 import resource
 import subprocess
@@ -28,7 +27,7 @@ from resilisim.policies.llm.sandbox import (
     cut_output,
 )
 from tests.guards import no_endless_wait
-from tests.policies.llm.processes import live_children
+from tests.policies.llm.helpers import live_children
 
 QUICK = SandboxLimits(seconds=0.3)
 PATIENT = SandboxLimits(seconds=5)
@@ -145,16 +144,13 @@ def test_assigned_variables_are_really_there_and_survive_a_restart():
 @pytest.mark.parametrize(
     ("name", "value", "kind", "words"),
     [
-        *((name, 1, InvalidInputError, "sandbox name") for name in ("", "1a", "a b", "class", "a.b", "echo")),
+        *((name, 1, InvalidInputError, "sandbox name") for name in ("", "1a", "class", "a.b", "echo")),
         ("x", {1, 2}, NotJsonError, "x is of type set"),
     ],
 )
-def test_what_cannot_be_assigned_is_refused(name, value, kind, words):
+def test_what_cannot_be_assigned_is_refused_and_so_are_names_and_limits(name, value, kind, words):
     with pytest.raises(kind, match=words):
         in_sandbox(lambda box: box.assign(name, value), echo=echo)
-
-
-def test_function_names_and_limits_are_checked_at_once():
     with pytest.raises(InvalidInputError, match="identifier"):
         Sandbox(functions={"a-b": None})
     with pytest.raises(InvalidInputError, match=r"seconds=0.*above 0"):
@@ -182,7 +178,7 @@ def test_what_the_host_returns_and_no_sandbox_takes_is_an_error_that_can_be_caug
     assert result.output.startswith("what tool returned")
 
 
-def test_lone_surrogates_never_raise():
+def test_what_is_too_large_or_half_a_character_never_raises():
     async def odd(positional, named):
         if positional == ["fail"]:
             raise HostCallError("\ud800!")
@@ -190,11 +186,14 @@ def test_lone_surrogates_never_raise():
 
     async def use(box):
         await box.assign("x", ["\ud800"])
-        return await box.run("print(len(x), [len(key) for key in odd()])"), await box.run("odd('fail')")
+        blocks = ["print(len(x), [len(key) for key in odd()])", "odd('fail')", "10**5000", "x = 1\n" * 200_000]
+        return [await box.run(block) for block in [*blocks, "'q' * 40_000_000", "1"]]
 
-    fine, failed = in_sandbox(use, odd=odd)
-    assert fine.output == "1 [1]\n"
-    assert failed.error.endswith("!")
+    fine, failed, huge, long, larger, after = in_sandbox(use, PATIENT, odd=odd)
+    assert (fine.output, failed.error[-1]) == ("1 [1]\n", "!")
+    assert (huge.error, huge.output.endswith("that is too large to be shown>")) == (None, True)
+    assert long.error == "SyntaxError: the block has 1,200,000 characters; at most 100,000 are run"
+    assert (larger.restarted, after.output) == (True, "1")
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -244,7 +243,6 @@ def test_cutting_keeps_what_matters_and_says_how_much_there_was(text, most, leng
     [
         "while True: pass",
         "while True:\n  try:\n    while True: pass\n  except: pass",
-        "try:\n  while True: pass\nexcept BaseException: print('caught')",
         "sum(range(10**12))",
     ],
 )
@@ -254,26 +252,17 @@ def test_an_endless_loop_is_stopped_and_cannot_catch_it(code):
     assert first.output == "before\n"
     assert second.output == "within\n"
     assert second.error == "TimeoutError: the block ran for more than 0.3 s and was stopped"
-    assert second.restarted
     assert second.observation.endswith(RESTARTED)
     assert "NameError" in third.error
-    assert "kept" in third.error
 
 
 @pytest.mark.parametrize(
     "code",
     [
         "10**10**8",
-        "1 << 10**10",
-        "[0] * 10**9",
         "'a' * 10**10",
-        "bytes(10**10)",
         "text = 'a'\nwhile True: text = text + text",
-        "many = []\nwhile True: many.append('a' * 100_000)",
-        "list(range(10**8))",
         "'%1000000000d' % 3",
-        "f'{3:1000000000}'",
-        "'a'.ljust(10**10)",
         "['x' * 1000] * 4_000_000",
         "while True:\n  try:\n    x = [0] * 10**9\n  except: pass",
     ],
@@ -287,31 +276,16 @@ def test_a_memory_bomb_is_stopped(code):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB, in this process
 
 
-def test_values_too_large_to_be_shown_end_the_block_at_most():
-    first, second, *huge = run("'q' * 40_000_000", "1", "10**5000", "{'a': 10**5000}", limits=PATIENT)
-    assert first.restarted
-    assert second.output == "1"
-    for result in huge:
-        assert result.error is None
-        assert result.output.endswith("that is too large to be shown>")
-
-
 # What ends a block and nothing else: leaving, going too deep, source that is none.
 ORDINARY = [
     "import sys\nsys.exit(3)",
     "exit()",
-    "quit()",
-    "raise SystemExit('x')",
     "raise SystemExit(1)",
     "raise KeyboardInterrupt()",
     "def f(n):\n  return f(n + 1)\nf(0)",
     "x=" + "(" * 3000 + "1" + ")" * 3000,
-    "[" * 90_000,
-    "eval('(' * 5000 + ')' * 5000)",
     "-" * 90_000 + "1",
     "x = 1\x00",
-    "if True",
-    "\t x",
     "<|im_start|>",
 ]
 
@@ -324,13 +298,6 @@ def test_leaving_and_broken_source_are_ordinary_errors_of_the_block(code):
     assert isinstance(second.observation.encode(), bytes)
     assert not second.restarted
     assert third.output == "7"
-
-
-@pytest.mark.parametrize("code", ["x = '\ud800'", "print('\x1b[2J')", "é = 1\né"])
-def test_odd_characters_never_raise(code):
-    first, second = run(code, "1 + 1")
-    assert isinstance(first.observation.encode(), bytes)
-    assert second.output == "2"
 
 
 def test_a_flood_of_output_is_cut_with_a_mark_and_stopped_if_it_is_endless():
@@ -348,39 +315,26 @@ inspect pickle numpy resilisim"""
 # Files, network, processes; and walks from objects to the interpreter.
 OUT_OF_REACH = [
     "open('/etc/passwd').read()",
-    "open('/proc/self/environ').read()",
     "with open('note.txt', 'w') as file: file.write('x')",
     "import pathlib\npathlib.Path('/etc/passwd').read_text()",
-    "import pathlib\npathlib.Path('note.txt').write_text('x')",
     "import os\nos.listdir('/')",
     "import os\nos.remove('/tmp/x')",
-    "import os\nos.mkdir('/tmp/x')",
     "import os\nos.system('ls')",
-    "import os\nos.kill(1, 9)",
     "import os\nos.fork()",
-    "import os\nos.urandom(8)",
     *(f"import {name}" for name in MODULES.split()),
     "__import__('os').system('ls')",
     "input()",
     "breakpoint()",
-    "compile('1', 'a', 'eval')",
-    "().__class__",
     "().__class__.__bases__[0].__subclasses__()",
-    "[].__class__.__mro__",
-    "''.__class__.__base__",
     "(lambda: 0).__globals__",
-    "(lambda: 0).__code__",
     "print.__self__",
     "echo.__globals__",
-    "echo.__closure__",
-    "echo.__class__",
     "__builtins__",
     "globals()",
     "getattr((), '__class__')",
     "'{0.__class__}'.format(1)",
     "f'{().__class__}'",
     "try:\n  1/0\nexcept Exception as e:\n  print(e.__traceback__.tb_frame)",
-    "class A:\n  pass\nA.__init__.__globals__",
     "eval('().__class__')",
     "exec('print(().__class__)')",
 ]
@@ -395,29 +349,12 @@ def test_the_machine_and_the_interpreter_are_out_of_reach(code, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_process_itself_has_no_environment_either(monkeypatch):
-    monkeypatch.setenv("SECRET", "s3cr3t")
-
-    async def use(box):
-        await box.run("1")
-        return Path(f"/proc/{box.process_id}/environ").read_bytes()
-
-    assert b"s3cr3t" not in in_sandbox(use)
-
-
-def test_a_block_of_a_megabyte_is_not_run():
-    (result,) = run("x = 1\n" * 200_000)
-    assert result.error == "SyntaxError: the block has 1,200,000 characters; at most 100,000 are run"
-
-
 @pytest.mark.parametrize(
     "overwrite",
     [
         "echo = 5",
         "def echo(x): return 'mine'",
         "echo = lambda *a: 'mine'",
-        "for echo in [1]: pass",
-        "import json as echo",
     ],
 )
 def test_overwriting_a_function_lasts_for_its_block_only(overwrite):
@@ -463,12 +400,6 @@ def test_only_json_values_leave_the_sandbox(argument, told):
     assert "positional" not in result.output
 
 
-def test_a_function_is_the_text_of_its_name_outside_and_a_list_in_itself_is_refused():
-    named, nested = run("echo(echo)", "x = []\nx.append(x)\necho(x)", echo=echo)
-    assert named.output == "{'positional': ['echo'], 'named': {}}"
-    assert nested.error is not None or json.dumps(nested.output)
-
-
 def test_the_clock_stands_still_sleeping_takes_no_time_and_random_numbers_repeat():
     code = "import random\nrandom.random(), random.randint(1, 10**6), random.Random().random()"
     clock = "import time\na = time.time()\ntime.sleep(3600)\ntime.time() - a"
@@ -481,9 +412,12 @@ def test_the_clock_stands_still_sleeping_takes_no_time_and_random_numbers_repeat
 # Processes
 
 
-def test_a_worker_that_is_killed_is_replaced():
+def test_a_worker_has_no_environment_and_one_that_is_killed_is_replaced(monkeypatch):
+    monkeypatch.setenv("SECRET", "s3cr3t")
+
     async def use(box):
         await box.run("x = 1")
+        assert b"s3cr3t" not in Path(f"/proc/{box.process_id}/environ").read_bytes()
         os.kill(box.process_id, 9)
         return [await box.run("x"), await box.run("2")]
 
@@ -518,24 +452,17 @@ def test_twenty_sessions_at_once_do_not_meet_and_leave_the_loop_free():
                 assert ticks > before + 5  # a blocked loop would not tick at all in these 1.5 s
             return shown.output
 
-    async def play():
-        watcher = asyncio.create_task(watch())
-        outputs = await asyncio.gather(*(session(number) for number in range(20)))
-        watcher.cancel()
-        return outputs
-
-    assert asyncio.run(play()) == [f"({number + 3}, {number})" for number in range(20)]
-
-
-def test_more_runaway_blocks_than_threads_delay_each_other_and_end():
-    async def runaway():
+    async def runaway():  # more of them than there are threads: they delay each other, and end
         async with Sandbox(SandboxLimits(seconds=0.05)) as box:
             return (await box.run("while True: pass")).restarted
 
     async def play():
-        return await asyncio.gather(*(runaway() for _ in range(40)))
+        watcher = asyncio.create_task(watch())
+        outputs = await asyncio.gather(*(session(number) for number in range(20)))
+        watcher.cancel()
+        return outputs, await asyncio.gather(*(runaway() for _ in range(40)))
 
-    assert asyncio.run(play()) == [True] * 40
+    assert asyncio.run(play()) == ([f"({number + 3}, {number})" for number in range(20)], [True] * 40)
 
 
 async def one_block(code: str = "1", prelude: str = "", **functions) -> None:
@@ -593,14 +520,8 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_program_ends_cleanly_right_after_a_sandbox(ending):
-    program = (
-        "import asyncio\n"
-        "from resilisim.policies.llm.sandbox import Sandbox, SandboxLimits\n"
-        "kept = []\n"
-        "async def main():\n"
-        f"    {ENDINGS[ending]}\n"
-        "asyncio.run(main())\n"
-    )
+    program = "import asyncio\nfrom resilisim.policies.llm.sandbox import Sandbox, SandboxLimits\nkept = []\n"
+    program += f"async def main():\n    {ENDINGS[ending]}\nasyncio.run(main())\n"
     # Side by side, because what this looks for came and went: a thread of the package that outlived the interpreter.
     started = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(3)]
     endings = [(process.communicate(timeout=60)[1], process.returncode) for process in started]

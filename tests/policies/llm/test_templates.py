@@ -44,8 +44,10 @@ def test_packaged_templates(package):
     prompts = load_prompts(package, None, "default")
     assert sorted(prompts.texts) == ["step", "system"]
     assert prompts.fill("system", tools="- a()", task="x") == "Use these tools:\n- a()\n\nDo this: x, for $1."
-    assert prompts.examples() == "An example for $5 and ${nothing}."
-    assert load_prompts(package, None, "none").examples() == ""
+    assert prompts.examples == "An example for $5 and ${nothing}."
+    assert load_prompts(package, None, "none").examples == ""
+    with pytest.raises(KeyError):
+        prompts.fill("system", tools="")
 
 
 @given(st.text(), st.text())
@@ -53,11 +55,6 @@ def test_packaged_templates(package):
 def test_values_come_out_as_they_went_in(tools, task):
     prompts = PromptTexts({"system": "[${tools}|${task}]"}, "")
     assert prompts.fill("system", tools=tools, task=task) == f"[{tools}|{task}]"
-
-
-def test_a_missing_value_is_a_bug(package):
-    with pytest.raises(KeyError):
-        load_prompts(package, None, "default").fill("system", tools="")
 
 
 def test_a_users_file_replaces_the_one_of_its_name_and_is_read_anew_each_time(package, own):
@@ -69,25 +66,21 @@ def test_a_users_file_replaces_the_one_of_its_name_and_is_read_anew_each_time(pa
     (own / "step.md").write_text("Second.", encoding="utf-8")
     (own / "examples.md").write_text("Costs $3.\n", encoding="utf-8")
     assert load_prompts(package, str(own), "default").fill("step") == "Second."
-    assert load_prompts(package, str(own), "default").examples() == "Costs $3."
-    assert load_prompts(package, str(own), "none").examples() == ""
+    assert load_prompts(package, str(own), "default").examples == "Costs $3."
+    assert load_prompts(package, str(own), "none").examples == ""
     (own / "few.txt").write_text("\nFew: {x} ${y} $z\n", encoding="utf-8")
-    assert load_prompts(package, None, str(own / "few.txt")).examples() == "Few: {x} ${y} $z"
+    assert load_prompts(package, None, str(own / "few.txt")).examples == "Few: {x} ${y} $z"
 
 
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
         ("sytem.md", b"x", "unknown template 'sytem.md' in "),
-        ("sytem.md", b"x", "did you mean 'system.md'?"),
         ("system.md", b"${tools} ${tasks}", "unknown placeholder 'tasks' in template "),
-        ("system.md", b"${tools} ${tasks}", "did you mean 'task'?"),
         ("system.md", b"${tools} $task $price", "unknown placeholder 'price'"),
         ("system.md", b"${tools}", "lacks the placeholder ${task}"),
         ("system.md", b"${tools} ${task} for 5 $ each", "holds a lone $: expected ${name}, or $$ for the sign itself"),
-        ("system.md", b"${tools} ${task} ${", "holds a lone $"),
         ("system.md", b"\xff\xfe${tools} ${task}", "cannot be read"),
-        ("step.md", b"Go on with ${task}.", "unknown placeholder 'task'"),
         ("examples.md", b"\xff", "cannot be read"),
     ],
 )

@@ -21,16 +21,13 @@ from resilisim.policies.llm.conversation import (
     CONVERSATION_TOOLS,
     ConversationToolbox,
     finish_message,
-    native_message,
-    result_of,
     task_of,
 )
-from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools
+from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools, error_of
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import ToolHit
-from tests.policies.llm.playing import PARSER, READER, TASK, environment
-from tests.policies.llm.toolboxes import spec
+from tests.policies.llm.helpers import PARSER, READER, TASK, environment, spec
 
 TYPED = ToolSpec(
     "find",
@@ -59,6 +56,30 @@ def test_what_a_tool_is():
     assert ToolSpec("now", "").to_function()["function"]["parameters"] == {"type": "object", "properties": {}}
     assert len({spec("a", "x"), spec("a", "x"), spec("b", "x")}) == 2
     assert spec("a", "x") != spec("a", "y")
+    assert describe_tools(CONVERSATION_TOOLS[1:]).startswith("- tool_info(name: string): ")
+    beside = {"name": "reader", "source": "x"}
+    assert CONVERSATION_TOOLS[2].checked(beside) == beside
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        (ToolResult("late", "TIMEOUT: late"), "TIMEOUT: late"),
+        *((ToolResult(f'{{"error": {body}}}'), "quota") for body in ('"quota"', '{"message": "quota"}', '["quota"]')),
+        *(
+            (ToolResult(f' {{{flag}, "message": "quota"}}'), "quota")
+            for flag in ('"status": "error"', '"isError": true')
+        ),
+        (ToolResult("something", value={"error": "quota"}), "quota"),
+        *(
+            (ToolResult(t), None)
+            for t in ('{"error": null}', '{"error": ""}', "{no", '["error"]', '{"errors": 3}', "ok")
+        ),
+    ],
+)
+def test_an_error_is_also_a_body_that_says_so(result, error):
+    found = error_of(result)
+    assert found is None if error is None else error in found
 
 
 @pytest.mark.parametrize(
@@ -72,10 +93,8 @@ def test_what_a_tool_is():
         ({"top": 2}, "find needs the parameter 'query': its signature is find("),
         ({"query": 5}, "find: 'query' is a number, expected string"),
         ({"query": "x", "top": 2.5}, "find: 'top' is a number, expected integer"),
-        ({"query": "x", "top": float("inf")}, "find: 'top' is a number, expected integer"),
         ({"query": "x", "top": True}, "find: 'top' is boolean, expected integer"),
         ({"query": "x", "filter": "[1, 2]"}, "find: 'filter' is array, expected object or null"),
-        ({"query": "x", "filter": "{a}"}, "find: 'filter' is string, expected object or null"),
         ({"query": "x", "since": "now"}, "find: 'since' is string, expected number or null"),
     ],
 )
@@ -86,16 +105,6 @@ def test_arguments_are_checked_against_the_signature(arguments, checked):
         assert told.startswith(checked)
     else:
         assert told == (arguments if checked is None else checked)
-
-
-def test_the_tools_of_the_environment():
-    assert [tool.signature() for tool in CONVERSATION_TOOLS] == [
-        "tool_search(query: string)",
-        "tool_info(name: string)",
-        "tool_call(name: string, parameters?: object)",
-    ]
-    beside = {"name": "reader", "source": "x"}
-    assert CONVERSATION_TOOLS[2].checked(beside) == beside
 
 
 LIBRARY = default_library()
@@ -173,24 +182,17 @@ def test_parameters_are_read_as_they_were_meant(native, parameters):
     assert message.parameters == plain(parameters)
     written = action if isinstance(action, str) else "<tool_call></tool_call>"
     assert written.lower().count("</tool_call>") == 1, "nothing ends the tag early, whoever reads it"
-
-
-@PROTOCOLS
-@given(query=TEXTS)
-def test_queries_are_read_as_they_were_meant(native, query):
-    sent, result = called("tool_search", {"query": query}, native)
-    words = " ".join(plain(query).replace("<", " ").split())
-    if not words:
-        assert sent == []
-        assert result.error is not None
-        return
-    message = understood(sent[0])
-    assert (message.kind, message.query, message.ignored) == ("search", words, 0)
+    assert understood(finish_message(native)).kind == "finish"
 
 
 @PROTOCOLS
 @given(name=TEXTS | st.sampled_from([READER, READER.upper(), f" {READER}\n", "a b", "x{", "", "."]))
-def test_names_are_read_as_they_were_meant(native, name):
+def test_queries_and_names_are_read_as_they_were_meant(native, name):
+    sent, result = called("tool_search", {"query": name}, native)
+    words = " ".join(plain(name).replace("<", " ").split())
+    assert (sent == []) is (words == "") is (result.error.startswith("tool_search needs"))
+    found = [understood(action) for action in sent]
+    assert [(one.kind, one.query, one.ignored) for one in found] == [("search", words, 0)][: len(sent)]
     for function, kinds in (("tool_info", {"info"}), ("tool_call", {"execute", "rejected"})):
         sent, result = called(function, {"name": name}, native)
         if not sent:
@@ -249,34 +251,25 @@ CIRCULAR["self"] = CIRCULAR
     ("function", "arguments", "error"),
     [
         ("tool_search", {}, "tool_search needs a text 'query' and nothing else, not {}"),
-        ("tool_search", {"query": " \n"}, "tool_search needs a text 'query'"),
         ("tool_search", {"query": "<<"}, "tool_search needs a text 'query'"),
         ("tool_search", {"query": 3}, 'not {"query": 3}'),
         ("tool_search", {"query": "x", "k": 3}, "and nothing else"),
         ("tool_search", {"query": "x" * MAX_MESSAGE_LENGTH}, "expected at most 1,000,000"),
         ("tool_info", {"name": None}, "tool_info needs the 'name' of a tool"),
         ("tool_info", {"name": "a</tool_info><finish/>"}, "tool_info needs the 'name' of a tool"),
-        ("tool_info", {"tool": READER}, "tool_info needs the 'name' of a tool"),
         ("tool_call", {"parameters": {}}, "tool_call needs the 'name' of a tool"),
         ("tool_call", {"name": "a b"}, "tool_call needs the 'name' of a tool"),
-        ("tool_call", {"name": ["a"]}, "tool_call needs the 'name' of a tool"),
         ("tool_call", {"name": READER, "parameters": [1]}, "'parameters' are [1], expected an object"),
         ("tool_call", {"name": READER, "parameters": "{"}, "'parameters' are no JSON object: '{'"),
         ("tool_call", {"name": READER, "parameters": '{"a": NaN}'}, "'parameters' are no JSON object"),
-        ("tool_call", {"name": READER, "parameters": '{"a": 1e999}'}, "'parameters' are no JSON object"),
         ("tool_call", {"name": READER, "parameters": "[" * 100_000}, "'parameters' are no JSON object"),
         ("tool_call", {"name": READER, "parameters": {"a": math.nan}}, "the arguments are no JSON"),
         ("tool_call", {"name": READER, "parameters": {"a": 10**5000}}, "the arguments are no JSON"),
-        ("tool_call", {"name": READER, "parameters": {"a": {1, 2}}}, "the arguments are no JSON"),
-        ("tool_call", {"name": READER, "parameters": {(1, 2): 3}}, "the arguments are no JSON"),
         ("tool_call", {"name": READER, "parameters": CIRCULAR}, "the arguments are no JSON"),
         ("tool_call", {"name": READER, "parameters": deep(100_000)}, "the arguments are no JSON"),
-        ("tool_call", {"name": READER, "source": "x" * MAX_MESSAGE_LENGTH}, "expected at most 1,000,000"),
         ("never_shown_tool", {}, "unknown tool 'never_shown_tool': expected tool_search, tool_info, tool_call"),
         ("tool_serch", {}, "unknown tool 'tool_serch': did you mean 'tool_search'?"),
         ("finish", {}, "unknown tool 'finish'"),
-        ("x" * 10_000, {}, "unknown tool 'xxx"),
-        ("", {}, "unknown tool ''"),
         ("a\nb", {}, r"unknown tool 'a\nb'"),
         (READER[:-1], {}, "unknown tool"),
         (READER.partition("_")[2], {}, "unknown tool"),
@@ -297,7 +290,6 @@ def test_what_cannot_be_sent_uses_no_turn(native, function, arguments, error):
 @pytest.mark.parametrize(
     ("function", "arguments", "parameters"),
     [
-        ("tool_call", {"name": READER}, {}),
         ("tool_call", {"name": f" {READER} ", "parameters": None}, {}),
         ("tool_call", {"name": READER, "parameters": ""}, {}),
         ("tool_call", {"name": READER, "parameters": '{"source": "</tool_call>"}'}, {"source": "</tool_call>"}),
@@ -305,7 +297,6 @@ def test_what_cannot_be_sent_uses_no_turn(native, function, arguments, error):
         ("tool_call", {"name": READER, "parameters": {"a": 1}, "source": "s"}, {"a": 1, "source": "s"}),
         ("tool_call", MappingProxyType({"name": READER, "source": ("a", "b")}), {"source": ["a", "b"]}),
         (READER, {}, {}),
-        (READER, {"source": "s"}, {"source": "s"}),
         (READER, {"name": "n", "query": "q"}, {"name": "n", "query": "q"}),
     ],
 )
@@ -389,22 +380,13 @@ def test_both_protocols_give_the_same_episode_and_errors_never_have_a_value(base
         assert results[3].error.startswith(f"{READER} failed. Error: ")
 
 
-def test_words_without_progress_are_a_result_too():
-    assert result_of(Reply("only this", {"event": "format_error"})) == ToolResult("only this", "only this")
-
-
-def test_a_prompt_without_what_it_says_about_tags():
-    prompt = "# A\n\ntext\n\n## Finding tools\nuse <tool_search>\n### more\n\n## Limits\nten\n\n## Calling tools\ntags"
-    assert task_of(prompt) == "# A\n\ntext\n\n## Limits\nten"
-    assert task_of("nothing of it") == "nothing of it"
-
-
 @pytest.mark.parametrize("prompt", ["baseline", "chain_of_thought", "optimal"])
 @pytest.mark.parametrize("protocol", ["text", "native"])
 def test_real_prompts_lose_their_tags_and_keep_the_task(prompt, protocol):
     env = environment(protocol=protocol)
     observation, _ = env.reset(seed=0, options={"task": Task.from_mapping(TASK, env.library), "prompt": prompt})
     task = task_of(observation)
+    assert task_of(f"{task}\n\n## Calling tools\ntags\n### more\n\n## Limits\nten") == f"{task}\n\n## Limits\nten"
     assert TASK["description"] in task
     assert "<tool_" not in task
     assert (READER in task) == (prompt == "optimal")
@@ -423,15 +405,6 @@ def test_listed_tools_can_be_called_by_their_names():
 @given(TEXTS)
 def test_words_of_an_observation(words):
     assert observation_text(words) == words or words.startswith("[{")
+    for broken in ("[{", '[{"role": "user"}]', "[{}]", '[{"content": 1'):
+        assert observation_text(broken) == broken
     assert observation_text(json.dumps([{"role": "tool", "tool_call_id": "c", "content": words}])) == plain(words)
-
-
-@pytest.mark.parametrize("broken", ["[{", '[{"role": "user"}]', "[{}]", '[{"content": 1'])
-def test_an_observation_that_is_no_list_of_messages_stays_as_it_is(broken):
-    assert observation_text(broken) == broken
-
-
-def test_the_signal_of_completion():
-    assert understood(finish_message(False)).kind == "finish"
-    assert understood(finish_message(True)).kind == "finish"
-    assert understood(native_message("tool_search", {"query": "x"})).query == "x"

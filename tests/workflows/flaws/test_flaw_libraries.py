@@ -1,7 +1,5 @@
 """Flaws in the plans of any library: verified or refused, and never a help to who obeys."""
 
-from __future__ import annotations
-
 import numpy as np
 from flaw_samples import check_edits
 from hypothesis import given, settings
@@ -38,7 +36,7 @@ PARAMETERS = (
 
 
 @st.composite
-def libraries(draw: st.DrawFn) -> ToolLibrary:
+def libraries(draw):
     pairs = draw(
         st.lists(
             st.tuples(st.sampled_from(CATEGORIES), st.sampled_from(OPERATIONS)), min_size=1, max_size=7, unique=True
@@ -62,7 +60,7 @@ def libraries(draw: st.DrawFn) -> ToolLibrary:
 
 
 @st.composite
-def workflows(draw: st.DrawFn, library: ToolLibrary) -> Workflow:
+def workflows(draw, library):
     tools = draw(
         st.lists(st.sampled_from(library.names), max_size=6, unique=draw(st.sampled_from([True] * 4 + [False])))
     )
@@ -77,7 +75,7 @@ def workflows(draw: st.DrawFn, library: ToolLibrary) -> Workflow:
 
 
 @st.composite
-def required_lists(draw: st.DrawFn, library: ToolLibrary, workflow: Workflow) -> tuple[str, ...]:
+def required_lists(draw, library, workflow):
     """Draw a list that the workflow mostly does in its order."""
     planned = tuple(dict.fromkeys(workflow.tools))
     if planned and draw(st.sampled_from([True, True, False])):
@@ -86,7 +84,7 @@ def required_lists(draw: st.DrawFn, library: ToolLibrary, workflow: Workflow) ->
     return tuple(draw(st.lists(st.sampled_from(library.names), min_size=1, max_size=4, unique=True)))
 
 
-def made_up(library: ToolLibrary, seed: int) -> ToolSimilarity:
+def made_up(library, seed):
     random = np.random.default_rng(seed).integers(0, 5, (len(library), len(library))) / 4  # with many ties
     semantic = np.maximum(random, random.T)
     np.fill_diagonal(semantic, 1.0)

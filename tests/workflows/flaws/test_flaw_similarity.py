@@ -1,9 +1,5 @@
 """Likeness in meaning (S) and in function (F), and the drift that is made of both."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from flaw_samples import LIBRARY, all_flawed, distinct_plans, similarity
@@ -25,7 +21,7 @@ from resilisim.workflows.flaws.model import functional_equivalence
 NOISE = 3e-6
 
 
-def equivalence(one: str, other: str) -> float:
+def equivalence(one, other):
     return float(functional_equivalence(LIBRARY)[LIBRARY.index(one), LIBRARY.index(other)])
 
 
@@ -49,7 +45,7 @@ def test_functional_equivalence_worked_out_by_hand(one, other, role, inputs, out
 
 
 def test_tools_without_parameters_and_results_are_told_apart_by_their_role():
-    def tool(name: str, operation: str, *returns: str) -> Tool:
+    def tool(name, operation, *returns):
         values = tuple(ReturnValue(value) for value in ("success", "metadata", *returns))
         return Tool(name, "A tool.", returns=values, metadata={"operation": operation})
 
@@ -69,7 +65,7 @@ def test_likeness_of_the_default_tools():
     assert np.argsort(-semantic[LIBRARY.index("data_processing_validator")])[1] == LIBRARY.index("network_validator")
 
 
-def naive_drift(tools: list[str], required: list[str], severity: str) -> list[str]:
+def naive_drift(tools, required, severity):
     """Work the drift out from S and F alone, word for word as it is documented."""
     semantic, functional = similarity().semantic, similarity().functional
     number = {name: index for index, name in enumerate(LIBRARY.names)}
@@ -99,7 +95,7 @@ def test_the_drift_follows_its_formula():
     assert tried > 100
 
 
-def chosen_tools(perturber: Perturber, plans: list) -> Iterator[tuple[str, tuple[str, ...] | None]]:
+def chosen_tools(perturber, plans):
     for flaw in ("tool_misuse", "semantic_drift", "redundant_operation", "logic_discontinuity"):
         for method in FLAW_METHODS[flaw]:
             for severity in SEVERITIES:
@@ -127,7 +123,7 @@ def test_no_choice_hangs_on_noise_in_the_embeddings():
 def test_the_similarities_are_asked_for_once_and_only_where_they_are_needed():
     calls = []
 
-    def counted() -> ToolSimilarity:
+    def counted():
         calls.append(1)
         return similarity()
 

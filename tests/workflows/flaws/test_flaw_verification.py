@@ -1,8 +1,5 @@
 """The verification finds out workflows that do not have the flaw in whose name they come."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,11 +8,10 @@ from flaw_samples import LIBRARY, METHODS, flawed, similarity
 from resilisim.workflows import Step, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, Edit, Flaw, FlawedWorkflow, Perturber
 from resilisim.workflows.flaws import perturber as module
-from resilisim.workflows.flaws.model import Change, PlanView, Workshop
+from resilisim.workflows.flaws.model import Change, PlanView
 from resilisim.workflows.flaws.perturber import flaw_problem
 from resilisim.workflows.steps import step_parameters
 
-SHOP = Workshop(LIBRARY, similarity, 10)
 TOOLS = FETCHER, PARSER, VALIDATOR, TRANSFORMER, AGGREGATOR, POSTER = (
     "network_fetcher",
     "data_processing_parser",
@@ -42,43 +38,47 @@ EDIT = Edit("swapped", 1, 1, None, "a", "b")
 Steps = tuple[Step, ...]
 
 
-def step(tool: str) -> Step:
+def view(workflow, required):
+    return PlanView(workflow.steps, required, LIBRARY, similarity, 10)
+
+
+def step(tool):
     return next(one for one in SOUND.steps if one.tool == tool)
 
 
-def without(*tools: str) -> Steps:
+def without(*tools):
     return tuple(one for one in SOUND.steps if one.tool not in tools)
 
 
-def with_step(place: int, added: Step) -> Steps:
+def with_step(place, added):
     return (*SOUND.steps[:place], added, *SOUND.steps[place:])
 
 
-def changed(name: str, /, **fields: object) -> Steps:
+def changed(name, /, **fields):
     return tuple(replace(one, **fields) if one.tool == name else one for one in SOUND.steps)
 
 
-def reordered(*tools: str) -> Steps:
+def reordered(*tools):
     """Return the steps with the named ones, which keep their places, in that order."""
     waiting = list(tools)
     return tuple(step(waiting.pop(0)) if one.tool in tools else one for one in SOUND.steps)
 
 
-def problem(steps: Steps, method: str, edits: tuple[Edit, ...] = (EDIT,)) -> str | None:
+def problem(steps, method, edits=(EDIT,)):
     flaw = next(flaw for flaw, methods in FLAW_METHODS.items() if method in methods)
     forged = FlawedWorkflow(SOUND, replace(SOUND, steps=steps), Flaw(flaw, method, "light"), edits)
-    return flaw_problem(forged, PlanView.of(SOUND, REQUIRED, SHOP))
+    return flaw_problem(forged, view(SOUND, REQUIRED))
 
 
-def values(tool: str, **given: object) -> dict[str, object]:
+def values(tool, **given):
     return {**step(tool).parameters, **given}
 
 
-def less(tool: str, *names: str) -> dict[str, object]:
+def less(tool, *names):
     return {name: value for name, value in step(tool).parameters.items() if name not in names}
 
 
-FORGERIES: list[tuple[str, Steps, str]] = [
+FORGERIES = [
     ("swap", reordered(PARSER, FETCHER), "breaks no order that mattered"),
     ("swap", without(PARSER), "does not hold the same steps"),
     ("swap", changed(PARSER, reason="x"), "does not hold the same steps"),
@@ -146,7 +146,7 @@ def test_a_flaw_does_not_pass_under_the_name_of_another_type(flaw):
     tried = 0
     for method in FLAW_METHODS[flaw]:
         for task, one in flawed(flaw, method, "moderate")[::5]:
-            plan = PlanView.of(one.original, task.required_tools, SHOP)
+            plan = view(one.original, task.required_tools)
             assert flaw_problem(one, plan) is None
             for other, methods in FLAW_METHODS.items():
                 if other == flaw or any({flaw, other} <= pair for pair in kin):
@@ -159,10 +159,10 @@ def test_a_flaw_does_not_pass_under_the_name_of_another_type(flaw):
 
 
 def test_a_method_that_does_not_do_its_work_is_a_bug(monkeypatch):
-    def lazy(plan: PlanView, severity: str, draws: object) -> Change:
+    def lazy(plan, severity, draws):
         return Change(plan.steps, (EDIT,))
 
-    methods: dict[str, Callable[..., object]] = {**module.METHODS, "swap": lazy}
+    methods = {**module.METHODS, "swap": lazy}
     monkeypatch.setattr(module, "METHODS", methods)
     with pytest.raises(AssertionError, match=r"sequential_order/swap/light of .*: is equal to its original"):
         Perturber(similarity=similarity).perturb(SOUND, REQUIRED, "sequential_order", "light", "swap")

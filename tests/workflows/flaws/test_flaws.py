@@ -1,17 +1,13 @@
 """The seven flaws in plans of the benchmark: each is what it is called, and severities order the damage."""
 
-from __future__ import annotations
-
 import functools
 import json
 
 import numpy as np
 import pytest
-from flaw_samples import LIBRARY, METHODS, all_flawed, check_edits, flawed, outcomes, perturber, planned, similarity
+from flaw_samples import METHODS, all_flawed, check_edits, flawed, outcomes, perturber, planned
 
-from resilisim.workflows import Workflow
 from resilisim.workflows.flaws import (
-    DEFAULT_SEVERITY,
     EDIT_KINDS,
     FLAW_METHODS,
     FLAW_TYPES,
@@ -20,37 +16,24 @@ from resilisim.workflows.flaws import (
     FlawRefusal,
 )
 from resilisim.workflows.flaws.methods import METHODS as METHODS_THAT_EXIST
-from resilisim.workflows.flaws.model import PlanView, Workshop
-from resilisim.workflows.flaws.perturber import flaw_problem
-from resilisim.workflows.plan_value import CostCalculator, PlanCosts
+from resilisim.workflows.plan_value import CostCalculator
 
 # The drift's place follows from the severity and its tools from the formula; no list of the sample validates twice.
 WITHOUT_A_CHOICE = {"progressive_drift", "validation_removal"}
 
 
 @pytest.mark.parametrize(("flaw", "method"), METHODS)
-def test_each_flaw_is_what_it_is_called(flaw, method):
+def test_most_plans_carry_each_flaw_and_its_edits_tell_exactly_what_was_done(flaw, method):
     found = list(all_flawed(flaw, method))
     assert len(found) >= len(planned())
-    shop = Workshop(LIBRARY, similarity, 10)
-    for task, one in found:
-        assert one.workflow.steps != one.original.steps
-        assert (one.flaw.type, one.flaw.method) == (flaw, method)
+    for _, one in found:
         assert str(one.flaw) == f"{flaw}/{method}/{one.flaw.severity}"
-        assert flaw_problem(one, PlanView.of(one.original, task.required_tools, shop)) is None
-
-
-@pytest.mark.parametrize(("flaw", "method"), METHODS)
-def test_edits_tell_exactly_what_was_done(flaw, method):
-    for _, one in all_flawed(flaw, method):
         check_edits(one)
 
 
 def test_names():
-    assert len(FLAW_TYPES) == 7
     assert sorted(METHODS_THAT_EXIST) == sorted(method for _, method in METHODS)
-    assert len(METHODS_THAT_EXIST) == 14
-    assert DEFAULT_SEVERITY in SEVERITIES
+    assert (len(FLAW_TYPES), len(METHODS_THAT_EXIST)) == (7, 14)
     kinds = {edit.what for flaw, method in METHODS for _, one in all_flawed(flaw, method) for edit in one.edits}
     assert kinds == set(EDIT_KINDS)
 
@@ -88,7 +71,7 @@ def test_another_seed_makes_other_choices(flaw, method):
         assert changed / tried > 0.4
 
 
-def sites(one: FlawedWorkflow) -> set[tuple[int | None, str | None]]:
+def sites(one):
     # Where tools are replaced or removed, what others say of them is changed as a consequence.
     whole = [edit for edit in one.edits if edit.what in ("replaced", "removed")]
     return {(edit.original_step, edit.parameter) for edit in whole or one.edits}
@@ -143,60 +126,30 @@ CALCULATOR = CostCalculator()
 # A helper that is moved behind what needs it takes its turns later, and a step that is missing leaves its turns to
 # others: more of the list can then succeed in order, though success gets rarer. So it is with few plans.
 FLAWS_THAT_MAY_HELP_COVERAGE = {"sequential_order": 0.04, "missing_step": 0.02}
+LEAVE_A_CHANCE = {
+    *("swap", "dependency_violation"),
+    *("duplication", "unnecessary_addition", "unrelated_insertion"),
+}
 
 
 @functools.cache
-def sound_costs() -> dict[str, PlanCosts]:
+def sound_costs():
     return {task.instance_id: CALCULATOR.costs(task.required_tools, workflow.steps) for task, workflow in planned()}
 
 
-def costs_of(required: tuple[str, ...], workflow: Workflow) -> PlanCosts:
-    return CALCULATOR.costs(required, workflow.steps)
-
-
 @pytest.mark.parametrize(("flaw", "method"), METHODS)
-def test_who_obeys_a_flaw_loses(flaw, method):
-    sound = sound_costs()
-    helped = []
+def test_who_obeys_a_flaw_loses_and_severities_order_the_damage_on_average(flaw, method):
+    sound, helped = sound_costs(), []
+    coverage = {severity: [] for severity in SEVERITIES}
     for task, one in all_flawed(flaw, method):
-        before, after = sound[task.instance_id], costs_of(task.required_tools, one.workflow)
+        before, after = sound[task.instance_id], CALCULATOR.costs(task.required_tools, one.workflow.steps)
         assert after.obey < before.obey
         assert after.deviate == before.deviate
-        assert after.price_of_obedience > before.price_of_obedience
         helped.append(after.obey_coverage > before.obey_coverage + 1e-12)
-    assert np.mean(helped) <= FLAWS_THAT_MAY_HELP_COVERAGE.get(flaw, 0.0)
-
-
-@pytest.mark.parametrize(("flaw", "method"), METHODS)
-def test_severities_order_the_damage_on_average(flaw, method):
-    means = []
-    for severity in SEVERITIES:
-        found = [
-            costs_of(task.required_tools, one.workflow).obey_coverage for task, one in flawed(flaw, method, severity)
-        ]
-        means.append(np.mean(found))
-    light, moderate, severe = means
-    assert light > moderate > severe
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        "semantic_similarity",
-        "category_mismatch",
-        "semantic_mismatch",
-        "progressive_drift",
-        "missing_parameters",
-        "type_mismatch",
-        "middle_step_removal",
-        "validation_removal",
-        "format_mismatch",
-    ],
-)
-def test_some_flaws_leave_no_chance(method):
-    flaw = next(flaw for flaw, of in METHODS if of == method)
-    for task, one in all_flawed(flaw, method):
+        coverage[one.flaw.severity].append(after.obey_coverage)
         edited = [one.workflow.steps[edit.step - 1] for edit in one.edits if edit.what.startswith("parameter")]
-        if any(step.is_limited for step in edited):
-            continue  # a plan goes on from a refused call that it may leave
-        assert costs_of(task.required_tools, one.workflow).obey == 0.0
+        # A plan goes on from a refused call that it may leave.
+        assert method in LEAVE_A_CHANCE or any(step.is_limited for step in edited) or after.obey == 0.0
+    assert np.mean(helped) <= FLAWS_THAT_MAY_HELP_COVERAGE.get(flaw, 0.0)
+    light, moderate, severe = map(np.mean, coverage.values())
+    assert light > moderate > severe

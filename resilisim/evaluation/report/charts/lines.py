@@ -3,55 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.report.charts import (
     CHARACTER_WIDTH,
-    HALF,
     NAME_WIDTH,
     WIDE,
-    Child,
+    Axis,
+    Figure,
     Layout,
+    Shape,
+    Tick,
     box,
     dot,
-    element,
-    figure,
+    estimate_text,
     for_all_pages,
-    level_line,
+    line,
+    line_through,
     shortened,
     tail,
-    upright_axis,
-    upright_line,
     words,
 )
-from resilisim.evaluation.report.page import say, signed_points
-from resilisim.evaluation.table.summary import format_interval, format_percent
+from resilisim.evaluation.report.page import draw, say, signed_points
 from resilisim.statistics import Estimate
 
-NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, math.nan, 0, 0)
-HEIGHT = 280.0  # of a chart of lines
-PANEL_WIDTH, PANEL_HEIGHT = 330.0, 232.0  # of a small chart
-LEFT, RIGHT, TOP, BOTTOM = 40.0, 10.0, 26.0, 40.0  # margins of a small chart
-TICK_ROOM = 26.0  # least distance of two numbers below an axis
+HALF_WIDTH = 506.0  # of a chart that has another one beside it
+TICK_ROOM = 28.0  # least distance of two names below an axis
+LONGEST_NAME = 40.0  # that is never cut, in pixels
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+SHOWN_CHANGE = 0.0005  # less than this prints as 0.0 points
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """Estimates at the places of an axis, to be drawn in one style."""
 
     name: str
     style: str  # CSS class ("series-0")
     estimates: Sequence[Estimate]  # one for each place; NaN leaves a place out
     raw: Sequence[Estimate] = ()  # from raw outcomes, drawn as small dots without intervals
-    hollow: bool = False  # marks of privileged policies, or of the second of two kinds of a series
+    hollow: bool = False  # marks of privileged policies, or of the second of two kinds of a series: its line is dashed
+
+    @property
+    def values(self) -> list[float]:
+        """The estimates without their intervals."""
+        return [estimate.value for estimate in self.estimates]
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """A reference that is known exactly: its values at the places of an axis, a CSS class, and what it is."""
 
     values: Sequence[float]
@@ -59,216 +62,170 @@ class Level:
     name: str
 
 
-def _estimate_text(estimate: Estimate) -> str:
-    return f"{format_percent(estimate.value)}% {format_interval(estimate)}"
+@dataclass(frozen=True, slots=True)
+class LinePanel:
+    """A chart of shares at the places of a level axis: one of several that stand beside each other."""
+
+    title: str  # for readers of the page
+    heading: str  # in few words
+    places: Sequence[str]  # what stands below the axis
+    series: Sequence[Series]  # which lie a little beside each other
+    description: str = ""  # for readers of the page; the numbers, if it is omitted
+    axis_name: str = ""
+    is_joined: bool = True  # whether a line goes through the values of a series or level
+    levels: Sequence[Level] = ()
+    behind: Sequence[Series] = ()  # drawn as faint lines
+    numbers: Sequence[float] = ()  # where on the axis the places lie; at equal distances if omitted
+    standard: float | None = None  # the number that is marked
+
+    @property
+    def text(self) -> str:
+        """What it shows, in words."""
+        return self.description or "; ".join(
+            f"{one.name}: " + ", ".join(map(_at_place, self.places, one.estimates)) for one in self.series
+        )
 
 
-def _estimate(estimate: Estimate, x: float, y: Callable[[float], float], style: str, tooltip: str) -> list[Child]:
-    """Draw an estimate with its interval; of none nothing."""
-    parts: list[Child] = []
-    if not math.isnan(estimate.low):
-        parts.append(upright_line(x, y(estimate.low), y(estimate.high), f"interval {style.removesuffix(' hollow')}"))
-    if not math.isnan(estimate.value):
-        text = f"{tooltip}: {_estimate_text(estimate)}"
-        parts.append(dot(x, y(estimate.value), f"dot {style}", text, 4.0))
-    return parts
-
-
-def _polyline(
-    xs: Sequence[float], values: Sequence[float], y: Callable[[float], float], style: str, name: str = ""
-) -> Child:
-    """Draw a line through the values that there are, if they are at least two."""
-    points = [f"{x:.1f},{y(value):.1f}" for x, value in zip(xs, values, strict=True) if not math.isnan(value)]
-    if len(points) < 2:
-        return ()
-    return element("polyline", element("title", name) if name else (), points=" ".join(points), class_=style)
+def _at_place(place: str, estimate: Estimate) -> str:
+    return f"{place} {estimate_text(estimate)}"
 
 
 @dataclass(frozen=True, slots=True)
-class LinePanel:
-    """One chart of lines, of which hollow ones are dashed: a title for readers of the page, a heading in few words."""
+class _Frame:
+    """The size of a chart, its margins, and how far series may lie beside each other."""
 
-    title: str
-    heading: str
-    lines: Sequence[Series]
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+    shift: float = 0.0  # in pixels
+    most_shift: float = 0.0  # as a share of the room of a place
+
+    @property
+    def axis(self) -> Axis:
+        """The axis of shares."""
+        return Axis(self.height - self.bottom, self.top + self.bottom - self.height)
+
+    @property
+    def room(self) -> float:
+        """How long the level axis is."""
+        return self.width - self.left - self.right
+
+    def grid(self, shares: Sequence[float] = SHARES) -> Iterator[Shape]:
+        """Draw the grid of the axis of shares."""
+        ticks = [Tick(share, f"{share * 100:.0f}%") for share in shares]
+        return self.axis.grid(ticks, self.left, self.width - self.right)
 
 
-def line_charts(description: str, places: Sequence[str], axis_name: str, panels: Sequence[LinePanel]) -> Markup:
-    """Draw lines through estimates with their intervals, on an upright axis from 0 to 100%; two charts side by side.
-
-    The places on the level axis lie at equal distances; the description is for readers of the page.
-    """
-
-    def draw(layout: Layout) -> Child:
-        own = HALF if len(panels) > 1 and not layout.is_narrow else layout
-        charts = [_lines(panel, description, places, axis_name, own) for panel in panels]
-        return element("div", charts, class_="pairs") if own is HALF else charts
-
-    return for_all_pages(draw)
+_PANEL = _Frame(330.0, 232.0, 40.0, 10.0, 26.0, 40.0, 13.0, 0.8)
 
 
-def _lines(panel: LinePanel, description: str, places: Sequence[str], axis_name: str, layout: Layout) -> Markup:
-    left, right, top, bottom = 44.0, 20.0, 30.0, 44.0
-    width, tall = layout.width - left - right, HEIGHT - top - bottom
-    column = width / len(places)
+def panels(charts: Sequence[LinePanel]) -> Markup:
+    """Draw small charts, as many beside each other as there is room for."""
+    return draw("beside", [_figure(chart, _PANEL) for chart in charts], "panels")
 
-    def y(share: float) -> float:
-        return top + tall * (1.0 - min(max(share, 0.0), 1.0))
 
-    content: list[Child] = [
-        words(left, 14.0, panel.heading, "panel-heading"),
-        upright_axis(left, layout.width - right, y),
+def line_charts(charts: Sequence[LinePanel]) -> Markup:
+    """Draw charts of lines, two side by side."""
+
+    def figures(layout: Layout) -> list[Figure]:
+        width = HALF_WIDTH if len(charts) > 1 and not layout.is_narrow else layout.width
+        frame = _Frame(width, 280.0, 44.0, 20.0, 30.0, 44.0, 7.0, 0.5)
+        return [_figure(chart, frame) for chart in charts]
+
+    return for_all_pages(figures)
+
+
+def _figure(panel: LinePanel, frame: _Frame) -> Figure:
+    axis, bottom, column = frame.axis, frame.height - frame.bottom, frame.room / len(panel.places)
+    xs = [frame.left + column * (place + 0.5) for place in range(len(panel.places))]
+    if panel.numbers:
+        xs = [_place(panel, number, frame) for number in panel.numbers]
+    heading = tail(panel.heading, frame.room / NAME_WIDTH)
+    shapes = [
+        words(frame.left, 14.0, heading, "panel-heading", tooltip=panel.heading),
+        *frame.grid(),
+        *_names(panel.places, xs, max(column, LONGEST_NAME), bottom + 18.0),
     ]
-    every = max(1, math.ceil(28.0 / column))
-    for number, place in list(enumerate(places))[::every]:
-        name = shortened(place, max(column / CHARACTER_WIDTH * every, 3.0))
-        content.append(words(left + column * (number + 0.5), HEIGHT - bottom + 18.0, name, "tick", "middle", place))
-    content.append(words(left + width / 2.0, HEIGHT - 6.0, axis_name, "tick", "middle"))
-    for number, line in enumerate(panel.lines):
-        # Lines lie a little beside each other, so that their intervals do not hide one another.
-        shift = (number - (len(panel.lines) - 1) / 2.0) * min(7.0, column * 0.5 / len(panel.lines))
-        xs = [left + column * (place + 0.5) + shift for place in range(len(places))]
-        style = f"line {line.style}" + " dashed" * line.hollow
-        content.append(_polyline(xs, [estimate.value for estimate in line.estimates], y, style))
-        for x, estimate in zip(xs, line.estimates, strict=True):
-            content += _estimate(estimate, x, y, line.style + " hollow" * line.hollow, line.name)
-    return figure(layout.width, HEIGHT, panel.title, description, content)
+    if panel.axis_name:
+        shapes.append(words(frame.left + frame.room / 2.0, frame.height - 6.0, panel.axis_name, "tick", "middle"))
+    if panel.standard is not None:
+        x = _place(panel, panel.standard, frame)
+        shapes.append(line(x, frame.top, x, bottom, "standard"))
+    for one in panel.behind:
+        shapes += line_through(xs, map(axis.at, one.values), "curve other")
+    is_joined = panel.is_joined and len(xs) > 1
+    for level in panel.levels:
+        if is_joined:
+            shapes += line_through(xs, map(axis.at, level.values), f"curve {level.style}", level.name)
+            continue
+        for x, value in zip(xs, level.values, strict=True):
+            half = min(column / 2.0 - 3.0, 40.0)
+            shapes += axis.exact(value, x, half, f"curve {level.style}", level.name)
+    step = min(frame.shift, column * frame.most_shift / max(len(panel.series), 1))
+    for number, one in enumerate(panel.series):
+        shift = step * (number - (len(panel.series) - 1) / 2.0)
+        own = [x + shift for x in xs]
+        if is_joined:
+            shapes += line_through(own, map(axis.at, one.values), f"line {one.style}" + " dashed" * one.hollow)
+        for place, x in enumerate(own):
+            shapes += _marks(one, place, axis, x, f"{one.name}, {panel.places[place]}")
+    return Figure(frame.width, frame.height, panel.title, panel.text, shapes)
 
 
-def curve_panel(
-    heading: str,
-    places: Sequence[float],
-    axis_name: str,
-    label: Callable[[float], str],
-    levels: Sequence[Level],
-    others: Sequence[Series],
-    series: Series,
-    standard: float,
-) -> Markup:
-    """Draw one policy's curve between the references, with those of the others faintly behind it.
+def _place(panel: LinePanel, number: float, frame: _Frame) -> float:
+    """Return where a number lies on the level axis."""
+    first, last = panel.numbers[0], panel.numbers[-1]
+    return frame.left + 8.0 + (frame.room - 16.0) * ((number - first) / (last - first) if last > first else 0.5)
 
-    `places` ascend along the axis and are written by `label`; that of the standard setting is marked.
-    """
-    first, span = places[0], places[-1] - places[0]
-    room = PANEL_WIDTH - LEFT - RIGHT
 
-    def x(place: float) -> float:
-        return LEFT + 8.0 + (room - 16.0) * ((place - first) / span if span else 0.5)
-
-    xs, names = [x(place) for place in places], [label(place) for place in places]
-    content = _panel_frame(heading)
+def _names(names: Sequence[str], xs: Sequence[float], room: float, y: float) -> Iterator[Shape]:
+    """Write the names of places below them, as far as they do not run into each other."""
     free_from = -math.inf
-    for place, name in zip(xs, names, strict=True):
-        if place >= free_from:
-            content.append(_below(place, name))
-            free_from = place + max(TICK_ROOM, CHARACTER_WIDTH * len(name) + 4.0)
-    content.append(upright_line(x(standard), TOP, PANEL_HEIGHT - BOTTOM, "standard"))
-    content.append(words(LEFT + room / 2.0, PANEL_HEIGHT - 5.0, axis_name, "tick", "middle"))
-    for other in others:
-        content.append(_polyline(xs, [estimate.value for estimate in other.estimates], _y, "curve other"))
-    for level in levels:
-        content.append(_polyline(xs, level.values, _y, f"curve {level.style}", level.name))
-        if len(places) == 1:
-            content.append(_exact(xs[0], 10.0, level, 0))
-    values = [estimate.value for estimate in series.estimates]
-    content.append(_polyline(xs, values, _y, f"curve line {series.style}"))
-    for number, place in enumerate(xs):
-        content += _marks(series, number, place, names[number])
-    described = ", ".join(
-        f"{name}: {_estimate_text(estimate)}" for name, estimate in zip(names, series.estimates, strict=True)
-    )
-    return figure(PANEL_WIDTH, PANEL_HEIGHT, f"{heading}: success by {axis_name}", described, content)
+    for x, name in zip(xs, names, strict=True):
+        text = shortened(name, room / CHARACTER_WIDTH)
+        if x >= free_from:
+            yield words(x, y, text, "tick", "middle", name if text != name else "")
+            free_from = x + max(TICK_ROOM, CHARACTER_WIDTH * len(text))
 
 
-def group_panel(
-    heading: str, groups: Sequence[str], levels: Sequence[Level], series: Sequence[Series], summary: str
-) -> Markup:
-    """Draw groups of dots side by side, each with the references of its group as ticks across it.
-
-    References and series have one value for each group; `summary` says what the chart shows to readers of the page.
-    """
-    width = (PANEL_WIDTH - LEFT - RIGHT) / len(groups)
-    middles = [LEFT + width * (number + 0.5) for number in range(len(groups))]
-    content = _panel_frame(heading)
-    for x, group in zip(middles, groups, strict=True):
-        content.append(_below(x, shortened(group, width / CHARACTER_WIDTH + 1.0)))
-    for level in levels:
-        content += [_exact(middle, width / 2.0 - 3.0, level, number) for number, middle in enumerate(middles)]
-    step = min(13.0, (width - 12.0) / max(len(series), 1))
-    for place, one in enumerate(series):
-        shift = step * (place - (len(series) - 1) / 2.0)
-        for number, middle in enumerate(middles):
-            content += _marks(one, number, middle + shift, groups[number])
-    return figure(PANEL_WIDTH, PANEL_HEIGHT, heading, summary, content)
-
-
-def _y(share: float) -> float:
-    return TOP + (PANEL_HEIGHT - TOP - BOTTOM) * (1.0 - min(max(share, 0.0), 1.0))
-
-
-def _panel_frame(heading: str) -> list[Child]:
-    name = tail(heading, (PANEL_WIDTH - 4.0) / NAME_WIDTH)
-    axis = upright_axis(LEFT, PANEL_WIDTH - RIGHT, _y, gap=6.0)
-    return [words(2.0, 13.0, name, "policy", tooltip=heading), axis]
-
-
-def _below(x: float, name: str) -> Markup:
-    return words(x, PANEL_HEIGHT - BOTTOM + 17.0, name, "tick", "middle")
-
-
-def _exact(middle: float, half: float, level: Level, number: int) -> Child:
-    value = level.values[number]
-    if math.isnan(value):
-        return ()
-    tooltip = f"{level.name}: {format_percent(value)}%"
-    return level_line(middle - half, middle + half, _y(value), f"curve {level.style}", tooltip)
-
-
-def _marks(series: Series, number: int, x: float, where: str) -> list[Child]:
-    parts: list[Child] = []
-    if series.raw and not math.isnan(series.raw[number].value):
-        raw = series.raw[number]
-        parts.append(dot(x, _y(raw.value), "raw-dot", f"{series.name}, {where}, raw: {_estimate_text(raw)}", 2.2))
+def _marks(series: Series, place: int, axis: Axis, x: float, name: str) -> Iterator[Shape]:
+    if series.raw and not math.isnan(series.raw[place].value):
+        raw = series.raw[place]
+        yield dot(x, axis.at(raw.value), "raw-dot", f"{name}, raw: {estimate_text(raw)}", 2.2)
+    estimate = series.estimates[place]
     style = series.style + " hollow" * series.hollow
-    return parts + _estimate(series.estimates[number], x, _y, style, f"{series.name}, {where}")
+    yield from axis.estimate(estimate, x, style, f"{name}: {estimate_text(estimate)}", 4.0)
 
 
-def trace_chart(record: EpisodeRecord, most_steps: int) -> Markup:
+def trace_chart(record: EpisodeRecord, most_steps: int) -> Figure:
     """Draw the chance of success under best play after each message: steps down in red are regret, the rest is luck."""
     steps = record["steps"][:most_steps]
-    width, height, left, top, bottom = WIDE.width, 170.0, 44.0, 14.0, 26.0
-    column = (width - left - 8.0) / max(len(steps) + 1, 8)
+    frame = _Frame(WIDE.width, 170.0, 44.0, 8.0, 14.0, 26.0)
+    axis, column = frame.axis, frame.room / max(len(steps) + 1, 8)
     bar = min(16.0, column * 0.4)
 
-    def y(value: float) -> float:
-        return top + (height - top - bottom) * (1.0 - value)
+    def point(x: float, value: float, name: str) -> list[Shape]:
+        text = words(x, frame.height - 8.0, name, "tick", "middle")
+        return [dot(x, axis.at(value), "dot trace", radius=4.0), text]
 
-    def change(x: float, start: float, end: float, style: str, tooltip: str) -> Markup:
-        return box(x - bar / 2.0, min(y(start), y(end)), bar, abs(y(end) - y(start)), style, tooltip)
-
-    x = left + column * 0.5
-    content: list[Child] = [
-        upright_axis(left, width - 8.0, y, (0.0, 0.5, 1.0)),
-        words(x, height - 8.0, "start", "tick", "middle"),
-        dot(x, y(record["optimum"]), "dot trace", radius=4.0),
-    ]
-    for number, step in enumerate(steps, start=1):
-        before, x = x, left + column * (number + 0.5)
-        value, action_value, luck = step["value"], step["action_value"], step["luck"]
-        content.append(level_line(before, x, y(value), "trace-level"))
-        if step["regret"] > 0.0005:
-            text = f"turn {step['turn']}: regret {signed_points(step['regret'])} points"
-            content.append(change(x, value, action_value, "regret", text))
-        if abs(luck) > 0.0005:
-            text = f"turn {step['turn']}: luck {signed_points(luck)} points"
-            style = "good-luck" if luck > 0 else "bad-luck"
-            content.append(change(x, action_value, action_value + luck, style, text))
-        content.append(dot(x, y(action_value + luck), "dot trace", radius=4.0))
-        content.append(words(x, height - 8.0, str(step["turn"]), "tick", "middle"))
-    return figure(
-        width,
-        height,
-        f"Chance of success during one episode of {record['policy']}",
-        say("trace_chart"),
-        content,
-    )
+    x = frame.left + column * 0.5
+    shapes = [*frame.grid((0.0, 0.5, 1.0)), *point(x, record["optimum"], "start")]
+    for step in steps:
+        before, x = x, x + column
+        value, action_value, regret, luck = (step[name] for name in ("value", "action_value", "regret", "luck"))
+        shapes.append(axis.line((value, value), (before, x), "trace-level"))
+        changes = (
+            ("regret", regret, value, action_value, "regret"),
+            ("luck", luck, action_value, action_value + luck, "good-luck" if luck > 0 else "bad-luck"),
+        )
+        for what, points, start, end, style in changes:
+            if abs(points) > SHOWN_CHANGE:
+                top, bottom = sorted(map(axis.at, (start, end)))
+                tooltip = f"turn {step['turn']}: {what} {signed_points(points)} points"
+                shapes.append(box(x - bar / 2.0, top, bar, bottom - top, style, tooltip))
+        shapes += point(x, action_value + luck, str(step["turn"]))
+    title = f"Chance of success during one episode of {record['policy']}"
+    return Figure(frame.width, frame.height, title, say("trace_chart"), shapes)

@@ -1,51 +1,52 @@
 """Charts of rows: dots with intervals beside the ceiling, stacked bars, differences around zero, and the results.
 
-Each has axes, on which its rows are drawn one under the other: marks (estimates), bars (amounts), exact numbers.
+Each has columns with an axis of their own, on which rows are drawn one under the other: estimates, bars, exact numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from resilisim.evaluation.report.charts import (
     CHARACTER_WIDTH,
-    Child,
+    LABEL_GAP,
+    NAME_WIDTH,
+    Axis,
+    Figure,
     Layout,
     RowLabel,
+    Shape,
     Tick,
     box,
-    dot,
-    element,
-    figure,
+    estimate_text,
     for_all_pages,
-    level_axis,
-    level_line,
+    line,
     nice_step,
-    render,
-    row_labels,
     share_ticks,
     shortened,
-    upright_line,
+    tail,
     words,
 )
-from resilisim.evaluation.report.page import NOTHING, interval_text, percent, signed_points
-from resilisim.evaluation.table.summary import format_interval, format_percent
+from resilisim.evaluation.report.page import NOTHING, interval_text, percent, signed_interval, signed_points
 from resilisim.statistics import Estimate
 
-AXIS_HEIGHT = 30.0  # of the numbers of an axis
-LINE_HEIGHT = 16.0  # of a heading above them
+AXIS_TOP = 46.0  # of the headings and the numbers of an axis
 DOTS_HEIGHT, DOT_HEIGHT = 27.0, 11.0  # of a row with one dot, and of each further one
-PANEL_GAP = 34.0
+COLUMN_GAP = 34.0
 BAR_HEIGHT, BAR_THICKNESS = 25.0, 16.0  # of a row, of the bar in it
 FOREST_HEIGHT, FOREST_PADDING = 15.0, 16.0  # of each interval, and of a row beside them
+HEADING_HEIGHT = 34.0  # of a group of rows
+RESULTS_GAP = 24.0
+MARGIN = 14.0  # right of a column of results, for what lies at its end
+VALUE_WIDTH, NUMBER_WIDTH = 152.0, 52.0  # of a number with its interval, of the number alone
+MOST_SHARE = 1.1  # of the ceiling that the axis shows: what lies beyond is noise, and stands in the numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """An estimate drawn as a dot with its interval: its CSS class ("adjusted", "series-0"), and what it is."""
 
     estimate: Estimate
@@ -53,8 +54,7 @@ class Mark:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A part of a stacked bar: a CSS class, its amount, and what it is."""
 
     style: str
@@ -62,72 +62,108 @@ class Part:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """A level axis: its left edge and width in pixels, and the values at both ends; what lies beyond is drawn there."""
+class _Column(NamedTuple):
+    """An axis with its ticks, what stands above its left and right end, and what is drawn of a row around a height."""
 
-    left: float
-    width: float
-    low: float
-    high: float
-
-    def x(self, value: float) -> float:
-        inside = value if math.isnan(value) else min(max(value, self.low), self.high)
-        return self.left + self.width * (inside - self.low) / (self.high - self.low)
-
-    def marks(self, marks: Sequence[Mark], middle: float, height: float, text: Callable[[Mark], str]) -> list[Child]:
-        """Draw marks `height` apart, one under the other, around the middle of a row."""
-        parts: list[Child] = []
-        for number, mark in enumerate(marks):
-            estimate = mark.estimate
-            if math.isnan(estimate.value):
-                continue
-            y = middle + height * (number - (len(marks) - 1) / 2.0)
-            if not math.isnan(estimate.low):
-                parts.append(level_line(self.x(estimate.low), self.x(estimate.high), y, f"interval {mark.style}"))
-            parts.append(dot(self.x(estimate.value), y, f"dot {mark.style}", text(mark)))
-        return parts
-
-    def bar(self, bar: Iterable[Part], middle: float, number: Callable[[float], str], unit: str = "") -> list[Child]:
-        """Draw the parts of a bar one behind the other; with a unit, their numbers stand in those that are long."""
-        parts: list[Child] = []
-        amount = 0.0
-        for part in bar:
-            x, size = self.x(amount), self.width * part.amount / self.high
-            text = number(part.amount)
-            tooltip = f"{part.name}: {text} {unit}".rstrip()
-            top = middle - BAR_THICKNESS / 2.0
-            parts.append(box(x, top, max(size, 0.0), BAR_THICKNESS, part.style, tooltip))
-            if unit and size > 30.0:
-                parts.append(words(x + size / 2.0, middle + 4.0, text, f"on-bar on-{part.style}", "middle"))
-            amount += part.amount
-        return parts
+    axis: Axis
+    ticks: Sequence[Tick]
+    headings: Sequence[str]
+    draw: Callable[[int, float], Iterable[Shape]]
 
 
-def _heading(text: str, left: float, anchor: str | None = None) -> Markup:
-    return words(left, 12.0, text, "panel-heading", anchor)
+class _Group(NamedTuple):
+    """The labels of some rows, and what stands above them, if anything."""
+
+    labels: Sequence[RowLabel]
+    heading: str = ""
+    detail: str = ""
 
 
-def _rows_chart(
+def _figure(
     title: str,
     description: str,
-    labels: Sequence[RowLabel],
     layout: Layout,
     row_height: float,
-    draw: Callable[[float, float, list[float]], Child],
-) -> Markup:
-    """Draw a chart of labelled rows of one height; `draw` is told top and bottom of the rows, and their middles."""
-    top = AXIS_HEIGHT + LINE_HEIGHT
+    columns: Sequence[_Column],
+    groups: Sequence[_Group],
+) -> Figure:
+    """Draw groups of rows that are all `row_height` high, and labels above them where these have no other place."""
     height = row_height + layout.label_height
-    middles = [top + height * (row + 0.5) + layout.label_height / 2.0 for row in range(len(labels))]
-    bottom = top + height * len(labels)
-    content = [draw(top, bottom, middles), row_labels(labels, layout, top, height)]
-    return figure(layout.width, bottom + 8.0, title, description, content)
+    num_rows = sum(len(group.labels) for group in groups)
+    bottom = AXIS_TOP + height * num_rows + HEADING_HEIGHT * sum(bool(group.heading) for group in groups)
+    shapes: list[Shape] = []
+    for column in columns:
+        ends = ((column.axis.start, "start"), (column.axis.end, "end"))
+        for heading, (x, anchor) in zip(column.headings, ends, strict=False):
+            shapes.append(words(x, 12.0, heading, "panel-heading", anchor))
+        shapes += column.axis.grid(column.ticks, AXIS_TOP, bottom)
+    top, row = AXIS_TOP, 0
+    for group in groups:
+        if group.heading:
+            shapes += _group_heading(group, top, layout)
+            top += HEADING_HEIGHT
+        shapes += _labels(group.labels, layout, top, height)
+        for _ in group.labels:
+            for column in columns:
+                shapes += column.draw(row, top + (height + layout.label_height) / 2.0)
+            top, row = top + height, row + 1
+    return Figure(layout.width, bottom + 8.0, title, description, shapes)
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One panel of a chart of dots, with exact numbers drawn as ticks; NaN draws none."""
+def _group_heading(group: _Group, top: float, layout: Layout) -> list[Shape]:
+    room = layout.width / CHARACTER_WIDTH - len(group.heading) - 4.0
+    heading = words(0.0, top + HEADING_HEIGHT - 11.0, group.heading, "group-heading")
+    rule = line(0.0, top + 4.0, layout.width, top + 4.0, "row-rule")
+    return [rule, heading._replace(detail=shortened(group.detail, room))]
+
+
+def _labels(labels: Sequence[RowLabel], layout: Layout, top: float, height: float) -> Iterator[Shape]:
+    """Draw the labels of rows that begin at `top`, with a line above each further policy."""
+    several_prompts = any(label.prompt_type for label in labels)
+    characters = layout.prompt_width / CHARACTER_WIDTH
+    for row, label in enumerate(labels):
+        edge = top + height * row
+        if row > 0 and label.policy and several_prompts:
+            yield line(0.0, edge, layout.width, edge, "row-rule")
+        if layout.is_narrow:
+            y, end = edge + 13.0, layout.width
+            prompt = min(layout.prompt_width, len(label.prompt_type) * CHARACTER_WIDTH)
+            room = layout.width - LABEL_GAP - prompt
+        else:
+            y, end = edge + height / 2.0 + 4.0, layout.label_width - LABEL_GAP + 2.0
+            room = end - 2.0 - (layout.prompt_width + LABEL_GAP if several_prompts else 0.0)
+        if label.name:
+            yield words(0.0, y, tail(label.name, room / NAME_WIDTH), "policy", tooltip=label.full_name)
+        if label.prompt_type:
+            yield words(end, y, tail(label.prompt_type, characters + 0.5), "prompt", "end")
+
+
+def _marks(
+    axis: Axis, marks: Sequence[Mark], middle: float, height: float, text: Callable[[Estimate], str]
+) -> Iterator[Shape]:
+    """Draw marks `height` apart, one under the other, around the middle of a row."""
+    for number, mark in enumerate(marks):
+        y = middle + height * (number - (len(marks) - 1) / 2.0)
+        yield from axis.estimate(mark.estimate, y, mark.style, f"{mark.name}: {text(mark.estimate)}")
+
+
+def _bar(
+    axis: Axis, bar: Iterable[Part], middle: float, number: Callable[[float], str], unit: str = ""
+) -> Iterator[Shape]:
+    """Draw the parts of a bar one behind the other; with a unit, their numbers stand in those that are long."""
+    amount = 0.0
+    for part in bar:
+        x, size = axis.at(amount), axis.length * part.amount / axis.high
+        text = number(part.amount)
+        tooltip = f"{part.name}: {text} {unit}".rstrip()
+        yield box(x, middle - BAR_THICKNESS / 2.0, max(size, 0.0), BAR_THICKNESS, part.style, tooltip)
+        if unit and size > 30.0:
+            yield words(x + size / 2.0, middle + 4.0, text, f"on-bar on-{part.style}", "middle")
+        amount += part.amount
+
+
+class Panel(NamedTuple):
+    """A column of a chart of dots, with exact numbers drawn as ticks; NaN draws none."""
 
     heading: str
     rows: Sequence[Sequence[Mark]]  # the marks of each row, one below the other where there are several
@@ -141,67 +177,53 @@ def dot_panels(title: str, description: str, labels: Sequence[RowLabel], panels:
     Title and description are for readers of the page; every row has a label.
     """
 
-    def draw(layout: Layout) -> Child:
+    def draw(layout: Layout) -> list[Figure]:
         if not layout.is_narrow:
-            return _dots(title, description, labels, panels, layout)
-        return [_panel_alone(title, description, labels, panel, layout) for panel in panels]
+            return [_dots(title, description, labels, panels, layout)]
+        return [alone(panel, layout) for panel in panels]
+
+    def alone(panel: Panel, layout: Layout) -> Figure:
+        """Draw a panel with only those rows that have any mark."""
+        full = [row for row, marks in enumerate(panel.rows) if marks]
+        own = panel._replace(
+            rows=[panel.rows[row] for row in full],
+            ceilings=[panel.ceilings[row] for row in full],
+            obediences=[panel.obediences[row] for row in full],
+        )
+        return _dots(f"{title}, {panel.heading}", description, [labels[row] for row in full], [own], layout)
 
     return for_all_pages(draw, labels)
 
 
-def _panel_alone(title: str, description: str, labels: Sequence[RowLabel], panel: Panel, layout: Layout) -> Markup:
-    """Draw a panel with only those rows that have any mark."""
-    shown = [row for row, marks in enumerate(panel.rows) if marks]
-    own = replace(
-        panel,
-        rows=[panel.rows[row] for row in shown],
-        ceilings=[panel.ceilings[row] for row in shown],
-        obediences=[panel.obediences[row] for row in shown],
-    )
-    return _dots(f"{title}, {panel.heading}", description, [labels[row] for row in shown], [own], layout)
-
-
-def _dots(title: str, description: str, labels: Sequence[RowLabel], panels: Sequence[Panel], layout: Layout) -> Markup:
+def _dots(title: str, description: str, labels: Sequence[RowLabel], panels: Sequence[Panel], layout: Layout) -> Figure:
     left, margin = (6.0, 6.0) if layout.is_narrow else (layout.label_width, 18.0)
-    width = (layout.width - left - margin - PANEL_GAP * (len(panels) - 1)) / len(panels)
-    most_marks = max((len(marks) for panel in panels for marks in panel.rows), default=1)
-    row_height = DOTS_HEIGHT + DOT_HEIGHT * (most_marks - 1)
-    half = row_height / 2.0 - 4.0
-
-    def draw(top: float, bottom: float, middles: list[float]) -> Child:
-        content: list[Child] = []
-        for number, panel in enumerate(panels):
-            axis = _Axis(left + number * (width + PANEL_GAP), width, 0.0, 1.0)
-            content.append(_heading(panel.heading, axis.left))
-            content.append(level_axis(share_ticks(axis.left, width, 1.0, 0.25 if width < 400 else 0.1), top, bottom))
-            for row, middle in enumerate(middles):
-                content += _row_of_dots(axis, panel, row, middle, half)
-        return content
-
-    return _rows_chart(title, description, labels, layout, row_height, draw)
+    width = (layout.width - left - margin - COLUMN_GAP * (len(panels) - 1)) / len(panels)
+    most = max((len(marks) for panel in panels for marks in panel.rows), default=1)
+    height = DOTS_HEIGHT + DOT_HEIGHT * (most - 1)
+    columns = []
+    for number, panel in enumerate(panels):
+        axis = Axis(left + number * (width + COLUMN_GAP), width)
+        ticks = share_ticks(axis, 0.25 if width < 400 else 0.1)
+        draw = _row_of_dots(panel, axis, height / 2.0 - 4.0)
+        columns.append(_Column(axis, ticks, [panel.heading], draw))
+    return _figure(title, description, layout, height, columns, [_Group(labels)])
 
 
-def _row_of_dots(axis: _Axis, panel: Panel, row: int, middle: float, half: float) -> list[Child]:
-    def exact(value: float, style: str, name: str) -> Child:
-        if math.isnan(value):
-            return ()
-        return upright_line(axis.x(value), middle - half, middle + half, style, f"{name}: {format_percent(value)}%")
+def _row_of_dots(panel: Panel, axis: Axis, half: float) -> Callable[[int, float], Iterator[Shape]]:
+    def draw(row: int, middle: float) -> Iterator[Shape]:
+        marks, ceiling = panel.rows[row], panel.ceilings[row]
+        yield from axis.exact(ceiling, middle, half, "ceiling", "ceiling V*")
+        if marks:
+            last = marks[-1].estimate
+            reach = last.value if math.isnan(last.high) else last.high
+            if reach < ceiling:
+                y = middle + DOT_HEIGHT * (len(marks) - 1) / 2.0
+                yield axis.line((reach, ceiling), (y, y), "gap")
+        yield from _marks(axis, marks, middle, DOT_HEIGHT, estimate_text)
+        obedience = panel.obediences[row]
+        yield from axis.exact(obedience, middle, half, "reference", "obey: following the plan to the letter")
 
-    marks, ceiling = panel.rows[row], panel.ceilings[row]
-    parts: list[Child] = [exact(ceiling, "ceiling", "ceiling V*")]
-    if marks:
-        last = marks[-1].estimate
-        reach = last.value if math.isnan(last.high) else last.high
-        if reach < ceiling:
-            y = middle + DOT_HEIGHT * (len(marks) - 1) / 2.0
-            parts.append(level_line(axis.x(reach), axis.x(ceiling), y, "gap"))
-    parts += axis.marks(
-        marks,
-        middle,
-        DOT_HEIGHT,
-        lambda mark: f"{mark.name}: {format_percent(mark.estimate.value)}% {format_interval(mark.estimate)}",
-    )
-    return [*parts, exact(panel.obediences[row], "reference", "obey: following the plan to the letter")]
+    return draw
 
 
 def bar_chart(
@@ -218,25 +240,16 @@ def bar_chart(
     """
     longest = max((math.fsum(part.amount for part in bar) for bar in bars), default=0.0) or 1.0
 
-    def draw_all(layout: Layout) -> Markup:
+    def draw(layout: Layout) -> list[Figure]:
         left = 4.0 if layout.is_narrow else layout.label_width
         step = nice_step(longest, 4 if layout.is_narrow else 8)
-        num_ticks = math.ceil(longest / step - 1e-9)
-        axis = _Axis(left, layout.width - left - 26.0, 0.0, step * num_ticks)
-        ticks: list[Tick] = [
-            (axis.x(tick * step), number(tick * step), "middle" if tick else "start", tick == 0)
-            for tick in range(num_ticks + 1)
-        ]
+        most = math.ceil(longest / step - 1e-9)
+        axis = Axis(left, layout.width - left - 26.0, step * most)
+        ticks = [Tick(place * step, number(place * step), "middle" if place else "start") for place in range(most + 1)]
+        column = _Column(axis, ticks, [unit], lambda row, y: _bar(axis, bars[row], y, number))
+        return [_figure(title, description, layout, BAR_HEIGHT, [column], [_Group(labels)])]
 
-        def draw(top: float, bottom: float, middles: list[float]) -> Child:
-            content: list[Child] = [_heading(unit, left), level_axis(ticks, top, bottom)]
-            for bar, middle in zip(bars, middles, strict=True):
-                content += axis.bar(bar, middle, number)
-            return content
-
-        return _rows_chart(title, description, labels, layout, BAR_HEIGHT, draw)
-
-    return for_all_pages(draw_all, labels)
+    return for_all_pages(draw, labels)
 
 
 def forest_chart(
@@ -244,57 +257,37 @@ def forest_chart(
     description: str,
     labels: Sequence[RowLabel],
     rows: Sequence[Sequence[Mark]],
-    left_name: str,
-    right_name: str,
+    sides: tuple[str, str],
 ) -> Markup:
     """Draw differences around zero as in a forest plot, those of one row under each other.
 
-    Title and description are for readers of the page; the last two are what differences below and above 0 speak for.
+    Title and description are for readers of the page; `sides` are what differences below and above 0 speak for.
     """
     estimates = [mark.estimate for row in rows for mark in row]
     ends = [abs(end) for one in estimates for end in (one.value, one.low, one.high) if math.isfinite(end)]
     longest = max(ends, default=0.05) * 1.04
     step = nice_step(longest, 2)
-    num_ticks = max(1, math.ceil(longest / step - 1e-9))  # on each side of 0
-    row_height = FOREST_HEIGHT * max((len(row) for row in rows), default=1) + FOREST_PADDING
+    most = max(1, math.ceil(longest / step - 1e-9))  # ticks on each side of 0
+    height = FOREST_HEIGHT * max((len(row) for row in rows), default=1) + FOREST_PADDING
+    headings = [f"← {sides[0]}", f"{sides[1]} →"]
+    ticks = []
+    for number in range(-most, most + 1):
+        sign = "+" if number > 0 else "−" if number < 0 else ""
+        ticks.append(Tick(number * step, f"{sign}{abs(number) * step * 100:.3g}"))
 
-    def text(mark: Mark) -> str:
-        one = mark.estimate
-        interval = "" if math.isnan(one.low) else f" [{signed_points(one.low)}, {signed_points(one.high)}]"
-        return f"{mark.name}: {signed_points(one.value)} points{interval}"
+    def text(estimate: Estimate) -> str:
+        return f"{signed_points(estimate.value)} points {signed_interval(estimate.low, estimate.high)}".rstrip()
 
-    def draw_all(layout: Layout) -> Markup:
+    def draw(layout: Layout) -> list[Figure]:
         left = 18.0 if layout.is_narrow else layout.label_width
-        axis = _Axis(left, layout.width - left - 24.0, -num_ticks * step, num_ticks * step)
-        ticks: list[Tick] = []
-        for number in range(-num_ticks, num_ticks + 1):
-            sign = "+" if number > 0 else "−" if number < 0 else ""
-            ticks.append((axis.x(number * step), f"{sign}{abs(number) * step * 100:.3g}", "middle", number == 0))
+        axis = Axis(left, layout.width - left - 24.0, most * step, -most * step)
+        column = _Column(axis, ticks, headings, lambda row, y: _marks(axis, rows[row], y, FOREST_HEIGHT, text))
+        return [_figure(title, description, layout, height, [column], [_Group(labels)])]
 
-        def draw(top: float, bottom: float, middles: list[float]) -> Child:
-            content: list[Child] = [
-                _heading(f"← {left_name}", left),
-                _heading(f"{right_name} →", left + axis.width, "end"),
-                level_axis(ticks, top, bottom),
-            ]
-            for row, middle in zip(rows, middles, strict=True):
-                content += axis.marks(row, middle, FOREST_HEIGHT, text)
-            return content
-
-        return _rows_chart(title, description, labels, layout, row_height, draw)
-
-    return for_all_pages(draw_all, labels)
+    return for_all_pages(draw, labels)
 
 
-HEADING_HEIGHT = 34.0
-GAP = 24.0
-MARGIN = 14.0  # right of a panel, for what lies at its end
-VALUE_WIDTH, NUMBER_WIDTH = 152.0, 52.0  # of a number with its interval, of the number alone
-MOST_SHARE = 1.1  # of the ceiling that the axis shows: what lies beyond is noise, and stands in the numbers
-
-
-@dataclass(frozen=True, slots=True)
-class ResultRow:
+class ResultRow(NamedTuple):
     """One policy under one prompt type."""
 
     label: RowLabel
@@ -303,15 +296,19 @@ class ResultRow:
     bar: Sequence[Part]  # where it lost points, as shares; empty where it has no ceiling
 
     @property
+    def has_share(self) -> bool:
+        """Whether it has a share of a ceiling."""
+        return not math.isnan(self.share.value)
+
+    @property
     def texts(self) -> tuple[str, str]:
         """Its number and interval, or what else there is to say."""
-        if math.isnan(self.share.value):
-            return f"{percent(self.raw.value)}% raw", interval_text(self.raw)
-        return f"{percent(self.share.value)}%", interval_text(self.share)
+        if self.has_share:
+            return f"{percent(self.share.value)}%", interval_text(self.share)
+        return f"{percent(self.raw.value)}% raw", interval_text(self.raw)
 
 
-@dataclass(frozen=True, slots=True)
-class ResultGroup:
+class ResultGroup(NamedTuple):
     """Rows with a heading of their own, and what their ceiling is."""
 
     heading: str
@@ -321,72 +318,59 @@ class ResultGroup:
 
 def results_chart(title: str, description: str, groups: Sequence[ResultGroup]) -> Markup:
     """Draw for each row a dot with its interval on an axis up to the ceiling, its number, and a bar of lost points."""
-    every = [row for group in groups for row in group.rows]
+    rows = [row for group in groups for row in group.rows]
 
-    def draw(layout: Layout) -> Markup:
-        shares, points, step = _axes(every, layout)
-        names = ("share of the ceiling, luck taken out", "points lost of 100 episodes, by cause")
-        if layout.is_narrow:
-            names = ("of the ceiling", "points lost of 100")
-        top = start = AXIS_HEIGHT + LINE_HEIGHT
-        row_height = DOTS_HEIGHT + layout.label_height
-        bottom = top + HEADING_HEIGHT * len(groups) + row_height * len(every)
-        content: list[Child] = [
-            _heading(names[0], shares.left),
-            _heading(names[1], points.left),
-            level_axis(share_ticks(shares.left, shares.width, shares.high, 0.25), top, bottom),
-            level_axis(share_ticks(points.left, points.width, points.high, step, percent=False), top, bottom),
+    def draw(layout: Layout) -> list[Figure]:
+        shares, points, step = _axes(rows, layout)
+        columns = [
+            _Column(
+                shares,
+                share_ticks(shares, 0.25),
+                ["of the ceiling" if layout.is_narrow else "share of the ceiling, luck taken out"],
+                lambda row, y: _share(rows[row], shares, y, layout),
+            ),
+            _Column(
+                points,
+                share_ticks(points, step, ""),
+                ["points lost of 100" if layout.is_narrow else "points lost of 100 episodes, by cause"],
+                lambda row, y: _bar(points, rows[row].bar, y, percent, "points"),
+            ),
         ]
-        for group in groups:
-            content.append(_group_heading(group, start, layout))
-            start += HEADING_HEIGHT
-            labels = [row.label for row in group.rows]
-            if layout.is_narrow:  # which has no other place for number and interval
-                labels = [replace(row.label, prompt_type=" ".join(row.texts)) for row in group.rows]
-            for number, row in enumerate(group.rows):
-                middle = start + row_height * (number + 0.5) + layout.label_height / 2.0
-                content += [*_share(row, shares, middle, layout), *points.bar(row.bar, middle, percent, "points")]
-            content.append(row_labels(labels, layout, start, row_height))
-            start += row_height * len(group.rows)
-        return figure(layout.width, bottom + 6.0, title, description, content)
+        labelled = [_Group([label(row, layout) for row in own], *names) for *names, own in groups]
+        return [_figure(title, description, layout, DOTS_HEIGHT, columns, labelled)]
 
-    return for_all_pages(draw, [row.label for row in every])
+    def label(row: ResultRow, layout: Layout) -> RowLabel:
+        # Narrow pages have no other place for number and interval.
+        return row.label._replace(prompt_type=" ".join(row.texts)) if layout.is_narrow else row.label
+
+    return for_all_pages(draw, [row.label for row in rows])
 
 
-def _axes(rows: Sequence[ResultRow], layout: Layout) -> tuple[_Axis, _Axis, float]:
+def _axes(rows: Sequence[ResultRow], layout: Layout) -> tuple[Axis, Axis, float]:
     """Return the axes of shares and of lost points, and the distance of the latter's ticks."""
     reach = [end for row in rows for end in (row.share.value, row.share.high) if not math.isnan(end)]
-    share_span = min(max([1.0, *reach]), MOST_SHARE)
     longest = max((math.fsum(part.amount for part in row.bar) for row in rows), default=0.0)
     step = 0.25 if longest > 0.5 else 0.1 if longest > 0.2 else 0.05
-    span = step * max(2, math.ceil(longest / step - 1e-9))
     if layout.is_narrow:
-        left, width = 2.0, (layout.width - GAP) / 2.0
-        second, rest = width + GAP, width
+        left, width = 2.0, (layout.width - RESULTS_GAP) / 2.0
+        second, rest = width + RESULTS_GAP, width
     else:
-        left, width = layout.label_width, (layout.width - layout.label_width - VALUE_WIDTH - GAP) * 0.46
-        second = left + width + VALUE_WIDTH + GAP
+        left, width = layout.label_width, (layout.width - layout.label_width - VALUE_WIDTH - RESULTS_GAP) * 0.46
+        second = left + width + VALUE_WIDTH + RESULTS_GAP
         rest = layout.width - second
-    return _Axis(left, width - MARGIN, 0.0, share_span), _Axis(second, rest - MARGIN, 0.0, span), step
+    shares = Axis(left, width - MARGIN, min(max([1.0, *reach]), MOST_SHARE))
+    return shares, Axis(second, rest - MARGIN, step * max(2, math.ceil(longest / step - 1e-9))), step
 
 
-def _group_heading(group: ResultGroup, top: float, layout: Layout) -> Markup:
-    room = layout.width / CHARACTER_WIDTH - len(group.heading) - 4.0
-    detail = element("tspan", shortened(group.detail, room), dx=10, class_="group-detail")
-    rule = level_line(0.0, layout.width, top + 4.0, "row-rule")
-    return rule + words(0.0, top + HEADING_HEIGHT - 11.0, render([group.heading, detail]), "group-heading")
-
-
-def _share(row: ResultRow, axis: _Axis, y: float, layout: Layout) -> list[Child]:
-    parts: list[Child] = []
+def _share(row: ResultRow, axis: Axis, y: float, layout: Layout) -> Iterator[Shape]:
     number, interval = row.texts
-    has_share = not math.isnan(row.share.value)
     if not layout.is_narrow:
-        x = axis.left + axis.width + MARGIN + NUMBER_WIDTH + (0.0 if has_share else 30.0)
-        parts.append(words(x, y + 4.0, number, "value", "end"))
-        parts.append(words(x + 7.0, y + 4.0, interval, "tick"))
-    if has_share:
-        parts.append(upright_line(axis.x(1.0), y - DOTS_HEIGHT / 2.0, y + DOTS_HEIGHT / 2.0, "ceiling"))
+        x = axis.end + MARGIN + NUMBER_WIDTH + (0.0 if row.has_share else 30.0)
+        yield words(x, y + 4.0, number, "value", "end")
+        yield words(x + 7.0, y + 4.0, interval, "tick")
+    if row.has_share:
+        half = DOTS_HEIGHT / 2.0
+        yield axis.line((1.0, 1.0), (y - half, y + half), "ceiling")
     style = "privileged" if row.label.privileged else "adjusted"
     tooltip = f"{row.label.full_name}: {number} of the ceiling {interval}".removesuffix(f" {NOTHING}")
-    return [*parts, *axis.marks([Mark(row.share, style, "")], y, 0.0, lambda _: tooltip)]
+    yield from axis.estimate(row.share, y, style, tooltip)

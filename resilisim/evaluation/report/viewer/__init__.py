@@ -14,7 +14,7 @@ from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, StepRecord
 from resilisim.evaluation.report.charts.lines import trace_chart
 from resilisim.evaluation.report.losses import message_line
-from resilisim.evaluation.report.page import plain, render, say, signed_points
+from resilisim.evaluation.report.page import draw, plain, render, say, signed_points
 from resilisim.evaluation.report.results import loss_style
 from resilisim.evaluation.report.viewer.packing import Pack, Packer
 from resilisim.evaluation.table.summary import format_percent
@@ -64,7 +64,7 @@ def _example(record: EpisodeRecord) -> dict[str, object]:
         "ceiling": format_percent(record["optimum"]),
         "lost": format_percent(record["regret"]),
         "luck": signed_points(record["luck"]),
-        "chart": trace_chart(record, MOST_STEPS),
+        "chart": draw("chart", trace_chart(record, MOST_STEPS)),
         "steps": [_step(step) for step in steps],
         "hidden": len(record["steps"]) - len(steps),
     }

@@ -166,7 +166,6 @@ class CodeAct(LlmPolicy[CodeActOptions]):
             functions=describe_functions(run.tools),
             facts=run.facts,
             shown=f"{self.options.output_chars:,}",
-            examples=self.prompts.examples(),
         )
 
 

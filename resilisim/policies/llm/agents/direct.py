@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatReply
-from resilisim.envs.protocol import has_tag, native_tools, signals_completion, through_first_call
+from resilisim.envs.protocol import has_tag, signals_completion, through_first_call
 from resilisim.envs.session import EpisodeEnded, Reply
 from resilisim.policies.llm.agents.react import answered_calls, kept_calls
 from resilisim.policies.llm.conversation import ConversationToolbox
@@ -58,8 +58,8 @@ class Direct(LlmPolicy[DirectOptions]):
 
     async def play(self, run: AgentRun) -> str | None:
         """Pass messages on until the environment ends the episode."""
-        functions = native_tools() if run.native else []
-        chat = [ChatMessage("system", self.prompts.fill("system", facts=run.facts, examples=self.prompts.examples()))]
+        functions = run.tools.functions if run.native and isinstance(run.tools, ConversationToolbox) else []
+        chat = [ChatMessage("system", self.prompts.fill("system", facts=run.facts))]
         chat.append(ChatMessage("user", run.prompt))
         while True:
             reply = await run.ask("agent", chat, tools=functions)
@@ -103,10 +103,7 @@ def _native_message(reply: ChatReply) -> Mapping[str, Any]:
     """Return a reply as the assistant message that it is."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in reply.tool_calls
-        ]
+        message["tool_calls"] = [call.to_openai() for call in reply.tool_calls]
     return message
 
 

@@ -61,22 +61,18 @@ class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
 
     async def play(self, run: AgentRun) -> str | None:
         """Try once, or until an answer is found if failures begin from scratch."""
-        failures = Failures(run)
         attempts: list[dict[str, Any]] = []
         run.structure["attempts"] = attempts
-        try:
+        with run.open_failures() as kept:
             for number in range(1 + (self.options.restarts if self.options.restart else 0)):
                 if number:
                     run.note("warning", "planner", f"beginning from scratch, time {number}")
                     run.count("restarts_from_scratch")
                 attempts.append({})
-                answer = await _Attempt(self, run, failures, attempts[-1]).answer()
+                answer = await _Attempt(self, run, Failures(run.task, kept), attempts[-1]).answer()
                 if answer is not None or run.turns_left == 0:
                     return answer
             return None
-        finally:
-            # The episode may end inside any call while a failure is being made good.
-            failures.write_down()
 
 
 class _Attempt:
@@ -97,14 +93,14 @@ class _Attempt:
         """Return the answer, or None if the attempt failed."""
         try:
             answer = await self._answer()
-            if answer is not None:
-                self._failures.forget()
+            if answer is not None:  # which makes good what failed in earlier attempts
+                self._failures.kept.clear()
             return answer
         finally:
             self._failures.put_down()
 
     async def _answer(self) -> str | None:
-        plan = await self._ask_for_plan("planner", (), examples=self._prompts.examples())
+        plan = await self._ask_for_plan("planner", ())
         if isinstance(plan, Unreadable):
             self._failures.add("planner", f"no plan could be read: {plan.problem}")
             return None
@@ -330,24 +326,24 @@ class _Attempt:
 
 
 class Failures:
-    """What a failed episode is put down to: the first failure that nothing has made good.
+    """What the failure of an attempt is put down to: its first failed step that nothing has made good.
 
     Steps that a replan brings in after a failure are there for its sake and belong to its line, and so does a step that
     does once more what failed, or that was not done because it needs what failed; every other step begins a line of its
-    own. The success of a step makes good what failed in its line, and nothing else.
+    own. The success of a step makes good what failed in its line, and nothing else. `kept` is for the whole episode.
     """
 
-    def __init__(self, run: AgentRun) -> None:
-        self._run = run
-        self._kept: list[tuple[str, str, str]] = []
+    def __init__(self, task: str, kept: dict[Any, tuple[str, ...]]) -> None:
+        self.kept = kept
+        self._task = task
         self._lines: dict[int, int] = {}  # number of a step -> number of the step with which its line began
-        self._open: dict[int, StepOutcome] = {}  # the first failure of each line of this attempt
+        self._open: dict[int, StepOutcome] = {}  # the first failure of each line
 
     def see(self, outcome: StepOutcome) -> None:
         """Take in what became of a step."""
         step = outcome.step
         if outcome.kind == "reference":
-            needed = {*(step.needs or ()), *step_references_in(step.arguments, (self._run.task,)).numbers}
+            needed = {*(step.needs or ()), *step_references_in(step.arguments, (self._task,)).numbers}
             cause = next((number for number in sorted(needed) if self._line(number) in self._open), step.number)
             self._lines[step.number] = self._line(cause)
         line = self._line(step.number)
@@ -373,21 +369,12 @@ class Failures:
     def put_down(self) -> None:
         """Keep the first failure of the attempt that is open, before what followed from it."""
         for first in list(self._open.values())[:1]:
-            self._kept.append((first.component, first.error or "", first.excerpt))
-        self._lines, self._open = {}, {}
+            self.add(first.component, first.error or "", first.excerpt)
+        self._open = {}
 
-    def add(self, component: str, message: str) -> None:
+    def add(self, component: str, message: str, words: str = "") -> None:
         """Keep a component's failure until the end of the episode."""
-        self._kept.append((component, message, ""))
-
-    def forget(self) -> None:
-        """Drop what is kept: a later attempt came to an answer."""
-        self._kept.clear()
-
-    def write_down(self) -> None:
-        """Write down what is kept, in order."""
-        for component, message, words in self._kept:
-            self._run.note("failure", component, message, **({"excerpt": words} if words else {}))
+        self.kept[len(self.kept)] = component, message, words
 
 
 def _is_repeated_by(step: PlanStep, other: PlanStep) -> bool:
@@ -418,7 +405,7 @@ class _CheckedTools:
         if left:
             checked = f"{excerpt(left[0], 100)} only stands for a result: write the value itself"
         if isinstance(checked, str):
-            return ToolResult(f"Error: {checked}", checked)
+            return ToolResult.refused(checked)
         result = await self._tools.call(name, checked)
         self._data.append(result.text)
         return result

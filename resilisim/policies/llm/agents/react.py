@@ -289,9 +289,9 @@ def loop_instructions(run: AgentRun, prompts: PromptTexts) -> str:
     user's are shown as they are.
     """
     if not run.native:
-        return prompts.fill("system", tools=loop_tools(run.tools), facts=run.facts, examples=prompts.examples())
+        return prompts.fill("system", tools=loop_tools(run.tools), facts=run.facts)
     is_default = run.options.examples == DEFAULT_EXAMPLES
-    examples = prompts.fill("examples_native") if is_default else prompts.examples()
+    examples = prompts.fill("examples_native") if is_default else prompts.examples
     return prompts.fill("system_native", facts=run.facts, examples=examples)
 
 

@@ -62,25 +62,18 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
     finish_form = FINISH_FORM
 
     async def play(self, run: AgentRun) -> str | None:
-        """Try until a trial is accepted, or nothing more can be tried.
-
-        Raises:
-            InvalidInputError: The options want an oracle or fresh episodes, and whoever plays offers none.
-        """
+        """Try until a trial is accepted, or nothing more can be tried."""
         oracle = run.oracle if self.options.evaluator == "oracle" else None
         if self.options.evaluator == "oracle" and oracle is None:
             raise InvalidInputError("option evaluator=oracle: whoever plays this episode offers no oracle")
         if self.options.trials == "fresh" and run.hooks.restart is None:
             raise InvalidInputError("option trials=fresh: whoever plays this episode cannot begin fresh ones")
-        failures: dict[str, str] = {}
-        try:
+        with run.open_failures() as failures:
             return await self._tried(run, oracle, failures)
-        finally:
-            # What nothing has made good, also where the episode ends in the midst of a trial.
-            for component, reason in failures.items():
-                run.fail(component, reason)
 
-    async def _tried(self, run: AgentRun, oracle: Callable[[], bool] | None, failures: dict[str, str]) -> str | None:
+    async def _tried(
+        self, run: AgentRun, oracle: Callable[[], bool] | None, failures: dict[Any, tuple[str, ...]]
+    ) -> str | None:
         """Run the trials; `failures` gets the components that did not do their part and have not done it since."""
         run.fresh_trials = self.options.trials == "fresh"
         reflections: list[str] = []
@@ -110,7 +103,7 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
             _keep_failure(failures, "reflector", None if reflection else NO_REFLECTION)
             reflections += [reflection] if reflection else []
         if answer is None:
-            failures["agent"] = f"no finish in {len(records)} trials"
+            failures["agent"] = "agent", f"no finish in {len(records)} trials"
         return answer
 
     async def _try(self, run: AgentRun, reflections: list[str], record: dict[str, Any]) -> LoopResult:
@@ -179,12 +172,12 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
         return text if len(text) <= longest else f"[cut: {len(text) - longest:,} characters]\n{text[-longest:]}"
 
 
-def _keep_failure(failures: dict[str, str], component: str, reason: str | None) -> None:
+def _keep_failure(failures: dict[Any, tuple[str, ...]], component: str, reason: str | None) -> None:
     """Keep the first failure of a component, until it does its part again."""
     if reason is None:
         failures.pop(component, None)
     else:
-        failures.setdefault(component, reason)
+        failures.setdefault(component, (component, reason))
 
 
 class _WhileTurnsLast:
@@ -202,7 +195,7 @@ class _WhileTurnsLast:
         """Call a tool if a turn is left."""
         if self._run.turns_left == 0:
             self.refused = True
-            return ToolResult("", "no turns are left, so nothing was called")
+            return ToolResult.refused("no turns are left, so nothing was called")
         return await self._run.tools.call(name, arguments)
 
 

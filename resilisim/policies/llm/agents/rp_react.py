@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, RoleModels
-from resilisim.chat.json_answers import LONGEST_READ, without_surrogates
+from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.chat.middleware import PriceTable
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.errors import InvalidInputError, unknown_name
@@ -23,6 +23,7 @@ from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.sandbox import READ_AS_TEXT, CodeResult, JsonValue, Sandbox, SandboxLimits, value_for_code
 from resilisim.policies.llm.templates import NO_EXAMPLES
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
+from resilisim.provenance import without_surrogates
 
 PLANNER: Final = "planner"
 EXECUTOR: Final = "executor"
@@ -118,12 +119,8 @@ class RPReAct(LlmPolicy[RPReActOptions]):
         """Let the planner ask until it gives a final answer."""
         limits = SandboxLimits(seconds=self.options.block_seconds, memory_mib=self.options.memory_mib)
         async with Sandbox(limits) as box:
-            task = _Task(self, run, Variables(box))
-            try:
-                return await task.solve()
-            finally:
-                # The episode may also end inside any call while the planner makes a failure good.
-                task.put_down_open_failure()
+            with run.open_failures() as failures:
+                return await _Task(self, run, Variables(box), failures).solve()
 
 
 class _Task:
@@ -132,7 +129,9 @@ class _Task:
     The result of a sub-question is None while it is under way, and empty after a failure.
     """
 
-    def __init__(self, agent: RPReAct, run: AgentRun, variables: Variables) -> None:
+    def __init__(
+        self, agent: RPReAct, run: AgentRun, variables: Variables, failures: dict[Any, tuple[str, ...]]
+    ) -> None:
         self._options = agent.options
         self._prompts = agent.prompts
         self._run = run
@@ -140,7 +139,7 @@ class _Task:
         self._team = _team_of(agent.options, run.tools.specs)
         self._asked: list[dict[str, Any]] = []
         run.structure["subquestions"] = self._asked
-        self._open_failure: str | None = None  # of an executor, the first that no later sub-question has made good
+        self._failures = failures  # of executors the first one that no later sub-question has made good
 
     async def solve(self) -> str | None:
         run = self._run
@@ -155,15 +154,8 @@ class _Task:
             answer = await self._react_to(move)
             messages.append(ChatMessage("assistant", written(move, reply)))
             messages.append(ChatMessage("user", f"{answer}\n\n{self._remaining(step)}"))
-        self.put_down_open_failure()
-        run.fail(PLANNER, f"no final answer within {self._options.steps} steps")
+        self._failures[PLANNER] = PLANNER, f"no final answer within {self._options.steps} steps"
         return None
-
-    def put_down_open_failure(self) -> None:
-        """Put what becomes of the episode down to an executor's failure, if there is one that was not made good."""
-        if self._open_failure is not None:
-            self._run.fail(EXECUTOR, self._open_failure)
-            self._open_failure = None
 
     async def _react_to(self, move: Query | Unreadable) -> str:
         """Return what the planner is told: a result between its marks, or why there is none."""
@@ -212,14 +204,14 @@ class _Task:
         )
         result = excerpt(outcome.result.strip(), LONGEST_RESULT)
         if result:
-            self._open_failure = None
+            self._failures.clear()
             # The planner is told of stored outputs whatever the executor says of them.
             result = "\n\n".join([result, *map(self._preview_of, toolbox.stored)])
         else:
             limit = f"no finish within {self._options.executor_steps} steps"
             problem = limit if outcome.answer is None else "finish with an empty answer"
             self._run.note("warning", EXECUTOR, problem)
-            self._open_failure = self._open_failure or problem
+            self._failures.setdefault(EXECUTOR, (EXECUTOR, problem))
         asked["result"] = result
         return result
 
@@ -231,7 +223,6 @@ class _Task:
             address=address if len(self._team) > 1 else "",
             facts=self._run.facts,
             subquestions=str(self._options.subquestions),
-            examples=self._prompts.examples(),
         )
 
     def _capabilities(self) -> str:
@@ -359,8 +350,7 @@ class ExecutorToolbox:
         if name == PYTHON.name:
             return await self._python(arguments)
         if not self._may_call(name):
-            problem = f"this executor has no tool {name[:200]!r}"
-            return ToolResult(f"Error: {problem}", problem)
+            return ToolResult.refused(f"this executor has no tool {name[:200]!r}")
         result = await self._run.tools.call(name, arguments)
         return self._offloaded(name, result) if result.ok and self._is_long(name, result.text) else result
 
@@ -373,7 +363,7 @@ class ExecutorToolbox:
     async def _python(self, arguments: Mapping[str, Any]) -> ToolResult:
         problem = self._wrong(arguments)
         if problem is not None:
-            return ToolResult(f"Error: {problem}", problem)
+            return ToolResult.refused(problem)
         result = await self._variables.run(arguments["code"])
         note_code(self._run, EXECUTOR, result, result.reason or "", "python_runs")
         return ToolResult(result.observation, result.reason)

@@ -26,6 +26,7 @@ from resilisim.policies.llm.kpi_chain.plan import (
     PENDING,
     TOOL_CALL,
     ChainPlan,
+    KpiChainOptions,
     PlanRules,
     PlanTask,
     Reference,
@@ -34,7 +35,6 @@ from resilisim.policies.llm.kpi_chain.plan import (
     resolve,
 )
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, dump_yaml
-from resilisim.policies.llm.options import AgentOptions, flag, limit, number
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, visible
 from resilisim.policies.llm.run import AgentRun
@@ -55,28 +55,6 @@ _MAX_RAW_RESPONSE: Final = 8_000
 # Letters and number at the beginning of an id: T3 in T3a, T3b, T3_retry and T3a2, but not in T31.
 _NUMBERED = re.compile(r"([A-Za-z_-]*?[0-9]+)(?![0-9]).*\Z")
 _SEPARATED = re.compile(r"[_-]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KpiChainOptions(AgentOptions):
-    """What KPI-Chain can be told; the defaults are the paper's.
-
-    Example:
-        >>> from resilisim.policies.llm.kpi_chain import KpiChainOptions
-        >>> KpiChainOptions(theta=0.8).replans
-        3
-    """
-
-    theta: float = number(0.7, "confidence that is enough for an entity", least=0.0, most=1.0)
-    replans: int = limit(3, "how often a task and its successors (T3, T3a, T3b) may be planned anew")
-    retries: int = limit(3, "how often a component is asked again after a reply that cannot be read")
-    chunk_tokens: int = limit(3000, "tokens after which an output is extracted piece by piece", least=1)
-    interpolation: bool = flag(True, "whether a reference may stand within a longer text")
-    unite_arrays: bool = flag(False, "whether arrays found in several pieces are put together")
-    raw_response_to_replanner: bool = flag(False, "whether the replanner sees the tool's response")
-    entities: bool = flag(True, "false: tasks pass on their output as text, with no test (Plan-and-Execute)")
-    replanning: bool = flag(True, "false: the first failed task ends the episode")
-    memory: bool = flag(True, "false: later tasks get the whole outputs of earlier ones instead of entities")
 
 
 class KpiChain(LlmPolicy[KpiChainOptions]):
@@ -300,10 +278,10 @@ class Components:
         """Ask for a plan of the whole task, which comes with warnings, or raise `UnreadableReplyError`."""
         is_default = self._options.examples == DEFAULT_EXAMPLES
         of_texts = is_default and not self._options.entities
-        examples = self._prompts.fill("examples_text") if of_texts else self._prompts.examples()
+        examples = self._prompts.fill("examples_text") if of_texts else self._prompts.examples
         system = self._prompts.fill("planner", plan_format=self._plan_format(), examples=examples)
         request = self._prompts.fill("planner_request", tools=self._tools, facts=self._run.facts, query=self._run.task)
-        rules = self._rules()
+        rules = PlanRules(self._options, self._run.tools.specs)
         return await self._ask("planner", system, request, lambda text: read_plan(text, rules))
 
     async def continuation(self, failed: PlanTask, outcome: Failed) -> tuple[ChainPlan, tuple[str, ...]]:
@@ -323,16 +301,12 @@ class Components:
             feedback=outcome.feedback,
         )
         system = self._prompts.fill("replanner", plan_format=self._plan_format())
-        rules = self._rules(kept, used_ids)
+        rules = PlanRules(self._options, self._run.tools.specs, kept, used_ids)
         return await self._ask("replanner", system, request, lambda text: read_plan(text, rules))
 
     def _plan_format(self) -> str:
         name = "plan_format" if self._options.entities else "plan_format_text"
         return self._prompts.fill(name, interpolation=_INTERPOLATION[self._options.interpolation])
-
-    def _rules(self, kept: tuple[PlanTask, ...] = (), used_ids: tuple[str, ...] = ()) -> PlanRules:
-        options = self._options
-        return PlanRules(self._run.tools.specs, options.interpolation, options.entities, options.memory, kept, used_ids)
 
     async def _ask(self, role: str, system: str, request: str, read: Callable[[str], Reading]) -> Reading:
         """Return what a component wrote, as `read` understands it, or raise `UnreadableReplyError`."""

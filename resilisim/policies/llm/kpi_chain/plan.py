@@ -33,6 +33,7 @@ from resilisim.policies.llm.kpi_chain.entities import (
     wanted_value,
 )
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, field_problems, read_yaml, typed, yaml_with
+from resilisim.policies.llm.options import AgentOptions, flag, limit, number
 from resilisim.policies.llm.tools import ToolSpec
 
 TaskType = Literal["Tool call", "Reasoning"]
@@ -55,6 +56,28 @@ _TASK_TYPES: Final = {"tool call": TOOL_CALL, "toolcall": TOOL_CALL, "reasoning"
 _TAG = re.compile(r"<JSON_PATH>([^<]*)</JSON_PATH>", re.IGNORECASE)
 _HALF_TAG = re.compile(r"</?\s*JSON_PATH\b", re.IGNORECASE)
 _PATH = re.compile(r"\s*(?:\$\.)?(?P<task>[\w-]+)\.(?P<entity>[\w-]+)(?P<all>\[\*\])?\s*\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KpiChainOptions(AgentOptions):
+    """What KPI-Chain can be told; the defaults are the paper's.
+
+    Example:
+        >>> from resilisim.policies.llm.kpi_chain import KpiChainOptions
+        >>> KpiChainOptions(theta=0.8).replans
+        3
+    """
+
+    theta: float = number(0.7, "confidence that is enough for an entity", least=0.0, most=1.0)
+    replans: int = limit(3, "how often a task and its successors (T3, T3a, T3b) may be planned anew")
+    retries: int = limit(3, "how often a component is asked again after a reply that cannot be read")
+    chunk_tokens: int = limit(3000, "tokens after which an output is extracted piece by piece", least=1)
+    interpolation: bool = flag(True, "whether a reference may stand within a longer text")
+    unite_arrays: bool = flag(False, "whether arrays found in several pieces are put together")
+    raw_response_to_replanner: bool = flag(False, "whether the replanner sees the tool's response")
+    entities: bool = flag(True, "false: tasks pass on their output as text, with no test (Plan-and-Execute)")
+    replanning: bool = flag(True, "false: the first failed task ends the episode")
+    memory: bool = flag(True, "false: later tasks get the whole outputs of earlier ones instead of entities")
 
 
 def _task_type(stated: Any) -> str:
@@ -280,16 +303,14 @@ def _excerpt(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanRules:
-    """What a plan has to fit: the tools, what the options allow, and for a continuation what there is already.
+    """What a plan has to fit: what the options allow, the tools, and for a continuation what there is already.
 
-    Tools that are not among `specs` are left to the toolbox. Without `memory` a reference stands for the whole output
-    of its task. `kept` are the tasks that stay, `used_ids` those of any plan so far.
+    Tools that are not among `specs` are left to the toolbox. `kept` are the tasks that stay, `used_ids` those of any
+    plan so far.
     """
 
+    options: KpiChainOptions = KpiChainOptions()
     specs: Sequence[ToolSpec] = ()
-    interpolation: bool = True
-    entities: bool = True
-    memory: bool = True
     kept: tuple[PlanTask, ...] = ()
     used_ids: tuple[str, ...] = ()
 
@@ -317,7 +338,7 @@ def read_plan(text: str, rules: PlanRules) -> tuple[ChainPlan, tuple[str, ...]]:
     tasks = [task for task in read if task is not None]
     if len(tasks) == len(entries):
         ids = [task.task_id for task in tasks]
-        tasks = _sorted([_put_right(task, warnings) for task in tasks], rules.entities, warnings)
+        tasks = _sorted([_put_right(task, warnings) for task in tasks], rules.options.entities, warnings)
         problems += _plan_problems(tasks, ids, rules)
     if problems:
         shown = [f"- {problem}" for problem in dict.fromkeys(problems)]
@@ -342,7 +363,7 @@ def _task(number: int, entry: Any, rules: PlanRules, problems: list[str], warnin
             warnings.append(f"{task_id}: the field {name[:50]!r} is none of a task's and is passed over")
     fields = {name: value for name, value in entry.items() if name not in _NOT_BELIEVED}
     given = [entry[name] for name in (_ENTITIES, _ENTITIES_TOO) if entry.get(name) is not None]
-    if not rules.entities:
+    if not rules.options.entities:
         fields[_ENTITIES] = (EntitySpec(name=OUTPUT, type=ANY, description="What the task brings."),)
     elif len(given) == 2 and given[0] != given[1]:
         problems.append(f"{task_id}: {_ENTITIES} and {_ENTITIES_TOO} differ; write only the first")
@@ -494,10 +515,10 @@ def _reference_problems(task: PlanTask, earlier: Mapping[str, PlanTask], rules: 
     for given in task.inputs:
         for problem in references_in(given.value)[1]:
             yield f"{given.name!r}: {problem}"
-        if not rules.interpolation and is_interpolated(given.value):
+        if not rules.options.interpolation and is_interpolated(given.value):
             expected = "expected either a literal or one reference alone"
             yield f"{given.name!r} mixes a reference with other text; {expected}"
-    for reference in task.references if rules.entities and rules.memory else ():
+    for reference in task.references if rules.options.entities and rules.options.memory else ():
         source = earlier.get(reference.task_id)
         if source is None or source.status == FAILED or source.task_id == task.task_id:
             continue  # said as a dependency

@@ -15,19 +15,16 @@ from resilisim.policies.llm.kpi_chain.plan import (
     OUTPUT,
     REASONING,
     TOOL_CALL,
+    KpiChainOptions,
     PlanRules,
-    Reference,
     UnresolvedError,
     has_references,
-    is_interpolated,
     read_plan,
-    references_in,
     resolve,
 )
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
 from tests.guards import no_endless_work
-from tests.policies.llm.kpi_chain.chains import SEARCH, answer_task, entity, given, plan_of, ref, tool_task
-from tests.policies.llm.toolboxes import spec
+from tests.policies.llm.helpers import SEARCH, answer_task, entity, given, plan_of, ref, spec, tool_task
 
 RULES = PlanRules(specs=(SEARCH, spec("add", "a", "b", note="string")))
 FIRST = tool_task("T1", "it", "name")
@@ -51,14 +48,11 @@ def lookup(reference):
         (ref("$.T1.year"), 1999),
         ("<json_path>T1.year</json_path>", 1999),
         (ref("T1.names"), ["a", "b"]),
-        (ref("T1.names[*]"), ["a", "b"]),
         (ref("T1.place"), {"x": 1}),
         (ref("T1.none[*]"), []),
-        (ref("T1.blank"), ""),
         ({"a": {"b": [1, {"c": ref("T1.year")}]}}, {"a": {"b": [1, {"c": 1999}]}}),
         ([ref("T1.name"), [ref("T1.names[*]")]], ["Kim", [["a", "b"]]]),
         (f"{ref('T1.name')} ({ref('T1.year')}, {ref('T1.yes')})", "Kim (1999, true)"),
-        (f"{ref('T1.name')}{ref('T1.name')}", "KimKim"),
         ({"x": None, "y": 1.5}, {"x": None, "y": 1.5}),
     ],
 )
@@ -76,19 +70,14 @@ def test_references_become_values_in_their_types(value, resolved):
         ({"deep": [ref("T9.name")]}, "task T9"),
         (ref("T1.unknown"), "T1.unknown"),
         (ref("T1"), "cannot be read"),
-        (ref("T1."), "cannot be read"),
-        (ref(""), "cannot be read"),
         (ref("T1.names[0]"), "cannot be read"),
         (ref("T1.place.x"), "cannot be read"),
         ("<JSON_PATH>T1.name", "without its partner"),
-        ("T1.name</JSON_PATH>", "without its partner"),
         (f"<JSON_PATH>{ref('T1.name')}", "without its partner"),
         (ref(ref("T1.name")), "without its partner"),
-        (ref("T1.na<me"), "without its partner"),
         ({ref("T1.name"): 1}, "can only stand in values"),
         (ref("T1.name[*]"), "no array"),
         (f"all of {ref('T1.names')}", "no single value"),
-        (f"in {ref('T1.place')}", "no single value"),
     ],
 )
 def test_what_cannot_be_resolved_has_a_problem_and_no_value(value, problem):
@@ -103,14 +92,6 @@ def test_what_memory_puts_in_is_not_looked_at_again():
     assert resolve(f"({ref('T1.name')})", lambda _: text).value == f"({text})"
 
 
-@given_by_hypothesis(
-    st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
-)
-def test_values_without_tags_stay_what_they_are(value):
-    if not has_references(value):
-        assert resolve(value, lookup).value == value
-
-
 @given_by_hypothesis(st.text("<>/JSON_PATHT1.name[*] \n", max_size=120))
 def test_no_text_passes_on_a_tag_that_was_not_resolved(text):
     resolution = resolve(text, lambda _: "x")
@@ -123,41 +104,20 @@ def test_many_tags_without_a_partner_are_found_out_in_time():
             assert resolve([text], lookup).problems or "JSON" not in text
 
 
-def test_finding_references():
-    assert references_in([ref("T1.a"), {"k": f"x {ref('T2.b[*]')}"}])[0] == [
-        Reference("T1", "a"),
-        Reference("T2", "b", is_array=True),
-    ]
-    assert not is_interpolated(ref("T1.a"))
-    assert is_interpolated({"k": [f"x {ref('T1.a')}"]})
-    assert is_interpolated(ref("T1.a") + ref("T1.b"))
-
-
 @pytest.mark.parametrize(
     ("task_id", "lineage"),
     [
         ("T3", "T3"),
         ("T3a", "T3"),
-        ("T3b", "T3"),
-        ("T3ab", "T3"),
         ("T3a2", "T3"),
         ("T3_retry", "T3"),
-        ("T3-2", "T3"),
         ("T31", "T31"),
-        ("T31a", "T31"),
-        ("task_2b", "task_2"),
         ("3a", "3"),
-        ("find_film", "find_film"),
         ("find_film_again", "find_film"),
-        ("find_film_2", "find_film"),
         ("find_filmography", "find_filmography"),
-        ("T1", "T1"),
-        ("T1a", "T1"),
-        ("T4_1a", "T4_1"),
         ("T4_1_2", "T4_1"),
         ("T4_2-retry", "T4_2"),
         ("T4_12", "T4"),
-        ("T4_3", "T4"),
         ("T5ab", "T5"),
         ("T6bc", "T6b"),
     ],
@@ -188,19 +148,6 @@ def test_what_stays_when_a_task_fails(failed, kept):
     assert [task.task_id for task in plan.kept_after(failed)] == kept
 
 
-def test_a_plan_is_read_whole():
-    plan, warnings = read_plan(
-        plan_of(tool_task("T1", "it", entity("year", "int")), answer_task("T2", "T1.year")), RULES
-    )
-    first, last = plan.tasks
-    assert warnings == ()
-    assert (first.task_type, last.task_type) == (TOOL_CALL, REASONING)
-    assert (first.tool_name, last.tool_name) == ("search", "")
-    assert first.entities[0].type == "number"
-    assert last.dependencies == ("T1",)
-    assert [task.status for task in plan.tasks] == ["pending", "pending"]
-
-
 REMOVED = object()
 # What is changed in the first task of a plan, and what is said about it.
 BROKEN_TASKS = [
@@ -211,7 +158,6 @@ BROKEN_TASKS = [
     ({"task_type": "Magic"}, "T1: task_type has to be 'Tool call' or 'Reasoning'"),
     ({"task_description": " "}, "T1: task_description is missing"),
     ({"tool_name": ""}, "T1: a 'Tool call' task needs a tool_name"),
-    ({"tool_name": None}, "T1: a 'Tool call' task needs a tool_name"),
     ({"task_type": "Reasoning"}, "T1: a 'Reasoning' task has the tool_name 'search'"),
     ({"dependencies": REMOVED, "dependancies": []}, "mean 'dependencies'"),
     ({"dependencies": {"a": 1}}, "T1: dependencies has to be a list"),
@@ -221,25 +167,20 @@ BROKEN_TASKS = [
     ({"input_parameters": {"query": "x"}}, "T1: input_parameters has to be a list"),
     ({"input_parameters": [5]}, "T1: input_parameters number 1 has to be a mapping"),
     ({"input_parameters": [{"value": 1}]}, "T1: input_parameters number 1 name is missing"),
-    ({"input_parameters": [{"name": "query"}]}, "T1: input_parameters number 1 value is missing"),
     ({"input_parameters": [given("query", "a"), given("query", "b")]}, "'query' stands twice"),
     ({"input_parameters": [given("text", "x")]}, "no parameter 'text'; its signature is search\\(query: string\\)"),
     ({"input_parameters": []}, "search needs the parameter 'query'"),
     ({"input_parameters": [given("query", ref("T2.final_answer"))]}, "'T2', which depends on it in its turn"),
     ({"input_parameters": [given("query", "<JSON_PATH>T0.x")]}, "without its partner"),
     ({"expected_output_entities": REMOVED}, "T1: expected_output_entities has to be a list"),
-    ({"expected_output_entities": []}, "T1: expected_output_entities has to be a list"),
-    ({"expected_output_entities": "name"}, "T1: expected_output_entities has to be a list"),
     ({"expected_output_entities": [{"type": "string"}]}, "T1: expected_output_entities number 1 name is missing"),
     ({"expected_output_entities": [entity("a.b")]}, "number 1 name has to be of letters"),
-    ({"expected_output_entities": [{"name": "name"}]}, "number 1 type is missing"),
     ({"expected_output_entities": [entity("name", "blob")]}, "type is 'blob'; expected string, number"),
     ({"expected_output_entities": [entity("name"), entity("name")]}, "'name' stands twice"),
     ({"expected_output_entities": [entity("final_answer")]}, "T1: only the last task brings 'final_answer'"),
 ]
 BROKEN_PLANS = [
     ("tasks: 5", "'tasks' has to be a list"),
-    ("tasks: []", "'tasks' has to be a list"),
     ("tasks:\n- go\n", "task number 1 is no mapping"),
     (plan_of(*[FIRST] * (MAX_TASKS + 1)), "51 tasks"),
     (plan_of(FIRST, answer_task("T2", "T7.name")), "'T7', which does not exist"),
@@ -274,7 +215,7 @@ CHAIN = [
 
 @given_by_hypothesis(st.permutations(CHAIN), st.booleans())
 def test_tasks_in_any_order_are_sorted_by_what_they_need(tasks, entities):
-    rules = PlanRules(RULES.specs, entities=entities, memory=entities)
+    rules = PlanRules(KpiChainOptions(entities=entities, memory=entities), RULES.specs)
     plan, warnings = read_plan(plan_of(*tasks), rules)
     ids = [task.task_id for task in plan.tasks]
     written = [task["task_id"] for task in tasks]
@@ -284,15 +225,12 @@ def test_tasks_in_any_order_are_sorted_by_what_they_need(tasks, entities):
     assert any(warning.startswith("the tasks were sorted") for warning in warnings) is (ids != written)
 
 
-def test_the_answer_stands_last_also_before_tasks_that_it_does_not_need():
-    plan, _ = read_plan(plan_of(FIRST, LAST, tool_task("T3", "x", "year")), RULES)
-    assert [task.task_id for task in plan.tasks] == ["T1", "T3", "T2"]
-
-
-def test_a_value_with_a_colon_needs_no_quotes():
+def test_a_plan_is_read_whole_and_a_value_with_a_colon_needs_no_quotes():
     plan = plan_of(FIRST, LAST).replace("value: it", "value: Report: the third, of 12:30")
     plan = plan.replace("Search for T1", "Find this: the name").replace("what it is", "@name, not: the title", 1)
-    first = read_plan(plan, RULES)[0].tasks[0]
+    (first, last), warnings = read_plan(plan, RULES)[0].tasks, read_plan(plan, RULES)[1]
+    assert (first.tool_name, last.tool_name, last.dependencies, warnings) == ("search", "", ("T1",), ())
+    assert (first.task_type, last.task_type) == (TOOL_CALL, REASONING)
     assert first.inputs[0].value == "Report: the third, of 12:30"
     assert (first.description, first.entities[0].description) == ("Find this: the name", "@name, not: the title")
 
@@ -359,16 +297,12 @@ def test_what_a_plan_says_about_its_own_execution_is_not_believed():
         ("|-\n          5", "number", 5),
         ("5", "string", "5"),
         ("007", "string", "007"),
-        ("1.10", "string", "1.10"),
-        ("true", "string", "true"),
         ("'true'", "bool", True),
         ("'[1, 2]'", "array", [1, 2]),
         ("'{\"a\": 1}'", "object", {"a": 1}),
         ("five", "number", "five"),
-        ("'[1, '", "array", "[1, "),
         ("{a: [1]}", "object", {"a": [1]}),
         ("5", "", 5),
-        ("null", "string", None),
         ("'null'", "number", "null"),
     ],
 )
@@ -382,7 +316,9 @@ def test_literals_are_read_in_the_type_that_the_plan_states(value, kind, expecte
 
 
 def test_without_entities_every_task_brings_its_output():
-    plan, _ = read_plan(plan_of(changed(expected_output_entities=REMOVED), LAST), PlanRules(entities=False))
+    plan, _ = read_plan(
+        plan_of(changed(expected_output_entities=REMOVED), LAST), PlanRules(KpiChainOptions(entities=False))
+    )
     assert [task.entity_names for task in plan.tasks] == [(OUTPUT,), (FINAL_ANSWER,)]
 
 

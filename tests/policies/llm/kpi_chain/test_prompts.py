@@ -6,9 +6,8 @@ import pytest
 
 from resilisim.chat import ScriptedChatModel
 from resilisim.policies.llm.kpi_chain import KpiChain
-from resilisim.policies.llm.kpi_chain.plan import PlanRules, read_plan
-from tests.policies.llm.kpi_chain.chains import extracted, planned, play, searching, tool_task
-from tests.policies.llm.toolboxes import spec
+from resilisim.policies.llm.kpi_chain.plan import KpiChainOptions, PlanRules, read_plan
+from tests.policies.llm.helpers import extracted, kpi, planned, searching, spec, tool_task
 
 CLAUSES = {
     "planner": [
@@ -78,7 +77,7 @@ SCRIPT = [planned(tool_task("T1", "it", "final_answer")), extracted(0.9, final_a
 
 
 def test_what_interpolation_means_is_said():
-    said = [play(SCRIPT, searching("here"), interpolation=on).system(0) for on in (True, False)]
+    said = [kpi(SCRIPT, searching("here"), interpolation=on).system(0) for on in (True, False)]
     assert "may also be written into a longer text" in said[0]
     assert "never within a longer text" in said[1]
 
@@ -86,8 +85,8 @@ def test_what_interpolation_means_is_said():
 @pytest.mark.parametrize(("name", "entities"), [("examples", True), ("examples_text", False)])
 def test_the_examples_are_plans_that_keep_the_rules(name, entities):
     policy = KpiChain(models=ScriptedChatModel([]))
-    text = policy.prompts.examples() if entities else policy.prompts.fill(name)
-    rules = PlanRules(specs=(spec("library_search", "query"),), entities=entities, memory=entities)
+    text = policy.prompts.examples if entities else policy.prompts.fill(name)
+    rules = PlanRules(KpiChainOptions(entities=entities, memory=entities), (spec("library_search", "query"),))
     plan, warnings = read_plan(text, rules)
     assert len(plan.tasks) == 3
     assert warnings == ()

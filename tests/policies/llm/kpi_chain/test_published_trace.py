@@ -13,18 +13,22 @@ import pytest
 from resilisim.chat import ScriptedChatModel
 from resilisim.policies.llm.kpi_chain.agent import KpiChain
 from resilisim.policies.llm.run import AgentRun
-from tests.policies.llm.kpi_chain.chains import (
+from tests.policies.llm.helpers import (
+    Play,
+    ScriptedToolbox,
     answer_task,
     entity,
     extraction,
+    extractor,
     plan_of,
+    planner,
     reasoned,
     ref,
+    replanner,
+    spec,
     statuses,
     tool_task,
 )
-from tests.policies.llm.plays import Play, extractor, planner, replanner
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
 
 QUESTION = "What government position was held by the woman who portrayed Corliss Archer in the film Kiss and Tell?"
 WIKIPEDIA = spec("wikipedia_search", "query", description="Finds articles of an encyclopedia")
