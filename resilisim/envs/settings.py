@@ -15,6 +15,9 @@ from resilisim.seeding import EVALUATION_SALT
 
 if TYPE_CHECKING:
     from resilisim.simulator.law import BenchmarkLaw, EndRules
+    from resilisim.tasks.searches import SearchMany
+    from resilisim.tool_library import Retriever, ToolLibrary
+    from resilisim.workflows.flaws import Perturber
 
 # Headings under which commands show the options.
 LAW_GROUP = "Failure model"
@@ -31,10 +34,11 @@ Calling = Literal["text", "native", "functions"]
 PromptStyle = Literal["full", "compact"]
 Reward = Literal["success", "value", "advantage"]
 JUDGED_REWARDS = ("value", "advantage")  # what messages are worth by the exact optimum
+Search = Literal["semantic", "lexical"]
 
 
 class OptionsButPlanner(TypedDict, total=False):
-    """The options of `EnvironmentSettings` as keyword arguments, where the planner has one of its own."""
+    """The options of `EnvironmentSettings` as keyword arguments, where planner and search have ones of their own."""
 
     base: float
     not_executed: float
@@ -58,6 +62,7 @@ class EnvironmentOptions(OptionsButPlanner, total=False):
     """The options of `EnvironmentSettings` as keyword arguments."""
 
     planner: str
+    search: Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +149,14 @@ class EnvironmentSettings(LawOptions):
         default_text="",
         group=ENVIRONMENT_GROUP,
     )
+    search: Search = option(
+        "semantic",
+        "How tools are searched: by meaning (needs the extra retrieval), or by words (BM25, needs nothing).",
+        group=ENVIRONMENT_GROUP,
+    )
     embedding_model: str | None = option(
         None,
-        "Embedding model of the tool search: a sentence-transformers name or folder; the shipped one if left out.",
+        "Embedding model of the semantic search: a sentence-transformers name or folder; the shipped one if left out.",
         group=ENVIRONMENT_GROUP,
     )
     reward: Reward = option(
@@ -159,6 +169,10 @@ class EnvironmentSettings(LawOptions):
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
         check_options(self)
+        if self.search == "lexical" and self.embedding_model is not None:
+            raise InvalidInputError(
+                f"embedding_model is {self.embedding_model!r:.200}: expected none, the lexical search has no model"
+            )
         if self.tools == "native" and self.protocol != "native":
             raise InvalidInputError(
                 "tools 'native' (each tool is a function) need the native protocol: expected protocol='native', not "
@@ -176,9 +190,43 @@ class EnvironmentSettings(LawOptions):
         changed: EnvironmentSettings = with_options(self, options)
         return changed
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the options that decide what episodes are, as manifests hold them; the reward is none of them."""
-        return {name: value for name, value in asdict(self).items() if name != "reward"}
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the options that decide what episodes are, as manifests hold them.
+
+        The semantic search goes without saying, as it did before; the reward decides no episode.
+        """
+        values = asdict(self)
+        del values["reward"]
+        if self.search == "semantic":
+            del values["search"]
+        return values
+
+    def retriever(self, library: ToolLibrary) -> Retriever:
+        """Return the search over a library.
+
+        Raises:
+            InvalidInputError: The embedding model does not exist.
+        """
+        from resilisim.tool_library.retrieval import ToolRetriever, default_retriever  # slow to import, too
+
+        if self.embedding_model is None:
+            return default_retriever(library, self.search)
+        retriever = ToolRetriever(library, self.embedding_model)
+        retriever.embed([])  # refuses a model that does not exist now, not at the first search
+        return retriever
+
+    def search_many(self, library: ToolLibrary) -> SearchMany | None:
+        """Return what answers searches over a library; None for that of the benchmark, some of whose answers ship."""
+        is_default = self.search == "semantic" and self.embedding_model is None
+        return None if is_default else self.retriever(library).search_many
+
+    def perturber(self, library: ToolLibrary) -> Perturber:
+        """Return what puts flaws into plans; which tools are similar is as the search says."""
+        from resilisim.workflows.flaws import Perturber, tool_similarity
+
+        if self.search == "semantic":
+            return Perturber(library, self.rules())
+        return Perturber(library, self.rules(), lambda: tool_similarity(self.retriever(library)))
 
     @property
     def calling(self) -> Calling:

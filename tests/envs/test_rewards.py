@@ -160,7 +160,7 @@ def test_a_run_may_be_resumed_and_compared_under_another_reward(tmp_path):
     tasks = list(benchmark_tasks()[:2])
     plain = evaluate("random", tasks, out=tmp_path / "plain")
     settings_of_value = EnvironmentSettings(reward="value")
-    assert settings_of_value.arguments() == EnvironmentSettings().arguments()
+    assert settings_of_value.to_mapping() == EnvironmentSettings().to_mapping()
     evaluate("random", tasks, environment=settings_of_value, out=tmp_path / "plain")  # nothing is left to be played
     paid = evaluate("random", tasks, reward="value", out=tmp_path / "value")
     assert list(paid.records()) == list(plain.records())
