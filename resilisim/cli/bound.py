@@ -50,15 +50,12 @@ THREADS = 2  # the compiled kernels release the interpreter lock, so they run si
 )
 def bound(
     *,
-    task: Annotated[str | None, typer.Option("--task", help="instance_id of a task, or all.")] = None,
-    tools: Annotated[
-        str | None, typer.Option("--tools", help="Required tools in order, with commas between them.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help="instance_id of a task, or all.")] = None,
+    tools: Annotated[str | None, typer.Option(help="Required tools in order, with commas between them.")] = None,
     environment: EnvironmentSettings,
     clairvoyant_seeds: Annotated[
         int | None,
         typer.Option(
-            "--clairvoyant-seeds",
             help="Seeds for the clairvoyant reference: 200 for one task, 5 for each list of all; 0 leaves it out.",
             min=0,
             max=MAX_COUNT,

@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -157,14 +157,7 @@ def _refuse(text: str, code: int = BAD_INPUT) -> NoReturn:
     sys.exit(code)
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Print a warning for a user: its text, without the place in the source that raised it."""
     sys.stderr.write("resilisim: warning: " + " ".join(str(message).split()) + "\n")
 

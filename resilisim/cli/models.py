@@ -41,10 +41,7 @@ _WORDS = {True: "yes", False: "no", None: "cannot be told"}
 )
 def check(
     *,
-    model: Annotated[
-        str,
-        typer.Option("--model", help="openai:NAME, local, local:PATH (a GGUF file or a transformers folder)."),
-    ],
+    model: Annotated[str, typer.Option(help="openai:NAME, local, local:PATH (a GGUF file or a transformers folder).")],
     reach: ChatModelSettings,
     as_json: JsonFlag = False,
 ) -> None:

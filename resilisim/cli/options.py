@@ -26,7 +26,9 @@ MODEL_PANEL = "Language model"
 
 PROMPT_HELP = "Prompt: baseline, chain_of_thought, optimal, flawed (a flaw drawn for each task), flawed:FLAW:SEVERITY"
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT_GROUP)]
+output_option = functools.partial(typer.Option, rich_help_panel=OUTPUT_GROUP)
+
+JsonFlag = Annotated[bool, output_option("--json", help="Print JSON instead of a table.")]
 LibraryOption = Annotated[
     Path | None,
     typer.Option(
@@ -48,12 +50,11 @@ SeedsOption = Annotated[
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)]
 RecordTextsOption = Annotated[
     Literal["all", "failures", "none"] | None,
-    typer.Option(
+    output_option(
         "--record-texts",
         help="Whose prompts, thoughts, messages and replies stay in the records: of all episodes, of failures (no full "
         "success), of none.",
         show_default="all of LLM agents, failures of other policies",
-        rich_help_panel=OUTPUT_GROUP,
     ),
 ]
 

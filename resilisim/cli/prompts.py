@@ -20,7 +20,6 @@ from resilisim.datasets.export import write_record_file
 from resilisim.datasets.prompts import PromptSource, PromptSpec
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.options import OUTPUT_GROUP
 from resilisim.seeding import MAX_SEED, Draws
 from resilisim.tasks.sources import read_tasks
 from resilisim.workflows.flaws import FlawedWorkflow
@@ -57,14 +56,13 @@ app = command_group()
 def generate(
     *,
     context: typer.Context,
-    out: Annotated[Path, typer.Option("--out", help="File to write, .jsonl or .parquet; the same command resumes it.")],
+    out: Annotated[Path, typer.Option(help="File to write, .jsonl or .parquet; the same command resumes it.")],
     tasks: options.TasksOption = "benchmark-v1",
     spec: PromptSpec,
     library: options.LibraryOption = None,
     workers: options.WorkersOption = 1,
     overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a file that holds something else.", rich_help_panel=OUTPUT_GROUP),
+        bool, options.output_option("--overwrite", help="Replace a file that holds something else.")
     ] = False,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -105,16 +103,15 @@ def generate(
 @options.takes(spec=options.OptionGroup(PromptSpec, [*PLANS, *options.TOOL_SEARCH], changed=CHANGED))
 def show(
     *,
-    task: Annotated[str, typer.Option("--task", help="The task's instance_id.")],
+    task: Annotated[str, typer.Option(help="The task's instance_id.")],
     prompt_type: Annotated[
         str, typer.Option("--type", help="baseline, chain_of_thought, optimal or flawed.")
     ] = "optimal",
     flaw: Annotated[
-        str | None,
-        typer.Option("--flaw", help="Flaw type, with --type flawed.", show_default="one that the plan can carry"),
+        str | None, typer.Option(help="Flaw type, with --type flawed.", show_default="one that the plan can carry")
     ] = None,
-    severity: Annotated[str | None, typer.Option("--severity", help="light, moderate or severe.")] = None,
-    method: Annotated[str | None, typer.Option("--method", help="One of the two methods of the flaw.")] = None,
+    severity: Annotated[str | None, typer.Option(help="light, moderate or severe.")] = None,
+    method: Annotated[str | None, typer.Option(help="One of the two methods of the flaw.")] = None,
     spec: PromptSpec,
     tasks: options.TasksOption = "benchmark-v1",
     library: options.LibraryOption = None,

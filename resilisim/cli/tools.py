@@ -91,7 +91,7 @@ def export_tools(
         str, typer.Option("--format", help="json (canonical, loads again) or mcp (tool definitions).")
     ] = "json",
     out: Annotated[
-        Path | None, typer.Option("--out", help="File to write; standard output if left out.", dir_okay=False)
+        Path | None, typer.Option(help="File to write; standard output if left out.", dir_okay=False)
     ] = None,
     library: options.LibraryOption = None,
 ) -> None:

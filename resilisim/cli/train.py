@@ -16,7 +16,7 @@ from resilisim.cli import options, output
 from resilisim.cli.help import CommandLine
 from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError
 from resilisim.evaluation.trained import measure_policy
-from resilisim.options import OUTPUT_GROUP, option
+from resilisim.options import option
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import sample_tasks
 
@@ -71,11 +71,7 @@ def train(
     *,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            help="Folder of the run: policy, log, TensorBoard; the same command resumes it.",
-            rich_help_panel=OUTPUT_GROUP,
-        ),
+        options.output_option(help="Folder of the run: policy, log, TensorBoard; the same command resumes it."),
     ] = None,
     configured: RunOptions,
     as_json: options.JsonFlag = False,
@@ -120,11 +116,10 @@ def evaluate(
     checkpoint: Annotated[
         str, typer.Argument(metavar="DIR|default", help="Folder of a run, or default for the shipped policy.")
     ],
-    episodes: Annotated[int, typer.Option("--episodes", help="Episodes of each task.", min=1, max=MAX_COUNT)] = 200,
-    split: Annotated[str, typer.Option("--split", help="Tasks of train, validation or test.")] = "test",
+    episodes: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 200,
+    split: Annotated[str, typer.Option(help="Tasks of train, validation or test.")] = "test",
     tasks: Annotated[
-        int | None,
-        typer.Option("--tasks", help="Draw so many tasks; all of the split if left out.", min=1, max=MAX_COUNT),
+        int | None, typer.Option(help="Draw so many tasks; all of the split if left out.", min=1, max=MAX_COUNT)
     ] = None,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,

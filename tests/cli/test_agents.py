@@ -114,19 +114,3 @@ def test_prompts_are_written_out_changed_and_used(command: Command, script: Path
     record = command("episode", "show", tmp_path / "run", 0, "--json").json()
     assert record["agent"]["messages"][0]["content"].startswith("BE BRIEF.")
     assert "exists already" in command("agents", "react", "--write-templates", folder).refusal()
-
-
-@pytest.mark.parametrize(
-    ("more", "warning"),
-    [
-        (["--model", "planner=scripted:{script}"], "no policy of this run has a component 'planner'"),
-        (["--policy", "code-act", "--protocol", "native"], "no native tool calls by code-act"),
-    ],
-)
-def test_what_changes_nothing_is_warned_of(
-    command: Command, script: Path, tmp_path: Path, more: list[str], warning: str
-) -> None:
-    given = [part.format(script=script) for part in more]
-    arguments = ("--policy", "react", "--model", f"scripted:{script}", "--tasks", 1, "--out", tmp_path / "run")
-    outcome = command("evaluate", *arguments, *given)
-    assert warning in outcome.err

@@ -67,20 +67,6 @@ def test_a_sound_prompt_is_printed_as_it_is(command):
     assert "Reasoning:" in text
 
 
-def test_the_compact_style_is_shown_marked_and_written(command, tmp_path):
-    style = ("--prompt-style", "compact")
-    flaw = ("--type", "flawed", "--flaw", "missing_step", "--method", "middle_step_removal")
-    shown = command("prompts", "show", "--task", LONG, *flaw, *style).out
-    assert "  ## Plan" in shown
-    assert any(line.startswith("- ") and "(" in line for line in shown.splitlines())
-    command("prompts", "generate", "--tasks", 2, "--type", "optimal", *style, "--out", tmp_path / "some.jsonl")
-    rows = [json.loads(line) for line in (tmp_path / "some.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [row["plan_format"] for row in rows] == ["compact", "compact"]
-    assert all("\n## Plan\n" in row["text"] for row in rows)
-    refusal = command("prompts", "show", "--task", LONG, "--plan-format", "xml", *style).refusal()
-    assert "plan format 'xml'" in refusal
-
-
 def test_show_draws_a_flaw_that_the_plan_can_carry(command):
     shown = [
         command("prompts", "show", "--task", task, "--type", "flawed", "--seed", seed, "--json").json()["flaw"]["type"]

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from resilisim.cli.options import JsonFlag
+from resilisim.cli import options
 from resilisim.cli.output import (
     Shown,
     console,
@@ -28,7 +28,6 @@ from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
 from resilisim.evaluation.table.summary import ceiling_note, format_interval, format_percent, overshoot_note
-from resilisim.options import OUTPUT_GROUP
 from resilisim.statistics import Estimate, plan_sample
 from resilisim.statistics.comparison import NO_EPISODE_DIFFERS, NO_LUCK, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 from resilisim.statistics.power import SEEDS, PowerPlan, independent_luck_episodes
@@ -52,7 +51,7 @@ def compare(
     policy_a: PolicyAOption = None,
     policy_b: PolicyBOption = None,
     prompt: PromptOption = None,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Compare two runs on their common episodes: the difference in success with interval and p-value, by each method.
 
@@ -241,11 +240,9 @@ LEADERBOARD = (
 
 def leaderboard(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Only this prompt type.")] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown instead of a table.", rich_help_panel=OUTPUT_GROUP)
-    ] = False,
-    as_json: JsonFlag = False,
+    prompt: Annotated[str | None, typer.Option(help="Only this prompt type.")] = None,
+    markdown: Annotated[bool, options.output_option("--markdown", help="Print Markdown instead of a table.")] = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Rank the policies of runs by luck-adjusted success, and say which ranks the noise leaves open.
 
@@ -323,15 +320,13 @@ def power(
     ] = None,
     policy_a: PolicyAOption = None,
     policy_b: PolicyBOption = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Prompt type of the pilot.")] = None,
-    difference: Annotated[
-        float, typer.Option("--difference", help="Points of success that should be seen, between 0 and 100.")
-    ] = 3.0,
+    prompt: Annotated[str | None, typer.Option(help="Prompt type of the pilot.")] = None,
+    difference: Annotated[float, typer.Option(help="Points of success that should be seen, between 0 and 100.")] = 3.0,
     chance: Annotated[float, typer.Option("--power", help="Chance to see them, between 0 and 1.")] = 0.8,
     level: Annotated[
-        float, typer.Option("--level", help="Chance to see a difference where there is none, between 0 and 1.")
+        float, typer.Option(help="Chance to see a difference where there is none, between 0 and 1.")
     ] = 0.05,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Plan how many episodes a comparison needs, under each method, as tasks x seeds.
 

@@ -35,11 +35,11 @@ BOUNDS = {
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder of the results.")] = Path("demo-results"),
-    tasks: Annotated[int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)] = 120,
-    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1, max=MAX_COUNT)] = 4,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-results"),
+    tasks: Annotated[int, typer.Option(help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)] = 120,
+    seeds: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 4,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.", min=1, max=MAX_WORKERS)
+        int | None, typer.Option(help="Processes; as many as cores, up to 4.", min=1, max=MAX_WORKERS)
     ] = None,
     record_texts: RecordTextsOption = None,
     as_json: JsonFlag = False,

@@ -135,10 +135,9 @@ def _identities(run: Path, policy: str) -> Mapping[str, str]:
 
 
 def _print_failure(failure: FailureRecord, out: Console) -> None:
+    played = ", ".join([failure["instance_id"], failure["prompt_type"], f"seed {failure['seed']}"])
     out.print(plain(f"Episode {failure['index']}: not finished", "bold"))
-    out.print(
-        plain(f"{failure['policy']} on {failure['instance_id']}, {failure['prompt_type']}, seed {failure['seed']}")
-    )
+    out.print(plain(f"{failure['policy']} on {played}"))
     out.print(plain(f"{failure['reason']}: {failure['error']}"))
     out.print(plain(f"{failure['calls']} calls of the model were answered before; their replies are kept."))
 

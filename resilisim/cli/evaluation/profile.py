@@ -26,7 +26,6 @@ from resilisim.evaluation.robustness.points import (
 )
 from resilisim.evaluation.robustness.profile_result import ProfileResult
 from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile
-from resilisim.options import OUTPUT_GROUP
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 
@@ -43,11 +42,9 @@ def profile(
     policy: Annotated[list[str], typer.Option(help="As in 'resilisim evaluate'; again for more.")],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
+        options.output_option(
             help="Folder of the profile, with a folder for each run; the same command resumes it, and one with "
-            "other points adds them.",
-            rich_help_panel=OUTPUT_GROUP,
+            "other points adds them."
         ),
     ],
     tasks: options.TasksOption = "benchmark-v1",
@@ -55,7 +52,6 @@ def profile(
     prompt: Annotated[
         list[str] | None,
         typer.Option(
-            "--prompt",
             help="Prompts along reliability and turns; again for more. Flaws are compared with the optimal prompt.",
             show_default="optimal",
         ),
@@ -74,8 +70,7 @@ def profile(
     library: options.LibraryOption = None,
     record_texts: options.RecordTextsOption = None,
     markdown: Annotated[
-        Path | None,
-        typer.Option("--markdown", help="Markdown file for the tables.", dir_okay=False, rich_help_panel=OUTPUT_GROUP),
+        Path | None, options.output_option(help="Markdown file for the tables.", dir_okay=False)
     ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
