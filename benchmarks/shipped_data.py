@@ -11,16 +11,19 @@ import gzip
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from resilisim.envs.workflow.context import DATA_FILE as SIMILARITY_FILE
-from resilisim.envs.workflow.context import SimilarityTable, retrieved_scores
+from resilisim.envs.workflow.context import SCHEMA as SIMILARITY_SCHEMA
+from resilisim.envs.workflow.context import retrieved_scores
 from resilisim.provenance import canonical_json, content_hash, package_versions
 from resilisim.tasks.benchmark import BENCHMARK_SEED, BENCHMARK_SHA256, benchmark_tasks
 from resilisim.tasks.benchmark import DATA_FILE as BENCHMARK_FILE
 from resilisim.tasks.generation import DEFAULT_COUNT, generate_tasks
 from resilisim.tasks.searches import DATA_FILE as SEARCHES_FILE
-from resilisim.tasks.searches import NOT_SHOWN, SCHEMA, all_searches_needed
-from resilisim.tool_library import default_library
+from resilisim.tasks.searches import NOT_SHOWN, all_searches_needed
+from resilisim.tasks.searches import SCHEMA as SEARCHES_SCHEMA
+from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, default_retriever
 
 
@@ -34,26 +37,28 @@ def searches_table() -> bytes:
     library = default_library()
     found = all_searches_needed(benchmark_tasks(), library, default_retriever(library).search_many)
     numbers = "".join(NOT_SHOWN if searches.fewest is None else str(searches.fewest) for searches in found)
-    table = {
-        "schema": SCHEMA,
-        "benchmark": BENCHMARK_SHA256,
-        "library": library.content_hash,
-        "model": _model(),
-        "searches": numbers,
-        "sha256": content_hash(numbers.encode()),
-    }
-    return canonical_json(table).encode() + b"\n"
+    return _header(SEARCHES_SCHEMA, library, numbers.encode(), searches=numbers)
 
 
 def similarity_table() -> bytes:
-    """Compute the similarities of the benchmark, the default library and the default model."""
+    """Compute the similarities of the benchmark, the default library and the default model: a header, then int16."""
     library = default_library()
     scores = retrieved_scores(library, tuple(task.description for task in benchmark_tasks()))
-    return SimilarityTable(BENCHMARK_SHA256, library.content_hash, _model(), scores).to_bytes()
+    payload = scores.astype("<i2").tobytes()
+    return _header(SIMILARITY_SCHEMA, library, payload, shape=list(scores.shape)) + payload
 
 
-def _model() -> str:
-    return f"{DEFAULT_MODEL_PACKAGE}=={package_versions([DEFAULT_MODEL_PACKAGE])[DEFAULT_MODEL_PACKAGE]}"
+def _header(schema: str, library: ToolLibrary, payload: bytes, **more: Any) -> bytes:
+    """Return the line of JSON that says what the numbers in a payload were computed from."""
+    header = {
+        "schema": schema,
+        "benchmark": BENCHMARK_SHA256,
+        "library": library.content_hash,
+        "model": f"{DEFAULT_MODEL_PACKAGE}=={package_versions([DEFAULT_MODEL_PACKAGE])[DEFAULT_MODEL_PACKAGE]}",
+        "sha256": content_hash(payload),
+        **more,
+    }
+    return canonical_json(header).encode() + b"\n"
 
 
 # Each with the file that holds it, and what computes it.

@@ -21,8 +21,8 @@ from resilisim.errors import ResiliSimError
 
 if TYPE_CHECKING:
     from resilisim.envs import EnvironmentSettings
-    from resilisim.evaluation import ModelSettings, compare_runs, evaluate, read_results, write_report
-    from resilisim.policies import make_policy
+    from resilisim.evaluation import ModelSettings, compare_runs, evaluate, open_session, read_results, write_report
+    from resilisim.policies import EpisodeEnded, ToolFailed, make_policy, track_usage
     from resilisim.simulator.exact import references as bound
     from resilisim.tasks import Task
     from resilisim.tasks.benchmark import benchmark_tasks
@@ -32,9 +32,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "EnvironmentSettings",
+    "EpisodeEnded",
     "ModelSettings",
     "ResiliSimError",
     "Task",
+    "ToolFailed",
     "ToolLibrary",
     "__version__",
     "benchmark_tasks",
@@ -44,16 +46,20 @@ __all__ = [
     "evaluate",
     "load_library",
     "make_policy",
+    "open_session",
     "read_results",
     "register_environments",
+    "track_usage",
     "write_report",
 ]
 
 # Public name -> where it stands, looked up on first use (PEP 562).
 _LAZY_NAMES = {
     "EnvironmentSettings": "resilisim.envs.settings:EnvironmentSettings",
+    "EpisodeEnded": "resilisim.policies:EpisodeEnded",
     "ModelSettings": "resilisim.evaluation:ModelSettings",
     "Task": "resilisim.tasks:Task",
+    "ToolFailed": "resilisim.policies:ToolFailed",
     "ToolLibrary": "resilisim.tool_library:ToolLibrary",
     "benchmark_tasks": "resilisim.tasks.benchmark:benchmark_tasks",
     "bound": "resilisim.simulator.exact:references",
@@ -62,7 +68,9 @@ _LAZY_NAMES = {
     "evaluate": "resilisim.evaluation:evaluate",
     "load_library": "resilisim.tool_library:load_library",
     "make_policy": "resilisim.policies:make_policy",
+    "open_session": "resilisim.evaluation:open_session",
     "read_results": "resilisim.evaluation:read_results",
+    "track_usage": "resilisim.policies:track_usage",
     "write_report": "resilisim.evaluation:write_report",
 }
 

@@ -59,8 +59,7 @@ class InfrastructureError(ResiliSimError):
 def nearest_name(value: str, valid: Iterable[str]) -> str | None:
     """Return the valid name that resembles `value` most, or the only one that has `value` among its words, or None.
 
-    Comparing takes the product of both lengths, and whoever writes a value can make it long: too long ones resemble
-    nothing.
+    Comparing takes the product of both lengths, so names that are too long resemble nothing.
     """
     names = [name for name in valid if len(name) <= LONGEST_NAME]
     if len(value) > LONGEST_NAME:
@@ -82,14 +81,7 @@ def _words(name: str) -> str:
 
 
 def unknown_name(what: str, value: object, valid: Iterable[str], where: str = "") -> InvalidInputError:
-    """Return the error for a name that does not exist; its text gives the nearest valid one, or all of them, if few.
-
-    Args:
-        what: The kind of thing that was named, in the singular ("tool", "policy").
-        value: What was given.
-        valid: Every name that would have been accepted.
-        where: Where the value stood ("field 'dependencies' of tool 'a'"), or empty.
-    """
+    """Return the error for the name of a `what` ("tool") that does not exist, with the nearest valid one, or some."""
     names = list(valid)
     place = f" in {where}" if where else ""
     near = nearest_name(str(value), names)
@@ -116,11 +108,7 @@ def one_line(text: object, length: int = 200) -> str:
 
 
 def import_extra(module: str, purpose: str, extra: str) -> Any:
-    """Import a module that an extra brings; `purpose` says what needs it, with a subject and a verb ("a plot needs").
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
+    """Import a module of an extra, or say what needs it; `purpose` has a subject and a verb ("a plot needs")."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -128,11 +116,7 @@ def import_extra(module: str, purpose: str, extra: str) -> Any:
 
 
 def check_integer(name: str, value: object, least: int, most: int | None = None) -> int:
-    """Return a whole number of any type (NumPy's, say) as an int.
-
-    Raises:
-        InvalidInputError: It is none, or out of range; the text gives name, value and range.
-    """
+    """Return a whole number of any type (NumPy's, say) as an int; InvalidInputError if it is none or out of range."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise InvalidInputError(f"{name} is {shown_value(value)}: expected a whole number")
     number = operator.index(value)
@@ -143,11 +127,7 @@ def check_integer(name: str, value: object, least: int, most: int | None = None)
 
 
 def check_number(name: str, value: object, least: float | None = None, most: float | None = None) -> float:
-    """Return a number of any type (NumPy's, say) as a float.
-
-    Raises:
-        InvalidInputError: It is none, or out of range; the text gives name, value and range.
-    """
+    """Return a number of any type (NumPy's, say) as a float; InvalidInputError if it is none or out of range."""
     try:
         number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     except OverflowError:

@@ -64,14 +64,7 @@ def shown(value: Any, length: int = 60) -> str:
 
 
 def read_text(path: Path, what: str, expected: str = "the path of a JSON file") -> str:
-    """Return the text of a file that a user names; a byte order mark is passed over.
-
-    Refusals say what kind of file it is ("tool library") and, if there is none, a similar name in its folder, or what
-    was expected.
-
-    Raises:
-        InvalidInputError: It cannot be read, or is not UTF-8.
-    """
+    """Return the text of a file that a user names, without a byte order mark; refusals call it `what`."""
     place = f"{what} {str(path)!r}"
     try:
         return path.read_bytes().decode("utf-8-sig")  # line ends as they are
@@ -91,9 +84,7 @@ def read_text(path: Path, what: str, expected: str = "the path of a JSON file") 
 def json_problem(value: Any, *, half_characters: bool = False) -> str | None:
     """Say why JSON values cannot be used although each has a form in JSON, or return None.
 
-    Nesting that recursion cannot follow, text that is not Unicode (half a surrogate pair, which an escape can smuggle
-    in and no file can hold), whole numbers of absurd length, NaN and infinities are problems; other kinds of values are
-    not looked at. `half_characters` takes halves of surrogate pairs: models write them.
+    `half_characters` takes halves of surrogate pairs, which models write and no file can hold.
     """
     waiting: list[tuple[Any, int]] = [(value, 1)]
     while waiting:
@@ -116,11 +107,7 @@ def json_problem(value: Any, *, half_characters: bool = False) -> str | None:
 
 
 def read_json(text: str, source: str, *, half_characters: bool = False) -> Any:
-    """Parse JSON, refusing doubled keys, numbers that JSON does not have, and what `json_problem` finds.
-
-    Raises:
-        InvalidInputError: The text is not JSON; the message gives source, line (where there are several) and column.
-    """
+    """Parse JSON, refusing doubled keys, numbers that JSON does not have, and what `json_problem` finds."""
 
     def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
@@ -167,19 +154,9 @@ def validated(
 ) -> T:
     """Return a value as the type that it should have: a pydantic model, a dataclass, or anything pydantic knows.
 
-    Dataclasses say what is to be refused in `__pydantic_config__`, such as `{"extra": "forbid"}`; a `ValueError` of a
-    validator or of `__post_init__` becomes the refusal, so its text should read as the others do.
-
-    Args:
-        kind: The type, such as `Tool` or `list[Tool]`.
-        value: JSON values: mappings, sequences, texts, numbers, truth values, None.
-        where: What the value is called in refusals, such as its file.
-        strict: Whether values have to be of the type that JSON has for them: no text for a number, no 1 for true. If
-            not, pydantic's usual conversions are made, for values that were typed in.
-        error: Makes the error from its text.
-
-    Raises:
-        InvalidInputError: The value does not fit (or what `error` makes).
+    Dataclasses say what is to be refused in `__pydantic_config__`; a `ValueError` of a validator or of `__post_init__`
+    becomes the refusal. `where` is what the value is called, `error` makes the refusal. Strict takes the types that
+    JSON has for values; if not, pydantic's usual conversions are made, for values that were typed in.
     """
     from pydantic import ValidationError
 
@@ -292,10 +269,7 @@ def _resolved(here: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str
 
 
 def expectation(here: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Return in words what a JSON Schema asks for; empty if it asks for nothing in particular.
-
-    `schema` is the whole schema that it is a part of, for references.
-    """
+    """Return in words what a part of a JSON Schema asks for; empty if it asks for nothing in particular."""
     here = _resolved(here, schema)
     if "anyOf" in here:
         return " or ".join(filter(None, (expectation(member, schema) for member in here["anyOf"])))

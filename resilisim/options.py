@@ -27,27 +27,15 @@ OUTPUT_GROUP = "Output"  # heading of options about what is written, and in whic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """What is known about an option besides the type and the default of its field.
+    """What is known about an option besides the type and the default of its field."""
 
-    Attributes:
-        help: One sentence for people.
-        least: Smallest number.
-        most: Largest number.
-        choices: The only values of a text whose type does not say them.
-        noun: What a value is called where it does not exist ("unknown parameter mode 'x'"); the field's name if empty.
-        flag: How the command line spells it; as the field if empty.
-        switch: The value that its flag alone stands for on the command line; empty for options that take a value.
-        default_text: What the command line says of the default; None shows the value itself, "" nothing.
-        group: Heading under which the command line shows it.
-        path: What a text names, if it is a path.
-        metavar: What the command line shows in place of a value; its type if empty.
-    """
-
-    help: str
+    help: str  # one sentence for people
     least: float | None = None
     most: float | None = None
-    choices: tuple[str, ...] = ()
-    noun: str = ""
+    choices: tuple[str, ...] = ()  # the only values of a text whose type does not say them
+    noun: str = ""  # what a value is called where it does not exist ("unknown parameter mode 'x'"); the field's name
+    # On the command line: spelling (the field's if empty), the value that the flag alone stands for, what is said of
+    # the default (None: the value itself), the heading above it, what a path names, and what stands for a value.
     flag: str = ""
     switch: str = ""
     default_text: str | None = None
@@ -58,17 +46,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
-    """An option as a dataclass declares it.
-
-    Attributes:
-        name: Name of the field.
-        default: Its default.
-        kind: Type of its values, or of those in a tuple; the union with None and a `Literal` are taken apart.
-        choices: The only values; empty if there are others.
-        optional: Whether None is a value.
-        is_tuple: Whether it holds several values.
-        option: What else is known.
-    """
+    """An option as a dataclass declares it: field, default, and its type with None, `Literal` and tuple taken apart."""
 
     name: str
     default: Any
@@ -79,11 +57,7 @@ class OptionField:
     option: Option
 
     def checked(self, value: object, called: str = "") -> Any:
-        """Return a value as a plain one (no number of NumPy's, say); `called` names it in refusals.
-
-        Raises:
-            InvalidInputError: It is none that the option takes.
-        """
+        """Return a value as a plain one (no number of NumPy's, say); `called` names it in refusals."""
         name = called or self.name
         least, most = self.option.least, self.option.most
         if value is None and self.optional:
@@ -135,21 +109,13 @@ def _option_field(field: dataclasses.Field[Any], kind: Any) -> OptionField:
 
 
 def check_options(settings: Any, prefix: str = "") -> None:
-    """Refuse values of a frozen dataclass that its options do not take, and make the others plain.
-
-    Raises:
-        InvalidInputError: In one line, with the value (its name after the prefix) and what was expected.
-    """
+    """Refuse values of a frozen dataclass that its options do not take, and make the others plain."""
     for name, found in options_of(type(settings)).items():
         object.__setattr__(settings, name, found.checked(getattr(settings, name), prefix + name))
 
 
 def with_options(settings: Any, options: Any) -> Any:
-    """Return settings in which some options have other values.
-
-    Raises:
-        InvalidInputError: An option or a value does not exist.
-    """
+    """Return settings in which some options have other values."""
     known = options_of(type(settings))
     for name in options:
         if name not in known:

@@ -48,16 +48,8 @@ def answers_of_processes(
 ) -> Iterator[Answer]:
     """Yield the answers to all jobs, made by several processes, in the order in which they come.
 
-    Args:
-        make_handler: Called with `setup` in each process, it returns what does the jobs.
-        setup: Travels to each process once, so it must be fit to be pickled.
-        next_job: Each job is done by one worker.
-        workers: Number of processes.
-        until: Moment of the monotonic clock at which all workers are stopped, whatever is left to do; None waits.
-
-    Raises:
-        InfrastructureError: A worker process died.
-        Exception: Whatever a job raises; the other workers are stopped.
+    `make_handler` is called with `setup`, which is pickled, once in each process. At the moment `until` of the
+    monotonic clock all workers are stopped. What a job raises is raised here, an InfrastructureError if a worker dies.
     """
     # Spawned, not forked: a forked child of a process with compiled code and its threads may hang.
     context = multiprocessing.get_context("spawn")
@@ -111,11 +103,7 @@ def answers_of_processes(
 
 @contextlib.contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Let Ctrl-C wait while processes are started.
-
-    They inherit this, so that none is interrupted, and prints a traceback, before it ignores Ctrl-C; and none is
-    started that its parent does not know of yet. Where the system cannot hold signals back, nothing is done.
-    """
+    """Let Ctrl-C wait while processes are started: they inherit this until they ignore it, and none is lost."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -133,10 +121,7 @@ def answers_in_order(
     jobs: Iterable[Job],
     workers: int,
 ) -> Iterator[Answer]:
-    """Yield one answer to each job, in the order of the jobs; with one worker, made in this process.
-
-    As `answers_of_processes`, but a handler is given (number, job) and yields (number, answer).
-    """
+    """Yield one answer to each job, in their order; handlers are given (number, job) and yield (number, answer)."""
     numbered = enumerate(jobs)
     if workers <= 1:
         handler = make_handler(setup)

@@ -15,13 +15,13 @@ def canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def encode_json(value: object, **layout: Any) -> bytes:
-    """Return the JSON text of a value in UTF-8: Unicode as it is, or escaped if it holds what UTF-8 does not have.
+def without_surrogates(text: str) -> str:
+    """Return a text that can be encoded: halves of characters become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
-    Models and users can write lone surrogates, halves of a character. Only as JSON escapes can they stand in a file
-    that everybody can read; they are read back as they were. NaN and infinities are refused; `layout` is what
-    `json.dumps` takes for it (`indent`, `separators`, `sort_keys`).
-    """
+
+def encode_json(value: object, **layout: Any) -> bytes:
+    """Return the JSON text of a value in UTF-8: Unicode as it is, or escaped if it holds halves of characters."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout).encode()
     except UnicodeEncodeError:

@@ -34,16 +34,14 @@ REPORTED_PACKAGES: Final = ("resilisim", "numpy", "gymnasium")
 TAIL_BLOCK: Final = 65536  # bytes read at a time when looking backwards for the last line end
 _TEMPORARY: Final = re.compile(r"\.(.+)\.\d+\.tmp")
 ABSENT: Final = object()
+# What manifests mean that do not say it; so those of runs that were made before it was an option stay as they are.
+UNSAID: Final[Mapping[str, object]] = {"environment.search": "semantic"}
 TYPED_NAMES: Final = frozenset({"policies", "prompts", "seeds"})  # arguments of a run as somebody typed them
 DERIVED_NAMES: Final = frozenset({"num_episodes"})  # what follows from other arguments, whose difference says more
 
 
 def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a run: its arguments and their hash, and the versions and the platform that it ran on.
-
-    The arguments are everything that decides what the results are, not how fast they come; JSON values only. They hold
-    the version and hash of the benchmark, which this floor does not know.
-    """
+    """Describe a run: its arguments (what decides the results, as JSON values), their hash, versions, platform."""
     return {
         "schema": MANIFEST_SCHEMA,
         "hash": content_hash(arguments),
@@ -55,11 +53,7 @@ def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_manifest(path: Path, schema: str = MANIFEST_SCHEMA) -> dict[str, Any] | None:
-    """Return the manifest that stands in a file, None if there is no such file.
-
-    Raises:
-        StoreError: It cannot be read, has another schema, or its hash does not fit its arguments.
-    """
+    """Return the manifest in a file, None if there is none; StoreError if it is damaged or of another schema."""
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -93,24 +87,11 @@ def claim(
     identity: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda manifest: manifest["arguments"],
     replace: Callable[[], None] | None = None,
 ) -> tuple[dict[str, Any], bool]:
-    """Make a folder or file this command's own: by the manifest that is there, or by a new one.
+    """Make a folder or file this command's own, by the manifest there or a new one; return it, and if it was there.
 
-    The manifest comes first: results that nobody knows the arguments of would be worthless.
-
-    Args:
-        path: The manifest's file.
-        manifest: What is to stand there.
-        named: The folder or file that it describes, as somebody named it.
-        found: What stands there and needs a manifest, if anything does.
-        holds: What is there if the manifest is another one.
-        advice: What to do then.
-        identity: Returns what of a manifest has to be the same.
-        replace: Takes away what is there, instead of a refusal.
-
-    Returns the manifest, and whether it was there.
-
-    Raises:
-        StoreError: What is there is another command's, or the manifest cannot be written.
+    The manifest comes first: results that nobody knows the arguments of would be worthless. `named` is what it
+    describes, `found` what stands there and needs a manifest, `holds` what is there if the manifest is another one, and
+    `advice` what to do then; `identity` returns what has to be the same, `replace` clears instead of a refusal.
     """
     there = load_manifest(path, manifest["schema"])
     if there is not None and first_difference(identity(there), _as_read(identity(manifest))) is None:
@@ -131,13 +112,14 @@ def _as_read(value: object) -> Any:
 def first_difference(left: object, right: object, name: str = "") -> tuple[str, object, object] | None:
     """Return the first place where two JSON values differ, with both values there; None if equal.
 
-    Names are sorted, but for those that somebody typed, which come first, and those that follow from others, which come
-    last. A value that is not there is ABSENT.
+    Names are sorted, those that somebody typed first, and those that follow from others last. A value that is not
+    there is what goes without saying (UNSAID), or ABSENT.
     """
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         for key in sorted(left.keys() | right.keys(), key=_place_in_order):
             place = f"{name}.{key}" if name else str(key)
-            difference = first_difference(left.get(key, ABSENT), right.get(key, ABSENT), place)
+            missing = next((value for unsaid, value in UNSAID.items() if f".{place}".endswith(f".{unsaid}")), ABSENT)
+            difference = first_difference(left.get(key, missing), right.get(key, missing), place)
             if difference is not None:
                 return difference
         return None
@@ -155,10 +137,7 @@ def refuse_other_arguments(
     holds: str = "results of another run",
     advice: str = "use another folder",
 ) -> None:
-    """Raise a StoreError that names the first difference between a folder's arguments and this command's, if any.
-
-    It says what the folder `holds` if they differ, and what to do then.
-    """
+    """Raise a StoreError that names the first difference between a folder's arguments and this command's, if any."""
     difference = first_difference(there, _as_read(now))
     if difference is not None:
         name, old, new = difference
@@ -181,10 +160,7 @@ def temporary_path(path: Path) -> Path:
 
 
 def remove_temporaries(folder: Path, is_ours: Callable[[str], bool]) -> None:
-    """Remove the hidden files that killed processes left, and that were to get names of ours.
-
-    Whoever calls this is the only one who writes into the folder, which may be missing.
-    """
+    """Remove the hidden files that killed processes left in a folder into which nobody else is writing."""
     for name in os.listdir(folder) if folder.is_dir() else ():
         if is_temporary(name, is_ours):
             (folder / name).unlink(missing_ok=True)
@@ -197,11 +173,7 @@ def is_temporary(name: str, is_ours: Callable[[str], bool]) -> bool:
 
 
 def write_file_atomically(path: Path, data: bytes) -> None:
-    """Write a small file so that a reader sees the old bytes or the new ones, never a part.
-
-    Raises:
-        StoreError: If the file cannot be written; what was there before is untouched.
-    """
+    """Write a small file so that a reader sees the old bytes or the new ones, never a part."""
     temporary = temporary_path(path)
     try:
         with temporary.open("wb") as stream:
@@ -236,9 +208,6 @@ class JsonLinesWriter(Closing):
     """Appends JSON values to a file, one line each, safe against being killed at any moment.
 
     Opening makes the file, cuts off a torn last line and takes a lock, so that two runs never write to one file.
-
-    Raises:
-        StoreError: If the file cannot be opened, or another process is writing to it.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -352,11 +321,7 @@ def parse_line(line: bytes, number: int, path: Path) -> Any:
 
 
 def read_json_lines(path: Path | str) -> Iterator[Any]:
-    """Yield the values of a JSON Lines file one by one; a last line without its line end is ignored as torn.
-
-    Raises:
-        StoreError: If the file cannot be read, or a whole line of it is not JSON (the text names the line).
-    """
+    """Yield the values of a JSON Lines file one by one; a last line without its line end is ignored as torn."""
     source = Path(path)
     for number, line in whole_lines(source):
         yield parse_line(line, number, source)
@@ -385,15 +350,7 @@ def lock(descriptor: int, path: Path) -> None:
 class RunFolder(Closing):
     """The folder of a run, open for writing by one process: its manifest, and a file of lines.
 
-    Args:
-        directory: The folder; it is made if needed.
-        arguments: Everything that decides what the results are; JSON values.
-        lines_name: Name of the file of lines.
-        is_exclusive: Whether nothing may be in the folder but what a run has written; else it is only lines that have
-            to have a manifest.
-
-    Raises:
-        StoreError: The folder cannot be written, or holds something else.
+    Lines need a manifest, and in a folder that `is_exclusive` everything else does, too.
     """
 
     def __init__(

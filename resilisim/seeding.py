@@ -81,10 +81,7 @@ def hash_words(*parts: object) -> tuple[int, int]:
 
 
 def episode_key(salt: str, seed: int, instance_id: str) -> tuple[int, int]:
-    """Return the luck key of an episode: two 32-bit words, different for every (salt, seed, task).
-
-    The salt is one of those above, or any text of the user's; the seed is in 0 to 2^63 - 1.
-    """
+    """Return the luck key of an episode: two 32-bit words, different for every (salt, seed, task)."""
     task0, task1 = hash_words(salt, instance_id)
     return threefry2x32(task0, task1, seed & WORD_MASK, seed >> 32)
 
@@ -96,11 +93,7 @@ def tool_key(episode0: int, episode1: int, tool_name: str) -> tuple[int, int]:
 
 
 class Draws:
-    """A named sequence of choices for work that is not luck: generating tasks, filling templates, random policies.
-
-    Every sequence is a function of its name parts alone (a seed, a purpose, an index, say) and is the same on every
-    platform and Python version.
-    """
+    """A named sequence of choices for work that is not luck: a function of its name parts alone, everywhere."""
 
     def __init__(self, *name: object) -> None:
         self._key = hash_words(*name)

@@ -30,20 +30,11 @@ NAMES = ("file_operations_reader", "file_operations_writer", "data_processing_pa
         ("", None),
         ("_", None),
         ("nonsense", None),
+        ("operations.writer", "file_operations_writer"),  # words that stand together
     ],
 )
 def test_a_name_that_resembles_or_the_only_one_with_that_word(value: str, expected: str | None) -> None:
     assert nearest_name(value, NAMES) == expected
-
-
-def test_words_that_stand_together_count_as_one_part() -> None:
-    assert nearest_name("a.b", ["something_long_a_b_c", "something_long_a_c_b"]) == "something_long_a_b_c"
-
-
-def test_the_error_asks_for_the_name_found_by_its_part() -> None:
-    assert str(unknown_name("tool", "reader", NAMES)) == (
-        "unknown tool 'reader': did you mean 'file_operations_reader'?"
-    )
 
 
 def test_a_long_value_is_compared_with_nothing_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,15 +47,7 @@ class ModelCheck:
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """What a model can do.
-
-    Attributes:
-        answering: What the endpoint says has answered.
-        protocols: The protocols that agents can use with it: "text", and "native" if it calls tools by itself.
-        latency_seconds: How long an answer of a line took.
-        tokens_per_second: Speed of that answer, reading the prompt included; None if it had no tokens.
-        counts_tokens: Whether it counts tokens; they are estimated otherwise.
-    """
+    """What a model can do; `answering` is what the endpoint says has answered."""
 
     model: str
     answering: str
@@ -71,10 +63,7 @@ class ModelReport:
 
 
 async def check_model(model: ChatModel, *, seconds_per_check: float = DEFAULT_SECONDS_PER_CHECK) -> ModelReport:
-    """Try out a model that keeps no answers: first whether it answers at all, then everything else at once.
-
-    One that does not answer, not in time or without a text is an `InfrastructureError`.
-    """
+    """Try out a model; `InfrastructureError` if it does not answer, not in time or without a text."""
     try:
         async with asyncio.timeout(seconds_per_check):
             first = await _first_answer(model)
@@ -105,10 +94,7 @@ async def check_model(model: ChatModel, *, seconds_per_check: float = DEFAULT_SE
 
 
 async def _first_answer(model: ChatModel) -> ChatReply:
-    """Return an answer of a line, from a model that thinks first, too.
-
-    Models that think before they answer take none but their own temperature, and may spend hundreds of tokens on it.
-    """
+    """Return an answer of a line, also from a model that thinks first, at its own temperature and at length."""
     request = _request(_COUNTING, max_tokens=64)
     try:
         reply = await model.complete(request)

@@ -1,8 +1,4 @@
-"""What models write, read with distrust: thoughts, JSON, Python's notation where it differs, lists of named values.
-
-Work is linear in the text, depth and length are bounded, and what is read is always JSON: finite numbers, text that can
-be encoded.
-"""
+"""What models write, read with distrust, in linear time: thoughts, JSON, Python's notation, lists of named values."""
 
 from __future__ import annotations
 
@@ -13,6 +9,8 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
+
+from resilisim.provenance import without_surrogates
 
 LONGEST_READ: Final = 200_000  # characters of an answer that are looked at; whoever asks for an object needs no more
 DEEPEST: Final = 60  # levels of nesting
@@ -33,11 +31,6 @@ _KINDS = {list: "an array", str: "a string", bool: "a truth value", type(None): 
 
 class NotALiteral(ValueError):
     """A text is no value; the error's words say why."""
-
-
-def without_surrogates(text: str) -> str:
-    """Return a text that can be encoded: halves of characters become question marks."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def without_thoughts(text: str, *, blanks: bool = False) -> str:
@@ -134,11 +127,7 @@ def object_at(text: str, position: int) -> tuple[dict[str, Any], int]:
 def listed_values(text: str, position: int, closing: str) -> tuple[list[tuple[Any, str]], dict[str, Any]]:
     """Read values between brackets, such as the inside of `(1, name="x")`, from a position to the closing bracket.
 
-    Returns:
-        Values without a name, each with its own words, and values by name.
-
-    Raises:
-        NotALiteral: It is no such list.
+    Returned are the values without a name, each with its own words, and those by name.
     """
     positional: list[tuple[Any, str]] = []
     named: dict[str, Any] = {}

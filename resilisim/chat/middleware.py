@@ -136,10 +136,8 @@ class ChatModelSettings:
     )
 
     def __post_init__(self) -> None:
-        """Check the values, those in which no time can pass included."""
+        """Refuse values that no option takes."""
         check_options(self)
-        if not self.timeout_seconds > 0:
-            raise InvalidInputError(f"timeout of {self.timeout_seconds!r} seconds: expected more than 0")
 
 
 def is_passing(status: int) -> bool:
@@ -148,10 +146,7 @@ def is_passing(status: int) -> bool:
 
 
 def demanded_wait(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Return the seconds that an endpoint asks to wait, 0 or more, or None if it does not say so intelligibly.
-
-    `headers` has names in lower case or does not care; `now` is in seconds since 1970 (None takes the clock).
-    """
+    """Return the seconds that an endpoint asks to wait, 0 or more, or None if it does not say so intelligibly."""
     for name, seconds_per_unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         with contextlib.suppress(ValueError):
             wait = float(headers.get(name, ""))
@@ -203,11 +198,7 @@ class RateLimitedChatModel(_AroundModel):
     waits.
 
     Args:
-        model: Who is asked.
-        requests_per_minute: None limits none.
         tokens_per_minute: Prompt and answer together; None limits none.
-        clock: Seconds that only grow.
-        sleep: How to wait.
 
     Raises:
         InvalidInputError: A rate is not a number above 0.
@@ -262,10 +253,7 @@ class RateLimitedChatModel(_AroundModel):
 
 
 def request_key(identity: str, request: ChatRequest) -> str:
-    """Return the hash under which the reply to a request is kept; the component that asks makes no difference.
-
-    `identity` says what model answers and where (`model_identity`); it holds no secret.
-    """
+    """Return the hash under which the reply to a request is kept; `identity` says what model answers and where."""
     return content_hash([CACHE_SCHEMA, identity, request.content()])
 
 
@@ -276,9 +264,6 @@ class ResponseCache:
     text carries the hash of the reply, so whatever a kill, a power cut or another process leaves behind is noticed and
     written anew. Nothing is flushed to the platter one by one, which would cost more time than everything else: after a
     power cut some replies may have to be asked for again.
-
-    Args:
-        folder: Made when the first reply is kept.
 
     Example:
         >>> from resilisim.chat import ChatReply, ResponseCache
@@ -330,11 +315,7 @@ class CachingChatModel(_AroundModel):
     """A chat model that asks another one only what it was not asked before.
 
     Equal requests at the same time are asked once: the others wait for the first, so that all get what is kept.
-
-    Args:
-        model: Who is asked.
-        cache: Where replies are kept.
-        identity: What model answers and where; replies under another identity are not taken.
+    `identity` says what model answers and where; replies under another one are not taken.
 
     Example:
         >>> from resilisim.chat import CachingChatModel, ResponseCache, ScriptedChatModel
@@ -385,9 +366,6 @@ class Price:
 
 class PriceTable:
     """Prices by model name, as the user gives them: prices change, and no table that ships could be right.
-
-    Args:
-        prices: By the names that chat models have.
 
     Example:
         >>> from resilisim.chat import Price, PriceTable, TokenUsage

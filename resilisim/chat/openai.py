@@ -36,7 +36,7 @@ from resilisim.chat.types import (
     tells_context_overflow,
 )
 from resilisim.errors import InvalidInputError, import_extra, one_line
-from resilisim.provenance import content_hash
+from resilisim.provenance import content_hash, without_surrogates
 from resilisim.seeding import Draws
 
 if TYPE_CHECKING:
@@ -102,17 +102,13 @@ class Endpoint:
     key: str = field(repr=False)
 
     def without_key(self, text: str) -> str:
-        """Return a text in which the key does not stand, if it is long enough to be a secret.
-
-        Also not spelt with the escapes of JSON, at any depth: a call's arguments are JSON within JSON, and whoever
-        decodes them would have the key.
-        """
+        """Return a text without the key, if it is long enough to be a secret, or its JSON escapes at any depth."""
         return text if len(self.key) < SHORTEST_SECRET else _spellings(self.key).sub(KEY_MARK, text)
 
     def excerpt(self, text: str, length: int = 200) -> str:
         """Return the beginning of an endpoint's own words on one line, without anything that looks like a key."""
         line = _KEY_LIKE.sub(KEY_MARK, self.without_key(" ".join(text.split())))
-        return one_line(line.encode("utf-8", "replace").decode("utf-8"), length)
+        return one_line(without_surrogates(line), length)
 
 
 def endpoint_url(base_url: str | None = None) -> str:
@@ -156,18 +152,14 @@ class UnreadableAnswerError(ValueError):
 
 
 def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()) -> dict[str, Any]:
-    """Return a request as the endpoint wants it; what is left to the model is left out.
-
-    `dropped` names what it refuses, out of `DROPPABLE` and `SEVERAL_CALLS`. Without its older name the limit on tokens
-    is sent under the later one.
-    """
+    """Return a request as the endpoint wants it, without what is left to the model and what it refuses (`dropped`)."""
     messages = _with_single_calls(request.messages) if SEVERAL_CALLS in dropped else request.messages
     body: dict[str, Any] = {"model": model, "messages": [_message(message) for message in messages]}
     limit_name = LATER_TOKEN_LIMIT if TOKEN_LIMIT in dropped else TOKEN_LIMIT
     optional = {
         "tools": [dict(tool) for tool in request.tools] or None,
         PARALLEL: False if request.tools else None,
-        "stop": [_unicode(text) for text in request.stop] or None,
+        "stop": [without_surrogates(text) for text in request.stop] or None,
         "temperature": request.temperature,
         "top_p": request.top_p,
         limit_name: request.max_tokens,
@@ -177,10 +169,7 @@ def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()
 
 
 def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | None:
-    """Return the option that an endpoint refuses, so that the rest would be taken without it; None if it is no such.
-
-    `body` is what it answered, as JSON values or text, `sent` the body of the request.
-    """
+    """Return the option without which an endpoint would take a request, by its answer (JSON values or text)."""
     if status not in (400, 422):
         return None
     there = [name for name in DROPPABLE if name in sent]
@@ -251,11 +240,11 @@ def error_code(body: object) -> str:
 
 
 def _message(message: ChatMessage) -> dict[str, Any]:
-    content = _unicode(message.content)
+    content = without_surrogates(message.content)  # models can write halves of a character, and are told them again
     result: dict[str, Any] = {"role": message.role, "content": content}
     if message.tool_calls:
         result["content"] = content or None
-        calls = [dataclasses.replace(call, arguments=_unicode(call.arguments)) for call in message.tool_calls]
+        calls = [dataclasses.replace(call, arguments=without_surrogates(call.arguments)) for call in message.tool_calls]
         result["tool_calls"] = [call.to_openai() for call in calls]
     if message.tool_call_id is not None:
         result["tool_call_id"] = message.tool_call_id
@@ -273,11 +262,6 @@ def _with_single_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         if message.tool_call_id is None or message.tool_call_id not in gone:
             kept.append(message)
     return kept
-
-
-def _unicode(text: str) -> str:
-    """Return a text that UTF-8 has a form for: models can write halves of a character, and are told them again."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _text(content: object) -> str:
@@ -324,8 +308,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 class _Session:
     """What belongs to one event loop: connections, and the limit on requests under way.
 
-    The client library looks at all of its connections whenever a request begins or ends, which at 256 of them costs
-    more than all the rest; so each client has a few, and there are as many clients as are needed.
+    The client library looks at all of its connections for each request, so there are several clients with a few each.
     """
 
     def __init__(
@@ -376,13 +359,7 @@ class OpenAIChatModel:
 
     A request that waits for its retry keeps its place among `max_concurrency`, which eases the load on an endpoint that
     complains of it. `timeout_seconds` is for one attempt, from connecting to the last byte. The key stands in no text
-    that this class makes, whatever the endpoint repeats.
-
-    Args:
-        model: What the endpoint calls the model.
-        settings: How it is reached; None takes the defaults.
-        sleep: How to wait.
-        **options: Single values of the settings, by name.
+    that this class makes, whatever the endpoint repeats. `options` are single values of the settings, by name.
 
     Raises:
         InvalidInputError: An argument is out of range, the address is none, or a key is needed and missing.
@@ -590,9 +567,6 @@ async def _shorten_error(response: Any) -> None:
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """Return what the HTTP library below the client raises when a connection breaks while an answer is read.
-
-    Versions of the client use one of two libraries, which importing the client has loaded.
-    """
+    """Return what the HTTP library below the client (one of two) raises when a connection breaks within an answer."""
     loaded = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
     return tuple(library.HTTPError for library in loaded)

@@ -75,10 +75,6 @@ class ScriptedChatModel:
     Args:
         script: One entry for each request: the reply's text, a whole reply, a reply with a condition, an exception to
             raise, or a function from the request to the text.
-        name: What records call it.
-
-    Attributes:
-        requests: Everything that was asked so far.
 
     Example:
         >>> import asyncio
@@ -199,9 +195,6 @@ class FileScriptedChatModel:
     One file serves many episodes at once: a request whose `cache_scope` has the form EPISODE#CALL gets reply number
     CALL, counted from 0, whatever other episodes ask. Requests of another form get the replies in the order in which
     they come.
-
-    Args:
-        path: The file.
 
     Raises:
         InvalidInputError: The file cannot be read, or a line of it is wrong.

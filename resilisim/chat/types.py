@@ -59,8 +59,6 @@ class ChatMessage:
     """One message of a conversation.
 
     Attributes:
-        role: Who speaks.
-        content: The text.
         tool_calls: Calls that an assistant's message makes.
         tool_call_id: The call that a tool's message answers.
 
@@ -156,9 +154,6 @@ class ChatReply:
     """What a model answered.
 
     Attributes:
-        text: The text, possibly empty.
-        tool_calls: Native calls of tools.
-        usage: Tokens of this call.
         finish_reason: Why the answer ended, in the endpoint's word: "stop", "length", "tool_calls", ...
         model: What the endpoint says has answered.
         latency_seconds: How long the attempt took that was answered; for a cached reply, how long it took at the time.

@@ -6,6 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +20,7 @@ from resilisim.datasets import ExportInterrupted, SourceSpec, export_dataset, re
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
+from resilisim.envs.settings import ENVIRONMENT_GROUP
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
 from resilisim.options import options_of
 from resilisim.workflows.prompts import FLAWED, parse_prompt_choice
@@ -27,6 +29,15 @@ PROMPTS_PANEL = "Prompts"
 EPISODES_PANEL = "Conversations and preferences"
 PROBLEMS_FOUND = 1  # exit code of `verify`
 
+# Here --search says whether the exact optimum looks up tools, so what answers searches has another name.
+ToolSearchOption = Annotated[
+    Literal["semantic", "lexical"],
+    typer.Option(
+        "--tool-search",
+        help="What --search is elsewhere: tools are searched by meaning (needs the extra retrieval), or by words.",
+        rich_help_panel=ENVIRONMENT_GROUP,
+    ),
+]
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The dataset's folder.")]
 
 app = command_group()
@@ -117,13 +128,14 @@ def export(
         ),
     ] = None,
     values: Mapping[str, Any],
+    tool_search: ToolSearchOption = "semantic",
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Write a dataset as a folder that Hugging Face `datasets` loads; the same arguments write the same bytes."""
     # Options are looked up by whether they were given: each kind has its own defaults and its own options.
     given = options.given_options(context)
-    spec = make_spec(kind, {name: values[name] for name in given if name in values}, context)
+    spec = make_spec(kind, {name: values[name] for name in given if name in values}, context, tool_search)
     chosen = options.load(library)
     found = options.chosen_tasks(tasks, split, chosen)
     started = time.perf_counter()
@@ -217,7 +229,7 @@ ONLY_FOR_EPISODES = ("parameters", "search_detail", "payload", "salt")
 NOT_IN_THE_CARD = ("out", "workers", "overwrite", "as_json")
 
 
-def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> SourceSpec:
+def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context, tool_search: str) -> SourceSpec:
     """Return the spec that the options on the command line mean; refuse those that the kind does not take."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS, "option --kind")
@@ -240,7 +252,8 @@ def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> So
             "--flaw and --severity are about the prompt type flawed: add --prompt flawed, or write --prompt "
             "flawed:FLAW:SEVERITY"
         )
-    spec: SourceSpec = options.filled(KINDS[kind](), given)
+    made = options.filled(KINDS[kind](), given)
+    spec: SourceSpec = replace(made, environment=replace(made.environment, search=tool_search))
     return spec
 
 

@@ -49,7 +49,7 @@ app = command_group()
 @options.takes(
     spec=options.OptionGroup(
         PromptSpec,
-        ["types", "flaws", "severities", "methods", *PLANS, *options.RULES, *options.LAW, "embedding_model"],
+        ["types", "flaws", "severities", "methods", *PLANS, *options.RULES, *options.LAW, *options.TOOL_SEARCH],
         changed=CHANGED,
     )
 )
@@ -100,7 +100,7 @@ def generate(
 
 
 @app.command("show")
-@options.takes(spec=options.OptionGroup(PromptSpec, [*PLANS, "embedding_model"], changed=CHANGED))
+@options.takes(spec=options.OptionGroup(PromptSpec, [*PLANS, *options.TOOL_SEARCH], changed=CHANGED))
 def show(
     *,
     task: Annotated[str, typer.Option(help="The task's instance_id.")],
@@ -147,7 +147,7 @@ def show(
 
 
 @app.command("costs")
-@options.takes(environment=options.OptionGroup(EnvironmentSettings, ["planner"]))
+@options.takes(environment=options.OptionGroup(EnvironmentSettings, ["planner", "search"]))
 def costs(
     *,
     tasks: options.TasksOption = "benchmark-v1",
@@ -162,7 +162,13 @@ def costs(
     found = read_tasks(tasks, chosen)
     with Progressing("putting 42 flaws into each of the plans of tasks", len(found)) as progress:
         rows = flaw_cost_table(
-            found, library=chosen, seed=seed, planner=environment.planner, workers=workers, progress=progress.advance
+            found,
+            library=chosen,
+            seed=seed,
+            planner=environment.planner,
+            search=environment.search,
+            workers=workers,
+            progress=progress.advance,
         )
     cells = [
         [

@@ -45,7 +45,7 @@ app = command_group()
 
 
 @app.command("generate")
-@options.takes(search=options.EMBEDDING_MODEL)
+@options.takes(environment=options.OptionGroup(EnvironmentSettings, options.TOOL_SEARCH))
 def generate(
     *,
     out: Annotated[Path, typer.Option(help="JSON Lines file to write, one task a line.", dir_okay=False)],
@@ -53,15 +53,15 @@ def generate(
     count: Annotated[
         int, typer.Option(help="How many; 5040 with seed 0 is benchmark-v1.", min=1, max=MAX_COUNT)
     ] = 5040,
-    search: EnvironmentSettings,
+    environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Generate tasks into a file (needs the extra `retrieval`); the same arguments write the same bytes."""
+    """Generate tasks into a file (by meaning needs the extra `retrieval`); the same arguments write the same bytes."""
     chosen = options.load(library)
     started = time.perf_counter()
     with Progressing("generating tasks", count) as progress:
-        tasks = generate_tasks(seed=seed, count=count, retriever=options.make_retriever(chosen, search.embedding_model))
+        tasks = generate_tasks(seed=seed, count=count, retriever=environment.retriever(chosen))
         write_tasks(out, progress.track(tasks))
     seconds = time.perf_counter() - started
     written = {"file": str(out), "count": count, "seed": seed, "seconds": seconds}
@@ -176,10 +176,10 @@ _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-", re.IGNORECASE)
     wanted=options.OptionGroup(
         EnhancementOptions, panel=options.MODEL_PANEL, changed={"re_asks": {"group": options.OPTIONS_PANEL}}
     ),
-    search=options.OptionGroup(
+    environment=options.OptionGroup(
         EnvironmentSettings,
-        ["embedding_model"],
-        changed={"embedding_model": {"help": "Embedding model of the tool search; the shipped one if left out."}},
+        options.TOOL_SEARCH,
+        changed={"embedding_model": {"help": "Embedding model of the semantic search; the shipped one if left out."}},
     ),
 )
 def enhance(
@@ -214,7 +214,7 @@ def enhance(
             help="Folder of answers; in the user's cache folder if left out.", rich_help_panel=options.MODEL_PANEL
         ),
     ] = None,
-    search: EnvironmentSettings,
+    environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -224,7 +224,7 @@ def enhance(
     if reach.base_url is not None:
         _refuse_no_address(reach.base_url)
     chosen = options.load(library)
-    retriever = options.make_retriever(chosen, search.embedding_model)
+    retriever = environment.retriever(chosen)
     enhancing = RewriteMode(chosen, retriever) if mode == "rewrite" else DesignMode(chosen, retriever)
     answers = ResponseCache(default_cache_dir() / "chat" if cache is None else cache)
     identity = model_identity(model, reach)
@@ -235,7 +235,8 @@ def enhance(
         "options": asdict(wanted),
         "templates": templates_hash(mode),
         "library": chosen.content_hash,
-        "embedding_model": search.embedding_model,
+        "embedding_model": environment.embedding_model,
+        **({} if environment.search == "semantic" else {"search": environment.search}),
     }
     if dry_run or out is None:
         finished = 0 if out is None else num_finished(out, arguments, given)

@@ -67,19 +67,19 @@ def show_tool(
 
 
 @app.command("search")
-@options.takes(search=options.EMBEDDING_MODEL)
+@options.takes(environment=options.OptionGroup(EnvironmentSettings, options.TOOL_SEARCH))
 def search_tools(
     *,
     query: Annotated[str, typer.Argument(help="What the tool should do, in words.")],
     count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1, max=MAX_COUNT)] = 5,
-    search: EnvironmentSettings,
+    environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Search the tools by meaning (needs the extra `retrieval`)."""
     chosen = options.load(library)
     with error_console().status("loading the embedding model"):
-        hits = options.make_retriever(chosen, search.embedding_model).search(query, k=count)
+        hits = environment.retriever(chosen).search(query, k=count)
     rows = [[hit.score, hit.name, chosen[hit.name].description] for hit in hits]
     shown = table(f"Tools for {query!r}", ["score", "name", "description"], rows, digits=3)
     answer(as_json, [{"name": hit.name, "score": hit.score} for hit in hits], shown)

@@ -6,7 +6,7 @@ import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import gymnasium
 import numpy as np
@@ -22,6 +22,7 @@ from resilisim.envs.protocol import (
     native_tools,
     read_native,
     read_text,
+    tool_functions,
 )
 from resilisim.envs.settings import EnvironmentSettings, OptionsButPlanner
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
@@ -32,8 +33,8 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
-from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
-from resilisim.workflows.flaws import FlawRefusal, Perturber
+from resilisim.tool_library.retrieval import ToolHit, default_retriever
+from resilisim.workflows.flaws import FlawRefusal
 from resilisim.workflows.model import Workflow
 from resilisim.workflows.planner import Planner, resolve_planner
 from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, Prompt, parse_prompt_choice, render_prompt
@@ -112,7 +113,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `parameters` (how they are
     checked), `turn` (messages sent), `turns_left`, `event` (kind of the last message: execute, search, info,
-    format_error, rejected, finish, stop; absent at reset). After a search: `search`, a list of `{name, score}`. After
+    format_error, rejected, finish, stop; absent at reset). At reset under the native protocol: `functions`, those that
+    can be called (`native_tools`). After a search: `search`, a list of `{name, score}`. After
     an info: `tool_info`. After a rejected call or format error: `problems`. After an execution: `execution`, `{tool,
     success, error, success_probability, attempt, output}` with `attempt` from 1 and `output` None unless it succeeded,
     and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies
@@ -134,7 +136,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         prompt: Prompt type of episodes whose reset names none.
         planner: Planner object, or name as in `resolve_planner`, in place of the one of the settings.
         library: Tool library; the default one if omitted.
-        search: What answers searches, `search(query, k)`; retrieval over the library if omitted.
+        search: What answers searches: "semantic", "lexical", or a function, `search(query, k)`; as the settings say if
+            omitted.
         render_mode: `ansi` or None.
         **options: Options of `EnvironmentSettings`, in place of those of the settings.
     """
@@ -151,12 +154,14 @@ class ConversationEnv(gymnasium.Env[str, str]):
         prompt: str = "baseline",
         planner: Planner | str | None = None,
         library: ToolLibrary | None = None,
-        search: Search | None = None,
+        search: Search | str | None = None,
         render_mode: str | None = None,
         **options: Unpack[OptionsButPlanner],
     ) -> None:
         parse_prompt_choice(prompt)
         settings = (settings or EnvironmentSettings()).with_options(**options)
+        if isinstance(search, str):
+            settings, search = settings.with_options(search=cast("Any", search)), None
         if render_mode not in (None, "ansi"):
             raise unknown_name("render mode", render_mode, ("ansi",))
         self.settings = settings
@@ -165,6 +170,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.rules = settings.rules()
         self.protocol = settings.protocol
         self.tools = settings.tools
+        self._functions = (
+            tool_functions(self.library, settings.parameters) if settings.tools == "native" else native_tools()
+        )
         self.render_mode = render_mode
         self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
         self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
@@ -172,8 +180,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if planner is None or isinstance(planner, str):
             planner = resolve_planner(planner or settings.planner, self.library, self.law, self.rules)
         self._planner = planner
-        self._perturber = Perturber(self.library, self.rules)
-        self._search = search or _search_with(settings.embedding_model, self.library)
+        self._perturber = settings.perturber(self.library)
+        self._search = search
+        self._search_many = settings.search_many(self.library)
         self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
         self._prompt_cached = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make_prompt)
         self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
@@ -224,7 +233,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
         if protocol == "native":
             message = decode_native(action)
-            return self._apply(read_native(message, self.library, self.settings.parameters), call_ids(message))
+            return self._apply(self._read_native(message), call_ids(message))
         read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
         return self._apply(read(action), [])
 
@@ -252,7 +261,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             self.library,
             tools_listed=self.settings.tools == "listed",
             rules=self.rules,
-            protocol=self.settings.protocol,
+            protocol=self.settings.calling,
             style=self.settings.prompt_style,
             parameters=self.settings.parameters,
         )
@@ -263,7 +272,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         Episodes of a task follow each other, so the latest answers are remembered.
         """
         search = self._search
-        many = None if search is None else lambda queries, k: [search(query, k) for query in queries]
+        many = self._search_many if search is None else lambda queries, k: [search(query, k) for query in queries]
         return searches_needed(task, self.library, many)
 
     def twin(self) -> ConversationEnv:
@@ -280,8 +289,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return self._apply(STOP, [])
 
     def native_tools(self) -> list[dict[str, Any]]:
-        """Return the functions of the native protocol, with JSON Schemas."""
-        return native_tools()
+        """Return the functions that can be called under the native protocol, with JSON Schemas."""
+        return self._functions
 
     def render(self) -> str | None:
         """Return the last observation if the render mode is `ansi`."""
@@ -292,7 +301,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             raise gymnasium.error.ResetNeeded("call reset before step")
         event = self._episode.apply(message)
         reply, extra = self._reply(event)
-        ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.protocol)
+        ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.settings.calling)
         text = f"{reply}\n\n{ending}" if reply else ending
         if self.protocol == "native":
             text = encode_native(text, ids, MAX_OBSERVATION_LENGTH)
@@ -303,6 +312,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def _read(self, text: str) -> Message:
         return read_text(text, self.library, self.settings.parameters)
+
+    def _read_native(self, message: Mapping[str, Any]) -> Message:
+        offered = [entry["function"]["name"] for entry in self._functions]
+        return read_native(message, self.library, self.settings.parameters, offered)
 
     def _reply(self, event: Event) -> tuple[str, dict[str, Any]]:
         message = event.message
@@ -340,11 +353,14 @@ class ConversationEnv(gymnasium.Env[str, str]):
             reply = feedback.rejection_reply(message.tool or "tool_call", message.problems, known)
             return reply, {"problems": list(message.problems)}
         if message.kind == "format_error":
-            return feedback.format_reply(message.problems, self.protocol), {"problems": list(message.problems)}
+            return feedback.format_reply(message.problems, self.settings.calling), {"problems": list(message.problems)}
         return "", {}
 
     def _find(self, query: str) -> Sequence[ToolHit]:
-        return (self._search or default_retriever(self.library).search)(query, SEARCH_RESULTS)
+        if self._search is not None:
+            return self._search(query, SEARCH_RESULTS)
+        many = self._search_many or default_retriever(self.library).search_many
+        return many([query], SEARCH_RESULTS)[0]
 
     def _info(self, event: Event | None, extra: dict[str, Any]) -> dict[str, Any]:
         if self._episode is None or self._task is None or self._prompt is None:
@@ -368,6 +384,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         }
         if event is not None:
             info |= {"event": event.message.kind, "message": event.message}
+        elif self.protocol == "native":
+            info["functions"] = self._functions
         info |= extra
         if state.ended_by is not None:
             executions = [(past.tool or "", bool(past.success)) for past in self._episode.events if past.executed]
@@ -436,12 +454,3 @@ def _check_library(library: object) -> ToolLibrary:
         kind = type(library).__name__
         raise InvalidInputError(f"library is a {kind}: expected a ToolLibrary, such as load_library(path) returns")
     return library
-
-
-def _search_with(embedding_model: str | None, library: ToolLibrary) -> Search | None:
-    """Return the search of an embedding model; None for the shipped one, which is loaded when it is needed."""
-    if embedding_model is None:
-        return None
-    retriever = ToolRetriever(library, embedding_model)
-    retriever.embed([])  # refuses a model that does not exist now, not at the first search
-    return retriever.search

@@ -16,6 +16,7 @@ _CALL_HINT = {
     "text": "Use <tool_search>query</tool_search>, <tool_info>name</tool_info> or <tool_call>name</tool_call>, one a "
     "message, or say <finish/> when the task is complete.",
     "native": "Use one of the functions tool_search, tool_info, tool_call or finish.",
+    "functions": "Call one of the functions, or the function finish when the task is complete.",
 }
 # What a reply repeats of a message is cut, so that a long message cannot make a longer reply.
 _EXCERPT_LENGTH = 200
@@ -25,7 +26,7 @@ _MAX_PROBLEMS = 20
 # Made once: `json.dumps` with an option makes one for every call.
 _OUTPUT_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
-FINISH_HINT = {"text": "<finish/>", "native": "the function finish"}
+FINISH_HINT = {"text": "<finish/>", "native": "the function finish", "functions": "the function finish"}
 
 _ENDINGS = {
     "completion": "The episode has ended: completion was signalled.",
@@ -90,14 +91,15 @@ def info_reply(name: str, tool: Tool | None, problems: Sequence[str]) -> str:
     return f"{tool.name}\n{describe_tool(tool)}"
 
 
-def format_reply(problems: Sequence[str], protocol: str) -> str:
+def format_reply(problems: Sequence[str], calling: str) -> str:
     """Return the reminder of how to write a message."""
-    return "\n".join(
-        ["The message could not be read.", *(f"Error: {line}" for line in _shortened(problems)), _CALL_HINT[protocol]]
-    )
+    lines = [f"Error: {line}" for line in _shortened(problems)]
+    if calling == "functions":  # whose agents have never heard of tags
+        lines = [line.replace("no tag and", "no function call and") for line in lines]
+    return "\n".join(["The message could not be read.", *lines, _CALL_HINT[calling]])
 
 
-def progress(problem: Problem, state: EpisodeState, ignored: int, protocol: str) -> str:
+def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str) -> str:
     """Return what every reply ends with: what was ignored, how far the episode is, what to do next."""
     lines = []
     if ignored:
@@ -113,19 +115,16 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, protocol: str)
         f"{turns_left} {'turn' if turns_left == 1 else 'turns'} left."
     )
     if turns_left:
-        lines.append(f"Continue with the next step, or finish with {FINISH_HINT[protocol]} if the task is complete.")
+        lines.append(f"Continue with the next step, or finish with {FINISH_HINT[calling]} if the task is complete.")
     else:
         lines.append(
-            f"Send a closing message: {FINISH_HINT[protocol]} if the task is complete. Nothing more is executed."
+            f"Send a closing message: {FINISH_HINT[calling]} if the task is complete. Nothing more is executed."
         )
     return "\n".join(lines)
 
 
 def progress_for(text: str, finish: str) -> str:
-    """Return what `progress` said in words for an agent that ends an episode in a form of its own.
-
-    It is told no way to do so if `finish` is empty.
-    """
+    """Return what `progress` said for an agent that ends an episode in a form of its own; an empty one tells no way."""
     hints = [hint for hint in FINISH_HINT.values() if hint in text]
     if not finish:
         return "\n".join(line for line in text.splitlines() if not any(hint in line for hint in hints))

@@ -9,14 +9,14 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from resilisim.errors import nearest_name
+from resilisim.errors import InvalidInputError, nearest_name
 from resilisim.simulator.messages import Message, MessageKind
-from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.parameters import ParameterMode, check_parameters
+from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library.parameters import ParameterMode, check_parameters, parameter_schema
 
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"\A(.*?)</think>", re.DOTALL | re.IGNORECASE)
@@ -51,16 +51,10 @@ _ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "t
 
 
 def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
-    """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error.
-
-    Args:
-        text: The assistant's message.
-        library: Tool library of the episode.
-        mode: How parameters are checked.
-    """
+    """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error."""
     thoughts, visible = _split_thoughts(text)
     tags, unclosed = _find_tags(visible)
-    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0))
+    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0), NATIVE_FUNCTIONS)
     if tags:
         kind, content = tags[0]
         if kind == "tool_search":
@@ -82,6 +76,7 @@ class _Reader:
     text: str
     thoughts: str
     ignored: int
+    offered: Sequence[str]
 
     def message(self, kind: MessageKind, **fields: Any) -> Message:
         return Message(kind, **{"text": self.text, "thoughts": self.thoughts, "ignored": self.ignored, **fields})
@@ -100,10 +95,7 @@ class _Reader:
         return self.message("info", tool=canonical or name, problems=problems)
 
     def tagged_call(self, content: str) -> Message:
-        """Read what stands between the tags of a call: `name {json}`, or what models were trained to write.
-
-        That is an object with name and arguments, a name in backticks, or arguments in a fence or in parentheses.
-        """
+        """Read a call in tags: `name {json}`, an object, a name in backticks, arguments fenced or in parentheses."""
         content = _unfenced(content)
         if content.startswith("{"):
             value, problem = _read_object(content)
@@ -137,9 +129,9 @@ class _Reader:
             return self.info(arguments["name"].strip())
         if name == "tool_call" and isinstance(arguments.get("name"), str):
             return self.call(arguments["name"].strip(), arguments.get("parameters"))
-        near = nearest_name(name, NATIVE_FUNCTIONS)
+        near = nearest_name(name, self.offered)
         if near != name:
-            hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(NATIVE_FUNCTIONS)
+            hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(self.offered)
             return self.error(f"unknown function {name[:_EXCERPT_LENGTH]!r}: {hint}")
         return self.error(f"function {name!r} needs its {_NATIVE_NEEDS[name]!r} as a string")
 
@@ -162,8 +154,7 @@ class _Reader:
 def _find_tags(text: str) -> tuple[list[tuple[str, str]], str | None]:
     """Return (name, content) of each closed tag in order, and the name of the first one that is never closed.
 
-    A tag's content reaches to its next closing tag; tags within the content are part of it. The search is linear: a
-    closing tag that is missing once is missing for every later tag of that name.
+    A content reaches to the next closing tag. Linear: a closing tag that is missing once is missing for all later ones.
     """
     lowered = text.lower()
     if len(lowered) != len(text):  # a few letters change their length; then only lower-case closing tags are found
@@ -203,11 +194,7 @@ def _unfenced(text: str) -> str:
 
 
 def named_call(value: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """Return the name and the arguments of a call that is written as an object, or None if it names no function.
-
-    The keys are those of the usual formats: `name` and `arguments`, `tool` and `parameters`, `action` and
-    `action_input`, or all of that under `function`.
-    """
+    """Return name and arguments of a call written as an object in any usual format; None if it names nothing."""
     inner = value.get("function")
     if isinstance(inner, Mapping):
         value = inner
@@ -217,10 +204,7 @@ def named_call(value: Mapping[str, Any]) -> tuple[str, Any] | None:
 
 
 def signals_completion(text: str) -> bool:
-    """Return whether a message without tags says that the task is complete.
-
-    A sentence that denies it says no such thing, nor does one that only says when it will be complete or be told.
-    """
+    """Return whether a message without tags says that the task is complete, neither denied nor only announced."""
     for sentence in _SENTENCE_END.split(text):
         phrase = _FINISH_PHRASE.search(sentence)
         if phrase is not None and not _NEGATION.search(sentence) and not _is_announced(sentence, phrase):
@@ -229,10 +213,7 @@ def signals_completion(text: str) -> bool:
 
 
 def has_finish_mark(text: str) -> bool:
-    """Return whether a message says `<finish/>` or `Action: finish`, and neither denies nor announces it.
-
-    Behind another action the label says nothing: only the first one counts.
-    """
+    """Return whether a message says `<finish/>`, or `Action: finish` as its first action, and means it now."""
     follows_action = False
     for sentence in _SENTENCE_END.split(text):
         mark = _FINISH_MARK.search(sentence)
@@ -261,31 +242,31 @@ def _is_announced(sentence: str, phrase: re.Match[str]) -> bool:
     return any(match is not None for match in found)
 
 
-def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode) -> Message:
-    """Read an assistant message with native tool calls, as OpenAI-compatible endpoints return it.
+def read_native(
+    message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode, offered: Sequence[str] = ()
+) -> Message:
+    """Read an assistant message of an OpenAI-compatible endpoint: its first call, or its text if it makes none.
 
-    Args:
-        message: `{"content": text or None, "tool_calls": [{"id", "function": {"name", "arguments"}}, ...]}`; of several
-            calls the first counts. Without calls the content is read like a message of the text protocol.
-        library: Tool library of the episode.
-        mode: How parameters are checked.
+    `offered` are the names of the functions that could be called; those of the environment if omitted.
     """
     content = message.get("content")
     content = content if isinstance(content, str) else ""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
         return read_text(content, library, mode)
-    return replace(_read_calls(content, calls, library, mode), native=True)
-
-
-def _read_calls(content: str, calls: list[Any], library: ToolLibrary, mode: ParameterMode) -> Message:
     thoughts, visible = _split_thoughts(content)
-    reader = _Reader(library, mode, visible, thoughts, len(calls) - 1)
+    reader = _Reader(library, mode, visible, thoughts, len(calls) - 1, offered or NATIVE_FUNCTIONS)
+    return replace(_first_call(reader, calls), native=True)
+
+
+def _first_call(reader: _Reader, calls: list[Any]) -> Message:
     function = calls[0].get("function") if isinstance(calls[0], Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         return reader.error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}")
     name, raw = function["name"], function.get("arguments")
-    is_tool = name not in NATIVE_FUNCTIONS and library.resolve(name) is not None  # called as if it were a function
+    is_tool = (
+        name not in NATIVE_FUNCTIONS and reader.library.resolve(name) is not None
+    )  # called as if it were a function
     return reader.call(name, raw) if is_tool else reader.function(name, raw)
 
 
@@ -323,7 +304,7 @@ def call_ids(message: Mapping[str, Any]) -> list[str]:
 def encode_native(text: str, ids: list[str], max_length: int) -> str:
     """Return what the environment says as a JSON list of messages that answer the calls; the first is the answer.
 
-    If the list would be too long, the last calls are left without an answer, then the text is cut, and says so.
+    If that is too long, the last calls are left without an answer, then the text is cut, and says so.
     """
     encoded = _answers(text, ids)
     if len(encoded) <= max_length:
@@ -384,6 +365,37 @@ def _finite(number: str) -> float:
 
 _NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name"}
 NATIVE_FUNCTIONS = (*_NATIVE_NEEDS, "finish")
+
+
+def tool_functions(library: ToolLibrary, mode: ParameterMode) -> list[dict[str, Any]]:
+    """Return each tool of a library as a function of its own, and finish, as OpenAI-compatible endpoints expect them.
+
+    Parameters are only required where calls without them are refused: who checks calls by the schema first would refuse
+    what the environment takes.
+
+    Raises:
+        InvalidInputError: A tool of the library has the name of a function of the environment.
+    """
+    for name in NATIVE_FUNCTIONS:
+        if name in library:
+            raise InvalidInputError(f"tool {name!r} has the name of a function of the environment: expected another")
+    functions = [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": _described(tool),
+                "parameters": parameter_schema(tool, strict=mode == "strict"),
+            },
+        }
+        for tool in library
+    ]
+    return [*functions, native_tools()[-1]]
+
+
+def _described(tool: Tool) -> str:
+    depends = f" Depends on {', '.join(tool.dependencies)}." if tool.dependencies else ""
+    return f"{tool.description}{depends}"
 
 
 def native_tools() -> list[dict[str, Any]]:

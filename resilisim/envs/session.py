@@ -112,6 +112,12 @@ class Session:
         return int(self._info["turns_left"])
 
     @property
+    def score(self) -> dict[str, Any] | None:
+        """The score at the end, None before; no agent is told while it plays."""
+        score: dict[str, Any] | None = self._info.get("score")
+        return score
+
+    @property
     def problem(self) -> Problem:
         """What has to be done, under which law; no ordinary agent may be told."""
         problem: Problem = self._info["problem"]

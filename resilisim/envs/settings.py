@@ -6,15 +6,18 @@ them, and a run's manifest holds them all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from resilisim.errors import MAX_TURNS
+from resilisim.errors import MAX_TURNS, InvalidInputError
 from resilisim.options import check_options, option, with_options
 from resilisim.seeding import EVALUATION_SALT
 
 if TYPE_CHECKING:
     from resilisim.simulator.law import BenchmarkLaw, EndRules
+    from resilisim.tasks.searches import SearchMany
+    from resilisim.tool_library import Retriever, ToolLibrary
+    from resilisim.workflows.flaws import Perturber
 
 # Headings under which commands show the options.
 LAW_GROUP = "Failure model"
@@ -24,13 +27,16 @@ ENVIRONMENT_GROUP = "Environment"
 Parameters = Literal["lenient", "strict", "ignore"]
 SearchDetail = Literal["brief", "full"]
 Payload = Literal["compact", "verbose"]
-Tools = Literal["discovery", "listed"]
+Tools = Literal["discovery", "listed", "native"]
 Protocol = Literal["text", "native"]
+# Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
+Calling = Literal["text", "native", "functions"]
 PromptStyle = Literal["full", "compact"]
+Search = Literal["semantic", "lexical"]
 
 
 class OptionsButPlanner(TypedDict, total=False):
-    """The options of `EnvironmentSettings` as keyword arguments, where the planner has one of its own."""
+    """The options of `EnvironmentSettings` as keyword arguments, where planner and search have ones of their own."""
 
     base: float
     not_executed: float
@@ -53,6 +59,7 @@ class EnvironmentOptions(OptionsButPlanner, total=False):
     """The options of `EnvironmentSettings` as keyword arguments."""
 
     planner: str
+    search: Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,7 @@ class EnvironmentSettings(LawOptions):
     payload: Payload = option("compact", "Size of what tools return.", noun="payload size", group=ENVIRONMENT_GROUP)
     tools: Tools = option(
         "discovery",
-        "Put the names of the tools into the prompt.",
+        "How tools are found: by searching, from a list in the prompt, or as functions (native).",
         noun="tools option",
         flag="--list-tools",
         switch="listed",
@@ -139,15 +146,29 @@ class EnvironmentSettings(LawOptions):
         default_text="",
         group=ENVIRONMENT_GROUP,
     )
+    search: Search = option(
+        "semantic",
+        "How tools are searched: by meaning (needs the extra retrieval), or by words (BM25, needs nothing).",
+        group=ENVIRONMENT_GROUP,
+    )
     embedding_model: str | None = option(
         None,
-        "Embedding model of the tool search: a sentence-transformers name or folder; the shipped one if left out.",
+        "Embedding model of the semantic search: a sentence-transformers name or folder; the shipped one if left out.",
         group=ENVIRONMENT_GROUP,
     )
 
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
         check_options(self)
+        if self.search == "lexical" and self.embedding_model is not None:
+            raise InvalidInputError(
+                f"embedding_model is {self.embedding_model!r:.200}: expected none, the lexical search has no model"
+            )
+        if self.tools == "native" and self.protocol != "native":
+            raise InvalidInputError(
+                "tools 'native' (each tool is a function) need the native protocol: expected protocol='native', not "
+                f"{self.protocol!r}"
+            )
         self.law()
         self.rules()
 
@@ -159,6 +180,52 @@ class EnvironmentSettings(LawOptions):
         """
         changed: EnvironmentSettings = with_options(self, options)
         return changed
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the options as manifests hold them: the semantic search goes without saying, as it did before."""
+        values = asdict(self)
+        if self.search == "semantic":
+            del values["search"]
+        return values
+
+    def retriever(self, library: ToolLibrary) -> Retriever:
+        """Return the search over a library.
+
+        Raises:
+            InvalidInputError: The embedding model does not exist.
+        """
+        from resilisim.tool_library.retrieval import ToolRetriever, default_retriever  # slow to import, too
+
+        if self.embedding_model is None:
+            return default_retriever(library, self.search)
+        retriever = ToolRetriever(library, self.embedding_model)
+        retriever.embed([])  # refuses a model that does not exist now, not at the first search
+        return retriever
+
+    def search_many(self, library: ToolLibrary) -> SearchMany | None:
+        """Return what answers searches over a library; None for that of the benchmark, some of whose answers ship."""
+        is_default = self.search == "semantic" and self.embedding_model is None
+        return None if is_default else self.retriever(library).search_many
+
+    def perturber(self, library: ToolLibrary) -> Perturber:
+        """Return what puts flaws into plans; which tools are similar is as the search says."""
+        from resilisim.workflows.flaws import Perturber, tool_similarity
+
+        if self.search == "semantic":
+            return Perturber(library, self.rules())
+        return Perturber(library, self.rules(), lambda: tool_similarity(self.retriever(library)))
+
+    @property
+    def calling(self) -> Calling:
+        """How an agent calls tools, which prompts and replies speak of."""
+        return "functions" if self.tools == "native" else self.protocol
+
+    def for_functions(self) -> EnvironmentSettings:
+        """Return settings for agents that call functions: the native protocol, and each tool a function of its own.
+
+        Names that are listed in the prompt stay there.
+        """
+        return self.with_options(protocol="native", tools="native" if self.tools == "discovery" else self.tools)
 
     def law(self) -> BenchmarkLaw:
         """Return the success law."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resilisim.evaluation.answer_judge import JudgedAccuracy, Verdict, judge, judged_accuracy
-from resilisim.evaluation.episode.play import play_episode, rescore_record
+from resilisim.evaluation.episode.play import open_session, play_episode, rescore_record
 from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.report import write_report
@@ -36,6 +36,7 @@ __all__ = [
     "judge",
     "judged_accuracy",
     "merge_runs",
+    "open_session",
     "opened",
     "play_episode",
     "read_episode_table",

@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatRequest, ContextOverflowError
-from resilisim.chat.json_answers import without_surrogates
 from resilisim.policies.llm.reading import visible
 from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
+from resilisim.provenance import without_surrogates
 
 JUDGE_ROLE: Final = "judge"  # of its calls; no component of an agent
 

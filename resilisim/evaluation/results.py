@@ -18,7 +18,7 @@ from resilisim.evaluation.run.plan import (
     Plan,
     RunSettings,
     TaskSpec,
-    agents_of,
+    check_agents,
     check_flaws,
     check_policies,
     check_prompts,
@@ -38,6 +38,9 @@ from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import GroupSummary, SummaryTable
+from resilisim.policies.base import SessionAgent
+from resilisim.policies.function_agent import AgentFunction
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary, default_library
 
 
@@ -185,11 +188,12 @@ def folder_of(out: object) -> Path:
 
 
 def evaluate(
-    policies: PolicySpec | Iterable[PolicySpec],
-    tasks: TaskSpec | Iterable[TaskSpec] | int | Path,
+    policies: PolicySpec | Iterable[PolicySpec] = (),
+    tasks: TaskSpec | Iterable[TaskSpec] | int | Path = BENCHMARK_VERSION,
     prompts: str | Iterable[str] = ("baseline",),
     seeds: int | Iterable[int] = 1,
     *,
+    agents: AgentFunction | str | Iterable[AgentFunction | str] = (),
     out: Path | str | None = None,
     workers: int = 1,
     environment: EnvironmentSettings | None = None,
@@ -209,6 +213,8 @@ def evaluate(
 
     Args:
         policies: Names, `module:attribute`, or classes or functions that return a policy.
+        agents: Functions of an `AgentSession`, sync or async, or `module:function` of some: agents with a loop of their
+            own. With one the protocol is native, and each tool is a function unless `tools` says otherwise.
         tasks: What `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id; or a list of
             ids of benchmark tasks, mappings with the fields of a task, and `Task` objects.
         prompts: Prompt types; for flawed prompts also "flawed:FLAW", "flawed:FLAW:SEVERITY" or
@@ -255,7 +261,13 @@ def evaluate(
     if ray is not None:
         check_address(ray)
     limits = RunLimits() if limits is None else limits
-    policy_specs, prompt_types = check_policies(policies), check_prompts(prompts)
+    agent_specs, prompt_types = check_agents(agents), check_prompts(prompts)
+    policy_specs = (*(() if agent_specs and policies == () else check_policies(policies)), *agent_specs)
+    environment = environment or EnvironmentSettings()
+    if agent_specs:
+        environment = environment.for_functions()
+        options["protocol"] = "native"
+    environment = environment.with_options(**options)
     num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
     chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
     model_settings = check_models(model)
@@ -266,7 +278,7 @@ def evaluate(
     settings = RunSettings(
         contestants=tuple(contestant for contestant, _ in made),
         prompts=prompt_types,
-        environment=(environment or EnvironmentSettings()).with_options(**options),
+        environment=environment,
         library=None if library is None else library.to_json(),
         models=model_settings,
         record_texts=check_record_texts(record_texts),
@@ -280,5 +292,6 @@ def evaluate(
     if unpriced:
         raise InvalidInputError(f"a limit of dollars needs the prices of all models: {unpriced[0]}")
     arguments = run_arguments(settings, plan, own_library, made)
-    players = Players(num_workers, bool(agents_of(made)), ray)
+    waits = any(isinstance(policy, SessionAgent) for _, policy in made)
+    players = Players(num_workers, waits, ray)
     return EvaluationResult(*play_run(settings, plan, arguments, out, limits, players, progress))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from resilisim.envs.session import Info, Session
 from resilisim.workflows.templating import inline_json
@@ -11,6 +11,10 @@ from resilisim.workflows.templating import inline_json
 FINISH = "<finish/>"
 # What a scripted policy says in its closing message when it is not done: no tag and no signal of completion.
 OUT_OF_TURNS = "I have used all my turns and could not do everything."
+
+if TYPE_CHECKING:
+    from resilisim.policies.llm.record import AgentRecord
+    from resilisim.policies.llm.run import Journal
 
 
 @runtime_checkable
@@ -53,6 +57,38 @@ class Policy(Protocol):
             info: The environment's info with that observation.
         """
         ...
+
+
+@runtime_checkable
+class SessionAgent(Protocol):
+    """An agent with a loop of its own: it plays a session instead of being asked for one message after the other.
+
+    Example:
+        >>> from resilisim.policies import FunctionAgent, SessionAgent
+        >>> isinstance(FunctionAgent(lambda session: "done"), SessionAgent)
+        True
+    """
+
+    @property
+    def name(self) -> str:
+        """The name under which its results are shown."""
+        ...
+
+    async def play_session(
+        self, session: Session, *, identity: str = "", journal: Journal | None = None
+    ) -> AgentRecord:
+        """Play a session to its end, and return the agent's part of the record; many can be under way at once.
+
+        Args:
+            session: The episode.
+            identity: Tells the episode from others and nothing else (a hash).
+            journal: Keeps the replies of models while the episode is under way; None keeps none.
+        """
+        ...
+
+
+# Whoever can play.
+Contender: TypeAlias = "Policy | SessionAgent"
 
 
 def is_privileged(policy: object) -> bool:

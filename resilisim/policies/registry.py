@@ -16,6 +16,7 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimError, nearest_name, unknown_name
 from resilisim.policies.base import Policy
+from resilisim.policies.function_agent import AGENT_PREFIX, FunctionAgent
 
 ENTRY_POINT_GROUP = "resilisim.policies"
 
@@ -78,9 +79,10 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
 
     Args:
         spec: A name (`policy_names`); "policy:DIR" for the trained policy in a folder, or "policy:default" for the one
-            that ships; or `module:attribute` of a class, a function that returns a policy, or a policy. Modules are
-            found as usual, and also in the working directory. Options may follow in brackets, separated by commas,
-            as in "kpi-chain[theta=0.8,replanning=false]"; the policy is then shown under the whole text.
+            that ships; "agent:module:function" for an agent that is a function of a session; or `module:attribute` of
+            a class, a function that returns a policy, or a policy. Modules are found as usual, and also in the working
+            directory. Options may follow in brackets, separated by commas, as in
+            "kpi-chain[theta=0.8,replanning=false]"; the policy is then shown under the whole text.
         offered: Arguments that are passed only if the policy has a parameter of that name (such as `seed`, `library`).
         **arguments: Arguments that the policy must take.
 
@@ -106,7 +108,7 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
         raise InvalidInputError(f"{where} is a policy already: expected no arguments, got {given}")
     else:
         policy = target
-    for method in ("reset", "act"):
+    for method in () if callable(getattr(policy, "play_session", None)) else ("reset", "act"):
         if not callable(getattr(policy, method, None)):
             kind = type(policy).__name__
             raise InvalidInputError(
@@ -161,6 +163,9 @@ def _find(spec: str) -> tuple[Any, str]:
         package = f" of package {entry.dist.name!r}" if entry.dist is not None else ""
         where = f"{where}{package} ({entry.value})"
         return _import(entry.value, where), where
+    if spec.startswith(AGENT_PREFIX):
+        function = _import(spec.removeprefix(AGENT_PREFIX), f"agent {spec.removeprefix(AGENT_PREFIX)!r}")
+        return functools.partial(FunctionAgent, function), where
     if _is_checkpoint(spec):
         folder = spec.removeprefix(CHECKPOINT_PREFIX)
         return functools.partial(_built_in("trained", where), checkpoint=folder, name=spec), where

@@ -31,8 +31,7 @@ def scalar(function: Callable[P, R]) -> Callable[P, R]:
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function at its first call, releasing the interpreter lock, and keep the result on disk if possible.
 
-    Numba throws away what it kept when the function's own file changes. The scalar functions that a kernel is made of
-    lie in other files, so here all the sources count that kernels are made of.
+    What is kept goes when any source of kernels changes; Numba alone would look at the function's own file.
     """
     try:
         compiled = numba.njit(cache=True, nogil=True)(function)

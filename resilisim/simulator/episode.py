@@ -58,14 +58,7 @@ class Event:
 
 
 class Episode:
-    """One run of a task under a seed.
-
-    Args:
-        problem: The task's numbers.
-        instance_id: The task's id, part of the luck's key.
-        seed: Episode seed, 0 to 2^63 - 1.
-        salt: Salt of the luck.
-        payload: Size of what successful executions return.
+    """One run of a task under a seed, 0 to 2^63 - 1; id, seed and salt are the key of its luck.
 
     Raises:
         InvalidInputError: The seed is out of range.

@@ -81,10 +81,7 @@ class BenchmarkLaw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LawTable:
-    """The law, tabulated by base, Nu, Nf and Nh.
-
-    Entries with Nu + Nf above the largest number of dependencies are never read.
-    """
+    """The law, tabulated by base, Nu, Nf and Nh; entries with Nu + Nf above the most dependencies are never read."""
 
     bases: tuple[float, ...]  # (num_bases,) the distinct base probabilities of a library
     # (num_bases, max_dependencies + 1, max_dependencies + 1, max_failures + 1)

@@ -51,12 +51,7 @@ _OF_EVERY_SUCCESS: Mapping[tuple[str, str], Any] = {("status_code", "integer"): 
 def failed_outcome(
     problem: Problem, state: EpisodeState, tool: int, luck_bits: int, key: tuple[int, int], attempt: int
 ) -> Outcome:
-    """Return which failure an unsuccessful execution shows.
-
-    If the execution would have succeeded with all dependencies in place, the dependencies are to blame; otherwise one
-    of the tool's documented errors is drawn. `key` is the tool's luck key in this episode, `attempt` the number of its
-    earlier executions.
-    """
+    """Return the failure shown: of the dependencies, if with them it would have succeeded, else a drawn one."""
     clean = problem.table.threshold[problem.base_index[tool], 0, 0, state.counters[NUM_FAILURES]]
     names = problem.library.names
     if luck_bits < clean:
@@ -82,10 +77,7 @@ def failed_outcome(
 
 
 def successful_outcome(tool: Tool, key: tuple[int, int], attempt: int, size: PayloadSize) -> Outcome:
-    """Return the documented return values of a successful execution, synthesised from its key.
-
-    `attempt` is the number of earlier executions of the tool; `compact` is a few lines, `verbose` exceeds 3,000 tokens.
-    """
+    """Return the documented values of a success, made from its key: a few lines, or verbose above 3,000 tokens."""
     bits = draw_bits(*key, attempt, PURPOSE_PAYLOAD)
     values = {value.name: _synthesise(tool, value, bits, size) for value in tool.returns}
     if size == "verbose":

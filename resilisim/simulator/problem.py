@@ -19,9 +19,6 @@ class Problem:
     """A required list within a tool library, under a law and end rules. Tools are numbered as in the library.
 
     Attributes:
-        library: The tool library.
-        law: Constants of the success law.
-        rules: End rules.
         required: (num_required,) tool indices in the required order.
         place: (num_tools,) place of each tool in the required list, or -1.
         dependencies: For each tool the indices of its direct dependencies.
@@ -67,11 +64,7 @@ class Problem:
 
 
 def dependencies_within(problem: Problem, tools: Sequence[int]) -> NDArray[np.int64]:
-    """Number the dependencies of some tools, all of which are among them, by their places there.
-
-    Returns:
-        int64 (num_chosen, max_dependencies), padded with -1.
-    """
+    """Number dependencies by their places among `tools`: int64 (num_chosen, max_dependencies), padded with -1."""
     place = {tool: index for index, tool in enumerate(tools)}
     width = max(1, max(len(problem.dependencies[tool]) for tool in tools))
     numbered = np.full((len(tools), width), -1, dtype=np.int64)
@@ -118,13 +111,7 @@ def build_problem(
     law: BenchmarkLaw | None = None,
     rules: EndRules | None = None,
 ) -> Problem:
-    """Turn a required list into a problem; equal arguments give the same object.
-
-    Args:
-        library: Tool library that the names belong to.
-        required_tools: Names in the required order, each once.
-        law: Success law; the benchmark's if omitted.
-        rules: End rules; the benchmark's if omitted.
+    """Turn names in the required order into a problem; equal arguments give the same object.
 
     Raises:
         InvalidInputError: An unknown, repeated or missing tool.

@@ -47,10 +47,7 @@ ENDED_BY = (None, "completion", "turns", "consecutive_failures", "loop", "stoppe
 def record_execution(
     status: IntVector, counters: IntVector, place: int, tool: int, success: bool, max_consecutive_failures: int
 ) -> None:
-    """Enter the outcome of an execution into `status` (num_tools,) and `counters` (NUM_COUNTERS,).
-
-    `place` is the tool's place in the required list, or -1; 0 turns the end rule off.
-    """
+    """Enter an execution into `status` (num_tools,) and `counters` (NUM_COUNTERS,); 0 turns the end rule off."""
     if success:
         counters[CONSECUTIVE_FAILURES] = 0
         if status[tool] != SUCCEEDED and place >= 0:
@@ -70,10 +67,7 @@ def record_execution(
 
 @scalar
 def record_turn(counters: IntVector, signature: int, loop_length: int) -> None:
-    """Use up a turn and keep count of equal unproductive messages in a row, in `counters` (NUM_COUNTERS,).
-
-    `signature` is what an unproductive message repeats, or NO_LOOP for a productive one; 0 turns the end rule off.
-    """
+    """Use up a turn and count equal unproductive messages in a row; NO_LOOP is the signature of a productive one."""
     counters[TURNS_USED] += 1
     if signature != NO_LOOP and signature == counters[LOOP_SIGNATURE]:
         counters[LOOP_COUNT] += 1
@@ -141,10 +135,7 @@ def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:
 
 
 def outcome(problem: Problem, state: EpisodeState) -> int:
-    """Return 1 if an ended episode is a full success, else 0.
-
-    An agent that stops by itself has nothing more to say; its stop counts as its completion signal (docs/decisions).
-    """
+    """Return 1 if an ended episode is a full success, else 0; an agent's own stop counts as completion."""
     return int(state.counters[ENDED] in (COMPLETION, STOPPED) and is_done(problem, state))
 
 

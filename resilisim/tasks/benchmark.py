@@ -37,11 +37,7 @@ def texts_revision(arguments: Mapping[str, Any]) -> int:
 
 
 def benchmark_bytes() -> bytes:
-    """Return the shipped JSON Lines, uncompressed, after checking them against the hash.
-
-    Raises:
-        AssertionError: The package's data file is not the one that this version was released with.
-    """
+    """Return the shipped JSON Lines, uncompressed; AssertionError if they are not those of the release."""
     data = gzip.decompress(resources.files("resilisim.tasks").joinpath(DATA_FILE).read_bytes())
     digest = hashlib.sha256(data).hexdigest()
     if digest != BENCHMARK_SHA256:

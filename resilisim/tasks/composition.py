@@ -71,8 +71,7 @@ def task_statistics(tasks: Iterable[Task]) -> dict[str, Any]:
         `tool_sets_by_split`.
 
     Example:
-        >>> from resilisim.tasks import task_statistics
-        >>> from resilisim.tasks import benchmark_tasks
+        >>> from resilisim.tasks import benchmark_tasks, task_statistics
         >>> task_statistics(benchmark_tasks())["by_complexity"]
         {'easy': 1520, 'medium': 2880, 'hard': 640}
     """
@@ -112,12 +111,7 @@ def _ordered(counter: Counter[str], first: Iterable[str]) -> dict[str, int]:
 
 
 def library_statistics(library: ToolLibrary) -> dict[str, Any]:
-    """Count the tools of a library by category and by parameter.
-
-    Returns:
-        JSON values: `tools`, `by_category` (in the library's order), and `by_parameter`: for each name, the most
-        frequent first, `tools` (how many have it) and `required` (how many of these require it).
-    """
+    """Count a library's tools by category and, the most frequent first, by parameter, with how many require it."""
     having: Counter[str] = Counter()
     requiring: Counter[str] = Counter()
     for tool in library:
@@ -132,11 +126,7 @@ def library_statistics(library: ToolLibrary) -> dict[str, Any]:
 
 
 def check_figure_path(path: Path) -> str:
-    """Return the format that a file's suffix stands for.
-
-    Raises:
-        InvalidInputError: It stands for none.
-    """
+    """Return the format that a file's suffix stands for; an InvalidInputError tells one that stands for none."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         expected = ", ".join(FORMATS)
@@ -145,24 +135,12 @@ def check_figure_path(path: Path) -> str:
 
 
 def write_task_figure(path: Path, tasks: Mapping[str, Any], library: Mapping[str, Any]) -> None:
-    """Draw what `task_statistics` and `library_statistics` returned into one file, whose suffix says the format.
-
-    What was there before is replaced when the image is complete.
-
-    Raises:
-        InvalidInputError: The suffix stands for no format.
-        MissingExtraError: matplotlib is not installed.
-        StoreError: The file cannot be written.
-    """
+    """Draw what `task_statistics` and `library_statistics` returned into one file, whose suffix says the format."""
     write_file_atomically(path, draw_task_figure(tasks, library, check_figure_path(path)))
 
 
 def draw_task_figure(tasks: Mapping[str, Any], library: Mapping[str, Any], file_format: str) -> bytes:
-    """Return the image ("png", "svg" or "pdf") as bytes: the same for the same counts and version of matplotlib.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Return the image ("png", "svg" or "pdf") as bytes: the same for the same counts and version of matplotlib."""
     matplotlib = _matplotlib()
     left = [
         ("a", "Tasks by type", _plain_bars(tasks["by_type"]), tasks["tasks"]),

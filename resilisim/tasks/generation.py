@@ -13,13 +13,12 @@ none of those that decide do.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from resilisim.errors import MAX_COUNT, InvalidInputError, StoreError, check_integer
 from resilisim.provenance import describe_os_error
+from resilisim.run_folder import is_stream, temporary_path
 from resilisim.seeding import MAX_SEED, Draws
 from resilisim.tasks.model import (
     DEFAULT_CONSTRAINTS,
@@ -34,7 +33,7 @@ from resilisim.tasks.model import (
 from resilisim.tasks.scene import describe, draw_destination, draw_expected_outputs, draw_inputs, draw_scene
 from resilisim.tasks.wording import GENERAL_ITEMS, PhraseBook
 from resilisim.tool_library.library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
+from resilisim.tool_library.retrieval import Retriever, ToolRetriever, default_retriever
 
 DEFAULT_COUNT = 5040
 GENERATED_AT = "2025-01-01T00:00:00+00:00"  # a constant, so that the same arguments give the same bytes
@@ -46,19 +45,14 @@ RANK_DISCOUNT = 0.8  # a candidate one rank further down is drawn this much less
 CLOSURE = "prerequisite"  # what a tool that was added for the others' sake is called among the operations
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Tools that can do a step, best first, and how often each is drawn, in any scale."""
-
-    tools: tuple[str, ...]
-    weights: tuple[float, ...]
+Candidates = Mapping[str, float]  # tools that can do a step, best first, and how often each is drawn, in any scale
 
 
 def generate_tasks(
     seed: int = 0,
     count: int = DEFAULT_COUNT,
     library: ToolLibrary | None = None,
-    retriever: ToolRetriever | None = None,
+    retriever: Retriever | None = None,
 ) -> Iterator[Task]:
     """Generate tasks one by one, the types interleaved in their proportions.
 
@@ -103,16 +97,15 @@ def write_tasks(path: str | Path, tasks: Iterable[Task]) -> int:
         StoreError: The file cannot be written.
 
     Example:
-        >>> from resilisim.tasks import write_tasks
+        >>> from resilisim.tasks import benchmark_tasks, write_tasks
         >>> import tempfile
-        >>> from resilisim.tasks import benchmark_tasks
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     write_tasks(f"{folder}/mine.jsonl", benchmark_tasks()[:20])
         20
     """
     target = Path(path)
-    direct = target.exists() and not target.is_file()  # a pipe or a device has to be written to as it is
-    place = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    direct = is_stream(target)  # a pipe or a device has to be written to as it is
+    place = target if direct else temporary_path(target)
     written = 0
     try:
         with place.open("w", encoding="utf-8", newline="\n") as stream:
@@ -140,25 +133,22 @@ def type_sequence(count: int) -> Iterator[TaskTemplate]:
         yield TEMPLATES[index]
 
 
-def _generate(seed: int, count: int, library: ToolLibrary, retriever: ToolRetriever) -> Iterator[Task]:
-    checked = retriever.model is None and library == default_library()
+def _generate(seed: int, count: int, library: ToolLibrary, retriever: Retriever) -> Iterator[Task]:
+    by_default = isinstance(retriever, ToolRetriever) and retriever.model is None
+    checked = by_default and library == default_library()
     book = PhraseBook(retriever, checked)
     usable = book.usable_tools(library)
     if not usable:
         raise InvalidInputError(
             "tool library: retrieval finds no tool by its own words; expected distinct descriptions"
         )
-    candidates = {step: _only(found, usable) for step, found in match_steps(library, retriever).items()}
+    candidates: dict[SkeletonStep, Candidates] = {}
+    for step, found in match_steps(library, retriever).items():
+        leading = {tool: weight for tool, weight in found.items() if tool in usable}
+        candidates[step] = leading or dict.fromkeys(sorted(usable), 1.0)  # where no words lead to any of the step's
     for index, template in enumerate(type_sequence(count)):
         draws = Draws("resilisim/tasks", seed, index)
         yield _make_task(template, seed, index, draws, library, candidates, book)
-
-
-def _only(found: Candidates, usable: set[str]) -> Candidates:
-    """Leave out the tools that no words lead to; where none is left, every other tool stands in."""
-    pairs = [(tool, weight) for tool, weight in zip(found.tools, found.weights, strict=True) if tool in usable]
-    pairs = pairs or [(tool, 1.0) for tool in sorted(usable)]
-    return Candidates(tuple(tool for tool, _ in pairs), tuple(weight for _, weight in pairs))
 
 
 def _make_task(
@@ -209,7 +199,7 @@ def _make_task(
     )
 
 
-def match_steps(library: ToolLibrary, retriever: ToolRetriever) -> Mapping[SkeletonStep, Candidates]:
+def match_steps(library: ToolLibrary, retriever: Retriever) -> Mapping[SkeletonStep, Candidates]:
     """Find the candidates of every step of every template."""
     steps = dict.fromkeys(step for template in TEMPLATES for step in template.steps)
     # What the steps will ask is asked at once, because embedding texts one by one takes ten times as long.
@@ -225,7 +215,7 @@ def match_steps(library: ToolLibrary, retriever: ToolRetriever) -> Mapping[Skele
     return {step: match_step(step, library, retriever) for step in steps}
 
 
-def match_step(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetriever) -> Candidates:
+def match_step(step: SkeletonStep, library: ToolLibrary, retriever: Retriever) -> Candidates:
     """Find the candidates of one step, best first."""
     found: list[str] = []
     for operation in nearest_operations(step, library, retriever):
@@ -237,8 +227,7 @@ def match_step(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetrieve
     if not found:  # no tool has the role or none at all: what retrieval finds first must do
         allowed = [hit.name for hit in hits if library[hit.name].semantic_type in (None, step.semantic_type)]
         found = (allowed or [hit.name for hit in hits])[:NUM_OPERATIONS]
-    tools = tuple(dict.fromkeys(found))
-    return Candidates(tools, tuple(RANK_DISCOUNT**rank for rank in range(len(tools))))
+    return {tool: RANK_DISCOUNT**rank for rank, tool in enumerate(dict.fromkeys(found))}
 
 
 def operation_query(operation: str, step: SkeletonStep) -> str:
@@ -246,11 +235,8 @@ def operation_query(operation: str, step: SkeletonStep) -> str:
     return f"{operation}: {step.query}"
 
 
-def nearest_operations(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetriever) -> tuple[str, ...]:
-    """Return the operations of the step's semantic type that its query retrieves, best first.
-
-    An operation is known by its name and by what the library says about the tools that carry it out.
-    """
+def nearest_operations(step: SkeletonStep, library: ToolLibrary, retriever: Retriever) -> tuple[str, ...]:
+    """Return operations of the step's semantic type, best first, known by their names and the texts of their tools."""
     texts = operation_texts(step, library)
     operations = tuple(texts)
     hits = retriever.search_texts(step.query, tuple(texts.values()), NUM_OPERATIONS)
@@ -259,11 +245,12 @@ def nearest_operations(step: SkeletonStep, library: ToolLibrary, retriever: Tool
 
 def operation_texts(step: SkeletonStep, library: ToolLibrary) -> dict[str, str]:
     """Return the library's operations of the step's semantic type, each with the text by which it is found."""
-    purposes: dict[str, list[str]] = {}
+    texts: dict[str, str] = {}
     for tool in library:
         if tool.semantic_type == step.semantic_type:
-            purposes.setdefault(tool.operation, []).append(tool.original_description or tool.description)
-    return {operation: f"{operation}: {' '.join(sentences)}" for operation, sentences in purposes.items()}
+            before = texts.get(tool.operation, f"{tool.operation}:")
+            texts[tool.operation] = f"{before} {tool.original_description or tool.description}"
+    return texts
 
 
 def draw_tools(
@@ -271,8 +258,7 @@ def draw_tools(
 ) -> dict[str, str]:
     """Draw the tools of a task, one for each step that it keeps, in skeleton order; each with its operation.
 
-    Fewer tools than the skeleton: middle steps are dropped, or for a single tool all steps but one. More: a second
-    process tool where the template ends with processing, else a tool that one of the others depends on.
+    Fewer than the skeleton: middle steps go, or all but one. More: a second tool for its last, or a prerequisite.
     """
     steps = list(template.steps)
     num_tools = draws.weighted(tuple(template.num_tools), tuple(template.num_tools.values()))
@@ -283,8 +269,7 @@ def draw_tools(
     repeats_last = num_tools > len(steps) and steps[-1].semantic_type == "processors"
     chosen: dict[str, str] = {}
     for step in [*steps, *steps[-1:] * repeats_last]:
-        found = candidates[step]
-        free = {tool: each for tool, each in zip(found.tools, found.weights, strict=True) if tool not in chosen}
+        free = {tool: weight for tool, weight in candidates[step].items() if tool not in chosen}
         if free:
             chosen[draws.weighted(tuple(free), tuple(free.values()))] = step.operation
     if num_tools > len(steps) and not repeats_last:

@@ -34,13 +34,7 @@ ID_DIGITS = 16  # hexadecimal digits: among a million tasks, a chance of 3e-8 th
 
 @dataclass(frozen=True, slots=True)
 class SkeletonStep:
-    """One operation of a template's skeleton.
-
-    Attributes:
-        operation: Its name in the skeleton.
-        semantic_type: The role that a tool for it should have; tools without a role may stand in.
-        query: What retrieval is asked; a bare word such as "input" would retrieve noise.
-    """
+    """One operation of a template's skeleton: the role that a tool for it should have, and what retrieval is asked."""
 
     operation: str
     semantic_type: str
@@ -51,13 +45,8 @@ class SkeletonStep:
 class TaskTemplate:
     """One type of task.
 
-    Attributes:
-        task_type: Name of the type.
-        complexity: "easy", "medium" or "hard".
-        share: Number of tasks of this type among 5,040; other counts keep the proportions.
-        steps: The skeleton.
-        num_tools: For each number of tools that a task may have, how often that number is drawn (any scale).
-        minimum_for_partial: Required tools that must succeed before a failure counts as partial success.
+    `share` is its number of tasks among 5,040, `num_tools` how often each number of tools is drawn (any scale), and
+    `minimum_for_partial` how many required tools must succeed before a failure counts as partial success.
     """
 
     task_type: str
@@ -251,10 +240,7 @@ def instance_id_of(
 
 
 def sorted_by_dependencies(names: Sequence[str], library: ToolLibrary) -> tuple[str, ...]:
-    """Sort tools so that each follows those of the others that it depends on; ties keep the given order.
-
-    Dependencies are those among the given tools, also where they lead through tools that are not given.
-    """
+    """Sort tools so that each follows those that it depends on, also indirectly; ties keep the given order."""
     waiting = {name: set(library.closure((name,))) & set(names) - {name} for name in names}
     result: list[str] = []
     while waiting:

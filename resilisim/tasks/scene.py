@@ -170,10 +170,7 @@ def draw_inputs(tool: Tool, scene: Scene, draws: Draws) -> dict[str, Any]:
 
 
 def draw_expected_outputs(tool: Tool, scene: Scene, draws: Draws, destination: str | None) -> dict[str, Any]:
-    """Draw what a task's last tool should return: success, the metadata, and what else can be said in advance.
-
-    At least one value is returned, each of the type that the tool's returns have under its name.
-    """
+    """Draw what a task's last tool should return, of its types: success, metadata, what can be said in advance."""
     drawn = {entry.name: _return_value(entry.name, scene, draws, destination) for entry in tool.returns}
     expected = {entry.name: drawn[entry.name] for entry in tool.returns if _has_type(drawn[entry.name], entry.type)}
     first = tool.returns[0]

@@ -56,11 +56,7 @@ def task_count(ref: str) -> int | None:
 
 
 def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
-    """Read a JSON Lines file of tasks, checking each.
-
-    Raises:
-        InvalidInputError: The file is missing, empty, or a line of it is wrong; the text names the line.
-    """
+    """Read a JSON Lines file of tasks, checking each; refusals name the line."""
     lines = read_text(path, "tasks file", EXPECTED).split("\n")
     tasks: list[Task] = []
     line_of_id: dict[str, int] = {}
@@ -80,23 +76,15 @@ def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
 
 
 def sample_tasks(tasks: Sequence[Task], n: int, seed: int = 0, split: str | None = None) -> list[Task]:
-    """Draw n tasks, their types in the proportions that they have among the given ones.
+    """Draw n different tasks in their order, types in the proportions that they have among the given ones.
 
-    Args:
-        tasks: What to draw from.
-        n: How many, at least 1 and at most as many as there are.
-        seed: Which sample.
-        split: "train", "validation" or "test" to draw from that part only.
-
-    Returns:
-        Different tasks, in the order in which they were given.
+    `split` is "train", "validation" or "test" to draw from that part only.
 
     Raises:
         InvalidInputError: n is out of range, or the split does not exist.
 
     Example:
-        >>> from resilisim.tasks import sample_tasks
-        >>> from resilisim.tasks import benchmark_tasks
+        >>> from resilisim.tasks import benchmark_tasks, sample_tasks
         >>> sample = sample_tasks(benchmark_tasks(), 30, seed=1, split="test")
         >>> len({task.task_type for task in sample})
         5

@@ -54,10 +54,7 @@ def vocabulary_clauses(tool_name: str, items: str) -> tuple[str, ...]:
 
 
 def clauses(description: str) -> list[str]:
-    """Split a description into clauses: at line ends, sentence ends, semicolons and ", then"; list marks are dropped.
-
-    Full stops inside file names and addresses end nothing; clauses come without the punctuation that ends them.
-    """
+    """Split a description into clauses: at the ends of lines and sentences, semicolons and ", then", without marks."""
     found: list[str] = []
     for piece in _CLAUSE_END.split(description):
         clause = _LIST_MARK.sub("", piece.strip()).strip()
@@ -66,17 +63,10 @@ def clauses(description: str) -> list[str]:
     return [clause for clause in found if clause]
 
 
-def solving_clauses(
-    description: str, required_tools: Sequence[str], searcher: Searcher, k: int = SEARCH_SIZE
-) -> list[int] | None:
-    """Find the clauses by which a task can be solved from its text.
-
-    Returns:
-        For each required tool the index of a clause that has it among its k best hits, strictly rising; the earliest
-        such choice. None if there is none.
-    """
+def solving_clauses(description: str, required_tools: Sequence[str], searcher: Searcher) -> list[int] | None:
+    """Return for each required tool the first clause that has it among its best hits, strictly rising, or None."""
     found: list[int] = []
-    hits_of_clause = searcher.search_many(clauses(description), k)
+    hits_of_clause = searcher.search_many(clauses(description), SEARCH_SIZE)
     index = 0
     for tool in required_tools:
         while index < len(hits_of_clause) and tool not in [hit.name for hit in hits_of_clause[index]]:
@@ -89,12 +79,9 @@ def solving_clauses(
 
 
 class PhraseBook:
-    """Phrasings of tools' work, checked against retrieval where they were not checked in advance.
+    """Phrasings of tools' work, checked against retrieval where they were not `checked` in advance.
 
-    Args:
-        searcher: Retrieval over the library.
-        checked: Whether the vocabulary holds for this retrieval (the default library and model; a test proves it).
-            If not, phrasings speak of `GENERAL_ITEMS` only, so that there are few to check.
+    The vocabulary was, for the default library and model. Others speak of `GENERAL_ITEMS` only, which are few.
     """
 
     def __init__(self, searcher: Searcher, checked: bool) -> None:
@@ -103,10 +90,7 @@ class PhraseBook:
         self._found: dict[str, tuple[str, ...]] = {}
 
     def phrases(self, tool: Tool, items: str) -> tuple[str, ...]:
-        """Return the phrasings that lead to a tool when its work is done on certain items, such as "berth bookings".
-
-        There is at least one, unless no wording at all leads retrieval to the tool.
-        """
+        """Return the phrasings that lead to a tool when its work is done on items; none if retrieval never finds it."""
         if self._checked:
             return vocabulary_clauses(tool.name, items)
         if tool.name not in self._found:
@@ -114,10 +98,7 @@ class PhraseBook:
         return self._found[tool.name]
 
     def usable_tools(self, tools: Iterable[Tool]) -> set[str]:
-        """Return the names of the tools that some phrasing leads to.
-
-        Phrasings of many tools are checked together, because embedding them one by one takes ten times as long.
-        """
+        """Return the names of the tools that some phrasing leads to, embedded together, ten times as fast."""
         every = tuple(tools)
         if not self._checked:
             for first in range(0, len(every), TOOLS_AT_ONCE):

@@ -26,7 +26,7 @@ from resilisim.workflows.model import Step, Workflow
 from resilisim.workflows.steps import SemanticMatch, chance, expected_outcome, reason, step_parameters
 
 if TYPE_CHECKING:
-    from resilisim.tool_library.retrieval import ToolRetriever
+    from resilisim.tool_library.retrieval import Retriever
 
 PLANNER_NAMES = ("exact", "auto", "exact-path")
 # Planners whose names have two parts, such as policy:runs/1: the first part -> module:attribute of a function that is
@@ -352,7 +352,7 @@ def _make_prefixed(name: str, options: tuple[object, ...]) -> Planner:
     return cast("Planner", make(argument, *options))
 
 
-def similar_by_retrieval(retriever: ToolRetriever, count: int = NUM_ALTERNATIVES) -> SimilarTools:
+def similar_by_retrieval(retriever: Retriever, count: int = NUM_ALTERNATIVES) -> SimilarTools:
     """Return a function that names the `count` tools whose texts are nearest to that of a tool.
 
     Example:

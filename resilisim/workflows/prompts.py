@@ -31,7 +31,7 @@ from resilisim.workflows.templating import (
     unescape_text,
 )
 
-Protocol = Literal["text", "native"]
+Protocol = Literal["text", "native", "functions"]  # tags, functions of the environment, a function for each tool
 PlanFormat = Literal["markdown", "xml"]
 PromptStyle = Literal["full", "compact"]
 
@@ -100,7 +100,8 @@ def render_prompt(
         plan_format: Whether the plan is shown as Markdown or as an `<mcp_task>` element.
         tools_listed: Whether to put the library's names into the prompt.
         rules: End rules that the prompt states; the benchmark's if omitted.
-        protocol: Whether calls are tags in a text or function calls.
+        protocol: Whether calls are tags in a text, calls of the functions tool_search, tool_info, tool_call and finish
+            ("native"), or calls of tools as functions of their own ("functions").
         style: "full", or "compact": the same in few words, for small models, with plans in a form of its own.
         parameters: How the parameters of calls are checked.
         templates: Templates, or a folder of those that replace packaged ones.
@@ -128,7 +129,9 @@ def render_prompt(
     sheet = _Sheet(templates, task, library if tools_listed else None, rules or EndRules(), protocol, parameters)
     baseline = sheet.compact() if style == "compact" else sheet.full()
     if prompt_type not in PLANNED_PROMPT_TYPES:
-        name = "compact.reasoning.md" if style == "compact" else f"chain_of_thought.{protocol}.md"
+        name = f"chain_of_thought.{protocol}.md"
+        if style == "compact":
+            name = "compact.reasoning.functions.md" if protocol == "functions" else "compact.reasoning.md"
         part = "\n\n" + templates.fill(name, {}) if prompt_type == "chain_of_thought" else ""
         return Prompt(f"{baseline}{part}\n", prompt_type, tools_listed=tools_listed)
     if workflow is None:

@@ -370,16 +370,9 @@ def test_a_model_without_price_is_told_with_the_name_that_resembles_it():
         ({"openai:a": 1}, "'openai:a': got 1; expected an object with prompt, completion, cached_prompt"),
         ({"openai:a": {"prompt": 1}}, "'openai:a', field 'completion': is missing; expected a number"),
         ({"openai:a": {"promt": 1, "completion": 1}}, "'openai:a': unknown field 'promt': did you mean 'prompt'?"),
-        (
-            {"openai:a": {"prompt": -1, "completion": 1}},
-            "got -1; expected a number, at least 0 and at most 1,000,000 (US dollars",
-        ),
+        ({"a": {"prompt": -1, "completion": 1}}, "got -1; expected a number, at least 0 and at most 1,000,000 (US"),
         ({"openai:a": {"prompt": True, "completion": 1}}, "field 'prompt': got true"),
-        ({"openai:a": {"prompt": "1", "completion": 1}}, "field 'prompt': got \"1\""),
-        ({"openai:a": {"prompt": 10**400, "completion": 1}}, "a whole number of 401 digits"),
-        ('{"openai:a": {"prompt": NaN, "completion": 1}}', "NaN is not a finite number"),
         ('{"openai:a": {"prompt": 1e999, "completion": 1}}', "1e999 is not a finite number"),
-        ('{"a": {"prompt": 1, "completion": 1}, "a": {}}', "key 'a' stands twice"),
     ],
 )
 def test_wrong_tables_are_refused_in_one_line(tmp_path, value, words):

@@ -288,13 +288,13 @@ class FakeRetriever:
     def embed(self, texts):
         pass
 
-    def search(self, query, k):
-        self.asked.append((self.model, query))
-        return []
+    def search_many(self, queries, k):
+        self.asked += [(self.model, query) for query in queries]
+        return [[] for _ in queries]
 
 
 def test_the_embedding_model_answers_the_searches_and_stands_in_the_manifest(tmp_path, monkeypatch):
-    monkeypatch.setattr("resilisim.envs.conversation.ToolRetriever", FakeRetriever)
+    monkeypatch.setattr("resilisim.tool_library.retrieval.ToolRetriever", FakeRetriever)
     result = evaluate(Searching, toy_tasks(1), embedding_model="some/model", out=tmp_path)
     # The agent's search, and the clause of the task that its ceiling hangs on.
     assert FakeRetriever.asked == [("some/model", "read a file"), ("some/model", "Toy number 0")]

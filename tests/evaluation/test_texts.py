@@ -120,7 +120,7 @@ def test_broken_texts_are_told_in_one_line():
         with pytest.raises(StoreError, match=r"^the texts of episode 5 are broken: [^\n]*$"):
             opened(one)
         assert opened_if_whole(one)[0] is one
-        ((texts, prompt, replies, calls),) = (json.loads(row) for row in TalkRows([cast("bytes", talk_of(one))]))
+        texts, prompt, replies, calls = json.loads(TalkRows().row(cast("bytes", talk_of(one))))
         assert texts[prompt].startswith("the texts of episode 5 are broken: "), "the page is made all the same"
         assert (replies, calls) == ([""] * len(one["steps"]), [])
 

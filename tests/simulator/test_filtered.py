@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.filtered_optimum import FILTERS, filtered_optimum
-from resilisim.seeding import Draws
 from resilisim.simulator import EndRules, EpisodeState, Message, Problem, build_problem, start_state
-from resilisim.simulator.exact import known_probabilities
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import split_of
@@ -76,15 +74,6 @@ def test_brute_force_lies_within_the_bounds(data: st.DataObject, library: ToolLi
     assert found.value - 1e-12 <= expected <= found.value + found.gap + 1e-12
     if rules.max_consecutive_failures == 0:
         assert found.gap == 0.0
-
-
-def test_without_filters_it_is_the_optimum() -> None:
-    draws = Draws("filtered optimum, sample")
-    for _ in range(25):
-        problem = build_problem(LIBRARY, TEST_LISTS[draws.below(len(TEST_LISTS))])
-        found = filtered_optimum(problem, ())
-        assert found.gap == 0.0
-        assert found.value == pytest.approx(known_probabilities(problem), abs=1e-12)
 
 
 def chance_of_successes(num_needed: int, num_failures: int, turns_left: int) -> float:

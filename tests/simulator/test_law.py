@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.simulator import BenchmarkLaw, EndRules, Episode, build_problem, execution, start_state
+from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, execution, start_state
 from resilisim.simulator.law import SUCCEEDED, success_threshold, tabulate_law
 from resilisim.simulator.state import next_state, success_probability
 from resilisim.tool_library import default_library
@@ -76,12 +75,3 @@ def test_own_success_probability_of_a_tool_counts():
     problem = build_problem(library, ["a", "b"])
     assert success_probability(problem, start_state(problem), 0) == 0.8
     assert success_probability(problem, start_state(problem), 1) == 0.25
-
-
-def test_success_is_luck_below_the_threshold():
-    library = default_library()
-    problem = build_problem(library, ["file_operations_reader"])
-    outcomes = [Episode(problem, "task", seed).apply(execution("file_operations_reader")) for seed in range(2000)]
-    rate = np.mean([event.success for event in outcomes])
-    assert abs(rate - 0.8) < 5 * math.sqrt(0.8 * 0.2 / 2000)
-    assert {event.success_probability for event in outcomes} == {0.8}

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim import default_library
 from resilisim.simulator import (
     FINISH,
     STOP,
@@ -23,7 +22,7 @@ from resilisim.simulator import (
     next_state,
     start_state,
 )
-from resilisim.simulator.exact import obey_plan, plan_following
+from resilisim.simulator.exact import obey_plan
 from resilisim.simulator.state import is_awaiting_closing, outcome, success_probability
 from resilisim.workflows import PlannedStep
 from tests.simulator.libraries import libraries, small_library
@@ -95,17 +94,6 @@ def test_obeying_equals_its_definition(library, data):
     success, coverage = by_definition(problem, tools, refused, limits)
     assert found.success == pytest.approx(success, abs=1e-12)
     assert found.coverage == pytest.approx(coverage, abs=1e-12)
-
-
-def test_the_required_list_as_a_plan_is_plan_following():
-    library = default_library()
-    names = ("file_operations_reader", "data_processing_transformer", "file_operations_writer")
-    for failures, expected in ((0, 0.752965), (5, 0.685497)):
-        problem = build_problem(library, names, rules=EndRules(max_consecutive_failures=failures))
-        obeyed = obey_plan(problem, problem.required)
-        assert obeyed.success == pytest.approx(expected, abs=1e-6)
-        assert obeyed.success == pytest.approx(plan_following(problem), abs=1e-15)
-        assert obeyed.coverage > obeyed.success
 
 
 @pytest.mark.parametrize(

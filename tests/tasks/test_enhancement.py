@@ -258,22 +258,16 @@ def test_each_tool_gets_a_step_of_its_own():
     def brief(repeats_last):
         return DesignBrief(steps, (parser, aggregator, analyzer), 1, 3, True, repeats_last)
 
-    assert carried_operations((parser,), brief(False), LIBRARY) == ["read"]
-    assert carried_operations((parser, aggregator), brief(False), LIBRARY) == [
-        "compute",
-        "read",
-    ]  # the first moves over
-    assert carried_operations((parser, analyzer), brief(False), LIBRARY) == ["read", "compute"]
-    everything = carried_operations((parser, aggregator, analyzer), brief(False), LIBRARY)
-    assert everything is not None
-    assert sorted(everything) == ["compute", "prerequisite", "read"]
-    assert everything[2] == "compute"
-    assert sorted(carried_operations((parser, aggregator, analyzer), brief(True), LIBRARY)) == [
-        "compute",
-        "compute",
-        "read",
-    ]
-    assert carried_operations((analyzer, "computation_predictor"), brief(False), LIBRARY) is None
+    def operations(*names, repeats_last=False):
+        return carried_operations(names, brief(repeats_last), LIBRARY)
+
+    assert operations(parser) == ["read"]
+    assert operations(parser, aggregator) == ["compute", "read"]  # the first moves over
+    assert operations(parser, analyzer) == ["read", "compute"]
+    everything = operations(parser, aggregator, analyzer)
+    assert (sorted(everything), everything[2]) == (["compute", "prerequisite", "read"], "compute")
+    assert sorted(operations(parser, aggregator, analyzer, repeats_last=True)) == ["compute", "compute", "read"]
+    assert operations(analyzer, "computation_predictor") is None
 
 
 # Whatever a model writes

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,13 +30,13 @@ from resilisim.tasks.generation import (
     operation_texts,
     write_tasks,
 )
-from resilisim.tasks.model import TEMPLATE_OF_TYPE, TEMPLATES, SkeletonStep, quotas, sorted_by_dependencies
+from resilisim.tasks.model import TEMPLATE_OF_TYPE, TEMPLATES, SkeletonStep, sorted_by_dependencies
 from resilisim.tasks.scene import TICKET_MODULUS, TICKET_STEP, draw_scene
 from resilisim.tasks.wording import solving_clauses
 from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.model import Parameter, ReturnValue, Tool
 from resilisim.tool_library.parameters import check_parameters
-from resilisim.tool_library.retrieval import FloatArray, ToolRetriever, default_retriever
+from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 
 LIBRARY = default_library()
 
@@ -87,22 +85,9 @@ def test_the_same_arguments_give_the_same_tasks_and_the_benchmark_begins_like_it
     assert longer == [task.to_json() for task in benchmark_tasks()[:63]]
 
 
-def test_another_process_gives_the_same_tasks() -> None:
-    code = "from resilisim.tasks.generation import generate_tasks\nfor t in generate_tasks(5, 12): print(t.to_json())"
-    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
-    expected = "".join(task.to_json() + "\n" for task in generate_tasks(5, 12))
-    assert result.stdout.decode("utf-8") == expected
-
-
 def test_other_seeds_give_other_tasks() -> None:
     ids = [{task.instance_id for task in generate_tasks(seed=seed, count=20)} for seed in (0, 1, 2**63 - 1)]
     assert len(set.union(*ids)) == 60
-
-
-@pytest.mark.parametrize("count", [1, 7, 100])
-def test_other_counts_keep_the_proportions(count: int) -> None:
-    types = Counter(task.task_type for task in generate_tasks(seed=1, count=count))
-    assert [types[task_type] for task_type in TEMPLATE_OF_TYPE] == list(quotas(count))
 
 
 def test_arguments_out_of_range_are_refused_at_once() -> None:
@@ -191,8 +176,7 @@ def test_a_library_without_words_is_refused() -> None:
 
 
 def only(template_name: str, **names: str) -> dict[object, Candidates]:
-    template = TEMPLATE_OF_TYPE[template_name]
-    return {step: Candidates((names[step.operation],), (1.0,)) for step in template.steps}
+    return {step: {names[step.operation]: 1.0} for step in TEMPLATE_OF_TYPE[template_name].steps}
 
 
 def test_fewer_tools_drop_middle_steps_and_more_add_a_prerequisite() -> None:
@@ -265,11 +249,11 @@ def test_read_leads_to_reader_fetcher_and_scanner() -> None:
     """The seed's own example of the mapping (section C.2)."""
     assert set(nearest_operations(STEPS["read"], LIBRARY, RETRIEVER)) == {"reader", "fetcher", "scanner"}
     found = match_step(STEPS["read"], LIBRARY, RETRIEVER)
-    assert set(found.tools) == {"file_operations_reader", "network_fetcher", "file_operations_scanner"}
+    assert set(found) == {"file_operations_reader", "network_fetcher", "file_operations_scanner"}
 
 
 def test_the_obvious_tool_comes_first() -> None:
-    first = {step.operation: found.tools[0] for step, found in match_steps(LIBRARY, RETRIEVER).items()}
+    first = {step.operation: next(iter(found)) for step, found in match_steps(LIBRARY, RETRIEVER).items()}
     assert first == {
         "input": "file_operations_reader",
         "process": "data_processing_parser",
@@ -290,10 +274,10 @@ def test_no_candidate_contradicts_its_step_and_weights_fall() -> None:
     matched = match_steps(LIBRARY, RETRIEVER)
     assert set(matched) == set(STEPS.values())
     for step, found in matched.items():
-        assert len(set(found.tools)) == len(found.tools) == len(found.weights) >= 1
-        assert all(LIBRARY[name].semantic_type in (None, step.semantic_type) for name in found.tools)
-        assert all(later < earlier for earlier, later in pairwise(found.weights))
-    tools = {name for found in matched.values() for name in found.tools}
+        assert found == match_step(step, LIBRARY, RETRIEVER)
+        assert all(LIBRARY[name].semantic_type in (None, step.semantic_type) for name in found)
+        assert all(later < earlier for earlier, later in pairwise(found.values()))
+    tools = {name for found in matched.values() for name in found}
     untyped = {name for name in tools if LIBRARY[name].semantic_type is None}
     assert untyped >= {"data_processing_filter", "file_operations_converter", "computation_optimizer"}
 
@@ -322,27 +306,15 @@ def test_no_rank_that_decides_hangs_on_rounding(step: SkeletonStep) -> None:
 
 
 def test_a_library_without_the_role_offers_what_retrieval_finds() -> None:
-    untyped = ToolLibrary([Tool("oven_heater", "Heats the oven."), Tool("soup_stirrer", "Stirs soup.")])
-    found = match_step(STEPS["read"], untyped, default_retriever(untyped))
-    assert set(found.tools) == {"oven_heater", "soup_stirrer"}
-    other_role = ToolLibrary([Tool("file_writer", "Writes a file."), Tool("oven_heater", "Heats the oven.")])
-    found = match_step(STEPS["read"], other_role, default_retriever(other_role))
-    assert found.tools == ("oven_heater",)
-    only_other_role = ToolLibrary([Tool("file_writer", "Writes a file.")])
-    assert match_step(STEPS["read"], only_other_role, default_retriever(only_other_role)).tools == ("file_writer",)
-
-
-def test_all_steps_together_find_what_each_finds_alone() -> None:
-    class Counting(ToolRetriever):
-        num_encoded = 0
-
-        def embed(self, texts: Sequence[str]) -> FloatArray:
-            self.num_encoded += 1
-            return super().embed(texts)
-
-    together = Counting(LIBRARY)
-    matched = match_steps(LIBRARY, together)
-    # The tools, the queries of the steps, those of their operations, and twice per step the operations' texts.
-    assert together.num_encoded == 3 + 2 * len(matched)
-    for step, found in matched.items():
-        assert found == match_step(step, LIBRARY, ToolRetriever(LIBRARY))
+    oven, soup, writer = (
+        Tool("oven_heater", "Heats the oven."),
+        Tool("soup_stirrer", "Stirs soup."),
+        Tool("file_writer", "Writes a file."),
+    )
+    for tools, expected in (
+        ((oven, soup), {oven.name, soup.name}),
+        ((writer, oven), {oven.name}),
+        ([writer], {writer.name}),
+    ):
+        library = ToolLibrary(tools)
+        assert set(match_step(STEPS["read"], library, default_retriever(library))) == expected

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
 from resilisim.tasks import COMPLEXITIES, MINIMUM_FOR_PARTIAL, TASK_TYPES, Task, minimum_for_partial
-from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.generation import type_sequence
 from resilisim.tasks.model import (
     FIELD_NAMES,
-    SHARES,
     SPLITS,
     TEMPLATES,
     instance_id_of,
@@ -30,15 +28,6 @@ from resilisim.tool_library.library import default_library
 
 LIBRARY = default_library()
 READ_PARSE = ["file_operations_reader", "data_processing_parser"]
-
-
-def refusal(mapping: object) -> str:
-    with pytest.raises(InvalidInputError) as caught:
-        Task.from_mapping(mapping, LIBRARY, "tasks.jsonl, line 3")
-    text = str(caught.value)
-    assert "\n" not in text
-    assert text.startswith(("tasks.jsonl, line 3", "unknown"))
-    return text
 
 
 def test_only_the_tools_are_needed_and_everything_else_is_filled_in() -> None:
@@ -138,36 +127,53 @@ def nested(levels: int) -> object:
     return value
 
 
-def test_what_no_file_or_prompt_can_hold_is_refused() -> None:
-    def field_refusal(**given_fields: object) -> str:
-        return refusal({"required_tools": READ_PARSE, **given_fields})
+DEEP = "nested too deeply; expected at most 64 levels"
+NO_TOOLS = "expected a non-empty array of strings"
+# Fields of a task, or what is no mapping at all, and words of the refusal.
+REFUSED = [
+    ({"required_tools": ["file_operation_reader"]}, "'file_operations_reader'"),
+    ({"required_tools": None, "required_tool": READ_PARSE}, "'required_tools'"),
+    ({"required_tools": [*READ_PARSE, "file_operations_reader"]}, "twice"),
+    ({"required_tools": ["data_processing_aggregator", "data_processing_combiner"]}, "twice"),
+    ({"required_tools": []}, NO_TOOLS),
+    ({"required_tools": None}, NO_TOOLS),
+    ({"required_tools": "file_operations_reader"}, NO_TOOLS),
+    ({"required_tools": [7]}, "item 1: got 7; expected a string"),
+    ({"required_tools": [nested(2000)]}, DEEP),
+    ({"required_tools": ["x" * 100_000]}, "unknown tool"),
+    (["file_operations_reader"], "expected an object"),
+    ([nested(60)], "expected an object with instance_id"),
+    ({"complexity": "hardd"}, "'hard'"),
+    ({"inputs": ["a"]}, "'inputs'"),
+    ({"description": 7}, "'description'"),
+    ({"x" * 100_000: 1}, "unknown field"),
+    # What no file or prompt can hold.
+    *(({"inputs": {"a": nested(levels - 1)}}, f"field 'inputs': {DEEP}") for levels in (65, 2000, 100_000)),
+    ({"description": nested(2000)}, DEEP),
+    *(({name: "a\ud800b"}, "not Unicode") for name in ("instance_id", "task_type", "description")),
+    ({"metadata": {"\udc00": 1}}, "not Unicode"),
+    ({"inputs": {"a": [{"b": "\udfff"}]}}, "not Unicode"),
+    ({"inputs": {"a": float("nan")}}, "'inputs'"),
+    ({"inputs": {"a": -(10**300)}}, "at most 300 digits"),
+    ({"inputs": {"a": "x" * 99_998}}, "field 'inputs': 100,006 characters of JSON; expected at most 100,000"),
+    ({"original_description": "x" * 100_001}, "got 100,001 characters; expected a string of at most 100,000"),
+    ({"task_type": "x" * 201}, "got 201 characters; expected a string of at most 200 characters"),
+]
 
-    for levels in (65, 600, 2000, 100_000):
-        text = field_refusal(inputs={"a": nested(levels - 1)})
-        assert "field 'inputs': nested too deeply; expected at most 64 levels" in text
-    assert "nested too deeply" in field_refusal(description=nested(2000))
-    assert "nested too deeply" in field_refusal(required_tools=[nested(2000)])
-    assert "expected an object with instance_id" in refusal([nested(60)])
-    for name in ("instance_id", "task_type", "description", "original_description"):
-        text = field_refusal(**{name: "a\ud800b"})
-        assert f"field '{name}'" in text
-        assert "not Unicode" in text
-        text.encode("utf-8")
-    assert "not Unicode" in field_refusal(metadata={"\udc00": 1})
-    assert "not Unicode" in field_refusal(inputs={"a": [{"b": "\udfff"}]})
-    assert "field 'inputs'" in field_refusal(inputs={"a": 10**5000})
-    assert "at most 300 digits" in field_refusal(inputs={"a": -(10**300)})
-    assert "got 100,001 characters; expected a string of at most 100,000 characters" in field_refusal(
-        description="x" * 100_001
-    )
-    assert "field 'original_description'" in field_refusal(original_description="x" * 100_001)
-    assert "field 'inputs': 100,006 characters of JSON; expected at most 100,000" in field_refusal(
-        inputs={"a": "x" * 99_998}
-    )
-    assert "got 201 characters; expected a string of at most 200 characters" in field_refusal(task_type="x" * 201)
-    assert "field 'instance_id'" in field_refusal(instance_id="x" * 201)
-    assert len(field_refusal(required_tools=["x" * 100_000])) < 300
-    assert len(field_refusal(**{"x" * 100_000: 1})) < 300
+
+@pytest.mark.parametrize(("given_task", "words"), REFUSED, ids=range(len(REFUSED)))
+def test_what_is_no_task_is_refused_in_a_short_line(given_task: object, words: str) -> None:
+    mapping = given_task
+    if isinstance(given_task, dict):
+        fields = {"required_tools": READ_PARSE} | given_task
+        mapping = {name: value for name, value in fields.items() if (name, value) != ("required_tools", None)}
+    with pytest.raises(InvalidInputError) as caught:
+        Task.from_mapping(mapping, LIBRARY, "tasks.jsonl, line 3")
+    text = str(caught.value)
+    assert words in text
+    assert text.startswith(("tasks.jsonl, line 3", "unknown"))
+    assert "\n" not in text
+    assert len(text.encode()) < 300
 
 
 def test_what_is_just_within_the_limits_is_accepted() -> None:
@@ -218,13 +224,6 @@ def test_quotas_are_largest_remainders(count: int, weights: list[int]) -> None:
     assert not raised or not lowered or min(raised) >= max(lowered) - 1e-9
 
 
-def test_quotas_of_known_counts() -> None:
-    assert quotas(5040) == SHARES == (1200, 320, 1520, 1360, 640)
-    assert quotas(63) == (15, 4, 19, 17, 8)
-    assert quotas(1) == (0, 0, 1, 0, 0)
-    assert quotas(0) == (0, 0, 0, 0, 0)
-
-
 @pytest.mark.parametrize("count", [1, 2, 10, 63, 100, 5040])
 def test_the_sequence_meets_the_quotas_and_every_beginning_is_balanced(count: int) -> None:
     sequence = [template.task_type for template in type_sequence(count)]
@@ -261,35 +260,3 @@ def test_sets_of_three_tools_are_divided_70_15_15() -> None:
     total = sum(counts.values())
     for split, share in zip(SPLITS, (0.70, 0.15, 0.15), strict=True):
         assert abs(counts[split] / total - share) < 0.029
-
-
-def test_the_benchmark_is_divided_near_70_15_15_by_tasks_and_by_sets() -> None:
-    tasks = benchmark_tasks()
-    sets = {frozenset(task.required_tools) for task in tasks}
-    by_task = Counter(split_of(task.required_tools) for task in tasks)
-    by_set = Counter(split_of(names) for names in sets)
-    for split, share in zip(SPLITS, (0.70, 0.15, 0.15), strict=True):
-        assert abs(by_task[split] / len(tasks) - share) < 0.03
-        assert abs(by_set[split] / len(sets) - share) < 0.03
-
-
-@pytest.mark.parametrize(
-    ("mapping", "words"),
-    [
-        ({"required_tools": ["file_operation_reader"]}, "'file_operations_reader'"),
-        ({"required_tool": READ_PARSE}, "'required_tools'"),
-        ({"required_tools": [*READ_PARSE, "file_operations_reader"]}, "twice"),
-        ({"required_tools": ["data_processing_aggregator", "data_processing_combiner"]}, "twice"),
-        ({"required_tools": []}, "expected a non-empty array of strings"),
-        ({}, "expected a non-empty array of strings"),
-        ({"required_tools": "file_operations_reader"}, "expected a non-empty array of strings"),
-        ({"required_tools": READ_PARSE, "complexity": "hardd"}, "'hard'"),
-        ({"required_tools": READ_PARSE, "inputs": ["a"]}, "'inputs'"),
-        ({"required_tools": READ_PARSE, "inputs": {"a": float("nan")}}, "'inputs'"),
-        ({"required_tools": READ_PARSE, "description": 7}, "'description'"),
-        (["file_operations_reader"], "expected an object"),
-        ({"required_tools": [7]}, "item 1: got 7; expected a string"),
-    ],
-)
-def test_refusals_say_where_and_what_is_nearest(mapping: object, words: str) -> None:
-    assert words in refusal(mapping)

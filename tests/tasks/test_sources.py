@@ -59,46 +59,38 @@ def test_a_file_of_tasks(tmp_path: Path) -> None:
     assert read_tasks(path, LIBRARY) == tasks
 
 
-def test_refusals(tmp_path: Path) -> None:
-    def refusal(ref: str | int | Path, library: ToolLibrary = LIBRARY) -> str:
-        with pytest.raises(InvalidInputError) as caught:
-            read_tasks(ref, library)
-        assert "\n" not in str(caught.value)
-        return str(caught.value)
+ONE = '{"required_tools": ["file_operations_reader"]}'
+WRONG_FILES = {
+    "second": (f"{ONE}\n{{", "line 2: not valid JSON"),
+    "unknown": ('{"required_tools": ["file_operations_redaer"]}', "line 1"),
+    "twice": (f"{ONE}\n{ONE}", "line 1 already"),
+    "deep": (ONE.replace("}", ', "inputs": {"a": ' + "[" * 100_000 + "]" * 100_000 + "}}"), "nested too deeply"),
+    "empty": ("", "holds no tasks"),
+}
+WRONG_NAMES: list[tuple[str | int, str]] = [
+    (5041, "5040"),
+    (0, "from 1"),
+    ("benchmark-v2", "benchmark-v1"),
+    (TASKS[0].instance_id[:-1] + "x", TASKS[0].instance_id),
+    ("a\0b", "cannot be read"),
+    ("", "no tasks were named"),
+    ("  ", "no tasks were named"),
+    ("1" * 5000, "1111"),
+    ("task_" + "x" * 5000, "xxx"),
+]
 
-    one = '{"required_tools": ["file_operations_reader"]}'
-    assert "5040" in refusal(5041)
-    assert "from 1" in refusal(0)
-    assert "benchmark-v1" in refusal("benchmark-v2")
-    assert TASKS[0].instance_id in refusal(TASKS[0].instance_id[:-1] + "x")
-    assert "line 2: not valid JSON" in refusal(write(tmp_path / "broken.jsonl", one, "{"))
-    assert "line 1" in refusal(write(tmp_path / "unknown.jsonl", '{"required_tools": ["file_operations_redaer"]}'))
-    assert "line 1 already" in refusal(write(tmp_path / "twice.jsonl", one, one))
-    assert "holds no tasks" in refusal(write(tmp_path / "empty.jsonl", ""))
-    assert "'" + str(tmp_path / "broken.jsonl") in refusal(tmp_path / "brokn.jsonl")
-    assert "cannot be read" in refusal(tmp_path)
-    assert "cannot be read" in refusal("a\0b")
-    for nothing in ("", "  "):
-        assert "no tasks were named" in refusal(nothing)
-    for unusual in ("1" * 5000, "task_" + "x" * 5000):
-        assert "\n" not in refusal(unusual)
-    start = one.removesuffix("}")
-    for name, field, problem in (
-        ("deep", '"inputs": {"a": ' + "[" * 600 + "]" * 600 + "}", "nested too deeply"),
-        ("deeper", '"inputs": {"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
-        ("number", '"inputs": {"a": ' + "1" * 5000 + "}", "5000 digits"),
-        ("surrogate", '"description": "a\\ud800b"', "not Unicode"),
-        ("surrogate_id", '"instance_id": "a\\ud800b"', "not Unicode"),
-        ("doubled", '"inputs": {"a": 1, "a": 2}', "'a' stands twice"),
-        ("infinite", '"inputs": {"a": 1e999}', "not a finite number"),
-    ):
-        text = refusal(write(tmp_path / f"{name}.jsonl", one, start + ", " + field + "}"))
-        assert f"{name}.jsonl, line 2" in text
-        assert problem in text
-    (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe")
-    assert "UTF-8" in refusal(tmp_path / "binary.jsonl")
-    other = ToolLibrary([Tool("oven_heater", "Heats the oven.")])
-    assert "needs another tool library" in refusal("benchmark-v1", other)
+
+def test_what_is_no_source_is_refused_in_a_line(tmp_path: Path) -> None:
+    wrong: list[tuple[str | int | Path, str]] = [*WRONG_NAMES, (tmp_path, "cannot be read")]
+    for name, (text, words) in WRONG_FILES.items():
+        wrong.append((write(tmp_path / f"{name}.jsonl", text), words))
+    wrong.append((tmp_path / "secnd.jsonl", "'" + str(tmp_path / "second.jsonl")))
+    for ref, words in wrong:
+        with pytest.raises(InvalidInputError, match=re.escape(words)) as caught:
+            read_tasks(ref, LIBRARY)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InvalidInputError, match="needs another tool library"):
+        read_tasks("benchmark-v1", ToolLibrary([Tool("oven_heater", "Heats the oven.")]))
 
 
 def test_a_sample_is_seeded_and_proportional() -> None:

@@ -157,15 +157,6 @@ def test_made_phrases_name_tool_and_items() -> None:
     assert plain_phrases(tool)[1] == "Use the bread kneader 2 as it kneads dough slowly flour"
 
 
-def test_phrases_that_do_not_lead_to_the_tool_are_left_out(kitchen: ToolLibrary) -> None:
-    class Blind(ToolRetriever):
-        def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[ToolHit]]:
-            return [[ToolHit(f"other_{place}", 0.5) for place in range(k)] for _ in queries]
-
-    book = PhraseBook(Blind(kitchen), checked=False)
-    assert book.phrases(kitchen["oven_heater"], "entries") == ()
-
-
 def test_a_lead_within_rounding_does_not_count(kitchen: ToolLibrary) -> None:
     class Close(ToolRetriever):
         lead = 0.0
@@ -178,25 +169,3 @@ def test_a_lead_within_rounding_does_not_count(kitchen: ToolLibrary) -> None:
     assert not PhraseBook(retriever, checked=False).phrases(kitchen["oven_heater"], "entries")
     retriever.lead = 0.01
     assert PhraseBook(retriever, checked=False).phrases(kitchen["oven_heater"], "entries")
-
-
-def test_phrasings_of_many_tools_are_checked_together_and_are_the_same(kitchen: ToolLibrary) -> None:
-    class Counting(ToolRetriever):
-        num_calls = 0
-
-        def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[ToolHit]]:
-            self.num_calls += 1
-            return super().search_many(queries, k)
-
-    many = ToolLibrary([*kitchen, *(Tool(f"drawer_{number}", f"Opens drawer {number}.") for number in range(150))])
-    retriever = Counting(many)
-    book = PhraseBook(retriever, checked=False)
-    usable = book.usable_tools(many)
-    assert retriever.num_calls == 4  # 157 tools, a hundred at once; plain phrasings are a second call
-    together = {tool.name: book.phrases(tool, "entries") for tool in many}
-    assert retriever.num_calls == 4
-    alone = PhraseBook(retriever, checked=False)
-    for tool in many:
-        assert alone.phrases(tool, "entries") == together[tool.name]
-        assert (tool.name in usable) == bool(together[tool.name])
-    assert set(kitchen.names) <= usable

@@ -10,12 +10,12 @@ import sys
 import pytest
 
 from resilisim.seeding import Draws
-from resilisim.simulator import BenchmarkLaw, EndRules, Episode, build_problem, start_state
+from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, start_state
 from resilisim.simulator.exact import known_probabilities, solve
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import BruteForce
 from verification import __main__ as command_line
-from verification import brute_force, law, luck, references, score
+from verification import brute_force, law, references, score
 from verification.findings import Check, Finding, judge
 
 
@@ -52,10 +52,6 @@ def test_a_probability_that_is_told_wrong_is_found_out(monkeypatch):
     monkeypatch.setattr(law, "formula", lambda law_, cell: 0.5)
     monkeypatch.setattr(law, "EXECUTIONS", 800)
     assert law.work((0, 0, 0)).wrong_probabilities > 50
-
-
-def test_draws_of_the_grid_are_those_of_the_engine():
-    assert [finding.exact for finding in luck._engine(0)] == [True]
 
 
 def test_own_rules_agree_with_the_simulators_transition():
@@ -95,13 +91,6 @@ def test_trying_everything_with_known_luck():
     assert not brute_force.some_sequence_succeeds(rules, luck_of)
     luck_of[reader] = good
     assert brute_force.some_sequence_succeeds(rules, luck_of)
-
-
-def test_contestants_reach_their_closed_forms_in_an_episode_without_failures():
-    task = score.tasks()[0]
-    certain = Episode(build_problem(default_library(), task.required_tools, BenchmarkLaw(1, 1, 1, 1)), "t", 0)
-    assert len(certain.problem.required) == len(task.required_tools)
-    assert 0.0 < score.chance_without_failure(task) <= 0.8 ** len(task.required_tools)
 
 
 def test_samples_hold_every_type_and_no_list_twice():

@@ -114,24 +114,19 @@ def test_honest_estimators_pass(results):
     assert all(passed for name, passed in verdicts(found).items() if not name.startswith("control"))
 
 
-def test_intervals_that_are_too_short_are_found_out(monkeypatch):
-    monkeypatch.setattr(comparison_worlds, "compared", lambda pairs: spoiled(pairs, 0.5, 0.0))
-    found = verdicts(comparison._coverage(Measuring(experiments(), PLAN).measure()))
-    assert not found["95% intervals cover: paired"]
-    assert found["95% intervals cover: success"]
-
-
-def test_a_biased_difference_is_found_out(monkeypatch):
-    monkeypatch.setattr(comparison_worlds, "compared", lambda pairs: spoiled(pairs, 1.0, 0.05))
-    found = verdicts(comparison._errors(Measuring(experiments(), PLAN).measure()))
-    assert not found["unbiased: paired_luck_adjusted"]
-    assert found["unbiased: luck-adjusted success"]
-
-
-def test_p_values_that_are_too_small_are_found_out(monkeypatch):
-    monkeypatch.setattr(comparison_worlds, "compared", lambda pairs: spoiled(pairs, 1.0, 0.0, 0.1))
-    found = verdicts(comparison._tests(Measuring(experiments(), PLAN).measure()))
-    assert not found["keeps its level of 5%: paired"]
+@pytest.mark.parametrize(
+    ("wrong", "check", "failing", "passing"),
+    [
+        ((0.5, 0.0), comparison._coverage, "95% intervals cover: paired", "95% intervals cover: success"),
+        ((1.0, 0.05), comparison._errors, "unbiased: paired_luck_adjusted", "unbiased: luck-adjusted success"),
+        ((1.0, 0.0, 0.1), comparison._tests, "keeps its level of 5%: paired", None),
+    ],
+)
+def test_estimators_that_are_wrong_are_found_out(monkeypatch, wrong, check, failing, passing):
+    monkeypatch.setattr(comparison_worlds, "compared", lambda pairs: spoiled(pairs, *wrong))
+    found = verdicts(check(Measuring(experiments(), PLAN).measure()))
+    assert not found[failing]
+    assert passing is None or found[passing]
 
 
 def spoiled(pairs, shrink, shift, p_value=1.0):

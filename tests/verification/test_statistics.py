@@ -27,39 +27,68 @@ from verification.statistics import (
 )
 
 RANDOM = np.random.Generator(np.random.Philox(1))
+TABLE = RANDOM.integers(80, 120, (4, 5))
+VALUES, REFERENCES = RANDOM.normal(0.1, 1.0, (30, 12)), RANDOM.normal(0.0, 1.0, 30)
+GROUPS, CHANCES = [[30, 70], [55, 45], [21, 79]], [[0.3, 0.7], [0.5, 0.5], [0.25, 0.75]]
+OF_GROUPS = sum(
+    stats.chisquare(row, 100 * np.array(chance)).statistic for row, chance in zip(GROUPS, CHANCES, strict=True)
+)
+OF_ROWS = sum(stats.chisquare(row).statistic for row in TABLE)
+SCORE = normal_score((70 - 100 * 0.6) / math.sqrt(100 * 0.6 * 0.4))
+SPARSE = normal_score((12 - 4 * 3 * 0.9 - 4 * 3 * 0.2) / math.sqrt(12 * 0.09 + 12 * 0.16))
+
+# A test, and its p-value by another way.
+PINNED = {
+    "groups add up": (chi_square_of_groups(GROUPS, CHANCES), stats.chi2.sf(OF_GROUPS, 3)),
+    "two outcomes are the squared normal score": (chi_square_of_groups([[70, 30]], [[0.6, 0.4]]), SCORE.p_value),
+    "a binomial group likewise": (binomial_groups([70], [100], [0.6]), SCORE.p_value),
+    "sparse groups are pooled with their own variances": (
+        chi_square_of_groups([[2, 1]] * 4 + [[1, 2]] * 4, [[0.9, 0.1]] * 4 + [[0.2, 0.8]] * 4),
+        SPARSE.p_value,
+    ),
+    "impossible outcomes are rejected": (chi_square_of_groups([[50, 49, 1]], [[0.5, 0.5, 0.0]]), 0.0),
+    "a table": (chi_square_of_table(TABLE), stats.chisquare(TABLE.ravel()).pvalue),
+    "rows": (chi_square_of_rows(TABLE), stats.chi2.sf(OF_ROWS, 16)),
+    "scores": (chi_square_of_scores([1.0, 2.0]), stats.chi2.sf(5.0, 2)),
+    "two-sided": (normal_score(-1.959964), 0.05),
+    "one-sided": (not_below(-3.0), stats.norm.sf(3.0)),
+    "the worst cell is an exact binomial test times the number of cells": (
+        worst_cell([9, 50], [10, 100], [0.2, 0.5]),
+        2 * 2 * stats.binom.sf(8, 10, 0.2),
+    ),
+    "no worse than expected": (worst_cell([5], [10], [0.5]), 1.0),
+    "no coincidence": (too_many(0, 0.1), 1.0),
+    "two coincidences": (too_many(2, 0.001), 5e-7),
+    "clusters": (clustered_mean_is(VALUES), stats.ttest_1samp(VALUES.mean(axis=1), 0.0).pvalue),
+    "clusters and references": (
+        clustered_mean_is(VALUES, REFERENCES),
+        stats.ttest_1samp(VALUES.mean(axis=1) - REFERENCES, 0.0).pvalue,
+    ),
+    "clusters without noise": (clustered_mean_is([[0.5, 0.5], [0.7, 0.7]], [0.5, 0.7]), 1.0),
+    "other clusters without noise": (clustered_mean_is([[0.5, 0.5], [0.7, 0.7]], [0.4, 0.6]), 0.0),
+    "at least": (at_least_rate(90, 100, 0.95), stats.binomtest(90, 100, 0.95, alternative="less").pvalue),
+    "at most": (at_most_rate(10, 100, 0.05), stats.binomtest(10, 100, 0.05, alternative="greater").pvalue),
+    "all": (at_least_rate(100, 100, 0.95), 1.0),
+    "none": (at_most_rate(0, 100, 0.05), 1.0),
+    "the worst of several pays for their number": (
+        worst_of({"a": TestResult("x", 0.5), "b": TestResult("y", 0.01), "c": TestResult("z", 0.9)}),
+        0.03,
+    ),
+    "no chance is above one": (worst_of({"a": TestResult("x", 0.9), "b": TestResult("y", 0.8)}), 1.0),
+}
 
 
-def test_one_group_is_pearsons_test():
-    observed, chances = [30, 50, 20], [0.25, 0.5, 0.25]
-    expected = stats.chisquare(observed, [25, 50, 25])
-    assert chi_square_of_groups([observed], [chances]).p_value == pytest.approx(expected.pvalue)
+@pytest.mark.parametrize("name", PINNED)
+def test_p_values_are_those_of_another_way(name):
+    found, expected = PINNED[name]
+    assert found.p_value == pytest.approx(expected, rel=1e-2 if name == "two coincidences" else 1e-6)
 
 
-def test_two_outcomes_are_the_squared_normal_score():
-    score = (70 - 100 * 0.6) / math.sqrt(100 * 0.6 * 0.4)
-    assert chi_square_of_groups([[70, 30]], [[0.6, 0.4]]).p_value == pytest.approx(normal_score(score).p_value)
-    assert binomial_groups([70], [100], [0.6]).p_value == pytest.approx(normal_score(score).p_value)
-
-
-def test_groups_add_up():
-    observed = [[30, 70], [55, 45], [21, 79]]
-    chances = [[0.3, 0.7], [0.5, 0.5], [0.25, 0.75]]
-    statistic = sum(
-        stats.chisquare(row, 100 * np.array(chance)).statistic for row, chance in zip(observed, chances, strict=True)
-    )
-    assert chi_square_of_groups(observed, chances).p_value == pytest.approx(stats.chi2.sf(statistic, 3))
-
-
-def test_sparse_groups_are_pooled_with_their_own_variances():
-    observed = [[2, 1]] * 4 + [[1, 2]] * 4
-    chances = [[0.9, 0.1]] * 4 + [[0.2, 0.8]] * 4
-    score = (12 - 4 * 3 * 0.9 - 4 * 3 * 0.2) / math.sqrt(12 * 0.09 + 12 * 0.16)
-    assert chi_square_of_groups(observed, chances).p_value == pytest.approx(normal_score(score).p_value)
-
-
-def test_impossible_outcomes_are_rejected_and_do_not_count_as_degrees():
+def test_texts_say_what_was_tested():
     assert chi_square_of_groups([[50, 50, 0]], [[0.5, 0.5, 0.0]]).text.startswith("chi2(1)")
-    assert chi_square_of_groups([[50, 49, 1]], [[0.5, 0.5, 0.0]]).p_value == 0.0
+    assert at_least_rate(90, 100, 0.95).text == "90.0%"
+    assert PINNED["the worst of several pays for their number"][0].text == "worst of 3: y (b)"
+    assert worst_of({"a": TestResult("x", 0.5)}) == TestResult("x (a)", 0.5)
 
 
 def test_nothing_to_test_is_an_error():
@@ -69,52 +98,11 @@ def test_nothing_to_test_is_an_error():
         chi_square_of_table([1, 2, 3])
 
 
-def test_tables_and_rows_equal_pearsons_test():
-    table = RANDOM.integers(80, 120, (4, 5))
-    assert chi_square_of_table(table).p_value == pytest.approx(stats.chisquare(table.ravel()).pvalue)
-    statistic = sum(stats.chisquare(row).statistic for row in table)
-    assert chi_square_of_rows(table).p_value == pytest.approx(stats.chi2.sf(statistic, 16))
-
-
-def test_scores():
-    assert chi_square_of_scores([1.0, 2.0]).p_value == pytest.approx(stats.chi2.sf(5.0, 2))
-    assert normal_score(-1.959964).p_value == pytest.approx(0.05, abs=1e-6)
-    assert not_below(3.0).p_value > 0.99
-    assert not_below(-3.0).p_value == pytest.approx(stats.norm.sf(3.0))
-
-
-def test_the_worst_cell_is_an_exact_binomial_test_times_the_number_of_cells():
-    result = worst_cell([9, 50], [10, 100], [0.2, 0.5])
-    assert result.p_value == pytest.approx(2 * 2 * stats.binom.sf(8, 10, 0.2))
-    assert worst_cell([5], [10], [0.5]).p_value == 1.0
-    # One wrong cell among many drowns in the omnibus test, but not here.
+def test_one_wrong_cell_among_many_does_not_drown_and_correlation_sees_dependence():
     successes, trials, chances = [50] * 400, [100] * 400, [0.5] * 400
     successes[7] = 78
     assert worst_cell(successes, trials, chances).p_value < 1e-4
-
-
-def test_coincidences():
-    assert too_many(0, 0.1).p_value == 1.0
-    assert too_many(2, 0.001).p_value == pytest.approx(5e-7, rel=1e-2)
-
-
-def test_clustered_mean_equals_students_t_over_clusters():
-    values = RANDOM.normal(0.1, 1.0, (30, 12))
-    expected = stats.ttest_1samp(values.mean(axis=1), 0.0)
-    assert clustered_mean_is(values).p_value == pytest.approx(expected.pvalue)
-    references = RANDOM.normal(0.0, 1.0, 30)
-    expected = stats.ttest_1samp(values.mean(axis=1) - references, 0.0)
-    assert clustered_mean_is(values, references).p_value == pytest.approx(expected.pvalue)
-
-
-def test_clustered_mean_without_noise():
-    assert clustered_mean_is([[0.5, 0.5], [0.7, 0.7]], [0.5, 0.7]).p_value == 1.0
-    assert clustered_mean_is([[0.5, 0.5], [0.7, 0.7]], [0.4, 0.6]).p_value == 0.0
-
-
-def test_correlation_sees_dependence_and_only_that():
     one, other = RANDOM.random(20_000), RANDOM.random(20_000)
-    assert uniform_correlation(one, other).p_value > 0.001
     assert uniform_correlation(one, 0.9 * other + 0.1 * one).p_value < 1e-6
 
 
@@ -134,22 +122,3 @@ def test_correlation_sees_dependence_and_only_that():
 def test_p_values_are_uniform_where_the_hypothesis_holds(test):
     p_values = [test().p_value for _ in range(800)]
     assert stats.kstest(p_values, "uniform").pvalue > 1e-3
-
-
-def test_rates_are_tested_on_the_side_that_counts():
-    assert at_least_rate(90, 100, 0.95).p_value == pytest.approx(
-        stats.binomtest(90, 100, 0.95, alternative="less").pvalue
-    )
-    assert at_most_rate(10, 100, 0.05).p_value == pytest.approx(
-        stats.binomtest(10, 100, 0.05, alternative="greater").pvalue
-    )
-    assert at_least_rate(100, 100, 0.95).p_value == at_most_rate(0, 100, 0.05).p_value == 1.0
-    assert at_least_rate(90, 100, 0.95).text == "90.0%"
-
-
-def test_the_worst_of_several_pays_for_their_number():
-    found = worst_of({"a": TestResult("x", 0.5), "b": TestResult("y", 0.01), "c": TestResult("z", 0.9)})
-    assert found.p_value == pytest.approx(0.03)
-    assert found.text == "worst of 3: y (b)"
-    assert worst_of({"a": TestResult("x", 0.5)}) == TestResult("x (a)", 0.5)
-    assert worst_of({"a": TestResult("x", 0.9), "b": TestResult("y", 0.8)}).p_value == 1.0

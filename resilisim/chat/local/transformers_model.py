@@ -25,10 +25,7 @@ _loading = threading.Lock()
 class TransformersChatModel:
     """A transformers model in this process, loaded at the first request; one request is answered at a time.
 
-    Tools are shown to the model if its chat template has a place for them; what it writes is always taken as text.
-
-    The folder holds weights, tokenizer and chat template. `threads` is a setting of the whole process, which None
-    leaves as it is; `context` counts prompt and answer together, and None takes what the model was trained for.
+    Tools are shown if the chat template has a place for them; answers are text. `threads` is a setting of the process.
     """
 
     def __init__(self, name: str, path: Path, *, threads: int | None = None, context: int | None = None) -> None:

@@ -13,6 +13,7 @@ from resilisim.cli.options import (
     MODEL_PANEL,
     PROMPT_HELP,
     RULES,
+    TOOL_SEARCH,
     JsonFlag,
     LibraryOption,
     OptionGroup,
@@ -23,7 +24,6 @@ from resilisim.cli.options import (
     WorkersOption,
     chosen_tasks,
     load,
-    make_retriever,
     takes,
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
@@ -47,7 +47,7 @@ WORDING = (
     "tools",
     "protocol",
     "salt",
-    "embedding_model",
+    *TOOL_SEARCH,
 )
 MODEL_OPTIONS = OptionGroup(
     ModelSettings,
@@ -127,7 +127,7 @@ def evaluate(
 ) -> None:
     """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
     chosen = load(library)
-    make_retriever(chosen, environment.embedding_model)  # refuses a model that does not exist before all else
+    environment.retriever(chosen)  # refuses a model that does not exist before all else
     try:
         result = run(
             policy,

@@ -21,7 +21,7 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library.retrieval import ToolHit
 
-PLAYED = (*options.RULES, *options.LAW, "planner", "prompt_style", "search_detail", "payload", "embedding_model")
+PLAYED = (*options.RULES, *options.LAW, "planner", "prompt_style", "search_detail", "payload", *options.TOOL_SEARCH)
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
 HELP = (
@@ -58,7 +58,7 @@ def play(
 ) -> None:
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
     chosen = options.load(library)
-    retriever = options.make_retriever(chosen, environment.embedding_model)
+    retriever = environment.retriever(chosen)
 
     def search(query: str, count: int) -> Sequence[ToolHit]:
         # The first search loads the embedding model, which takes seconds.

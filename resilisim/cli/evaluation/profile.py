@@ -13,7 +13,7 @@ from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_o
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import ModelSettings
-from resilisim.evaluation.report.profile import profile_tables, write_profile_markdown, write_profile_page
+from resilisim.evaluation.report.profile import profile_tables, write_profile_page
 from resilisim.evaluation.robustness.points import (
     AXES,
     DEFAULT_RELIABILITIES,
@@ -91,7 +91,7 @@ def profile(
         severity or SEVERITIES,
     )
     chosen = options.load(library)
-    options.make_retriever(chosen, environment.embedding_model)  # refuses a model that does not exist before all else
+    environment.retriever(chosen)  # refuses a model that does not exist before all else
     job = plan_profile(
         policy,
         options.chosen_tasks(tasks, split, chosen),
@@ -118,9 +118,7 @@ def profile(
     except ProfileInterrupted as interrupted:
         output.note(f"{interrupted}; the same command resumes it")
         raise typer.Exit(output.STOPPED_BY_USER) from None
-    path = write_profile_page(result)
-    if markdown is not None:
-        write_profile_markdown(result, markdown)
+    path = write_profile_page(result, markdown=markdown)
     if as_json:
         output.print_json({**result.to_mapping(), "page": str(path)})
     else:

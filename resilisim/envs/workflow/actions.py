@@ -202,10 +202,7 @@ def allow_execution(episode: Episode, tool: int, allowed: bool, world: World) ->
 
 @scalar
 def write_mask(episode: Episode, task: TaskRecord, world: World) -> bool:
-    """Write the whole mask of an environment and return whether a tool without success can be executed.
-
-    With `printed_rules` the answer is given before the fallback, as the paper's deadlock reads.
-    """
+    """Write the mask and return whether a tool without success can be executed (as printed: before the fallback)."""
     num_tools = world.num_tools
     mask = episode.action_mask
     for action in range(num_actions(num_tools)):

@@ -121,10 +121,7 @@ def observation_fields(layout: Layout) -> list[tuple[Any, ...]]:
 
 
 def episode_dtype(layout: Layout) -> np.dtype[Any]:
-    """Return the record of one environment's episode: what is shown, the state, and what happened.
-
-    Small numbers are stored as such, since the time of a step is mostly that of fetching the record.
-    """
+    """Return the record of one environment's episode, of small numbers: a step takes as long as fetching them."""
     tools = (layout.tools,)
     count = np.int8 if layout.steps <= np.iinfo(np.int8).max else np.int16 if layout.steps <= 2**15 else np.int32
     record = np.dtype(
@@ -279,8 +276,7 @@ def make_episodes(num_envs: int, layout: Layout) -> Records:
 def make_records(number: int, record: np.dtype[Any]) -> Records:
     """Return records of zeros, (number,), each with its fields as attributes.
 
-    They are written here and now, which lets NumPy ask for large pages. The array is a plain one: Numba takes several
-    times as long to look at the type of a `recarray` in each call.
+    Written at once, so that NumPy can ask for large pages; a `recarray` costs Numba several times as long in each call.
     """
     size = number * record.itemsize
     memory = np.empty(size + LINE_BYTES, dtype=np.uint8)

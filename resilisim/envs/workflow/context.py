@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from resilisim.envs.workflow.columns import NUM_TASK_FEATURES
 from resilisim.errors import InvalidInputError, MissingExtraError
-from resilisim.provenance import canonical_json, content_hash
+from resilisim.provenance import content_hash
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
 from resilisim.tasks.model import COMPLEXITIES, TASK_TYPES, TEMPLATE_OF_TYPE, Task
 from resilisim.tasks.wording import clauses
@@ -47,7 +47,7 @@ from resilisim.tool_library.model import SEMANTIC_TYPES
 from resilisim.tool_library.retrieval import SCORE_DECIMALS, default_retriever
 from resilisim.workflows.steps import SemanticMatch
 
-# "auto": the shipped table, else retrieval with the default model. None: no retrieval, all scores 0.
+# "auto": the shipped table, else retrieval with the default model. "lexical": search by words. None: all scores 0.
 SimilaritySource: TypeAlias = str | SemanticMatch | None
 
 SCHEMA = "resilisim/similarity/v1"
@@ -58,36 +58,16 @@ _CLAUSES_AT_ONCE = 2048  # texts embedded in one call
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimilarityTable:
-    """Scores of every tool of one library for every task of one benchmark.
+    """Scores of every tool of one library for every task of one benchmark, in their orders."""
 
-    Attributes:
-        benchmark: SHA-256 of the benchmark's bytes.
-        library: Content hash of the library.
-        model: Name and version of the model.
-        scores: int16 (num_tasks, num_tools), thousandths, in the orders of benchmark and library.
-    """
-
-    benchmark: str
-    library: str
-    model: str
-    scores: NDArray[np.int16]
-
-    def to_bytes(self) -> bytes:
-        """Return the file's bytes: one line of JSON, then the scores as little-endian int16, row by row."""
-        payload = self.scores.astype("<i2").tobytes()
-        header = {
-            "schema": SCHEMA,
-            "benchmark": self.benchmark,
-            "library": self.library,
-            "model": self.model,
-            "shape": list(self.scores.shape),
-            "sha256": content_hash(payload),
-        }
-        return canonical_json(header).encode() + b"\n" + payload
+    benchmark: str  # SHA-256 of its bytes
+    library: str  # content hash
+    model: str  # name and version
+    scores: NDArray[np.int16]  # (num_tasks, num_tools), thousandths
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SimilarityTable:
-        """Read what `to_bytes` wrote; an AssertionError tells that the bytes are not those."""
+        """Read what `benchmarks.shipped_data` wrote; an AssertionError tells that the bytes are not those."""
         line, _, payload = data.partition(b"\n")
         header = json.loads(line)
         if header["schema"] != SCHEMA or header["sha256"] != content_hash(payload):
@@ -99,22 +79,16 @@ class SimilarityTable:
 def resolve_similarity(
     similarity: SimilaritySource, library: ToolLibrary, tasks: Sequence[Task]
 ) -> NDArray[np.float32]:
-    """Return the similarity of every tool to every task, float32 (num_tasks, num_tools) in [-1, 1].
-
-    Args:
-        similarity: "auto" takes the shipped table where it holds, and retrieval with the default model elsewhere (all
-            tasks at once, remembered); a function is called with each description and the names of the tools; None
-            gives zeros.
-        library: The tools.
-        tasks: The tasks.
-    """
+    """Return the similarity of every tool to every task, float32 (num_tasks, num_tools) in [-1, 1]."""
     if similarity is None:
         return np.zeros((len(tasks), len(library)), dtype=np.float32)
     if callable(similarity):
         rows = [_checked_scores(similarity(task.description, library.names), library, task) for task in tasks]
         return np.array(rows, dtype=np.float32).reshape(len(tasks), len(library))
+    if similarity == "lexical":
+        return _from_thousandths(retrieved_scores(library, tuple(task.description for task in tasks), similarity))
     if similarity != "auto":
-        expected = "expected 'auto', None or a function of a description and names of tools"
+        expected = "expected 'auto', 'lexical', None or a function of a description and names of tools"
         raise InvalidInputError(f"similarity is {similarity!r}: {expected}")
     return _automatic_scores(library, tasks)
 
@@ -151,6 +125,10 @@ def _automatic_scores(library: ToolLibrary, tasks: Sequence[Task]) -> NDArray[np
     new = [place for place, task in enumerate(tasks) if task.description not in rows]
     if new:
         thousandths[new] = retrieved_scores(library, tuple(tasks[place].description for place in new))
+    return _from_thousandths(thousandths)
+
+
+def _from_thousandths(thousandths: NDArray[np.int16]) -> NDArray[np.float32]:
     scores: NDArray[np.float32] = (thousandths / THOUSANDTHS).astype(np.float32)
     return scores
 
@@ -161,16 +139,14 @@ def _shipped_rows() -> Mapping[str, int]:
 
 
 @lru_cache(maxsize=8)
-def retrieved_scores(library: ToolLibrary, descriptions: tuple[str, ...]) -> NDArray[np.int16]:
-    """Return the scores of `semantic_match_by_retrieval`, (num_descriptions, num_tools), in thousandths.
-
-    All clauses are embedded together, each distinct one once, because embedding texts one by one takes ten times as
-    long.
-    """
+def retrieved_scores(
+    library: ToolLibrary, descriptions: tuple[str, ...], search: str = "semantic"
+) -> NDArray[np.int16]:
+    """Return thousandths of `semantic_match_by_retrieval`, (num_descriptions, num_tools), embedded together."""
     parts = [clauses(description) or [description] for description in descriptions]
     row_of = {clause: row for row, clause in enumerate(dict.fromkeys(clause for some in parts for clause in some))}
     distinct = list(row_of)
-    retriever = default_retriever(library)
+    retriever = default_retriever(library, search)
     try:
         of_clause = np.concatenate(
             [
@@ -179,7 +155,8 @@ def retrieved_scores(library: ToolLibrary, descriptions: tuple[str, ...]) -> NDA
             ]
         )
     except MissingExtraError as error:
-        raise MissingExtraError(f"{error}; or give similarity=None for an environment without retrieval") from error
+        ways = 'in Workflow-v0 give similarity="lexical", or None for an environment without retrieval'
+        raise MissingExtraError(f"{error}; {ways}") from error
     scores = np.zeros((len(descriptions), len(library)), dtype=np.int16)
     for place, some in enumerate(parts):
         best = of_clause[[row_of[clause] for clause in some]].max(axis=0)
@@ -311,10 +288,7 @@ def _features(
 
 
 def _rule_confidence(library: ToolLibrary, similarity: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return c_rule, float64 (num_tasks, num_tools); 1 without retrieval, where nothing speaks against a tool.
-
-    Prerequisites are raised to what needs them: a text that asks for a report seldom mentions the parsing before it.
-    """
+    """Return c_rule, float64 (num_tasks, num_tools), 1 without retrieval; prerequisites rise to what needs them."""
     rule: NDArray[np.float64] = np.clip((similarity.astype(np.float64) - UNRELATED) / (RELATED - UNRELATED), 0.0, 1.0)
     rule[~similarity.any(axis=1)] = 1.0
     return _raised_to_dependents(library, rule)

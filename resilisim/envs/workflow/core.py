@@ -51,9 +51,7 @@ class WorkflowCore:
     """A number of Workflow-v0 episodes side by side; resets in the same step overwrite last observations unless kept.
 
     Attributes:
-        library: Tool library.
-        tasks: The tasks, by index.
-        context: What retrieval says of them.
+        context: What retrieval says of the tasks.
         records: Their records, (num_tasks,).
         worlds: The record (1,) of what all episodes share.
         episodes: The episodes' records, (num_envs,).
@@ -76,8 +74,8 @@ class WorkflowCore:
         final_record = observation_dtype(layout)
         self._offsets = {name: int(entry[1]) for name, entry in (final_record.fields or {}).items()}
         self.finals = make_records(num_envs if keep_finals else 1, final_record)
-        self.observation = self.observation_of(self.episodes)
-        self.final_observation = self.observation_of(self.finals) if keep_finals else self.observation
+        self.observation = self._observation_in(self.episodes["observation"])
+        self.final_observation = self._observation_in(self.finals["words"]) if keep_finals else self.observation
         self.write_starts()
         self.action_space = spaces.Discrete(num_actions(num_tools))
         self.observation_space = spaces.Dict(
@@ -87,15 +85,6 @@ class WorkflowCore:
                 "action_mask": spaces.MultiBinary(num_actions(num_tools)),
             }
         )
-
-    def observation_of(self, records: NDArray[Any]) -> Observation:
-        """Return the observations in records of `arrays`, (num_records,), as views: arrays (num_records, ...)."""
-        num_tools = len(self.library)
-        return {
-            "tools": records["tools"][:, :num_tools],
-            "task": records["task_columns"],
-            "action_mask": records["action_mask"][:, : num_actions(num_tools)],
-        }
 
     def copied_observation(self) -> Observation:
         """Return the observations as views into one copy."""
@@ -109,7 +98,7 @@ class WorkflowCore:
         return self._observation_in(words)
 
     def _observation_in(self, words: NDArray[np.int64]) -> Observation:
-        """Return the observations in copied blocks, int64 (num_records, num_words), as views."""
+        """Return the observations in blocks of records, int64 (num_records, num_words), as views."""
         shown = words.view(np.uint8)
         first, second = (self._offsets[name] for name in ("task_columns", "action_mask"))
         num_tools = len(self.library)
@@ -124,19 +113,29 @@ class WorkflowCore:
         """Write the observations with which later episodes begin, which depend on what a trainer has set."""
         write_starts(self._scratch, self.records, self.worlds)
 
+    def problem_of(self, task: int) -> Problem:
+        """Return the problem of a task."""
+        return build_problem(self.library, self.tasks[task].required_tools, self.law, self.rules)
+
+
+class CoreUser:
+    """What scalar and batched Workflow-v0 can do alike with their core."""
+
+    core: WorkflowCore
+
     def set_running_success(self, rate: float) -> None:
         """Set the running success rate with which later episodes begin (training law's base, phase of the reward)."""
         if not 0.0 <= rate <= 1.0:
             raise InvalidInputError(f"running success rate {rate}: expected a number from 0 to 1")
-        self.worlds["running_success"] = rate
-        self.write_starts()
+        self.core.worlds["running_success"] = rate
+        self.core.write_starts()
 
     def set_stage(self, stage: int) -> None:
         """Set the stage of the curriculum with which later episodes begin."""
         if not 0 <= stage <= MAX_STAGE:
             raise InvalidInputError(f"curriculum stage {stage}: expected 0 to {MAX_STAGE}")
-        self.worlds["stage"] = stage
-        self.write_starts()
+        self.core.worlds["stage"] = stage
+        self.core.write_starts()
 
     def set_patterns(self, scores: Mapping[tuple[str, ...], float]) -> None:
         """Set the mined patterns, two or three tool names each, and their scores in [0, 1]; running episodes follow."""
@@ -146,76 +145,41 @@ class WorkflowCore:
                 raise InvalidInputError(f"pattern {names} has {len(names)} tools: expected two or three")
             if not 0.0 <= score <= 1.0:
                 raise InvalidInputError(f"score {score} of pattern {names}: expected a number from 0 to 1")
-            tools = [self.library.index(name) for name in names]
+            tools = [self.core.library.index(name) for name in names]
             first = tools[0] if len(tools) == max(PATTERN_LENGTHS) else -1
             rows.append((pattern_key(first, tools[-2], tools[-1]), score))
         if len(rows) > MAX_PATTERNS:
             raise InvalidInputError(f"{len(rows)} patterns: expected at most {MAX_PATTERNS}")
         rows.sort()
-        self.worlds["num_patterns"] = len(rows)
-        self.worlds["pattern_keys"][0, : len(rows)] = [key for key, _ in rows]
-        self.worlds["pattern_scores"][0, : len(rows)] = [score for _, score in rows]
-        show_patterns(self.episodes, self.records, self.worlds)
+        worlds = self.core.worlds
+        worlds["num_patterns"] = len(rows)
+        worlds["pattern_keys"][0, : len(rows)] = [key for key, _ in rows]
+        worlds["pattern_scores"][0, : len(rows)] = [score for _, score in rows]
+        show_patterns(self.core.episodes, self.core.records, worlds)
 
-    def problem(self, env: int) -> Problem:
+    def problem(self, env: int = 0) -> Problem:
         """Return the problem that an environment's episode is about."""
-        return self.problem_of(int(self.episodes["task"][env]))
+        return self.core.problem_of(int(self.core.episodes["task"][env]))
 
-    def problem_of(self, task: int) -> Problem:
-        """Return the problem of a task."""
-        return build_problem(self.library, self.tasks[task].required_tools, self.law, self.rules)
-
-    def episode_state(self, env: int) -> EpisodeState:
+    def episode_state(self, env: int = 0) -> EpisodeState:
         """Return an environment's episode as the state that the exact optimum reads (benchmark law)."""
-        episode = self.episodes[env]
-        size = len(self.library)
+        episode = self.core.episodes[env]
+        size = len(self.core.library)
         return EpisodeState(
             tuple(episode.status[:size].tolist()),
             tuple(episode.counters.tolist()),
             tuple(episode.executions[:size].tolist()),
         )
 
-
-TIMEOUT_ERROR = "TIMEOUT"
-
-
-class CoreUser:
-    """What scalar and batched Workflow-v0 pass on to their core."""
-
-    core: WorkflowCore
-
-    def set_running_success(self, rate: float) -> None:
-        """See `WorkflowCore.set_running_success`."""
-        self.core.set_running_success(rate)
-
-    def set_stage(self, stage: int) -> None:
-        """See `WorkflowCore.set_stage`."""
-        self.core.set_stage(stage)
-
-    def set_patterns(self, scores: Mapping[tuple[str, ...], float]) -> None:
-        """See `WorkflowCore.set_patterns`."""
-        self.core.set_patterns(scores)
-
-    def problem(self, env: int = 0) -> Problem:
-        """See `WorkflowCore.problem`."""
-        return self.core.problem(env)
-
-    def episode_state(self, env: int = 0) -> EpisodeState:
-        """See `WorkflowCore.episode_state`."""
-        return self.core.episode_state(env)
-
     def decode_action(self, action: int, env: int = 0) -> WorkflowAction:
-        """See `decode_action`."""
+        """Return what an action means in the present state of an environment (`decode_action`)."""
         return decode_action(self.core, action, env)
 
 
 def build_tables(
     library: ToolLibrary, tasks: Sequence[Task], options: WorkflowOptions, context: TaskContext
 ) -> tuple[Layout, TaskRecords, Worlds]:
-    """Return the layout, the tasks' records (num_tasks,), and the one (1,) of what all environments share.
-
-    The first observations still lack what `kernel.write_starts` computes.
-    """
+    """Return layout, tasks' records (num_tasks,) and the world's (1,), without what `write_starts` computes."""
     law, rules = options.benchmark_law(), options.end_rules()
     problems = [build_problem(library, task.required_tools, law, rules) for task in tasks]
     dependencies = problems[0].dependencies
@@ -282,7 +246,7 @@ def _write_library(
         world.tool_word0[tool], world.tool_word1[tool] = word0, word1
         codes = [error.code for error in library[name].failure_errors]
         world.num_errors[tool] = len(codes)
-        world.timeout_error[tool] = codes.index(TIMEOUT_ERROR) if TIMEOUT_ERROR in codes else -1
+        world.timeout_error[tool] = codes.index("TIMEOUT") if "TIMEOUT" in codes else -1
     world.operation_type[:num_tools] = context.operation_type
 
 
@@ -424,12 +388,7 @@ class WorkflowAction:
 
 
 def decode_action(core: WorkflowCore, action: int, env: int = 0) -> WorkflowAction:
-    """Return what an action means in the present state of an environment.
-
-    Args:
-        core: `WorkflowEnv.core` or `WorkflowVectorEnv.core`.
-        action: The action.
-        env: Which environment of a batch.
+    """Return what an action means in the present state of an environment, or of one of a batch.
 
     Raises:
         InvalidInputError: There is no such action.

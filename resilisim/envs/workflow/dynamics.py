@@ -90,10 +90,7 @@ def thresholds(episode: Episode, tool: int, task: TaskRecord, world: World) -> t
 
 @scalar
 def execute(episode: Episode, tool: int, outcome: int, task: TaskRecord, world: World) -> float:
-    """Let a tool be executed, enter the outcome, and return what it pays under the two-phase reward.
-
-    `outcome` is DRAWN, or the status that the execution is made to show.
-    """
+    """Execute a tool, with the outcome DRAWN or a status to show, and return what the two-phase reward pays for it."""
     attempt = int(episode.executions[tool])
     key0, key1 = _threefry2x32(episode.key0, episode.key1, world.tool_word0[tool], world.tool_word1[tool])
     bits = _uniform_bits(key0, key1, attempt, PURPOSE_SUCCESS)
@@ -169,13 +166,7 @@ def _failure_status(dependencies_to_blame: bool, key0: int, key1: int, attempt: 
 
 @scalar
 def keep_books(episode: Episode, action_type: int, tool: int, world: World) -> None:
-    """Let an action that executes nothing happen.
-
-    VALIDATE_OUTPUT checks a result, once per tool, and RECOVER_ERROR without a tool clears the air: both end a row of
-    failures. RECOVER_ERROR of a tool forgets its retries. CHECK_DEPENDENCIES marks dependencies not attempted as
-    QUEUED. CREATE_CHECKPOINT keeps the retries of a tool, or of all tools and the row of failures; RESTORE_CHECKPOINT
-    brings them back where they have grown since. A success is never lost.
-    """
+    """Let an action that executes nothing happen (`WorkflowEnv` says what each does); a success is never lost."""
     if action_type == VALIDATE_OUTPUT:
         episode.validated[tool] = 1
         episode.counters[CONSECUTIVE_FAILURES] = 0
@@ -323,8 +314,7 @@ def begin_episode(episode: Episode, index: int, seed: int, task: TaskRecord, wor
 def step_environment(episode: Episode, action: int, outcome: int, task: TaskRecord, world: World) -> None:
     """Let one action happen in one environment and write what it did into its record.
 
-    An action that the mask forbids is like a rejected call: it uses a step and does nothing else. `outcome` is DRAWN
-    (`executing`), or the status (`columns`) that an execution is made to show: SUCCESS or one of the failures.
+    One that the mask forbids is like a rejected call: it uses a step. `outcome` is DRAWN or a status to show.
     """
     num_tools = world.num_tools
     action_type, tool = int(world.action_type[action]), int(world.action_tool[action])
@@ -483,10 +473,7 @@ LEAVE_ENDED = 2  # nothing happens until it is reset
 
 @scalar
 def _begin(episode: Episode, index: int, seed: int, pool: Int, tasks: TaskRecords, world: World) -> None:
-    """Begin the next episode of an environment, its task or seed drawn where `index` or `seed` is -1.
-
-    What is drawn is a function of the environment's seed and the number of the episode.
-    """
+    """Begin the next episode, a function of the environment's seed and the episode's number; -1 draws task or seed."""
     word0, word1 = _threefry2x32(episode.seed0, episode.seed1, episode.episode, 0)
     if index < 0:
         index = pool[(word0 * len(pool)) >> 32]
@@ -499,10 +486,7 @@ def _begin(episode: Episode, index: int, seed: int, pool: Int, tasks: TaskRecord
 def begin_episodes(
     envs: Int, indices: Int, seeds: Int, pool: Int, episodes: Episodes, tasks: TaskRecords, worlds: Worlds
 ) -> None:
-    """Begin the next episodes of the environments `envs`: tasks `indices` and `seeds`, both (num_chosen,), -1: drawn.
-
-    Tasks are drawn from `pool` (num_choices,).
-    """
+    """Begin episodes of `envs`: tasks `indices` and `seeds`, both (num_chosen,), -1: drawn, tasks from `pool`."""
     for chosen in range(len(envs)):
         _begin(episodes[envs[chosen]], indices[chosen], seeds[chosen], pool, tasks, worlds[0])
 
@@ -522,17 +506,8 @@ def step_environments(
 ) -> int:
     """Step every environment with its action, and return how many episodes ended.
 
-    Args:
-        actions: (num_envs,) the actions.
-        outcome: As for `step_environment`.
-        autoreset: One of the three codes above.
-        pool: (num_choices,) tasks from which those of new episodes are drawn.
-        episodes: (num_envs,) changed in place.
-        finals: (num_envs,) under RESET_AT_ONCE, written where an episode ends.
-        tasks: (num_tasks,).
-        worlds: (1,).
-        rewards: (num_envs,) written.
-        terminated: (num_envs,) written, 1 where the episode has ended.
+    `rewards`, `terminated` and, under RESET_AT_ONCE, `finals` are written, all (num_envs,). `outcome` is as for
+    `step_environment`, `autoreset` one of the codes above; new tasks come from `pool` (num_choices,).
     """
     num_ended = 0
     world = worlds[0]
@@ -575,10 +550,7 @@ def show_patterns(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> Non
 
 @kernel
 def write_starts(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
-    """Complete the observations at the start of episodes, whose constant columns are written, with what is computed.
-
-    `episodes` is one environment that serves as scratch; the tasks are changed in place.
-    """
+    """Complete the observations at the start of episodes with what is computed; `episodes` is one, as scratch."""
     episode, world = episodes[0], worlds[0]
     episode.running_success = world.running_success
     episode.stage = world.stage

@@ -39,7 +39,7 @@ class WorkflowOptions(LawOptions):
         library: Tool library; the default one if None.
         filters: Which of the filters "semantic", "dependency" and "constraint" narrow the mask.
         similarity: Where similarities of tasks and tools come from: "auto" (shipped with benchmark-v1, else computed by
-            retrieval), None (all 0), or a function of a description and tool names.
+            retrieval), "lexical" (search by words), None (all 0), or a function of a description and tool names.
 
     Raises:
         InvalidInputError: A value is not what its option takes.

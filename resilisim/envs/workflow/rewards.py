@@ -61,8 +61,7 @@ def longest_ascending_run(places: Int, length: int) -> int:
 def order_reward(places: Int, length: int, printed: bool) -> float:
     """Return R_order for the latest of `places[:length]`, the required places in the order of their first successes.
 
-    Positions are ranks among these places. Perfect order pays 15, an order one swap away from it 5, any other costs 5
-    for each rank that the latest tool is off. As printed, the amounts are summed over all tools so far.
+    Positions are ranks among these places. As printed, the amounts are summed over all tools so far.
     """
     inversions, off, total_off = 0, 0, 0
     for position in range(length):

@@ -51,13 +51,7 @@ def training_probability(base: float, num_unmet: int, num_retries: int, task_con
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What an episode must reach at a stage of the curriculum to count as a success.
-
-    Attributes:
-        min_progress: Least progress p, in [0, 1].
-        max_errors: Consecutive failed executions that an episode survives (e_max); one more ends it.
-        required_coverage: Least share of the required tools that must have succeeded, in [0, 1].
-    """
+    """What an episode must reach at a stage of the curriculum to count as a success."""
 
     min_progress: float
     max_errors: int

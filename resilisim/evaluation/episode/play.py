@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack, cast
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Session
+from resilisim.envs.settings import EnvironmentSettings, Tools
 from resilisim.errors import one_line
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution, identity_error
 from resilisim.evaluation.episode.record import (
@@ -19,14 +21,16 @@ from resilisim.evaluation.episode.record import (
     Worth,
     fitting_ceiling,
 )
-from resilisim.policies.base import Policy, is_privileged, play, policy_name
-from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.agent_session import AgentSession, OnFailure
+from resilisim.policies.base import Contender, SessionAgent, is_privileged, play, policy_name
+from resilisim.policies.llm.record import AgentRecord
 from resilisim.policies.llm.run import Journal
 from resilisim.provenance import content_hash
 from resilisim.simulator import rescore
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tasks.searches import Searches
+from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.prompts import Prompt
 
 PROBLEM_LENGTH = 300  # of a problem in a record
@@ -103,6 +107,7 @@ class JudgedSession(Session):
             "law": problem.law.to_mapping(),
             "rules": problem.rules.to_mapping(),
             "salt": place.get("salt", ""),
+            **({} if self._env.settings.search == "semantic" else {"search": self._env.settings.search}),
             "manifest": place.get("manifest", ""),
             "texts": self.texts,
         }
@@ -130,7 +135,7 @@ class JudgedSession(Session):
 
 
 def play_episode(
-    env: ConversationEnv, policy: Policy, task: Task, prompt: str | Prompt, seed: int, **place: Unpack[PlaceInRun]
+    env: ConversationEnv, policy: Contender, task: Task, prompt: str | Prompt, seed: int, **place: Unpack[PlaceInRun]
 ) -> EpisodeRecord:
     """Play one episode to its end.
 
@@ -158,7 +163,7 @@ def play_episode(
         >>> record["outcome"], record["regret"], len(record["steps"])
         (1, 0.0, 9)
     """
-    if isinstance(policy, LlmPolicy):
+    if isinstance(policy, SessionAgent):
         return asyncio.run(play_agent_episode(env, policy, task, prompt, seed, **place))
     session = JudgedSession(env, task, prompt, seed, privileged=is_privileged(policy))
     play(policy, session)
@@ -167,14 +172,16 @@ def play_episode(
 
 async def play_agent_episode(
     env: ConversationEnv,
-    agent: LlmPolicy[Any],
+    agent: SessionAgent,
     task: Task,
     prompt: str | Prompt,
     seed: int,
     journal: Journal | None = None,
     **place: Unpack[PlaceInRun],
 ) -> EpisodeRecord:
-    """Play one episode of an LLM agent (`play_episode`); many can be under way at once, each in its own environment.
+    """Play one episode of an agent with a loop of its own (`play_episode`).
+
+    Many can be under way at once, each in its own environment.
 
     The journal keeps the model's replies while the episode is under way; None keeps none.
 
@@ -190,6 +197,67 @@ async def play_agent_episode(
     record["agent"] = part
     record["privileged"] = part["oracle"]  # it was told what no agent may know
     return record
+
+
+def open_session(
+    task: str | Mapping[str, Any] | Task | None = None,
+    seed: int = 0,
+    prompt: str | Prompt = "baseline",
+    tools: Tools = "native",
+    *,
+    on_failure: OnFailure = "return",
+    name: str = "session",
+    environment: EnvironmentSettings | None = None,
+    library: ToolLibrary | None = None,
+    **options: Any,
+) -> AgentSession:
+    """Begin an episode for an agent that keeps its own loop; use it in a `with` block.
+
+    Leaving the block without `finish` is the agent's stop. The same task, seed and calls are the same episode as in
+    Conversation-v0.
+
+    Args:
+        task: An id of benchmark-v1, a mapping with the fields of a task, or a `Task`; drawn from the seed if omitted.
+        seed: Episode seed, 0 to 2^63 - 1; it fixes all draws.
+        prompt: Prompt type ("flawed:FLAW" for a certain flaw), or a rendered prompt.
+        tools: "native": each tool of the library is a function; nothing has to be searched for, so the ceiling is V*.
+            "discovery": the functions tool_search, tool_info, tool_call and finish. "listed": these, and all names.
+        on_failure: Whether a call that failed returns its words, or raises `ToolFailed` with them.
+        name: Who plays, for the record.
+        environment: Law, end rules and all else about the environment; the benchmark's if omitted.
+        library: The tool library; the default one if omitted.
+        **options: Options of `EnvironmentSettings`, such as base=0.7, in place of those of `environment`.
+
+    Raises:
+        InvalidInputError: An argument is unusable.
+        ExactLimitError: The task is too large to be solved exactly.
+
+    Example:
+        >>> from resilisim import open_session
+        >>> with open_session("task_c64444cae27fab46", seed=4, prompt="optimal") as session:
+        ...     print(session.call("file_operations_scanner").ok)
+        ...     _ = session.finish("scanned")
+        True
+        >>> session.score["level"], round(session.record()["regret"], 3)
+        ('failure', 0.67)
+    """
+    chosen: dict[str, Any] = {**options, "tools": tools, "protocol": "native"}
+    settings = (environment or EnvironmentSettings()).with_options(**chosen)
+    env = _environment(settings, library).twin()
+    _, info = env.reset(seed=seed, options={} if task is None else {"task": task})
+
+    def record(session: Session, part: AgentRecord) -> EpisodeRecord:
+        made = cast("JudgedSession", session).record(name, salt=settings.salt)
+        made["agent"] = part
+        return made
+
+    return AgentSession(JudgedSession(env, info["task"], prompt, seed), on_failure, record)
+
+
+@functools.lru_cache(maxsize=4)
+def _environment(settings: EnvironmentSettings, library: ToolLibrary | None) -> ConversationEnv:
+    """Return an environment; its planner and its prompts are costly, and sessions follow each other."""
+    return ConversationEnv(settings, library=library)
 
 
 def _step_record(turn: int, action: str, info: Mapping[str, Any], worth: Worth) -> StepRecord:

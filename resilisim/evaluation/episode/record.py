@@ -151,10 +151,10 @@ class EpisodeRecord(Totals):
     "native" if a message used a native tool call, else "text". `required_outputs` are the output tools among the
     required ones: with them an episode can be scored again without its library. `flaw` is what is wrong with the
     plan in the prompt: type, method, severity, edits, and `plan`, the tools of that plan as they were shown (older
-    records lack it). `agent` is there for LLM agents: every call of the model, every event, and the agent's own
-    structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that
-    holds this and what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it
-    was not kept.
+    records lack it). `search` is there if searches were not answered by meaning. `agent` is there for LLM agents:
+    every call of the model, every event, and the agent's own structure (`policies.llm.record.AgentRecord`). `texts`
+    is what the environment said; on disk it is a text that holds this and what the agent was told and wrote, packed
+    (`episode.texts.opened` puts it back), or absent if it was not kept.
 
     Example:
         >>> from resilisim import evaluate
@@ -184,6 +184,7 @@ class EpisodeRecord(Totals):
     law: dict[str, Number]
     rules: dict[str, WholeNumber]
     salt: str
+    search: NotRequired[str]
     manifest: str
     agent: NotRequired[AgentRecord]
     texts: NotRequired[SpokenTexts | str]
@@ -193,7 +194,7 @@ class FailureRecord(TypedDict):
     """One try at an episode that did not come to its end.
 
     `calls` is how many calls of the model were answered before; their replies are kept, so that the next try goes on
-    from there.
+    from there. `traceback` is there if an agent of somebody else's raised something, which `reason` names.
     """
 
     schema: str
@@ -205,6 +206,7 @@ class FailureRecord(TypedDict):
     error: str
     reason: str
     calls: int
+    traceback: NotRequired[str]
 
 
 def is_failure(value: Mapping[str, Any]) -> TypeGuard[FailureRecord]:
@@ -225,12 +227,13 @@ Ceiling = Literal["known_probabilities", "known_after_search"]
 def fitting_ceiling(prompt_type: str, tools: str = "discovery", privileged: bool = False) -> Ceiling:
     """Return which reference is the ceiling of an episode.
 
-    V* where the tools are told: by the plan in the prompt, by a list in it, or because the policy sees the state. Else
+    V* where the tools are told: by the plan in the prompt, by a list in it, by functions, or because the policy
+    sees the state. Else
     they must be found, and what is left after the fewest searches is all that can be reached.
 
-    The protocol does not matter: native functions name no tool of the library.
+    The protocol alone does not matter: unless each tool is a function, functions name no tool of the library.
     """
-    told = prompt_type.partition(":")[0] in PLANNED_PROMPT_TYPES or tools == "listed" or privileged
+    told = prompt_type.partition(":")[0] in PLANNED_PROMPT_TYPES or tools in ("listed", "native") or privileged
     return "known_probabilities" if told else "known_after_search"
 
 

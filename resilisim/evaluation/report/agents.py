@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_entries, series_style
+from resilisim.evaluation.report.charts import NUM_SERIES, legend, row_labels, series_entries, series_style
 from resilisim.evaluation.report.charts.lines import LinePanel, Series, line_charts
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
 from resilisim.evaluation.report.groups import BY_MODEL_SIZE, LEVEL_NAMES, PromptPools, published_reference
@@ -44,19 +44,20 @@ _UNITS = {"b": 1e9, "m": 1e6}
 
 def agents_section(facts: RunFacts) -> Section | None:
     """Return what LLM agents used and where they gave up, or None in a run without any."""
-    agents = [sums for row in facts.rows if (sums := facts.agents.get((row.policy, row.prompt_type))) is not None]
+    found = (facts.agents.get((row.policy, row.prompt_type)) for row in facts.rows)
+    agents = [sums for sums in found if sums is not None]
     if not agents:
         return None
     giving_up = _giving_up_table(agents)
+    replans = [replan for sums in agents for replan in _replans(sums)]
     blocks: list[Block] = [
         say("agents"),
         *_tokens_chart(agents),
         beside_a_chart(_usage_table(agents), "Calls, tokens and seconds as a table"),
         giving_up if len(agents) <= MOST_OPEN_ROWS else Fold("Where agents gave up", [giving_up]),
     ]
-    replans = _replans_table(agents)
-    if replans is not None:
-        blocks.append(Fold("Episodes by number of replans", [replans]))
+    if replans:
+        blocks.append(Fold("Episodes by number of replans", [_replans_table(replans)]))
     return Section("agents", "Language models", blocks)
 
 
@@ -68,24 +69,20 @@ def _tokens_chart(agents: Sequence[AgentSums]) -> list[Block]:
     roles = list(dict.fromkeys(role for sums in agents for role in sums.components))
     if not roles:
         return []
-    labels = []
+
+    def bar(sums: AgentSums) -> list[Part]:
+        return [
+            Part(series_style(number), _tokens(sums.components[role]) / sums.num_episodes, role)
+            for number, role in enumerate(roles)
+            if role in sums.components
+        ]
+
     several = len({sums.prompt_type for sums in agents}) > 1
-    for place, sums in enumerate(agents):
-        repeated = place > 0 and agents[place - 1].policy == sums.policy
-        prompt = sums.prompt_type if several else ""
-        labels.append(RowLabel("" if repeated else sums.policy, prompt, False, f"{sums.policy} {prompt}".strip()))
     chart = bar_chart(
         "Tokens per episode, by component",
         say("tokens_chart"),
-        labels,
-        [
-            [
-                Part(series_style(number), _tokens(sums.components[role]) / sums.num_episodes, role)
-                for number, role in enumerate(roles)
-                if role in sums.components
-            ]
-            for sums in agents
-        ],
+        row_labels((sums.policy, sums.prompt_type if several else "") for sums in agents),
+        list(map(bar, agents)),
         "tokens of prompts and replies per episode",
         lambda amount: f"{amount:,.0f}",
     )
@@ -101,11 +98,11 @@ class _Usage(NamedTuple):
     is_first: bool
     is_last: bool
 
-    def per_episode(self, name: str, digits: int) -> str:
-        return f"{self.values[name] / self.sums.num_episodes:,.{digits}f}"
+    def per_episode(self, name: str) -> float:
+        return self.values[name] / self.sums.num_episodes
 
-    def per_call(self, amount: float, form: str) -> str:
-        return format(amount / self.values["calls"], form) if self.values["calls"] else NOTHING
+    def per_call(self, amount: float) -> float:
+        return amount / self.values["calls"] if self.values["calls"] else math.nan
 
     @property
     def dollars(self) -> str:
@@ -132,12 +129,12 @@ def _usage_table(agents: Sequence[AgentSums]) -> Table:
             ("policy", lambda usage: usage.sums.policy if usage.is_first else ""),
             ("prompt", lambda usage: usage.sums.prompt_type if usage.is_first else ""),
             ("component", "role"),
-            ("calls", lambda usage: usage.per_episode("calls", 1)),
-            ("prompt tokens", lambda usage: usage.per_episode("prompt_tokens", 0)),
-            ("reply tokens", lambda usage: usage.per_episode("completion_tokens", 0)),
-            ("tokens per call", lambda usage: usage.per_call(_tokens(usage.values), ",.0f")),
-            ("seconds", lambda usage: usage.per_episode("latency_seconds", 1)),
-            ("from cache", lambda usage: usage.per_call(usage.values["from_cache"], ".0%")),
+            ("calls", lambda usage: usage.per_episode("calls"), ",.1f"),
+            ("prompt tokens", lambda usage: usage.per_episode("prompt_tokens"), ",.0f"),
+            ("reply tokens", lambda usage: usage.per_episode("completion_tokens"), ",.0f"),
+            ("tokens per call", lambda usage: usage.per_call(_tokens(usage.values)), ",.0f"),
+            ("seconds", lambda usage: usage.per_episode("latency_seconds"), ",.1f"),
+            ("from cache", lambda usage: usage.per_call(usage.values["from_cache"]), ".0%"),
             ("dollars", "dollars"),
         ],
         text_columns=3,
@@ -147,10 +144,6 @@ def _usage_table(agents: Sequence[AgentSums]) -> Table:
 
 def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
     """Return which component gave up first in failed episodes, how agents ended, and what could not be read."""
-
-    def whole(value: float) -> str:
-        return NOTHING if math.isnan(value) else f"{value:,.0f}"
-
     return Table.of(
         "Where agents gave up",
         agents,
@@ -161,35 +154,52 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
             ("first to give up in failed episodes", lambda sums: shares_text(sums.first_failures) or None),
             ("what ended the agent", lambda sums: shares_text(sums.endings) or None),
             ("failed", lambda sums: f"{sums.num_episodes - sums.num_right:,} of {sums.num_episodes:,}"),
-            ("unreadable replies per episode", lambda sums: f"{sums.malformed_replies / sums.num_episodes:.2f}"),
-            ("replies cut off per episode", lambda sums: f"{sums.cut_replies / sums.num_episodes:.2f}"),
-            ("tokens per episode", lambda sums: whole(sums.tokens_per_task)),
-            ("tokens per call", lambda sums: whole(sums.tokens_per_call)),
+            ("unreadable replies per episode", lambda sums: sums.malformed_replies / sums.num_episodes, ".2f"),
+            ("replies cut off per episode", lambda sums: sums.cut_replies / sums.num_episodes, ".2f"),
+            ("tokens per episode", "tokens_per_task", ",.0f"),
+            ("tokens per call", "tokens_per_call", ",.0f"),
         ],
         text_columns=5,
-        notes=(say("giving_up", nobody=NOBODY), say("no_intervals_totals")),
+        notes=[say("giving_up", nobody=NOBODY), say("no_intervals_totals")],
     )
 
 
-def _replans_table(agents: Sequence[AgentSums]) -> Table | None:
-    """Return how many episodes took how many replans, or None if no agent replanned."""
-    rows: list[list[object]] = []
-    for sums in agents:
-        numbers = sorted(sums.replans["all"])
-        if not any(numbers):
-            continue
-        for place, number in enumerate(numbers):
-            counts = [sums.replans[which][number] for which in ("all", "finished", "right")]
-            names = (sums.policy, sums.prompt_type) if place == 0 else ("", "")
-            rows.append([*names, str(number), *counts, f"{counts[2] / counts[0]:.0%}"])
-    if not rows:
-        return None
-    return Table(
+class _Replan(NamedTuple):
+    """How many episodes of an agent took so many replans: all, those with an answer, those that succeeded."""
+
+    policy: str  # and prompt type; empty where they repeat those above
+    prompt: str
+    number: str
+    episodes: int
+    finished: int
+    right: int
+
+
+def _replans(sums: AgentSums) -> Iterator[_Replan]:
+    """Yield the numbers of replans of an agent, if it ever replanned."""
+    numbers = sorted(sums.replans["all"])
+    for place, number in enumerate(numbers if any(numbers) else ()):
+        counts = [sums.replans[which][number] for which in ("all", "finished", "right")]
+        names = ("", "") if place else (sums.policy, sums.prompt_type)
+        yield _Replan(*names, str(number), *counts)
+
+
+def _replans_table(replans: Sequence[_Replan]) -> Table:
+    """Return how many episodes took how many replans."""
+    return Table.of(
         "Episodes by number of replans",
-        ("policy", "prompt", "replans", "episodes", "with an answer", "full success", "share"),
-        rows,
+        replans,
+        [
+            ("policy", "policy"),
+            ("prompt", "prompt"),
+            ("replans", "number"),
+            ("episodes", "episodes"),
+            ("with an answer", "finished"),
+            ("full success", "right"),
+            ("share", lambda replan: replan.right / replan.episodes, ".0%"),
+        ],
         text_columns=3,
-        notes=(say("no_intervals_replans"),),
+        notes=[say("no_intervals_replans")],
     )
 
 
@@ -228,16 +238,15 @@ def scaling_section(pools: PromptPools) -> Section | None:
 
 def _players_by_agent(pools: PromptPools) -> dict[str, list[Player]]:
     """Return the agents that several models answered, each with its models by size."""
+    models = {known.policy: known.model for known in pools.facts.table.facts.values()}
     found: dict[str, list[Player]] = {}
     for name in pools.policies:
-        own = next((known.model for known in pools.facts.table.facts.values() if known.policy == name), None)
-        policy, model = split_name(name)
-        model = model or own
+        agent, model = split_name(name)
+        model = model or models.get(name)
         if model is not None:
-            player = Player(model_size(model) or math.inf, model, policy, name)
-            found.setdefault(player.agent, []).append(player)
-    several = (own for own in found.values() if len({player.model for player in own}) > 1)
-    return {own[0].agent: sorted(own, key=lambda player: player[:2]) for own in several}
+            found.setdefault(agent, []).append(Player(model_size(model) or math.inf, model, agent, name))
+    several = {agent: own for agent, own in found.items() if len({player.model for player in own}) > 1}
+    return {agent: sorted(own, key=lambda player: player[:2]) for agent, own in several.items()}
 
 
 def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
@@ -251,53 +260,53 @@ def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) 
         ("agent", "model", "size", *LEVEL_NAMES * len(pools.prompts)),
         rows,
         text_columns=3,
-        groups=(("", 3), *((plain(prompt), len(LEVEL_NAMES)) for prompt in pools.prompts)),
+        groups=[("", 3), *pools.level_groups],
         is_stacked=True,
     )
 
 
 def _evenness_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
     """Return saturation, combined performance score and deviation of each agent over its models, under each prompt."""
-    rows: list[list[object]] = []
+    rows: list[tuple[str, str, list[float]]] = []
     for agent, own in players.items():
         for prompt in pools.prompts:
-            found = [pools.get(player.name, prompt) for player in own]
-            rates = [entry.summary.success.value for entry in found if entry is not None]
-            if len(rates) > 1:
-                measures = (deviation_over_models, saturation, combined_performance_score)
-                values = [max(rates), math.fsum(rates) / len(rates), *(measure(rates) for measure in measures)]
-                rows.append([agent, prompt, len(rates), *values])
-    return Table(
+            found = (pools.get(player.name, prompt) for player in own)
+            rows.append((agent, prompt, [entry.summary.success.value for entry in found if entry is not None]))
+    return Table.of(
         "How evenly an agent does over models, in percent",
-        ("agent", "prompt", "models", "best", "mean", "Std", "Sat", "CPS"),
-        rows,
+        [row for row in rows if len(row[2]) > 1],
+        [
+            ("agent", lambda row: row[0]),
+            ("prompt", lambda row: row[1]),
+            ("models", lambda row: len(row[2])),
+            ("best", lambda row: max(row[2])),
+            ("mean", lambda row: math.fsum(row[2]) / len(row[2])),
+            ("Std", lambda row: deviation_over_models(row[2])),
+            ("Sat", lambda row: saturation(row[2])),
+            ("CPS", lambda row: combined_performance_score(row[2])),
+        ],
         text_columns=2,
-        notes=(say("evenness"),),
+        notes=[say("evenness")],
     )
 
 
 def _scaling_charts(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> list[Block]:
     models = dict.fromkeys(model for _, model in sorted({player[:2] for own in players.values() for player in own}))
+    places = [_short(model) for model in models]
     agents = list(players)[:NUM_SERIES]
 
-    def line(number: int, agent: str, prompt: str) -> Series:
+    def series(number: int, agent: str, prompt: str) -> Series:
         by_model = {player.model: pools.get(player.name, prompt) for player in players[agent]}
         found = [by_model.get(model) for model in models]
         estimates = [Estimate.nothing() if entry is None else entry.summary.success for entry in found]
         return Series(f"{agent}, {prompt}", series_style(number), estimates)
 
-    panels = [
-        LinePanel(
-            f"Success over models under {prompt}",
-            f"{plain(prompt)} prompt",
-            list(map(_short, models)),
-            [line(number, agent, prompt) for number, agent in enumerate(agents)],
-            say("scaling_chart"),
-            "model",
-        )
-        for prompt in pools.prompts
-    ]
-    return [legend(*series_entries("dot", agents)), line_charts(panels)]
+    def panel(prompt: str) -> LinePanel:
+        own = [series(number, agent, prompt) for number, agent in enumerate(agents)]
+        title = f"Success over models under {prompt}"
+        return LinePanel(title, f"{plain(prompt)} prompt", places, own, say("scaling_chart"), "model")
+
+    return [legend(*series_entries("dot", agents)), line_charts(list(map(panel, pools.prompts)))]
 
 
 def _short(model: str) -> str:

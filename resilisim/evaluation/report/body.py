@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
@@ -48,17 +48,15 @@ def build_page(
         InvalidInputError: The other run cannot be compared with this one.
     """
     broken = broken_episodes(directory)
-    warnings = []
     done, planned = facts.table.num_episodes, facts.num_planned
-    if done < planned:
-        warnings.append(say("unfinished", done=done, planned=planned))
+    warnings = [say("unfinished", done=done, planned=planned)] if done < planned else []
     if broken:
         warnings.append(f"{count_of(len(broken), 'episode')} broke on infrastructure and are in no score.")
     figures: list[Card] = []
     sections: list[Section | None] = [broken_section(broken)]
     if facts.rows:
         pools = PromptPools(facts)
-        figures = cards(pools)
+        figures = list(cards(pools))
         sections = [
             results_section(pools),
             comparison_section(facts, directory, compare_with) if compare_with is not None else None,
@@ -100,24 +98,23 @@ def names_of(policies: Sequence[str]) -> str:
     return ", ".join(policies) if len(policies) <= 4 else count_of(len(policies), "policy", "policies")
 
 
-def cards(pools: PromptPools) -> list[Card]:
-    """Return the key figures: the best policy, its ceiling, the drop under flawed plans and the costliest mistake."""
+def cards(pools: PromptPools) -> Iterator[Card]:
+    """Yield the key figures: the best policy, its ceiling, the drop under flawed plans and the costliest mistake."""
     ordinary = [row for row in pools.rows if not row.privileged]
     best = min(ordinary or pools.rows, key=merit)
-    shown = [_best(best, ordinary, len(pools.rows))]
+    yield _best(best, ordinary, len(pools.rows))
     if not math.isnan(best.ceiling.value):
         name = "ceiling_card_searching" if must_search(best) else "ceiling_card"
         text = say(name, optimum=percent(best.optimum.value))
-        shown.append(Card("The ceiling", f"{percent(best.ceiling.value)}%", text))
-    shown += _largest_drop(pools)
+        yield Card("The ceiling", f"{percent(best.ceiling.value)}%", text)
+    yield from _largest_drop(pools)
     # Finding out what a prompt does not say is no mistake: only what goes beyond the least that it costs counts.
     costs = [(row.avoidable_loss(label), label, row) for row in ordinary for label in row.losses if not row.tries_again]
     loss, label, row = max(costs, key=lambda entry: entry[0], default=(0.0, "", best))
     if loss >= SMALLEST_SHOWN:
         interval = "" if label == "information" else f"{_interval_words(row.losses[label])}: "
         text = f"{interval}{LOSS_LABELS.get(label, plain(label))}"
-        shown.append(Card("Costliest mistake", f"{percent(loss)} points", text, _whose(row)))
-    return shown
+        yield Card("Costliest mistake", f"{percent(loss)} points", text, _whose(row))
 
 
 def _whose(row: GroupSummary) -> str:
@@ -142,22 +139,21 @@ def _best(best: GroupSummary, ordinary: Sequence[GroupSummary], num_rows: int) -
     return Card(name, f"{percent(best.adjusted_share.value)}%", text, _whose(best))
 
 
-def _largest_drop(pools: PromptPools) -> list[Card]:
-    """Return how much the policy that stands out most loses under flawed plans, if any was shown both."""
+def _largest_drop(pools: PromptPools) -> Iterator[Card]:
+    """Yield how much the policy that stands out most loses under flawed plans, if any was shown both."""
     found = []
     for policy in pools.ordinary:
         sound, flawed = pools.get(policy, OPTIMAL), pools.get(policy, FLAWED)
         if sound is not None and flawed is not None:
-            adjusted = difference(sound.adjusted, flawed.adjusted)
+            adjusted, raw = difference(sound.adjusted, flawed.adjusted), difference(sound.success, flawed.success)
             is_raw = math.isnan(adjusted.value)
-            found.append((difference(sound.success, flawed.success) if is_raw else adjusted, policy, is_raw))
-    found = [entry for entry in found if not math.isnan(entry[0].value)]
-    if not found:
-        return []
-    drop, policy, is_raw = max(found, key=lambda entry: entry[0].value)
-    text = say("largest_drop", interval=_interval_words(drop), which="raw" if is_raw else "luck-adjusted")
-    name = "Largest drop under flawed plans" if len(found) > 1 else "Drop under flawed plans"
-    return [Card(name, f"{percent(drop.value)} points", text, policy)]
+            found.append((policy, "raw" if is_raw else "luck-adjusted", raw if is_raw else adjusted))
+    found = [entry for entry in found if not math.isnan(entry[2].value)]
+    if found:
+        policy, which, drop = max(found, key=lambda entry: entry[2].value)
+        text = say("largest_drop", interval=_interval_words(drop), which=which)
+        name = "Largest drop under flawed plans" if len(found) > 1 else "Drop under flawed plans"
+        yield Card(name, f"{percent(drop.value)} points", text, policy)
 
 
 def reading_section(facts: RunFacts) -> Section:
@@ -175,11 +171,10 @@ def reading_section(facts: RunFacts) -> Section:
     adds_up = say("regret_adds_up")
     words = {word: text.format(regret_adds_up=adds_up) for word, text in packaged_texts("words.txt").items()}
     causes = {plain(label): f"Points lost by {text}." for label, text in LOSS_LABELS.items()}
-    provenance = Definitions(list(entries.items()))
     blocks = [
-        Fold("What the words mean", [Definitions(list(words.items()))]),
-        Fold("All causes of lost points", [Definitions(list(causes.items()))]),
-        Fold("Everything that decides these results", [say("provenance"), provenance]),
+        Fold("What the words mean", [Definitions(words)]),
+        Fold("All causes of lost points", [Definitions(causes)]),
+        Fold("Everything that decides these results", [say("provenance"), Definitions(entries)]),
     ]
     return Section("reading", "Words and provenance", blocks)
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from resilisim.errors import InvalidInputError, count_of
-from resilisim.evaluation.report.charts import Entry, RowLabel, legend
+from resilisim.evaluation.report.charts import Entry, legend, row_labels
 from resilisim.evaluation.report.charts.rows import Mark, forest_chart
 from resilisim.evaluation.report.page import (
     NOTHING,
+    SIGNED,
     Block,
     Cell,
+    Column,
     Fold,
     Note,
     Section,
@@ -22,6 +26,7 @@ from resilisim.evaluation.report.page import (
     beside_a_chart,
     plain,
     say,
+    signed_interval,
     signed_points,
 )
 from resilisim.evaluation.run.store import read_manifest
@@ -70,11 +75,10 @@ def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Pat
     compared = compare_runs(directory, compare_with)
     first = compared.comparisons[0]
     # Policies of two names can only be compared where each run has one.
-    policies = (first.label_a, first.label_b) if _names(first)[0] == "A − B" else ("", "")
+    policies = (f", {first.label_a}", f", {first.label_b}") if _policy(first) == "A − B" else ("", "")
     names = [Path(folder).resolve().name for folder in (directory, compare_with)]
-    called = [f"{name}, {policy}" if policy else name for name, policy in zip(names, policies, strict=True)]
     blocks: list[Block] = [
-        say("comparison", a=called[0], b=called[1]),
+        say("comparison", a=names[0] + policies[0], b=names[1] + policies[1]),
         *_doubts(compared),
         legend(*(Entry("dot", style, METHOD_NAMES[method]) for method, style in _STYLES.items())),
         _forest(compared),
@@ -82,25 +86,13 @@ def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Pat
         Fold("By every method", [methods_table(compared)]),
     ]
     tasks = tasks_table(facts, compared)
-    if tasks is not None:
-        blocks.append(Fold(tasks.caption, [tasks]))
+    blocks += [Fold(tasks.caption, [tasks])] if tasks is not None else []
     return Section("comparison", "Compared with another run", blocks)
 
 
-def _names(comparison: Comparison) -> tuple[str, str]:
+def _policy(comparison: Comparison) -> str:
     policy, other = comparison.label_a.removesuffix(" (A)"), comparison.label_b.removesuffix(" (B)")
-    return policy if policy == other else "A − B", comparison.prompt
-
-
-def _named(compared: RunComparison) -> list[tuple[Comparison, str, str]]:
-    """Return every matched policy and prompt and, where they are several, all together, each with its names."""
-    found = [(comparison, *_names(comparison)) for comparison in compared.comparisons]
-    return [*found, (compared.pooled, ALL, "")] if len(found) > 1 else found
-
-
-def _corrected(compared: RunComparison, method: str) -> list[float]:
-    """Return p-values that allow for the number of comparisons; what is said of all together needs none."""
-    return [*compared.holm_p_values(method), math.nan]
+    return policy if policy == other else "A − B"
 
 
 def _doubts(compared: RunComparison) -> list[Block]:
@@ -109,24 +101,58 @@ def _doubts(compared: RunComparison) -> list[Block]:
     return [Note(say(name, a=numbers[0], b=numbers[1])) for name, numbers in doubts.items() if any(numbers)]
 
 
+class _Row(NamedTuple):
+    """What one method says of a policy under a prompt, or of all of them together."""
+
+    policy: str  # and prompt; empty where they repeat those above
+    prompt: str
+    comparison: Comparison
+    method: str
+    corrected: float  # p-value that allows for the number of comparisons; what is said of all together needs none
+
+    @property
+    def difference(self) -> Difference:
+        return self.comparison.differences[self.method]
+
+    @property
+    def cell(self) -> Cell:
+        """The difference with its interval."""
+        found = self.difference
+        interval = signed_interval(*found.interval)
+        return Cell(signed_points(found.difference), detail=interval, explanation=found.note)
+
+    @property
+    def mark(self) -> Mark:
+        """The difference as it is drawn."""
+        found = self.difference
+        num_tasks = len(self.comparison.pairs.tasks)
+        estimate = Estimate(found.difference, found.standard_error, *found.interval, num_tasks, found.episodes)
+        return Mark(estimate, _STYLES[self.method], METHOD_NAMES[self.method])
+
+
+def _rows(compared: RunComparison, method: str) -> list[_Row]:
+    """Return a row for every matched policy and prompt and, where they are several, for all together."""
+    corrected = compared.holm_p_values(method)
+    rows = [
+        _Row(_policy(comparison), comparison.prompt, comparison, method, p_value)
+        for comparison, p_value in zip(compared.comparisons, corrected, strict=True)
+    ]
+    return [*rows, _Row(ALL, "", compared.pooled, method, math.nan)] if len(rows) > 1 else rows
+
+
+_P_VALUES: list[Column[_Row]] = [
+    ("p", lambda row: p_text(row.difference.p_value)),
+    ("p (Holm)", lambda row: p_text(row.corrected)),
+]
+
+
 def _forest(compared: RunComparison) -> Block:
-    labels: list[RowLabel] = []
-    rows: list[list[Mark]] = []
-    previous = ""
-    for comparison, policy, prompt in _named(compared):
-        labels.append(RowLabel("" if policy == previous else policy, prompt, False, f"{policy} {prompt}".strip()))
-        previous = policy
-        rows.append([])
-        for method, style in _STYLES.items():
-            one = comparison.differences[method]
-            num_tasks = len(comparison.pairs.tasks)
-            estimate = Estimate(one.difference, one.standard_error, *one.interval, num_tasks, one.episodes)
-            rows[-1].append(Mark(estimate, style, METHOD_NAMES[method]))
+    rows = list(zip(*(_rows(compared, method) for method in _STYLES), strict=True))
     return forest_chart(
         "Differences between the two runs",
         say("comparison_chart"),
-        labels,
-        rows,
+        row_labels((row[0].policy, row[0].prompt) for row in rows),
+        [[one.mark for one in row] for row in rows],
         ("B is better", "A is better"),
     )
 
@@ -136,47 +162,43 @@ def differences_table(compared: RunComparison) -> Table:
     several = len(compared.comparisons) > 1
     methods = {comparison.best.method for comparison in (*compared.comparisons, compared.pooled)}
     method = PAIRED_LUCK_ADJUSTED if methods == {PAIRED_LUCK_ADJUSTED} else PAIRED
-    rows: list[list[object]] = []
-    for (comparison, *names), corrected in zip(_named(compared), _corrected(compared, method), strict=False):
-        difference = comparison.differences[method]
-        rates = (comparison.success_a, comparison.success_b)
-        p_values = (p_text(difference.p_value), p_text(corrected))
-        rows.append([*names, comparison.episodes, *rates, _difference_cell(difference), *p_values])
-    return Table(
+    return Table.of(
         say("differences_table", method=METHOD_NAMES[method]),
-        ("policy", "prompt", "pairs", "A", "B", "A − B", "p", "p (Holm)"),
-        rows,
+        _rows(compared, method),
+        [
+            ("policy", "policy"),
+            ("prompt", "prompt"),
+            ("pairs", "comparison.episodes"),
+            ("A", "comparison.success_a"),
+            ("B", "comparison.success_b"),
+            ("A − B", "cell"),
+            *_P_VALUES,
+        ],
         text_columns=2,
-        notes=(say("holm"),) if several else (),
-        summary_rows=1 if several else 0,
+        notes=[say("holm")] * several,
+        summary_rows=int(several),
     )
 
 
 def methods_table(compared: RunComparison) -> Table:
     """Return each method's difference, interval and p-value for every matched policy and prompt, and for all."""
-    corrected = {method: _corrected(compared, method) for method in METHOD_NAMES}
-    rows: list[list[object]] = []
-    for place, (comparison, *names) in enumerate(_named(compared)):
-        for method, name in METHOD_NAMES.items():
-            difference = comparison.differences[method]
-            p_values = (p_text(difference.p_value), p_text(corrected[method][place]))
-            numbers = (_difference_cell(difference), difference.standard_error, *p_values)
-            called = Cell(name, explanation=difference.note)
-            rows.append([*names, called, difference.episodes, *numbers])
-            names = ["", ""]
-    return Table(
+    by_match = zip(*(_rows(compared, method) for method in METHOD_NAMES), strict=True)
+    rows = [[first, *(row._replace(policy="", prompt="") for row in others)] for first, *others in by_match]
+    return Table.of(
         say("methods_table"),
-        ("policy", "prompt", "method", "pairs", "A − B", "standard error", "p", "p (Holm)"),
-        rows,
+        [row for own in rows for row in own],
+        [
+            ("policy", "policy"),
+            ("prompt", "prompt"),
+            ("method", lambda row: Cell(METHOD_NAMES[row.method], explanation=row.difference.note)),
+            ("pairs", "difference.episodes"),
+            ("A − B", "cell"),
+            ("standard error", "difference.standard_error"),
+            *_P_VALUES,
+        ],
         text_columns=3,
-        notes=(say("comparison_methods"),),
+        notes=[say("comparison_methods")],
     )
-
-
-def _difference_cell(difference: Difference) -> Cell:
-    low, high = difference.interval
-    detail = "" if math.isnan(low) or math.isnan(high) else f"[{signed_points(low)}, {signed_points(high)}]"
-    return Cell(signed_points(difference.difference), detail=detail, explanation=difference.note)
 
 
 def p_text(value: float) -> str:
@@ -188,17 +210,16 @@ def p_text(value: float) -> str:
 
 def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
     """Return the tasks on which the runs differ most, or None if they differ on none."""
-    sums: dict[str, list[float]] = {}
+    # Pairs of each task, successes of A and B in them, and sums of what the best estimate is the mean of.
+    sums: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(4))
     adjusted = all(comparison.terms is not None for comparison in compared.comparisons)
     for comparison in compared.comparisons:
         pairs = comparison.pairs
         terms = comparison.terms if adjusted and comparison.terms is not None else pairs.outcome_a - pairs.outcome_b
         columns = [pairs.task_counts, *map(pairs.task_sums, (pairs.outcome_a, pairs.outcome_b, terms))]
-        for task, own in zip(pairs.tasks, np.stack(columns, axis=1).tolist(), strict=True):
-            total = sums.setdefault(task, [0.0, 0.0, 0.0, 0.0])
-            for place, value in enumerate(own):
-                total[place] += value
-    means = {task: [value / total[0] for value in total[1:]] for task, total in sums.items()}
+        for task, own in zip(pairs.tasks, np.stack(columns, axis=1), strict=True):
+            sums[task] += own
+    means = {task: (own[1:] / own[0]).tolist() for task, own in sums.items()}
     ordered = sorted(means, key=lambda task: (-round(abs(means[task][2]), 9), task))
     shown = [task for task in ordered[:MOST_TASKS] if abs(means[task][2]) >= SHOWN_DIFFERENCE]
     if not shown:
@@ -210,11 +231,11 @@ def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
         [
             ("task", lambda task: Cell(task, style="id")),
             ("type", lambda task: plain(types.get(task, NOTHING))),
-            ("pairs", lambda task: f"{sums[task][0]:,.0f}"),
+            ("pairs", lambda task: sums[task][0], ",.0f"),
             ("A", lambda task: means[task][0]),
             ("B", lambda task: means[task][1]),
-            ("A − B, luck-adjusted" if adjusted else "A − B", lambda task: signed_points(means[task][2])),
+            ("A − B, luck-adjusted" if adjusted else "A − B", lambda task: means[task][2], SIGNED),
         ],
         text_columns=2,
-        notes=(say("no_intervals_picked"),),
+        notes=[say("no_intervals_picked")],
     )

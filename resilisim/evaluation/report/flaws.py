@@ -8,8 +8,10 @@ benchmark only.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -29,22 +31,24 @@ from resilisim.evaluation.report.groups import (
     published_reference,
 )
 from resilisim.evaluation.report.page import (
+    SIGNED,
     Block,
+    Column,
     Fold,
     Note,
     Section,
     Table,
     beside_a_chart,
+    in_form,
     plain,
     say,
-    with_interval,
 )
 from resilisim.evaluation.report.results import mean_name
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.simulator.problem import build_problem
 from resilisim.statistics import Estimate, clustered_mean
 from resilisim.tool_library import default_library
-from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import ExactPlanner
 
@@ -63,13 +67,11 @@ def flaws_section(pools: PromptPools) -> Section | None:
     """Return what flawed plans did to success, or None if no plan was flawed."""
     if FLAWED not in pools.prompts:
         return None
-    blocks = _grid(pools)
+    blocks = list(_grid(pools))
     drops = drops_table(pools)
     if drops is not None:
-        blocks += [
-            Fold("Optimal against flawed plans", [drops]) if blocks else drops,
-            published_reference(FLAWED_PLANS),
-        ]
+        blocks.append(Fold("Optimal against flawed plans", [drops]) if blocks else drops)
+        blocks.append(published_reference(FLAWED_PLANS))
     return Section("flaws", "Flawed plans", blocks)
 
 
@@ -82,14 +84,10 @@ def drops_table(pools: PromptPools) -> Table | None:
     rows: list[list[object]] = []
     for policy, (sound, flawed) in both.items():
         drops = (difference(sound.success, flawed.success), difference(sound.adjusted, flawed.adjusted))
-        rows.append([pools.name(policy), *sound.level_rates, *flawed.level_rates])
-        rows[-1] += [with_interval(drop, signed=True) for drop in drops]
+        cells = [in_form(drop, SIGNED) for drop in drops]
+        rows.append([pools.name(policy), *sound.level_rates, *flawed.level_rates, *cells])
     ordinary = [both[policy] for policy in pools.ordinary if policy in both]
     num_starred = len(both) - len(ordinary)
-    notes = [say("privileged")] if num_starred else []
-    notes.append(say("drops"))
-    if len(pools.facts.table.tasks) < 2:
-        notes.append(say("means_have_no_interval"))
     if len(ordinary) > 1:
         rows.append([mean_name(len(ordinary), num_starred), *_mean_cells(ordinary)])
     return Table(
@@ -98,48 +96,47 @@ def drops_table(pools: PromptPools) -> Table | None:
         rows,
         groups=(("", 1), (OPTIMAL, 3), (FLAWED, 3), ("", 2)),
         is_stacked=True,
-        notes=notes,
-        summary_rows=1 if len(ordinary) > 1 else 0,
+        notes=[
+            *[say("privileged")] * bool(num_starred),
+            say("drops"),
+            *[say("means_have_no_interval")] * (len(pools.facts.table.tasks) < 2),
+        ],
+        summary_rows=int(len(ordinary) > 1),
     )
 
 
-def _mean_cells(pairs: Sequence[tuple[Pool, Pool]]) -> list[object]:
-    cells: list[object] = []
+def _mean_cells(pairs: Sequence[tuple[Pool, Pool]]) -> Iterator[object]:
     for side in zip(*pairs, strict=True):
-        levels = zip(*(entry.levels for entry in side), strict=True)
-        cells += map(mean_of, levels)
+        yield from map(mean_of, zip(*(entry.levels for entry in side), strict=True))
     share = 1.0 / len(pairs)
     for rate in ("success", "adjusted"):
-        signed = [
-            (sign * share, getattr(entry, rate)) for pair in pairs for sign, entry in zip((1, -1), pair, strict=True)
-        ]
-        cells.append(with_interval(combination(signed), signed=True))
-    return cells
+        sound, flawed = ([getattr(entry, rate) for entry in side] for side in zip(*pairs, strict=True))
+        signed = [*((share, one) for one in sound), *((-share, one) for one in flawed)]
+        yield in_form(combination(signed), SIGNED)
 
 
-def _grid(pools: PromptPools) -> list[Block]:
-    """Return the chart of flaws and severities with its tables."""
+def _grid(pools: PromptPools) -> Iterator[Block]:
+    """Yield the chart of flaws and severities with its tables."""
     parts = flaw_pools(pools.facts)
     if not parts:
-        return []
+        return
     costs = flaw_costs(pools.facts)
     found = [policy for policy in pools.policies if pools.get(policy, FLAWED) is not None]
     drawn = sorted(found, key=pools.is_privileged)[:MOST_DRAWN]
-    obey = Entry("tick", "reference", "obey: following the flawed plan to the letter")
-    deviate = Entry("tick", "ceiling", "deviate: V*, without believing the plan")
-    blocks: list[Block] = [
-        say("flaws"),
-        legend(*series_entries("dot", drawn), *[obey] * bool(costs.obediences), deviate),
-        _chart(parts, costs, drawn),
-    ]
+    yield say("flaws")
+    yield legend(
+        *series_entries("dot", drawn),
+        *[Entry("tick", "reference", "obey: following the flawed plan to the letter")] * bool(costs.obediences),
+        Entry("tick", "ceiling", "deviate: V*, without believing the plan"),
+    )
+    yield _chart(parts, costs, drawn)
     hidden = len(pools.policies) - len(drawn)
     if hidden:
-        blocks.append(Note(say("in_the_table_only", hidden=count_of(hidden, "more policy", "more policies"))))
-    blocks.append(beside_a_chart(flaws_table(parts, costs, pools)))
+        yield Note(say("in_the_table_only", hidden=count_of(hidden, "more policy", "more policies")))
+    yield beside_a_chart(flaws_table(parts, costs, pools))
     by_method = flaw_pools(pools.facts, by_method=True)
     if len(by_method) > len(parts):
-        blocks.append(Fold("By method of the flaw", [flaws_table(by_method, costs, pools)]))
-    return blocks
+        yield Fold("By method of the flaw", [flaws_table(by_method, costs, pools)])
 
 
 def _chart(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, drawn: Sequence[str]) -> Block:
@@ -176,22 +173,30 @@ def _adjusted(entry: Pool) -> Estimate:
 
 def flaws_table(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, pools: PromptPools) -> Table:
     """Return success by flaw and severity (and method), beside the exact chances of obeying and deviating."""
-    keys = sorted({key for _, key in parts}, key=_place)
-    rows: list[list[object]] = []
-    for key in keys:
-        names = [plain(name) for name in (key[0], *key[2:], key[1])]
-        for policy in pools.policies:
-            if (policy, key) not in parts:
-                continue
-            row = parts[policy, key].summary
-            rows.append([*names, pools.name(policy), row.num_tasks, row.num_episodes])
-            rows[-1] += (row.success, row.luck_adjusted, costs.obey(key), costs.deviate(key))
-    headings = ("flaw", *["method"] * any(len(key) == 3 for key in keys), "severity", "policy")
-    return Table(
+    rows = [
+        (key, pools.name(policy), parts[policy, key].summary)
+        for key in sorted({key for _, key in parts}, key=_place)
+        for policy in pools.policies
+        if (policy, key) in parts
+    ]
+    methods: list[Column[Any]] = [("method", lambda row: plain(row[0][2]))]
+    methods = methods if any(len(key) == 3 for _, key in parts) else []
+    return Table.of(
         say("flaws_table"),
-        (*headings, "tasks", "episodes", "success", "luck-adjusted", "obey", "deviate (V*)"),
         rows,
-        text_columns=len(headings),
+        [
+            ("flaw", lambda row: plain(row[0][0])),
+            *methods,
+            ("severity", lambda row: plain(row[0][1])),
+            ("policy", lambda row: row[1]),
+            ("tasks", lambda row: row[2].num_tasks),
+            ("episodes", lambda row: row[2].num_episodes),
+            ("success", lambda row: row[2].success),
+            ("luck-adjusted", lambda row: row[2].luck_adjusted),
+            ("obey", lambda row: costs.obey(row[0])),
+            ("deviate (V*)", lambda row: costs.deviate(row[0])),
+        ],
+        text_columns=3 + len(methods),
         is_stacked=True,
         notes=costs.notes,
     )
@@ -199,17 +204,16 @@ def flaws_table(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, pools: 
 
 def flaw_pools(facts: RunFacts, by_method: bool = False) -> dict[tuple[str, Key], Pool]:
     """Return the episodes under flawed prompts by policy and (flaw, severity), or also by method."""
-    parts: dict[tuple[str, Key], list[tuple[str, ...]]] = {}
+    parts: defaultdict[tuple[str, Key], list[tuple[str, ...]]] = defaultdict(list)
     for key in facts.table.flaw_keys():
-        parts.setdefault((key[0], key[1:] if by_method else key[1:3]), []).append(key)
+        parts[key[0], key[1:] if by_method else key[1:3]].append(key)
     return {names: pool(facts.table.flawed(own), FLAWED) for names, own in parts.items()}
 
 
 def _place(key: Key) -> tuple[int, str, int, str, Key]:
     """Return what flaws are sorted by: in the order in which they are known, others behind by name."""
     flaw, severity, *method = key
-    known = [*FLAW_METHODS, flaw], [*SEVERITIES, severity]
-    return known[0].index(flaw), flaw, known[1].index(severity), severity, tuple(method)
+    return [*FLAW_METHODS, flaw].index(flaw), flaw, [*SEVERITIES, severity].index(severity), severity, tuple(method)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +231,15 @@ class FlawCosts:
     def deviate(self, key: Key) -> Estimate:
         """Return the mean V* over the plans with a flaw, severity and (if given) method."""
         return _mean(self.deviations, key)
+
+
+def _mean(values: Mapping[FlawedPlan, float], key: Key) -> Estimate:
+    """Return the mean over plans of a kind, with the task as the unit."""
+    sums: defaultdict[int, list[float]] = defaultdict(list)
+    for (task, *names), value in values.items():
+        if tuple(names[: len(key)]) == key:
+            sums[task].append(value)
+    return clustered_mean([*map(math.fsum, sums.values())], [*map(len, sums.values())]).cut(most=1.0)
 
 
 def flaw_costs(facts: RunFacts, most_plans: int = MOST_PLANS) -> FlawCosts:
@@ -270,9 +283,9 @@ def _why_not(facts: RunFacts) -> str | None:
 def _thinned(facts: RunFacts, plans: Sequence[FlawedPlan], most: int) -> list[FlawedPlan]:
     """Return every n-th plan of each flaw, severity and method, by the ids of their tasks."""
     every = math.ceil(len(plans) / most) if plans else 1
-    by_flaw: dict[tuple[str, ...], list[FlawedPlan]] = {}
+    by_flaw: defaultdict[tuple[str, ...], list[FlawedPlan]] = defaultdict(list)
     for plan in sorted(plans, key=lambda plan: facts.table.tasks[plan[0]].instance_id):
-        by_flaw.setdefault(plan[1:], []).append(plan)
+        by_flaw[plan[1:]].append(plan)
     return [plan for own in by_flaw.values() for plan in own[::every]]
 
 
@@ -281,30 +294,17 @@ def _obediences(facts: RunFacts, plans: Sequence[FlawedPlan]) -> tuple[Environme
     from resilisim.tasks.benchmark import find_task, texts_revision  # see _why_not
 
     arguments = facts.manifest["arguments"]
-    known = {option.name for option in fields(EnvironmentSettings)}
-    settings = EnvironmentSettings(
-        **{name: arguments["environment"][name] for name in known & {*arguments["environment"]}}
-    )
+    known = {option.name for option in fields(EnvironmentSettings)} & {*arguments["environment"]}
+    settings = EnvironmentSettings(**{name: arguments["environment"][name] for name in known})
     library, law, rules = default_library(), settings.law(), settings.rules()
     # Runs of the first release show the path of the optimum under every one of these names.
     limits = settings.planner != "exact-path" and texts_revision(arguments) > 1
-    planner, perturber = ExactPlanner(library, law, rules, limits=limits), Perturber(library, rules)
+    planner, perturber = ExactPlanner(library, law, rules, limits=limits), settings.perturber(library)
     found: dict[FlawedPlan, float] = {}
     # By task, as planner and perturber remember the last one.
     for plan in sorted(plans):
         task = find_task(facts.table.tasks[plan[0]].instance_id)
-        flawed = perturber.perturb(planner.plan(task), task.required_tools, *plan[1:])
-        if isinstance(flawed, FlawedWorkflow):
-            problem = build_problem(library, task.required_tools, law, rules)
+        problem = build_problem(library, task.required_tools, law, rules)
+        for _, flawed in perturber.carried(planner.plan(task), task.required_tools, [plan[1:]]):
             found[plan] = follow_steps(problem, flawed.workflow.steps, settings.parameters).success
     return settings, found
-
-
-def _mean(values: Mapping[FlawedPlan, float], key: Key) -> Estimate:
-    """Return the mean over plans of a kind, with the task as the unit."""
-    sums: dict[int, list[float]] = {}
-    for (task, *names), value in values.items():
-        if tuple(names[: len(key)]) == key:
-            sums.setdefault(task, []).append(value)
-    totals, counts = map(math.fsum, sums.values()), map(float, map(len, sums.values()))
-    return clustered_mean(list(totals), list(counts)).cut(most=1.0)

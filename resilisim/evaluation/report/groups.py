@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from resilisim.evaluation.report.page import Cell, Fold, Table, name_cell, packaged_file, say
+from resilisim.evaluation.report.page import Cell, Fold, Table, name_cell, packaged_file, plain, say
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
@@ -168,6 +168,11 @@ class PromptPools:
     def num_starred(self) -> int:
         """How many of the policies are privileged."""
         return len(self.policies) - len(self.ordinary)
+
+    @property
+    def level_groups(self) -> list[tuple[str, int]]:
+        """The headings above levels under one prompt after the other."""
+        return [(plain(prompt), len(LEVEL_NAMES)) for prompt in self.prompts]
 
     def __getitem__(self, key: tuple[str, str]) -> Pool:
         return self._pools[key]

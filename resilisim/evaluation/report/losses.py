@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,10 +60,8 @@ def losses_section(pools: PromptPools) -> Section | None:
     if all(row.tries_again for row in facts.rows):
         return None
     blocks = [*costliest_calls(facts), *worst_tasks(facts)]
-    for dimension in DIMENSIONS:
-        table = totals_table(pools, dimension)
-        if table is not None:
-            blocks.append(Fold(f"Lost points by {plain(dimension)}", [table]))
+    tables = {dimension: totals_table(pools, dimension) for dimension in DIMENSIONS}
+    blocks += [Fold(f"Lost points by {plain(name)}", [table]) for name, table in tables.items() if table is not None]
     return Section("losses", "What cost most", blocks) if blocks else None
 
 
@@ -88,11 +86,11 @@ def _calls_table(which: str, calls: Sequence[CostlyCall]) -> Table:
             ("prompt", "prompt_type"),
             ("message", lambda call: Cell(message_line(call.message, MESSAGE_LENGTH), style="message")),
             ("why it cost", lambda call: Cell(plain(call.label), explanation=LOSS_LABELS.get(call.label))),
-            ("turn", lambda call: str(call.turn)),
+            ("turn", "turn", "d"),
             ("cost", "regret"),
         ],
         text_columns=5,
-        notes=(say("no_intervals_calls"),),
+        notes=[say("no_intervals_calls")],
     )
 
 
@@ -113,11 +111,10 @@ def worst_tasks(facts: RunFacts) -> list[Block]:
         return sum((group.by_task(getattr(group, column)) for group in groups), start=np.zeros(len(tasks)))
 
     def costliest_cause(task: int) -> str:
-        costs: defaultdict[str, float] = defaultdict(float)
+        costs: Counter[str] = Counter()
         for group in groups:
-            for label, amounts in group.losses.items():
-                costs[label] += float(amounts[group.task == task].sum())
-        return max(costs, key=lambda label: costs[label])
+            costs.update({label: float(sums[group.task == task].sum()) for label, sums in group.losses.items()})
+        return plain(max(costs, key=costs.__getitem__))
 
     count, outcome, optimum, luck = map(total, ("count", "outcome", "optimum", "luck"))
     regret = np.divide(optimum - outcome + luck, count, out=np.zeros_like(count), where=count > 0)  # (num_tasks,)
@@ -132,14 +129,14 @@ def worst_tasks(facts: RunFacts) -> list[Block]:
             ("task", lambda task: Cell(tasks[task].instance_id, style="id")),
             ("type", lambda task: plain(tasks[task].task_type)),
             ("required tools, in order", lambda task: Cell(" → ".join(tasks[task].required_tools), style="tools")),
-            ("costliest cause", lambda task: plain(costliest_cause(task))),
-            ("episodes", lambda task: f"{count[task]:,.0f}"),
-            ("ceiling V*", lambda task: float(optimum[task] / count[task])),
-            ("success", lambda task: float(outcome[task] / count[task])),
-            ("lost by calls", lambda task: float(regret[task])),
+            ("costliest cause", costliest_cause),
+            ("episodes", lambda task: count[task], ",.0f"),
+            ("ceiling V*", lambda task: optimum[task] / count[task]),
+            ("success", lambda task: outcome[task] / count[task]),
+            ("lost by calls", lambda task: regret[task]),
         ],
         text_columns=4,
-        notes=(say("no_intervals_tasks"), say("regret_adds_up")),
+        notes=[say("no_intervals_tasks"), say("regret_adds_up")],
     )
     return [Fold("The costliest tasks", [table])]
 
@@ -150,14 +147,16 @@ class _Total:
 
     episodes: int = 0
     calls: int = 0
-    losses: dict[str, float] = field(default_factory=dict)  # points by label
+    losses: Counter[str] = field(default_factory=Counter)  # points by label
 
-    def add(self, row: BreakdownRow | _Total) -> _Total:
-        self.episodes += row.episodes
-        self.calls += row.calls
-        for label, amount in row.losses.items():
-            self.losses[label] = self.losses.get(label, 0.0) + amount
-        return self
+    @classmethod
+    def of(cls, rows: Iterable[BreakdownRow]) -> _Total:
+        total = cls()
+        for row in rows:
+            total.episodes += row.episodes
+            total.calls += row.calls
+            total.losses.update(row.losses)
+        return total
 
     @property
     def regret(self) -> float:
@@ -184,75 +183,72 @@ def totals_table(pools: PromptPools, dimension: str) -> Table | None:
     again = {row.policy for row in pools.rows if row.tries_again}
     policies = [policy for policy in pools.policies if policy not in again]
     counted = [policy for policy in policies if policy in pools.ordinary] or policies
-    parts: dict[str, dict[str, _Total]] = {}
-    for row in breakdown.totals(dimension):
-        if row.policy not in again:
-            parts.setdefault(row.key, {}).setdefault(row.policy, _Total()).add(row)
+    rows = [row for row in breakdown.totals(dimension) if row.policy not in again]
+    parts = list(dict.fromkeys(row.key for row in rows))
     if len(parts) < 2:
         return None
     heading, nameless, what = DIMENSIONS[dimension]
     # Of a tool the episodes are all those of the policy: whether to run it at all is part of the choice.
     is_tool, by_policy = dimension == "tool", dimension == "policy"
-    of_policy = {row.policy: row.episodes for row in breakdown.totals("policy")} if is_tool else {}
-    num_counted = sum(of_policy.get(policy, 0) for policy in counted) if is_tool else None
-    sums = {name: _together(part, policies if by_policy else counted) for name, part in parts.items()}
-    shown = policies if 1 < len(policies) <= MOST_POLICIES and not by_policy else []
+    of_policy = _episodes_of(pools) if is_tool else {}
+
+    def total(part: str, policies: Sequence[str]) -> _Total:
+        return _Total.of(row for row in rows if row.key == part and row.policy in policies)
 
     def name(part: str) -> CellLike:
         return pools.name(part) if by_policy else (part if is_tool else plain(part)) or nameless
 
     def lost(policy: str) -> tuple[Cell, Callable[[str], str]]:
         of_all = of_policy.get(policy, 0) if is_tool else None
-        return pools.name(policy), lambda part: parts[part].get(policy, _Total()).per_episode(of_all)
+        return pools.name(policy), lambda part: total(part, [policy]).per_episode(of_all)
 
-    whose = "lost, all" if len(counted) == len(policies) else "lost, all without *"
+    sums = {part: total(part, policies if by_policy else counted) for part in parts}
+    num_counted = sum(of_policy.get(policy, 0) for policy in counted) if is_tool else None
+    whose = "lost" + ", all" * (not by_policy) + " without *" * (not by_policy and len(counted) < len(policies))
     unit = "episodes" if by_policy else "of all episodes" if is_tool else "of its episodes"
     return Table.of(
         f"Points lost by calls of 100 {unit}, {what}",
-        policies if by_policy else sorted(parts, key=lambda name: (-round(sums[name].regret, 9), name)),
+        policies if by_policy else sorted(parts, key=lambda part: (-round(sums[part].regret, 9), part)),
         [
             (heading, name),
             ("costliest causes", lambda part: sums[part].causes),
             ("episodes", lambda part: sums[part].episodes),
             ("runs of the tool" if is_tool else "messages", lambda part: sums[part].calls),
-            ("lost" if by_policy else whose, lambda part: sums[part].per_episode(num_counted)),
-            *map(lost, shown),
+            (whose, lambda part: sums[part].per_episode(num_counted)),
+            *(map(lost, policies) if 1 < len(policies) <= MOST_POLICIES and not by_policy else ()),
         ],
         text_columns=2,
-        notes=(say("no_intervals_sums"), say("regret_adds_up")),
+        notes=[say("no_intervals_sums"), say("regret_adds_up")],
     )
 
 
-def _together(part: Mapping[str, _Total], policies: Sequence[str]) -> _Total:
-    total = _Total()
-    for policy in policies:
-        total.add(part.get(policy, _Total()))
-    return total
+def _episodes_of(pools: PromptPools) -> Mapping[str, int]:
+    return {row.policy: row.episodes for row in pools.facts.breakdown.totals("policy")}
 
 
 def errors_section(pools: PromptPools) -> Section | None:
     """Return failed executions by type of error, or None if no execution failed."""
     errors = _by_policy(pools.facts.breakdown.errors)
-    if not any(errors.values()):
+    if not errors:
         return None
-    executions: Counter[str] = Counter()
-    for (policy, _, _), number in pools.facts.breakdown.executions.items():
-        executions[policy] += number
-    policies = [policy for policy in pools.policies if executions[policy]]
+    executions = {policy: runs.total() for policy, runs in _by_policy(pools.facts.breakdown.executions).items()}
+    policies = [policy for policy in pools.policies if executions.get(policy)]
     names = _ordered(errors)
     shown, rest = names[: NUM_SERIES - 1], names[NUM_SERIES - 1 :]
-    series = [(name, [name]) for name in shown] + [(OTHERS, rest)] * bool(rest)
+    series = [*((name, [name]) for name in shown), *[(OTHERS, rest)] * bool(rest)]
 
-    def part(policy: str, place: int) -> Part:
-        name, counted = series[place]
-        failed = sum(errors[policy][error] for error in counted)
-        return Part(series_style(place), failed / executions[policy] * 100.0, name)
+    def bar(policy: str) -> list[Part]:
+        found = [sum(errors[policy][error] for error in counted) for _, counted in series]
+        return [
+            Part(series_style(place), failed / executions[policy] * 100.0, series[place][0])
+            for place, failed in enumerate(found)
+        ]
 
     chart = bar_chart(
         "Failed executions by type of error",
         "One stacked bar per policy: failed executions of 100, by type of error.",
         [RowLabel(policy, "", pools.is_privileged(policy), policy) for policy in policies],
-        [[part(policy, place) for place in range(len(series))] for policy in policies],
+        list(map(bar, policies)),
         "failed executions of 100",
         lambda amount: f"{amount:.3g}",
     )
@@ -260,56 +256,53 @@ def errors_section(pools: PromptPools) -> Section | None:
         say("errors"),
         legend(*series_entries("square", [name for name, _ in series])),
         chart,
-        beside_a_chart(_errors_table(pools, names, policies, errors, executions)),
+        beside_a_chart(_errors_table(pools, policies, errors, executions)),
         Fold("Messages by what they were", [_kinds_table(pools)]),
     ]
     return Section("errors", "Errors", blocks)
 
 
 def _errors_table(
-    pools: PromptPools,
-    names: Sequence[str],
-    policies: Sequence[str],
-    errors: defaultdict[str, Counter[str]],
-    executions: Counter[str],
+    pools: PromptPools, policies: Sequence[str], errors: Mapping[str, Counter[str]], executions: Mapping[str, int]
 ) -> Table:
     """Return failed executions by type of error: counts, and of each policy how many of 100 executions."""
-    shown = policies if 1 < len(policies) <= MOST_ERROR_POLICIES else []
     total: Counter[str] = sum(errors.values(), Counter())
+    num_executions = sum(executions.values())
+    every = "all errors"
 
-    def row(name: str, counted: Sequence[str]) -> list[object]:
-        def of_100(own: Counter[str], number: int) -> str:
-            return f"{100 * sum(own[error] for error in counted) / number:.1f}"
+    def failures(name: str, counts: Counter[str] = total) -> int:
+        return counts.total() if name == every else counts[name]
 
-        failures = sum(total[error] for error in counted)
-        of_policies = [of_100(errors[policy], executions[policy]) for policy in shown]
-        return [name, failures, of_100(total, total.total()), of_100(total, executions.total()), *of_policies]
+    def of_policy(policy: str) -> tuple[Cell, Callable[[str], float], str]:
+        return pools.name(policy), lambda name: 100 * failures(name, errors[policy]) / executions[policy], ".1f"
 
-    headings = ("error", "failures", "% of failures", "of 100 executions")
-    return Table(
-        f"Failed executions by type of error, of {executions.total():,} executions in all",
-        (*headings, *map(pools.name, shown)),
-        [*(row(name, [name]) for name in names), row("all errors", names)],
-        notes=(say("no_intervals_counts"),),
+    return Table.of(
+        f"Failed executions by type of error, of {num_executions:,} executions in all",
+        [*_ordered(errors), every],
+        [
+            ("error", str),
+            ("failures", failures),
+            ("% of failures", lambda name: 100 * failures(name) / total.total(), ".1f"),
+            ("of 100 executions", lambda name: 100 * failures(name) / num_executions, ".1f"),
+            *(map(of_policy, policies) if 1 < len(policies) <= MOST_ERROR_POLICIES else ()),
+        ],
+        notes=[say("no_intervals_counts")],
         summary_rows=1,
     )
 
 
 def _kinds_table(pools: PromptPools) -> Table:
     """Return what messages were, per episode of each policy."""
-    kinds = _by_policy(pools.facts.breakdown.kinds)
-    episodes = {row.policy: row.episodes for row in pools.facts.breakdown.totals("policy")}
+    kinds, episodes = _by_policy(pools.facts.breakdown.kinds), _episodes_of(pools)
 
-    def column(name: str) -> tuple[str, Callable[[str], str]]:
-        return plain(
-            name
-        ), lambda policy: f"{kinds[policy][name] / episodes[policy]:.2f}" if kinds[policy][name] else NOTHING
+    def column(name: str) -> tuple[str, Callable[[str], float | None], str]:
+        return plain(name), lambda policy: kinds[policy][name] / episodes[policy] or None, ".2f"
 
     return Table.of(
         "Messages per episode, by what they were",
         [policy for policy in pools.policies if kinds[policy] and episodes.get(policy)],
         [("policy", pools.name), *map(column, _ordered(kinds))],
-        notes=(say("no_intervals_counts"),),
+        notes=[say("no_intervals_counts")],
     )
 
 
@@ -344,9 +337,7 @@ def broken_section(broken: list[FailureRecord]) -> Section | None:
     """Return what broke, or None if nothing did."""
     if not broken:
         return None
-    counts = Counter(
-        (failure["policy"], failure["prompt_type"], on_one_line(failure["error"], REASON_LENGTH)) for failure in broken
-    )
+    counts = Counter((one["policy"], one["prompt_type"], on_one_line(one["error"], REASON_LENGTH)) for one in broken)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     hidden = len(ordered) - MOST_REASONS
     notes = [f"{count_of(hidden, 'rarer reason')} left out; all stand in {FAILURES_NAME}."] if hidden > 0 else []

@@ -136,7 +136,7 @@ class Definitions:
 
     kind: ClassVar = "definitions"
 
-    entries: Iterable[tuple[str, str]]
+    entries: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +273,7 @@ def _environment(finish: Callable[[str], str]) -> Environment:
 
 _HTML = _environment(printable)
 _MARKDOWN = _environment(lambda text: Markup(escape_markdown(text)))
+_HTML.filters["plain"] = lambda name: plain(name)
 _MARKDOWN.filters["cells"] = lambda row: Markup(" | ").join(Markup(escape_markdown(str(cell))) for cell in row)
 _MARKDOWN.filters["as_html"] = lambda text: Markup(escape(printable(text)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from resilisim.errors import count_of
@@ -58,25 +58,21 @@ REQUIRED_RETRIED = "required tools, retried"  # the reference of which no policy
 CHANGES = ("change", "change, luck-adjusted")
 
 
-def write_profile_page(result: ProfileResult, path: Path | str | None = None) -> Path:
+def write_profile_page(
+    result: ProfileResult, path: Path | str | None = None, *, markdown: Path | str | None = None
+) -> Path:
     """Write the page of a profile, `profile.html` in its folder if no path is given, and return its path.
 
+    Its tables can be written as Markdown, too.
+
     Raises:
         StoreError: It cannot be written.
     """
-    target = Path(path) if path is not None else result.directory / PAGE_NAME
-    write_file_atomically(target, whole_page(profile_page(result), packaged_file("profile.css")))
+    target, page = Path(path or result.directory / PAGE_NAME), profile_page(result)
+    write_file_atomically(target, whole_page(page, packaged_file("profile.css")))
+    if markdown is not None:
+        write_file_atomically(Path(markdown), page_markdown(page).encode("utf-8"))
     return target
-
-
-def write_profile_markdown(result: ProfileResult, path: Path | str) -> Path:
-    """Write the tables of a profile as Markdown, and return the path.
-
-    Raises:
-        StoreError: It cannot be written.
-    """
-    write_file_atomically(Path(path), page_markdown(profile_page(result)).encode("utf-8"))
-    return Path(path)
 
 
 def profile_page(result: ProfileResult) -> Page:
@@ -85,14 +81,14 @@ def profile_page(result: ProfileResult) -> Page:
     who += [policy.who for policy in result.flaws.policies] if result.flaws is not None else []
     any_privileged = any(one.privileged for one in who)
     policies = list(dict.fromkeys(one.policy for one in who))
-    summary: list[Block] = [_areas_table(result)] if result.axes else []
-    sections = [_axis_section(axis, result) for axis in result.axes]
+    summary: list[Block] = [_areas_table(result.axes)] if result.axes else []
+    sections = [_axis_section(axis) for axis in result.axes]
     if result.flaws is not None:
         summary.append(_drops_table(result.flaws))
         sections.append(_flaws_section(result.flaws))
     if any(curve.who.privileged for axis in result.axes for curve in axis.curves):
         summary.append(Note(say("privileged")))
-    arguments = [(name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(result.arguments.items())]
+    arguments = {name: json.dumps(value, ensure_ascii=False) for name, value in sorted(result.arguments.items())}
     return Page(
         f"ResiliSim robustness profile: {names_of(policies)}",
         "How does it do as things get worse?",
@@ -105,12 +101,12 @@ def profile_page(result: ProfileResult) -> Page:
             episodes=count_of(result.num_episodes, "episode"),
         ),
         _warnings(result),
-        _cards(result, "the most of any that does not see the state" if any_privileged else "the most of any"),
+        list(_cards(result, "the most of any" + " that does not see the state" * any_privileged)),
         [
             *([Section("summary", "In short", summary)] if summary else []),
             *sections,
             Section("runs", "Runs", [_runs_table(result)]),
-            Section("reading", "How to read this", [Definitions(packaged_texts("profile-words.txt").items())]),
+            Section("reading", "How to read this", [Definitions(packaged_texts("profile-words.txt"))]),
             Section("provenance", "Provenance", [Definitions(arguments)]),
         ],
         say("profile_ending"),
@@ -119,14 +115,8 @@ def profile_page(result: ProfileResult) -> Page:
 
 def profile_tables(result: ProfileResult) -> list[Table]:
     """Return the tables that sum a profile up, as a terminal shows them."""
-    several = _has_several_prompts(result)
-    tables = [_axis_table(axis, several) for axis in result.axes]
-    tables += [_areas_table(result)] if result.axes else []
-    return tables + ([] if result.flaws is None else [_flaws_table(result.flaws), _drops_table(result.flaws)])
-
-
-def _has_several_prompts(result: ProfileResult) -> bool:
-    return len(result.arguments["prompts"]) > 1
+    tables = [*map(_axis_table, result.axes), *([_areas_table(result.axes)] if result.axes else [])]
+    return tables if result.flaws is None else [*tables, _flaws_table(result.flaws), _drops_table(result.flaws)]
 
 
 def _warnings(result: ProfileResult) -> list[str]:
@@ -140,27 +130,25 @@ def _warnings(result: ProfileResult) -> list[str]:
     return warnings
 
 
-def _cards(result: ProfileResult, most_of: str) -> list[Card]:
-    cards = []
+def _cards(result: ProfileResult, most_of: str) -> Iterator[Card]:
     for axis in result.axes:
         ordinary = [curve for curve in axis.curves if not curve.who.privileged and curve.area.better.value >= 0.0]
         if ordinary:
             best = max(ordinary, key=lambda curve: curve.area.better.value)
             area = best.area.better
             detail = f"{interval_text(area)}, {most_of}: {best.who.policy} under {plain(best.who.prompt)}"
-            cards.append(Card(f"Of V* along {axis.axis}", f"{percent(area.value)}%", detail))
+            yield Card(f"Of V* along {axis.axis}", f"{percent(area.value)}%", detail)
     policies = result.flaws.policies if result.flaws is not None else ()
     flawed = [policy for policy in policies if not policy.who.privileged and not math.isnan(policy.drop.better.value)]
     if flawed:
         least = min(flawed, key=lambda policy: policy.drop.better.value)
         drop = least.drop.better
         detail = f"{interval_text(drop)}, {most_of.replace('most', 'least')}: {least.who.policy}"
-        cards.append(Card("Drop under flawed plans", f"{percent(drop.value)} points", detail))
+        yield Card("Drop under flawed plans", f"{percent(drop.value)} points", detail)
         most = max(flawed, key=lambda policy: policy.recovered.better.value)
         back = most.recovered.better
         detail = f"{interval_text(back)} of what obeying gives away, {most_of}: {most.who.policy}"
-        cards.append(Card("Won back from flaws", f"{percent(back.value)}%", detail))
-    return cards
+        yield Card("Won back from flaws", f"{percent(back.value)}%", detail)
 
 
 def value_text(axis: str, value: float) -> str:
@@ -177,9 +165,8 @@ def worst_text(policy: FlawProfile) -> str:
     return f"{plain(first.flaw)}, {first.severity}{more}"
 
 
-def _axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
+def _axis_section(axis: AxisProfile) -> Section:
     """Return a policy's success along an axis: a small chart each, the table, every point in detail."""
-    several = _has_several_prompts(result)
     search = Level(axis.after_search, "after-search", f"{AFTER_SEARCH}, where tools must be found")
     levels = [
         Level(axis.optimum, "optimum", "optimum V*"),
@@ -187,7 +174,7 @@ def _axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
         Level(axis.plan_following, "required-retried", f"{REQUIRED_RETRIED}, in their order"),
     ]
     series = [
-        _series(curve.who, _curve_name(curve, several), number, curve.points)
+        _series(curve.who, _curve_cell(axis, curve).text, number, curve.points)
         for number, curve in enumerate(axis.curves)
     ]
     charts = [
@@ -210,9 +197,9 @@ def _axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
         Entry("raw", "raw-dot", "raw success"),
         Entry("line", "curve other", "the other policies"),
     )
-    details = Fold("Every point with its change against the standard setting", [_axis_details_table(axis, several)])
+    details = Fold("Every point with its change against the standard setting", [_axis_details_table(axis)])
     text = say(f"profile_{axis.axis}")
-    blocks: list[Block] = [text, symbols, panels(charts), _axis_table(axis, several), details]
+    blocks: list[Block] = [text, symbols, panels(charts), _axis_table(axis), details]
     return Section(axis.axis, AXIS_TITLES[axis.axis], blocks)
 
 
@@ -258,46 +245,38 @@ def _flaw_chart(flaws: FlawsProfile, flaw: str) -> LinePanel:
     return LinePanel(heading, heading, ["sound", *flaws.severities], series, is_joined=False, levels=levels)
 
 
-def _curve_name(curve: Curve, several_prompts: bool) -> str:
-    """Return the policy, and the prompt where there are several."""
-    return f"{curve.who.policy}, {plain(curve.who.prompt)}" if several_prompts else curve.who.policy
+def _curve_cell(axis: AxisProfile, curve: Curve) -> Cell:
+    """Return the policy of a curve, and the prompt where there are several."""
+    several = len({other.who.prompt for other in axis.curves}) > 1
+    return name_cell(curve.who.policy + f", {plain(curve.who.prompt)}" * several, curve.who.privileged)
 
 
-def _curve_cell(curve: Curve, several_prompts: bool) -> Cell:
-    return name_cell(_curve_name(curve, several_prompts), curve.who.privileged)
-
-
-def _areas_table(result: ProfileResult) -> Table:
+def _areas_table(axes: Sequence[AxisProfile]) -> Table:
     """Return the mean success along each axis as a share of the mean ceiling."""
-    several = _has_several_prompts(result)
     spans = []
-    for axis in result.axes:
+    for axis in axes:
         first, last = value_text(axis.axis, axis.values[0]), value_text(axis.axis, axis.values[-1])
         spans.append((f"{axis.axis} {first}" + f" to {last}" * (first != last), 2))
-    rows = zip(*(axis.curves for axis in result.axes), strict=True)
     return Table(
         say("profile_areas_table"),
-        ("policy", *("raw", "luck-adjusted") * len(result.axes)),
+        ("policy", *("raw", "luck-adjusted") * len(axes)),
         [
-            [_curve_cell(curves[0], several), *(rate for one in curves for rate in (one.area.raw, one.area.adjusted))]
-            for curves in rows
+            [_curve_cell(axes[0], curves[0]), *(rate for one in curves for rate in (one.area.raw, one.area.adjusted))]
+            for curves in zip(*(axis.curves for axis in axes), strict=True)
         ],
         groups=(("", 1), *spans),
     )
 
 
-def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
+def _axis_table(axis: AxisProfile) -> Table:
     """Return raw success at each point, with the exact references."""
-    curves = [
-        [_curve_cell(curve, several_prompts), *(point.success for point in curve.points)] for curve in axis.curves
-    ]
     value = value_text(axis.axis, axis.standard)
     standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
     return Table(
         say("profile_axis_table", axis=axis.axis),
         ("policy", *(value_text(axis.axis, value) for value in axis.values)),
         [
-            *curves,
+            *([_curve_cell(axis, curve), *(point.success for point in curve.points)] for curve in axis.curves),
             ["optimum V*", *axis.optimum],
             *[[AFTER_SEARCH, *axis.after_search]] * axis.searches,
             [REQUIRED_RETRIED, *axis.plan_following],
@@ -308,7 +287,7 @@ def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
     )
 
 
-def _axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
+def _axis_details_table(axis: AxisProfile) -> Table:
     """Return everything about each point: raw, adjusted, share of the ceiling, change against the standard setting."""
     points = [
         (curve, point, ceiling)
@@ -319,7 +298,7 @@ def _axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
         say("profile_axis_details_table", axis=axis.axis),
         points,
         [
-            ("policy", lambda row: _curve_cell(row[0], several_prompts)),
+            ("policy", lambda row: _curve_cell(axis, row[0])),
             (axis.axis, lambda row: value_text(axis.axis, row[1].value)),
             ("ceiling", lambda row: row[2]),
             ("success", lambda row: row[1].success),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from resilisim.evaluation.report.groups import (
 )
 from resilisim.evaluation.report.page import (
     NOTHING,
+    SIGNED,
     Block,
     Cell,
     Column,
@@ -36,6 +36,7 @@ from resilisim.evaluation.report.page import (
     Section,
     Table,
     beside_a_chart,
+    in_form,
     percent,
     plain,
     policy_cell,
@@ -54,7 +55,6 @@ MOST_DRAWN = 4  # policies in a chart of repeats, and such charts
 REPEATS = ("pass@k", "pass^k")
 FINDING_TOOLS = "finding-tools"  # CSS class of what the fewest searches cost that show the tools
 
-
 POLICY: Column[GroupSummary] = ("policy", policy_cell)
 PROMPT: Column[GroupSummary] = ("prompt", "prompt_type")
 
@@ -68,7 +68,7 @@ def results_section(pools: PromptPools) -> Section:
     blocks: list[Block] = [
         say("results"),
         _key(rows, labels),
-        results_chart("Share of the ceiling and lost points", say("results_chart"), _groups(pools, labels)),
+        results_chart("Share of the ceiling and lost points", say("results_chart"), list(_groups(pools, labels))),
         *map(Note, _notes(rows, labels)),
         beside_a_chart(success_table(rows), "The same as a table, with raw success"),
     ]
@@ -88,8 +88,8 @@ def must_search(row: GroupSummary) -> bool:
 def loss_labels(rows: Sequence[GroupSummary]) -> list[str]:
     """Return the causes that occur: the price of information first, then in the order of `LOSS_LABELS`, then others."""
     found = {label for row in rows for label in row.losses}
-    known = [label for label in ("information", *LOSS_LABELS) if label in found]
-    return [*dict.fromkeys(known), *sorted(found - set(LOSS_LABELS))]
+    known = dict.fromkeys(("information", *LOSS_LABELS))
+    return [*filter(found.__contains__, known), *sorted(found - set(LOSS_LABELS))]
 
 
 def loss_style(label: str) -> str:
@@ -100,9 +100,7 @@ def loss_style(label: str) -> str:
 def loss_bar(row: GroupSummary, labels: Sequence[str]) -> list[Part]:
     """Return the parts of a row's bar: with luck they add up to what the policy missed."""
     bar = [Part("unavoidable", row.unavoidable, "unavoidable")]
-    for label in labels:
-        if label not in row.losses:
-            continue
+    for label in filter(row.losses.__contains__, labels):
         avoidable = row.avoidable_loss(label)
         price = row.losses[label].value - avoidable
         if price > 0.0:
@@ -114,7 +112,6 @@ def loss_bar(row: GroupSummary, labels: Sequence[str]) -> list[Part]:
 def success_table(rows: Sequence[GroupSummary]) -> Table:
     """Return the share of the ceiling and what it is made of, by policy and prompt."""
     searching = any(map(must_search, rows))
-    optimum = [("V*", "optimum.value")] if searching else []
     return Table.of(
         say("success_table"),
         rows,
@@ -125,11 +122,11 @@ def success_table(rows: Sequence[GroupSummary]) -> Table:
             ("share of ceiling", "adjusted_share"),
             ("luck-adjusted success", "luck_adjusted"),
             ("ceiling" if searching else "ceiling V*", "ceiling.value"),
-            *optimum,
+            *[("V*", "optimum.value")] * searching,
             ("raw success", "success"),
             ("raw share", "share_of_ceiling"),
             ("episodes", "num_episodes"),
-            ("messages", lambda row: f"{row.turns.value:.1f}"),
+            ("messages", "turns.value", ".1f"),
         ],
         text_columns=3,
         is_stacked=True,
@@ -147,59 +144,58 @@ def losses_table(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Table:
         ("not successful", lambda row: 1.0 - row.success.value),
         ("unavoidable", lambda row: row.unavoidable),
         *map(cause, labels),
-        ("luck", lambda row: with_interval(row.luck, signed=True)),
+        ("luck", lambda row: in_form(row.luck, SIGNED)),
     ]
-    caption = say("losses_table")
-    more: dict[str, Any] = {"is_stacked": True, "notes": (say("regret_adds_up"),)}
+    more: dict[str, Any] = {"is_stacked": True, "notes": [say("regret_adds_up")]}
     if len(rows) > MOST_COLUMNS:
-        return Table.of(caption, rows, [POLICY, PROMPT, *causes], text_columns=2, **more)
+        return Table.of(say("losses_table"), rows, [POLICY, PROMPT, *causes], text_columns=2, **more)
     names = [replace(policy_cell(row), detail=row.prompt_type) for row in rows]
-    return Table(caption, ["", *names], [[name, *map(cell, rows)] for name, cell in causes], **more)
+    return Table(say("losses_table"), ["", *names], [[name, *map(cell, rows)] for name, cell in causes], **more)
 
 
 def luck_table(rows: Sequence[GroupSummary]) -> Table:
     """Return how much luck there was, how it was taken out, and what that is worth."""
+
+    def worth(row: GroupSummary) -> str:
+        """How many times the episodes a raw rate would need for the interval of the adjusted one."""
+        raw, adjusted = row.success.standard_error, row.luck_adjusted.standard_error
+        return f"{(raw / adjusted) ** 2:.1f} ×" if raw > 0.0 and adjusted > 0.0 else NOTHING  # not of NaN, either
+
     return Table.of(
         say("luck_table"),
         rows,
         [
             POLICY,
             PROMPT,
-            ("luck", lambda row: with_interval(row.luck, signed=True)),
-            ("fitted β", lambda row: NOTHING if math.isnan(row.mean_beta) else f"{row.mean_beta:.2f}"),
+            ("luck", "luck", SIGNED),
+            ("fitted β", "mean_beta", ".2f"),
             ("adjusted with β = 1", "luck_adjusted_beta_1"),
-            ("worth episodes", _episodes_saved),
+            ("worth episodes", worth),
         ],
         text_columns=2,
     )
-
-
-def _episodes_saved(row: GroupSummary) -> str:
-    """How many times the episodes a raw rate would need for the interval of the adjusted one."""
-    raw, adjusted = row.success.standard_error, row.luck_adjusted.standard_error
-    return f"{(raw / adjusted) ** 2:.1f} ×" if raw > 0.0 and adjusted > 0.0 else NOTHING  # not of NaN, either
 
 
 def levels_table(pools: PromptPools) -> Table:
     """Return full, partial and failed episodes by policy and prompt, as in table 2 of the ResiliBench paper."""
     rows: list[list[object]] = [[pools.name(policy), *pools.level_rates(policy)] for policy in pools.policies]
     notes = [say("privileged")] if pools.num_starred else []
-    if len(pools.ordinary) > 1:
+    has_mean = len(pools.ordinary) > 1
+    if has_mean:
         means: list[object] = [mean_name(len(pools.ordinary), pools.num_starred)]
         for prompt in pools.prompts:
             found = [pool.levels for policy in pools.ordinary if (pool := pools.get(policy, prompt)) is not None]
-            rates = zip(*found, strict=True)
-            means += [mean_of(own) for own in rates] or [None] * len(LEVEL_NAMES)
+            means += [mean_of(rates) for rates in zip(*found, strict=True)] or [None] * len(LEVEL_NAMES)
         rows.append(means)
         notes += [say("means_have_no_interval")] if len(pools.facts.table.tasks) < 2 else []
     return Table(
         say("levels_table"),
         ("policy", *LEVEL_NAMES * len(pools.prompts)),
         rows,
-        groups=(("", 1), *((plain(prompt), len(LEVEL_NAMES)) for prompt in pools.prompts)),
+        groups=[("", 1), *pools.level_groups],
         is_stacked=True,
         notes=notes,
-        summary_rows=1 if len(pools.ordinary) > 1 else 0,
+        summary_rows=int(has_mean),
     )
 
 
@@ -215,10 +211,10 @@ def ceiling_text(rows: Sequence[GroupSummary]) -> str:
     if not known:
         return "no ceiling"
     optimum = _range([row.optimum.value for row in known])
-    if not any(map(must_search, known)):
-        doubt = " (its searches are not known)" if any(row.num_without_ceiling for row in known) else ""
-        return f"ceiling V* {optimum}%{doubt}"
-    return f"ceiling {_range([row.ceiling.value for row in known])}%, V* {optimum}%"
+    if any(map(must_search, known)):
+        return f"ceiling {_range([row.ceiling.value for row in known])}%, V* {optimum}%"
+    doubt = " (its searches are not known)" if any(row.num_without_ceiling for row in known) else ""
+    return f"ceiling V* {optimum}%{doubt}"
 
 
 def _range(values: Sequence[float]) -> str:
@@ -226,24 +222,24 @@ def _range(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _groups(pools: PromptPools, labels: Sequence[str]) -> list[ResultGroup]:
-    def shown(row: GroupSummary) -> ResultRow:
-        label = RowLabel(row.policy, "", row.privileged, f"{row.policy} under {row.prompt_type}")
-        return ResultRow(label, row.adjusted_share, row.success, [] if row.tries_again else loss_bar(row, labels))
-
-    by_prompt = {prompt: [row for row in pools.rows if row.prompt_type == prompt] for prompt in pools.prompts}
-    return [
-        ResultGroup(f"{plain(prompt)} prompt", ceiling_text(rows), [shown(row) for row in rows])
-        for prompt, rows in by_prompt.items()
-    ]
+def _groups(pools: PromptPools, labels: Sequence[str]) -> Iterator[ResultGroup]:
+    by_prompt: defaultdict[str, list[GroupSummary]] = defaultdict(list)
+    for row in pools.rows:
+        by_prompt[row.prompt_type].append(row)
+    for prompt, rows in by_prompt.items():
+        shown = []
+        for row in rows:
+            label = RowLabel(row.policy, "", row.privileged, f"{row.policy} under {prompt}")
+            bar = [] if row.tries_again else loss_bar(row, labels)
+            shown.append(ResultRow(label, row.adjusted_share, row.success, bar))
+        yield ResultGroup(f"{plain(prompt)} prompt", ceiling_text(rows), shown)
 
 
 def _key(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Markup:
-    privileged = Entry("dot", "privileged", "privileged policy *")
     finding = Entry("square", FINDING_TOOLS, "finding the tools", "what the fewest searches cost")
     return legend(
         Entry("dot", "adjusted", "share of the ceiling, 95% interval"),
-        *[privileged] * any(row.privileged for row in rows),
+        *[Entry("dot", "privileged", "privileged policy *")] * any(row.privileged for row in rows),
         Entry("tick", "ceiling", "ceiling"),
         Entry("square", "unavoidable", "unavoidable", "what no agent could have had: 1 − V*"),
         *[finding] * any(map(must_search, rows)),
@@ -254,11 +250,10 @@ def _key(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Markup:
 def _notes(rows: Sequence[GroupSummary], labels: Sequence[str]) -> list[str]:
     notes = [say("tries_again")] if any(row.tries_again for row in rows) else []
     if "information" in labels:
-        notes.append(say("information"))
-        notes[-1] += f" {say('searching')}" if any(map(must_search, rows)) else ""
+        notes.append(say("information") + (f" {say('searching')}" if any(map(must_search, rows)) else ""))
     unknown = sum(row.num_without_ceiling for row in rows if not row.tries_again)
     notes += [say("searches_unknown", episodes=count_of(unknown, "episode"))] if unknown else []
-    notes += [note for note in (bound_note(rows),) if note is not None]
+    notes += filter(None, [bound_note(rows)])
     notes += _overshoot_notes(rows)
     notes += [say("regret_adds_up")] if any(row.unavoidable + row.regret.value > 1.0 for row in rows) else []
     return notes + _starred(rows)
@@ -273,8 +268,7 @@ def _overshoot_notes(rows: Sequence[GroupSummary]) -> list[str]:
     shares = [row.adjusted_share.value for row in rows]
     if not any(share <= -SMALLEST_SHOWN or share >= 1.0 + SMALLEST_SHOWN for share in shares):
         return []
-    beyond = f" {say('overshoot_searching')}" if any(map(must_search, rows)) else ""
-    return [say("overshoot") + beyond]
+    return [say("overshoot") + (f" {say('overshoot_searching')}" if any(map(must_search, rows)) else "")]
 
 
 def task_types_section(pools: PromptPools) -> Section:
@@ -282,17 +276,16 @@ def task_types_section(pools: PromptPools) -> Section:
     table = pools.facts.table
     counts = Counter(task.task_type for task in table.tasks)
     if len(counts) == 1:
-        text = say("one_type", name=plain(next(iter(counts))))
-        return Section("types", "By task type", [text, published_reference(BY_TASK_TYPE)])
-    shown = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_TASK_TYPES])
-    blocks: list[Block] = [shares_table(pools, shown)]
-    hidden = len(counts) - len(shown)
-    if hidden:
-        blocks.append(Note(say("rarer_types", types=count_of(hidden, "rarer type"))))
-    groups = [table.group(*names) for names in table.groups()]
-    rows = [(name, summarise_group(group, table.tasks_where(task_type=name))) for name in shown for group in groups]
-    details = Fold("Success and costliest causes by task type", [task_types_table(rows)])
-    return Section("types", "By task type", [*blocks, details, published_reference(BY_TASK_TYPE)])
+        blocks: list[Block] = [say("one_type", name=plain(next(iter(counts))))]
+    else:
+        shown = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_TASK_TYPES])
+        blocks = [shares_table(pools, shown)]
+        hidden = len(counts) - len(shown)
+        blocks += [Note(say("rarer_types", types=count_of(hidden, "rarer type")))] if hidden else []
+        groups = [table.group(*names) for names in table.groups()]
+        rows = [(name, summarise_group(group, table.tasks_where(task_type=name))) for name in shown for group in groups]
+        blocks.append(Fold("Success and costliest causes by task type", [task_types_table(rows)]))
+    return Section("types", "By task type", [*blocks, published_reference(BY_TASK_TYPE)])
 
 
 def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:
@@ -314,9 +307,9 @@ def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:
         rows.append(["ceiling in % of episodes", names.get(name, "tools to be found"), *cells])
     rows.append(["tasks", "", *counts.values()])
     notes = [say("raw_shares")] if any(row.tries_again for row in pools.rows) else []
-    if any(part.ceiling.value < LEAST_CEILING for part in shown):
-        notes.append(say("low_ceiling", least=percent(LEAST_CEILING, 0)))
-    notes += _overshoot_notes([part for part in shown if not part.ceiling.value < LEAST_CEILING])
+    high = [part for part in shown if not part.ceiling.value < LEAST_CEILING]
+    notes += [say("low_ceiling", least=percent(LEAST_CEILING, 0))] if len(high) < len(shown) else []
+    notes += _overshoot_notes(high)
     return Table(
         say("shares_table"),
         ("policy", "prompt", *map(plain, counts)),
@@ -362,30 +355,25 @@ def task_types_table(rows: Sequence[tuple[str, GroupSummary]]) -> Table:
 
 
 class _RepeatsLine(NamedTuple):
-    """Pass@k (side 0) or pass^k (side 1) of a policy under a prompt, for each k that is shown."""
+    """Pass@k (side 0) or pass^k (side 1) of a policy under a prompt, by k."""
 
     row: GroupSummary
     side: int
-    estimates: list[Estimate]
-
-    def at(self, place: int) -> Estimate:
-        return self.estimates[place]
+    estimates: Mapping[int, Estimate]
 
 
 def repeats_section(pools: PromptPools) -> Section | None:
     """Return pass@k and pass^k, or None where no task has several episodes of one policy and prompt."""
     compared = (row for row in pools.facts.rows if not row.tries_again)
     rows = sorted(compared, key=lambda row: pools.policies.index(row.policy))
-    curves = [(row, curve) for row in rows if len(curve := _repeats_curve(pools, row)) > 1]
-    if not curves:
+    lines = [line for row in rows for line in _repeats_lines(pools, row) if len(line.estimates) > 1]
+    if not lines:
         return None
-    tries = sorted({number for _, curve in curves for number in curve})
-    none = (Estimate.nothing(), Estimate.nothing())
-    lines = [
-        _RepeatsLine(row, side, [curve.get(number, none)[side] for number in tries])
-        for row, curve in curves
-        for side in range(len(REPEATS))
-    ]
+    tries = sorted({number for line in lines for number in line.estimates})
+
+    def column(number: int) -> tuple[str, Callable[[_RepeatsLine], Estimate]]:
+        return f"k = {number}", lambda line: line.estimates.get(number, Estimate.nothing())
+
     table = Table.of(
         say("repeats_table"),
         lines,
@@ -393,7 +381,7 @@ def repeats_section(pools: PromptPools) -> Section | None:
             ("policy", lambda line: policy_cell(line.row)),
             ("prompt", "row.prompt_type"),
             ("", lambda line: REPEATS[line.side]),
-            *((f"k = {number}", partial(_RepeatsLine.at, place=place)) for place, number in enumerate(tries)),
+            *map(column, tries),
         ],
         text_columns=3,
         is_stacked=True,
@@ -403,45 +391,8 @@ def repeats_section(pools: PromptPools) -> Section | None:
     return Section("repeats", "Repeats: pass@k and pass^k", blocks)
 
 
-def _repeats_charts(lines: Sequence[_RepeatsLine], tries: Sequence[int]) -> list[Block]:
-    """Return one chart per prompt type, for the first few of these and of the policies."""
-    prompts = list(dict.fromkeys(line.row.prompt_type for line in lines))
-    policies = list(dict.fromkeys(line.row.policy for line in lines))
-    drawn = policies[:MOST_DRAWN]
-    panels = []
-    for prompt in prompts[:MOST_DRAWN]:
-        own = (line for line in lines if line.row.prompt_type == prompt and line.row.policy in drawn)
-        series = [
-            Series(
-                f"{line.row.policy}, {REPEATS[line.side]}",
-                series_style(drawn.index(line.row.policy)),
-                line.estimates,
-                hollow=line.side == 1,
-            )
-            for line in own
-        ]
-        panels.append(
-            LinePanel(
-                f"pass@k and pass^k under {prompt}",
-                f"{prompt} prompt",
-                [str(number) for number in tries],
-                series,
-                say("repeats_chart"),
-                "k episodes of a task",
-            )
-        )
-    kinds = [Entry("line", "line", REPEATS[0]), Entry("line", "line dashed", REPEATS[1])]
-    blocks: list[Block] = [legend(*series_entries("dot", drawn), *kinds), line_charts(panels)]
-    hidden_policies, hidden_prompts = len(policies) - len(drawn), len(prompts) - len(panels)
-    hidden = [count_of(hidden_policies, "more policy", "more policies")] if hidden_policies else []
-    hidden += [count_of(hidden_prompts, "more prompt type")] if hidden_prompts else []
-    if hidden:
-        blocks.append(Note(say("in_the_table_only", hidden=" and ".join(hidden))))
-    return blocks
-
-
-def _repeats_curve(pools: PromptPools, row: GroupSummary) -> dict[int, tuple[Estimate, Estimate]]:
-    """Return k -> (pass@k, pass^k) for the k that every task of a group allows: above `MOST_TRIES` only some."""
+def _repeats_lines(pools: PromptPools, row: GroupSummary) -> Iterator[_RepeatsLine]:
+    """Yield pass@k and pass^k of a group for the k that every task of it allows: above `MOST_TRIES` only some."""
     group = pools.facts.table.group(row.policy, row.prompt_type)
     episodes = group.by_task(group.count)
     present = episodes > 0
@@ -449,4 +400,32 @@ def _repeats_curve(pools: PromptPools, row: GroupSummary) -> dict[int, tuple[Est
     most = int(np.min(episodes)) if len(episodes) else 0
     # Above the first few only powers of 2, and the last.
     numbers = [k for k in range(1, most + 1) if k <= MOST_TRIES or k.bit_count() == 1 or k == most]
-    return {k: (pass_at_k(successes, episodes, k), pass_hat_k(successes, episodes, k)) for k in numbers}
+    for side, estimate in enumerate((pass_at_k, pass_hat_k)):
+        yield _RepeatsLine(row, side, {k: estimate(successes, episodes, k) for k in numbers})
+
+
+def _repeats_charts(lines: Sequence[_RepeatsLine], tries: Sequence[int]) -> Iterator[Block]:
+    """Yield one chart per prompt type, for the first few of these and of the policies."""
+    prompts = list(dict.fromkeys(line.row.prompt_type for line in lines))
+    policies = list(dict.fromkeys(line.row.policy for line in lines))
+    drawn = policies[:MOST_DRAWN]
+
+    def series(line: _RepeatsLine) -> Series:
+        style = series_style(drawn.index(line.row.policy))
+        estimates = [line.estimates.get(number, Estimate.nothing()) for number in tries]
+        return Series(f"{line.row.policy}, {REPEATS[line.side]}", style, estimates, hollow=line.side == 1)
+
+    def panel(prompt: str) -> LinePanel:
+        own = [line for line in lines if line.row.prompt_type == prompt and line.row.policy in drawn]
+        title, places = f"pass@k and pass^k under {prompt}", list(map(str, tries))
+        name = "k episodes of a task"
+        return LinePanel(title, f"{prompt} prompt", places, list(map(series, own)), say("repeats_chart"), name)
+
+    kinds = [Entry("line", "line", REPEATS[0]), Entry("line", "line dashed", REPEATS[1])]
+    yield legend(*series_entries("dot", drawn), *kinds)
+    yield line_charts(list(map(panel, prompts[:MOST_DRAWN])))
+    hidden_policies, hidden_prompts = len(policies) - len(drawn), len(prompts) - MOST_DRAWN
+    hidden = [count_of(hidden_policies, "more policy", "more policies")] if hidden_policies else []
+    hidden += [count_of(hidden_prompts, "more prompt type")] if hidden_prompts > 0 else []
+    if hidden:
+        yield Note(say("in_the_table_only", hidden=" and ".join(hidden)))

@@ -16,7 +16,6 @@ from resilisim.simulator.exact import solved_references
 from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.workflows.flaws import Perturber
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import resolve_planner
 
@@ -94,7 +93,7 @@ def obedience(
     cell there is NaN; shape (num_tasks,).
     """
     rules = settings.rules()
-    planner, perturber = resolve_planner(settings.planner, library, settings.law(), rules), Perturber(library, rules)
+    planner, perturber = resolve_planner(settings.planner, library, settings.law(), rules), settings.perturber(library)
     names = [(*cell, None) for cell in cells]  # the method is drawn, as in the prompts
     sound = np.empty(len(tasks))
     flawed = {cell: np.full(len(tasks), np.nan) for cell in cells}

@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from resilisim.chat import ChatModelSettings, ResponseCache, RoleModels
 from resilisim.chat.middleware import MAX_CONCURRENCY, PriceTable
 from resilisim.chat.models import split_specs
 from resilisim.errors import MAX_COUNT, InvalidInputError
 from resilisim.options import check_options, option
-from resilisim.policies.base import Policy, policy_name
+from resilisim.policies.base import Contender, Policy, policy_name
+from resilisim.policies.function_agent import AGENT_PREFIX, AgentFunction, FunctionAgent
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import make_policy
 from resilisim.tool_library import ToolLibrary
 
 # What can be given as a policy: text that `make_policy` understands, or a class or function that returns a policy.
-PolicySpec: TypeAlias = "str | Callable[[], Policy]"
+PolicySpec: TypeAlias = "str | Callable[[], Policy] | AgentSpec"
 MODEL_MARK = "@"  # between the names of policy and model where a run has several models
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """An agent that is a function of a session, as a policy that can be made again and again."""
+
+    function: AgentFunction
+
+    def __call__(self) -> FunctionAgent:
+        """Return the agent."""
+        return FunctionAgent(self.function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +51,7 @@ class PolicyMaker:
     models: Mapping[str, RoleModels] = field(default_factory=dict)  # by the spelling of the default model
     prices: PriceTable = field(default_factory=PriceTable)
 
-    def make(self, spec: PolicySpec, model: str | None = None) -> Policy:
+    def make(self, spec: PolicySpec, model: str | None = None) -> Contender:
         """Return a new policy; `model` is the default model that answers it, if it asks any: the first if omitted.
 
         Raises:
@@ -50,18 +62,20 @@ class PolicyMaker:
             offered = {"library": self.library, "models": answering, "prices": self.prices}
             return make_policy(spec, offered=offered)
         policy = spec()
+        if isinstance(policy, FunctionAgent):
+            return policy
         if not callable(getattr(policy, "reset", None)) or not callable(getattr(policy, "act", None)):
             kind = type(policy).__name__
             raise InvalidInputError(f"{describe_policy(spec)} gives a {kind} without reset() and act()")
         return policy
 
-    def make_all(self, specs: Sequence[PolicySpec]) -> list[tuple[Contestant, Policy]]:
+    def make_all(self, specs: Sequence[PolicySpec]) -> list[tuple[Contestant, Contender]]:
         """Return who plays, each with its policy: LLM agents once for each model.
 
         Raises:
             InvalidInputError: A policy cannot be made, a name cannot be printed, or two have one name.
         """
-        made: list[tuple[Contestant, Policy]] = []
+        made: list[tuple[Contestant, Contender]] = []
         for spec in specs:
             policy = self.make(spec)
             name = policy_name(policy)
@@ -75,7 +89,7 @@ class PolicyMaker:
         _refuse_unclear([contestant.name for contestant, _ in made])
         return made
 
-    def _answers(self, policy: Policy) -> bool:
+    def _answers(self, policy: Contender) -> bool:
         """Return whether models of the run answer a policy; an agent may have been made with models of its own."""
         return isinstance(policy, LlmPolicy) and any(policy.models is models for models in self.models.values())
 
@@ -92,6 +106,8 @@ def describe_policy(spec: PolicySpec) -> str:
     """Return how a manifest names a policy: its text, or where its class or function stands."""
     if isinstance(spec, str):
         return spec
+    if isinstance(spec, AgentSpec):
+        return AGENT_PREFIX + describe_policy(cast("Any", spec.function))
     return f"{getattr(spec, '__module__', '?')}:{getattr(spec, '__qualname__', type(spec).__qualname__)}"
 
 
@@ -127,7 +143,13 @@ class ModelSettings:
         flag="--model",
     )
     chat: ChatModelSettings = field(default_factory=ChatModelSettings)
-    concurrency: int = option(8, "Episodes of LLM agents at once.", least=1, most=MAX_CONCURRENCY)
+    concurrency: int = option(8, "Episodes of agents at once.", least=1, most=MAX_CONCURRENCY)
+    episode_seconds: float | None = option(
+        None, "Give an episode up when its agent takes longer.", least=0.001, most=1e9, flag="--episode-timeout"
+    )
+    episode_retries: int = option(
+        0, "Try an episode again so often when its agent broke.", least=0, most=MAX_COUNT, flag="--episode-retries"
+    )
     cache: str | None = option(None, "Folder in which replies are kept from one run to the next.", path="any")
     prices: str | None = option(
         None,

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -20,8 +20,16 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError, check_integer, unknown_name
 from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
-from resilisim.evaluation.run.contestants import Contestant, ModelSettings, PolicyMaker, PolicySpec, describe_policy
-from resilisim.policies.base import Policy
+from resilisim.evaluation.run.contestants import (
+    AgentSpec,
+    Contestant,
+    ModelSettings,
+    PolicyMaker,
+    PolicySpec,
+    describe_policy,
+)
+from resilisim.policies.base import Contender
+from resilisim.policies.function_agent import AGENT_PREFIX
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import checkpoint_hashes
 from resilisim.seeding import MAX_SEED
@@ -124,7 +132,7 @@ class Plan:
 
 
 # Who plays, each with its policy; `PolicyMaker.make_all` makes them.
-Made: TypeAlias = "Sequence[tuple[Contestant, Policy]]"
+Made: TypeAlias = "Sequence[tuple[Contestant, Contender]]"
 
 
 def agents_of(made: Made) -> list[tuple[Contestant, LlmPolicy[Any]]]:
@@ -178,7 +186,7 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, made:
         # Only where there are some, so that the manifests of other runs stay as they were.
         **({"checkpoints": checkpoints} if checkpoints else {}),
         **_agent_arguments(made),
-        "environment": asdict(settings.environment),
+        "environment": settings.environment.to_mapping(),
         "library": library.content_hash,
         "num_episodes": len(plan),
         "policies": [describe_policy(spec) for spec in specs],
@@ -229,6 +237,19 @@ def check_policies(policies: object) -> tuple[PolicySpec, ...]:
                 "policy"
             )
     return cast("tuple[PolicySpec, ...]", tuple(chosen))
+
+
+def check_agents(agents: object) -> tuple[PolicySpec, ...]:
+    """Return one agent or several as policies: functions of a session, or module:function of some."""
+    is_one = isinstance(agents, str) or callable(agents)
+    chosen = [agents] if is_one else _listed("agents", agents, "a function of a session or a list of them")
+    for agent in chosen:
+        if not (isinstance(agent, str) or callable(agent)) or isinstance(agent, type):
+            raise InvalidInputError(f"agent {agent!r:.80}: expected a function of a session, or module:function")
+    return tuple(
+        AGENT_PREFIX + agent.removeprefix(AGENT_PREFIX) if isinstance(agent, str) else AgentSpec(cast("Any", agent))
+        for agent in chosen
+    )
 
 
 def check_prompts(prompts: object) -> tuple[str, ...]:

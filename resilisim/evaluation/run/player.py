@@ -24,7 +24,8 @@ from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.run.store import EpisodeJournal, journal_path
-from resilisim.policies.base import Policy
+from resilisim.policies.base import Policy, SessionAgent
+from resilisim.policies.function_agent import AgentFailed
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.processes import answers_of_processes
 from resilisim.provenance import canonical_json, encode_json_line
@@ -57,7 +58,7 @@ class EpisodePlayer:
             RuntimeError: A policy wanted to end the process (`SystemExit`) or the like; the text names the episode.
             Exception: Whatever else a policy raises, with a note that names the episode.
         """
-        if not any(isinstance(policy, LlmPolicy) for policy in self._policies):
+        if not any(isinstance(policy, SessionAgent) for policy in self._policies):
             for episode in pending:
                 yield self._play(episode, self._policies[episode.policy])
             return
@@ -73,7 +74,7 @@ class EpisodePlayer:
     async def play_in_slot(self, slot: Slot, episode: PlannedEpisode) -> Outcome:
         """Play an episode of any policy among others that are under way; what an endpoint breaks is a value."""
         policy = self._policies[episode.policy]
-        if not isinstance(policy, LlmPolicy):
+        if not isinstance(policy, SessionAgent):
             await asyncio.sleep(0)  # a long row of quick episodes must not keep the others waiting
             return self._play(episode, policy)
         if slot.environment is None:
@@ -98,38 +99,53 @@ class EpisodePlayer:
             record = play_episode(self._environment, policy, episode.task, prompt, episode.seed, **place)
         return stored(record, self._settings.record_texts)
 
-    async def _play_agent(self, env: ConversationEnv, agent: LlmPolicy[Any], episode: PlannedEpisode) -> Outcome:
+    async def _play_agent(self, env: ConversationEnv, agent: SessionAgent, episode: PlannedEpisode) -> Outcome:
         prompt = self._settings.prompts[episode.prompt]
         place = self._place(episode)
+        models = self._settings.models
         with _named(self._describe(episode)), self._journal(agent, episode) as journal:
-            try:
-                record = await play_agent_episode(env, agent, episode.task, prompt, episode.seed, journal, **place)
-                return stored(record, self._settings.record_texts)
-            except (InfrastructureError, RequestRefusedError) as error:
-                if isinstance(error, RequestRefusedError) and error.concerns_all_requests:
-                    raise
-                return self._failure(episode, error, 0 if journal is None else journal.num_kept)
+            for retries_left in reversed(range(models.episode_retries + 1)):
+                try:
+                    async with asyncio.timeout(models.episode_seconds):
+                        record = await play_agent_episode(
+                            env, agent, episode.task, prompt, episode.seed, journal, **place
+                        )
+                    return stored(record, self._settings.record_texts)
+                except (InfrastructureError, RequestRefusedError, TimeoutError) as error:
+                    if isinstance(error, RequestRefusedError) and error.concerns_all_requests:
+                        raise
+                    if isinstance(error, TimeoutError) and models.episode_seconds is None:
+                        raise  # not ours
+                    if not retries_left:
+                        return self._failure(episode, error, 0 if journal is None else journal.num_kept)
+        raise AssertionError("an episode is tried at least once")
 
     def _journal(
-        self, agent: LlmPolicy[Any], episode: PlannedEpisode
+        self, agent: SessionAgent, episode: PlannedEpisode
     ) -> contextlib.AbstractContextManager[EpisodeJournal | None]:
-        if self._settings.directory is None:
+        if self._settings.directory is None or not isinstance(agent, LlmPolicy):
             return contextlib.nullcontext()
         identity = canonical_json(agent.models.identities())
         return EpisodeJournal(journal_path(self._settings.directory, episode.index), identity)
 
-    def _failure(self, episode: PlannedEpisode, error: ResiliSimError, num_calls: int) -> FailureRecord:
-        return FailureRecord(
+    def _failure(self, episode: PlannedEpisode, error: Exception, num_calls: int) -> FailureRecord:
+        words = " ".join(str(error).split())
+        if isinstance(error, TimeoutError):
+            words = f"the agent took longer than {self._settings.models.episode_seconds:g} seconds"
+        failure = FailureRecord(
             schema=FAILURE_SCHEMA,
             index=episode.index,
             policy=self._settings.contestants[episode.policy].name,
             prompt_type=self._settings.prompts[episode.prompt],
             instance_id=episode.task.instance_id,
             seed=episode.seed,
-            error=" ".join(str(error).split()),
-            reason=type(error).__name__,
+            error=words,
+            reason=error.reason if isinstance(error, AgentFailed) else type(error).__name__,
             calls=num_calls,
         )
+        if isinstance(error, AgentFailed):
+            failure["traceback"] = error.traceback
+        return failure
 
     def _place(self, episode: PlannedEpisode) -> PlaceInRun:
         settings = self._settings
@@ -149,7 +165,7 @@ class EpisodePlayer:
 class Slot:
     """A place in which one episode after the other is played: an environment and agents of its own, once needed."""
 
-    agents: dict[int, LlmPolicy[Any]]
+    agents: dict[int, SessionAgent]
     environment: ConversationEnv | None = None
 
 

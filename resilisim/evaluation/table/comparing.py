@@ -48,6 +48,7 @@ _NAMES = {
     **{f"environment.{name}": f"end rule {name}" for name in ("max_turns", "max_consecutive_failures", "loop_length")},
     "environment.prompt_style": "prompt style",
     "environment.salt": "salt of the luck",
+    "environment.search": "tool search",
     "library": "tool library",
     "planner": "trained policy that plans prompts",
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from resilisim.chat import ToolCall
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
 from resilisim.envs.feedback import progress_for
-from resilisim.envs.protocol import NATIVE_FUNCTIONS, native_tools
+from resilisim.envs.protocol import native_tools
 from resilisim.envs.session import AssistantMessage, Reply
 from resilisim.errors import nearest_name
 from resilisim.policies.base import FINISH, call_message, info_message, search_message
@@ -36,10 +36,19 @@ class ConversationToolbox:
 
     A call by the name of a library tool that the environment has shown, in the prompt or in a reply, is taken as
     `tool_call` of that tool. Replies say how whoever reads them ends the episode (`finish`); nothing if it cannot.
+    `functions` are what the environment offers to be called, if it says so: `specs` are these, all but `finish`.
     """
 
-    def __init__(self, send: Send, prompt: str, native: bool = False, finish: str = "") -> None:
-        self.specs = CONVERSATION_TOOLS
+    def __init__(
+        self,
+        send: Send,
+        prompt: str,
+        native: bool = False,
+        finish: str = "",
+        functions: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self.functions = list(functions or native_tools())
+        self.specs = _specs_of(self.functions)
         self._send = send
         self._native = native
         self._finish = finish
@@ -86,11 +95,12 @@ class ConversationToolbox:
             return name, {"name": tool.strip()}
         if name == "tool_call":
             return _read_call(arguments)
-        if _NAME.match(name) and self._was_shown(name):
+        if _NAME.match(name) and (any(name == spec.name for spec in self.specs) or self._was_shown(name)):
             return "tool_call", {"name": name, "parameters": dict(arguments)}
-        near = nearest_name(name[:_EXCERPT_LENGTH], [spec.name for spec in CONVERSATION_TOOLS])
+        known = [spec.name for spec in self.specs]
+        names = ", ".join(known)
+        near = nearest_name(name[:_EXCERPT_LENGTH], known)
         hint = f"did you mean {near!r}? Expected " if near else "expected "
-        names = ", ".join(spec.name for spec in CONVERSATION_TOOLS)
         return f"unknown tool {name[:_EXCERPT_LENGTH]!r}: {hint}{names}, or a tool that was shown"
 
     def _was_shown(self, name: str) -> bool:
@@ -129,7 +139,7 @@ def _tag(function: str, given: Mapping[str, Any]) -> str:
     return call_message(given["name"], given["parameters"])
 
 
-def native_message(function: str, given: Mapping[str, Any]) -> AssistantMessage:
+def native_message(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the assistant message that calls one function of the environment."""
     kept = {name: value for name, value in given.items() if value != {}}
     call = ToolCall("call_1", function, json.dumps(kept, ensure_ascii=False, default=str))
@@ -148,7 +158,7 @@ def result_of(reply: Reply, finish: str = "") -> ToolResult:
         words, progress = progress, ""
     info, event = reply.info, reply.info.get("event")
     error, value = None, None
-    if event == "execute":
+    if event == "execute" and "execution" in info:  # a call in the closing message is not executed
         execution = info["execution"]
         value = execution.get("output")
         error = None if execution["success"] else " ".join(words.split())
@@ -166,13 +176,18 @@ def _excerpt(value: object) -> str:
     return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
 
 
-# Parameters of the tool that is called may also stand beside its name.
-CONVERSATION_TOOLS = tuple(
-    ToolSpec(
-        function["name"],
-        function["description"],
-        {**function["parameters"], "additionalProperties": function["name"] == "tool_call"},
+def _specs_of(functions: Sequence[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
+    """Return functions as tools of an agent, all but `finish`: how to end is each agent's own affair."""
+    return tuple(
+        ToolSpec(
+            function["name"],
+            function["description"],
+            # Parameters of the tool that is called may also stand beside its name.
+            {**function["parameters"], "additionalProperties": function["name"] == "tool_call"},
+        )
+        for function in (entry["function"] for entry in functions)
+        if function["name"] != "finish"
     )
-    for function in (tool["function"] for tool in native_tools())
-    if function["name"] in NATIVE_FUNCTIONS and function["name"] != "finish"
-)
+
+
+CONVERSATION_TOOLS = _specs_of(native_tools())

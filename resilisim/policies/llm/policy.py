@@ -172,7 +172,9 @@ class LlmPolicy(ABC, Generic[Options]):
         form = FINISH_HINT["native"] if native and self.finish_form else self.finish_form
         run = AgentRun(
             task=task_of(start.text),
-            tools=ConversationToolbox(lambda message: run.send(message), start.text, native, form),
+            tools=ConversationToolbox(
+                lambda message: run.send(message), start.text, native, form, info.get("functions", ())
+            ),
             models=self.models,
             options=self.options,
             prompt=start.text,

@@ -20,11 +20,11 @@ from resilisim.chat.json_answers import (
     json_object_in,
     listed_values,
     object_at,
-    without_surrogates,
     without_thoughts,
 )
 from resilisim.envs.protocol import has_finish_mark, named_call
 from resilisim.policies.llm.tools import ToolSpec
+from resilisim.provenance import without_surrogates
 
 EXCERPT_LENGTH: Final = 300
 LONGEST_THOUGHT: Final = 4_000  # characters of a thought that are kept

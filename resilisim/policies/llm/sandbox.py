@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from resilisim.chat.json_answers import without_surrogates
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, import_extra
 from resilisim.policies.llm.tools import ToolResult
+from resilisim.provenance import without_surrogates
 
 Returned = TypeVar("Returned")
 JsonValue = None | bool | int | float | str | list[Any] | dict[str, Any]

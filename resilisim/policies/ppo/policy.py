@@ -61,7 +61,7 @@ class Mirror:
     @property
     def state(self) -> EpisodeState:
         """The state of the episode."""
-        return self._env.core.episode_state(0)
+        return self._env.episode_state()
 
     def preferences(self) -> list[Preference]:
         """Return the legal calls, the most probable first; equal ones in the order of the actions."""

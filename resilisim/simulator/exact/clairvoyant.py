@@ -33,11 +33,7 @@ _VISITED_SIZE = 1 << 19
 
 
 def luck_table(problem: Problem, salt: str, seeds: Sequence[int], instance_id: str) -> NDArray[np.int64]:
-    """Return the luck bits of every execution that an episode could hold.
-
-    Returns:
-        int64 (num_seeds, num_tools, max_turns), the 53 bits of the k-th execution of each tool.
-    """
+    """Return the 53 luck bits of every execution that can be, int64 (num_seeds, num_tools, max_turns)."""
     keys = np.array([episode_key(salt, seed, instance_id) for seed in seeds], dtype=np.int64)  # (num_seeds, 2)
     names = np.array([hash_words(name) for name in problem.library.names], dtype=np.int64)  # (num_tools, 2)
     tool0, tool1 = threefry2x32(keys[:, :1], keys[:, 1:], names[None, :, 0], names[None, :, 1])
@@ -49,11 +45,7 @@ def luck_table(problem: Problem, salt: str, seeds: Sequence[int], instance_id: s
 
 
 def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: str) -> tuple[float, float]:
-    """Estimate the chance that some sequence of calls succeeds when all luck is known.
-
-    Returns:
-        The share of seeds for which a sequence exists, and its standard error (NaN for fewer than two seeds).
-    """
+    """Return the share of seeds for which some sequence of calls succeeds, and its standard error (or NaN)."""
     num_required = len(problem.required)
     if num_required > problem.rules.max_turns:
         return 0.0, 0.0
@@ -147,8 +139,7 @@ def _search(
 ) -> bool:
     """Return whether some sequence of calls completes the list, by depth-first search that knows visited states.
 
-    The table of visited states is shared by all searches of a task, told apart by their `number`, since clearing it for
-    each would take longer than most searches do.
+    All searches of a task share their table, told apart by `number`: clearing it takes longer than most searches do.
     """
     num_tools, num_outside = len(place), len(outside_base)
     status = np.zeros((max_turns + 1, num_tools), dtype=np.int64)

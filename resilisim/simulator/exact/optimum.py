@@ -195,7 +195,6 @@ class Optimum:
     """The solved problem.
 
     Attributes:
-        problem: What was solved.
         arena: The tools that the table tells apart.
         values: float64 `arena.table_shape`, see `solve_values`.
         gap: How far the values may lie below the optimum: 0 where they are exact, which they are unless tools of
@@ -295,8 +294,7 @@ class Optimum:
     def _worth_calling(self, state: EpisodeState) -> list[int]:
         """Return tools among which there is one with the highest Q*; calling any other is dominated by one of them.
 
-        Calling a successful tool again can only break a row of failures, which a neutral tool does as well. Breakers
-        that are not neutral may have dependencies, and running these can pay before a row has begun.
+        Calling a successful tool again only breaks a row of failures, as a neutral tool does; others may need others.
         """
         breakers = self.arena.breakers
         in_row = state.counters[CONSECUTIVE_FAILURES] > 0 and self.problem.rules.max_consecutive_failures > 0

@@ -56,21 +56,18 @@ class Obedience:
     coverage: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledPlan:
-    """A plan in the numbers that the kernel reads."""
-
-    steps: NDArray[np.int64]  # (num_steps, NUM_COLUMNS) the columns above
-    # (num_steps, max_dependencies) local numbers of each tool's direct dependencies that are steps, padded with -1
-    dependencies: NDArray[np.int64]
-    num_signatures: int  # messages that the loop rule can meet again
+Limits = tuple[int | None, int | None]  # `max_tries` and `skip_from`, None for no such limit
+# What the kernels read of a plan and a problem: the columns above, (num_steps, NUM_COLUMNS); local numbers of each
+# tool's direct dependencies that are steps, (num_steps, max_dependencies), padded with -1; messages that the loop rule
+# can meet again; required tools; the law's table; turns; and the end rules, 0 for off.
+Numbers = tuple[NDArray[np.int64], NDArray[np.int64], int, int, NDArray[np.float64], int, int, int]
 
 
 def obey_plan(
     problem: Problem,
     tools: Sequence[int],
     refused: Sequence[int] | None = None,
-    limits: Sequence[tuple[int | None, int | None]] | None = None,
+    limits: Sequence[Limits] | None = None,
 ) -> Obedience:
     """Return the chances of following a plan to the letter, then signalling completion.
 
@@ -93,10 +90,10 @@ def obey_plan(
         >>> round(obey_plan(problem, problem.required, limits=[(1, None)]).success, 3)
         0.8
     """
-    plan = compile_plan(problem, tools, refused, limits)
-    success, coverage = follow(*_numbers(problem, plan, problem.rules.max_turns), MAX_ENTRIES)
+    numbers = _numbers(problem, tools, problem.rules.max_turns, refused, limits)
+    success, coverage = follow(*numbers, MAX_ENTRIES)
     if success < 0.0:
-        limited = int((plan.steps[:, MAX_TRIES:] < NEVER).any(axis=1).sum())
+        limited = int((numbers[0][:, MAX_TRIES:] < NEVER).any(axis=1).sum())
         raise ExactLimitError(
             f"following a plan of {len(tools)} steps, {limited} of them with limits, needs more than {MAX_ENTRIES:,} "
             "table entries: use fewer limits or fewer turns"
@@ -119,7 +116,7 @@ def plan_following(problem: Problem, turns: int | None = None) -> float:
     turns = problem.rules.max_turns if turns is None else turns
     if turns < len(problem.required):
         return 0.0
-    success, _ = follow(*_numbers(problem, compile_plan(problem, problem.required), turns), MAX_ENTRIES)
+    success, _ = follow(*_numbers(problem, problem.required, turns), MAX_ENTRIES)
     return float(success)
 
 
@@ -136,13 +133,13 @@ def plan_following_with_search(problem: Problem) -> float:
     return plan_following(problem, problem.rules.max_turns - len(problem.required))
 
 
-def compile_plan(
+def _numbers(
     problem: Problem,
     tools: Sequence[int],
+    turns: int,
     refused: Sequence[int] | None = None,
-    limits: Sequence[tuple[int | None, int | None]] | None = None,
-) -> CompiledPlan:
-    """Return a plan in the numbers that the kernel reads; arguments as in `obey_plan`."""
+    limits: Sequence[Limits] | None = None,
+) -> Numbers:
     local = {tool: number for number, tool in enumerate(dict.fromkeys(tools))}
     steps = np.zeros((len(tools), NUM_COLUMNS), dtype=np.int64)
     width = max([1, *(len(problem.dependencies[tool]) for tool in tools)])
@@ -165,24 +162,9 @@ def compile_plan(
             NEVER if max_tries is None else max_tries,
             NEVER if skip_from is None else skip_from,
         )
-    return CompiledPlan(steps, dependencies, len(signatures))
-
-
-def _numbers(
-    problem: Problem, plan: CompiledPlan, turns: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int, int, NDArray[np.float64], int, int, int]:
-    """Return what `follow` and `ascend` read of a problem and a plan."""
     rules = problem.rules
-    return (
-        plan.steps,
-        plan.dependencies,
-        plan.num_signatures,
-        len(problem.required),
-        problem.table.probability,
-        turns,
-        rules.max_consecutive_failures,
-        rules.loop_length,
-    )
+    of_rules = (turns, rules.max_consecutive_failures, rules.loop_length)
+    return steps, dependencies, len(signatures), len(problem.required), problem.table.probability, *of_rules
 
 
 @scalar
@@ -203,10 +185,9 @@ def follow(
     loop_length: int,
     max_entries: int,
 ) -> tuple[float, float]:
-    """Return the chance of full success and the coverage; (-1, -1) if more than `max_entries` chances are kept apart.
+    """Return chance of full success and coverage; (-1, -1) if more than `max_entries` chances are kept apart.
 
-    The first three arguments are those of `CompiledPlan`, `probability` is the law's table, `turns` are the messages
-    that run something, and 0 turns an end rule off.
+    `turns` are the messages that run something; 0 turns an end rule off.
     """
     num_steps = len(steps)
     rows = max(max_consecutive_failures, 1)
@@ -358,7 +339,7 @@ class PlanLimits:
     """
 
     kept: tuple[int, ...]
-    limits: tuple[tuple[int | None, int | None], ...]
+    limits: tuple[Limits, ...]
     success: float
 
 
@@ -382,26 +363,16 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
         >>> best_limits(problem, problem.closure).kept  # the fetcher pays
         (0, 1)
     """
-    plan = compile_plan(problem, tools, limits=[(None, 1 if tool in left_out else None) for tool in tools])
+    first = [(None, 1 if tool in left_out else None) for tool in tools]
+    numbers = _numbers(problem, tools, problem.rules.max_turns, limits=first)
     optional = [number for number, tool in enumerate(tools) if problem.place[tool] < 0]
-    numbers_of_plan = _numbers(problem, plan, problem.rules.max_turns)
-    success = ascend(np.array(optional, dtype=np.int64), *numbers_of_plan, MAX_ENTRIES_TRIED)
-    numbers = plan.steps.tolist()
-    kept = _ever_tried([step[SKIP_FROM] for step in numbers])
-    limits = tuple((_limit(numbers[place][MAX_TRIES]), _limit(numbers[place][SKIP_FROM])) for place in kept)
-    return PlanLimits(kept, limits, max(float(success), 0.0))
-
-
-def _ever_tried(skip_from: Sequence[int]) -> tuple[int, ...]:
-    """Return the places of the steps that can be reached before the message from which they are skipped.
-
-    Any other step is only one more thing to read, and a flaw in it would do no harm.
-    """
-    tried: list[int] = []
-    for place, limit in enumerate(skip_from):
-        if len(tried) + 1 < limit:  # each step that was tried took a message, if it succeeded at once
-            tried.append(place)
-    return tuple(tried)
+    success = ascend(np.array(optional, dtype=np.int64), *numbers, MAX_ENTRIES_TRIED)
+    kept: dict[int, Limits] = {}
+    for place, step in enumerate(numbers[0].tolist()):
+        # A step that is always skipped is only one more thing to read. Each one before it took a message at least.
+        if len(kept) + 1 < step[SKIP_FROM]:
+            kept[place] = _limit(step[MAX_TRIES]), _limit(step[SKIP_FROM])
+    return PlanLimits(tuple(kept), tuple(kept.values()), max(float(success), 0.0))
 
 
 def _limit(number: int) -> int | None:
@@ -421,10 +392,7 @@ def ascend(
     loop_length: int,
     max_entries: int,
 ) -> float:
-    """Set the limits in `steps` by coordinate ascent and return the chance of full success.
-
-    `optional` are the steps that may have limits; all else is as for `follow`, and `steps` is changed in place.
-    """
+    """Set the limits of the steps `optional` in `steps` by coordinate ascent and return the chance of full success."""
     rest = (num_signatures, num_required, probability, turns, max_consecutive_failures, loop_length, max_entries)
     best, _ = follow(steps, dependencies, *rest)
     improved = True

@@ -22,7 +22,7 @@ from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, Reque
 from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.errors import MAX_COUNT, InfrastructureError, InvalidInputError, ResiliSimError, StoreError, one_line
 from resilisim.options import check_options, option
-from resilisim.provenance import content_hash, encode_json
+from resilisim.provenance import content_hash, encode_json, without_surrogates
 from resilisim.run_folder import Closing, JsonLinesWriter, claim, read_json_lines, run_manifest, write_manifest
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks.enhancement.modes import LONGEST_REPEATED_ANSWER, REFUSALS, Refusal, correction
@@ -90,8 +90,6 @@ class EnhancementOptions:
     def __post_init__(self) -> None:
         """Refuse numbers that no model takes."""
         check_options(self)
-        if self.temperature is not None and not 0 <= self.temperature <= 2:
-            raise InvalidInputError(f"temperature {self.temperature!r}: expected a number from 0 to 2")
 
     def request(self, messages: tuple[ChatMessage, ...]) -> ChatRequest:
         """Return the request with these messages."""
@@ -168,7 +166,7 @@ def _told(
 def refused(original: Task, refusal: Refusal, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
     """Return the outcome of answers of which none could be used: the original, with the reason of the last one."""
     # Details may repeat what a model wrote: every file can hold them as valid Unicode, on one line, not long.
-    detail = one_line(refusal.detail.encode("utf-8", "replace").decode("utf-8"), MAX_DETAIL_LENGTH)
+    detail = one_line(without_surrogates(refusal.detail), MAX_DETAIL_LENGTH)
     return _told("refused", original, made_by, count, reason=refusal.kind, detail=detail)
 
 
@@ -223,17 +221,11 @@ class TaskEnhancer:
     Questions are written and answers checked in one thread of its own: checking embeds texts, and a loop that waits for
     that would take answers for late.
 
-    Args:
-        mode: What is asked.
-        model: Who is asked.
-        options: How.
-
     Example:
-        >>> from resilisim.tasks.enhancement import TaskEnhancer
+        >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer
         >>> import asyncio
         >>> from resilisim.chat import ScriptedChatModel
         >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tasks.enhancement import RewriteMode
         >>> from resilisim.tool_library import default_library, default_retriever
         >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
         >>> enhancer = TaskEnhancer(mode, ScriptedChatModel(["no", "no"]))
@@ -248,14 +240,7 @@ class TaskEnhancer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="enhancement")
 
     async def enhance(self, task: Task) -> Enhancement:
-        """Enhance a task.
-
-        Returns:
-            The better task; or the original, if no answer could be used or the endpoint gave none.
-
-        Raises:
-            InvalidInputError: The endpoint would refuse every other request as well (key, model, address).
-        """
+        """Enhance a task; an InvalidInputError says that the endpoint would refuse every other request, too."""
         made_by = {"mode": self._mode.name, "model": self._model.name, "made_from": task.instance_id}
         messages = await self._in_thread(self._mode.ask, task)
         count = CallCount()
@@ -309,23 +294,19 @@ def enhance_tasks(
 
     Args:
         tasks: Read as they are needed.
-        enhancer: Who does it; it is closed at the end.
+        enhancer: It is closed at the end.
         concurrency: Tasks under way at once, 1 or more.
         give_up_after: Failures in a row that mean that the endpoint is down; 0 never gives up and keeps originals.
         taken_ids: Ids that no designed task may have.
-
-    Yields:
-        One enhancement for each task.
 
     Raises:
         InvalidInputError: An argument is out of range, or the endpoint refuses key, model or address.
         InfrastructureError: The endpoint is down.
 
     Example:
-        >>> from resilisim.tasks.enhancement import enhance_tasks
+        >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer, enhance_tasks
         >>> from resilisim.chat import ScriptedChatModel
         >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer
         >>> from resilisim.tool_library import default_library, default_retriever
         >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
         >>> enhancer = TaskEnhancer(mode, ScriptedChatModel(["no"] * 4))
@@ -347,10 +328,7 @@ def enhance_tasks(
 async def in_order(
     work: Callable[[T], Awaitable[R]], items: Iterable[T], concurrency: int, window: int
 ) -> AsyncGenerator[R, None]:
-    """Do some work on items, `concurrency` at once, and yield the results in the order of the items.
-
-    At most `window` are begun and not yet yielded, which bounds what is kept when one takes long.
-    """
+    """Do work on items, `concurrency` at once, and yield results in their order; `window` bounds what is kept."""
     slots = asyncio.Semaphore(concurrency)
 
     async def one(item: T) -> R:
@@ -374,15 +352,10 @@ async def in_order(
 
 
 def driven(stream: AsyncGenerator[R, None], close: Callable[[], Awaitable[None]]) -> Generator[R, None, None]:
-    """Yield what an asynchronous stream yields, in an event loop that stands still while the caller has the turn.
+    """Yield what an asynchronous stream yields, in an event loop of its own; at any end `close` is awaited."""
 
-    At the end, also when the caller asks for no more, the stream is closed and `close` awaited.
-    """
-
-    async def following() -> tuple[R] | None:
-        async for item in stream:
-            return (item,)
-        return None
+    async def following() -> R | None:
+        return await anext(stream, None)
 
     async def ended() -> None:
         try:
@@ -393,17 +366,13 @@ def driven(stream: AsyncGenerator[R, None], close: Callable[[], Awaitable[None]]
     with asyncio.Runner() as runner:
         try:
             while (item := runner.run(following())) is not None:
-                yield item[0]
+                yield item
         finally:
             runner.run(ended())
 
 
 def holding_failures_back(enhancements: Iterable[Enhancement], give_up_after: int) -> Iterator[Enhancement]:
-    """Yield enhancements in order, failed ones only after a later one that did not fail.
-
-    Raises:
-        ResiliSimError: The last failure, after `give_up_after` (not 0) in a row.
-    """
+    """Yield enhancements in order, failed ones after one that did not fail; raise after so many in a row."""
     held_back: list[Enhancement] = []
     for enhancement in enhancements:
         if enhancement.outcome == "failed" and give_up_after:
@@ -480,9 +449,8 @@ def forecast_calls(
     """Count what a run would ask about the tasks that are still to be enhanced; nothing is asked.
 
     Example:
-        >>> from resilisim.tasks.enhancement import forecast_calls
+        >>> from resilisim.tasks.enhancement import EnhancementOptions, RewriteMode, forecast_calls
         >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tasks.enhancement import EnhancementOptions, RewriteMode
         >>> from resilisim.tool_library import default_library, default_retriever
         >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
         >>> forecast_calls(benchmark_tasks()[:10], mode, EnhancementOptions(re_asks=1)).most_calls

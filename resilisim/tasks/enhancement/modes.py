@@ -27,7 +27,7 @@ from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clau
 from resilisim.tool_library.library import ToolLibrary
 from resilisim.tool_library.model import Parameter, Tool
 from resilisim.tool_library.parameters import check_parameters
-from resilisim.tool_library.retrieval import ToolRetriever
+from resilisim.tool_library.retrieval import Retriever
 
 # Why an answer was refused; results count them by these words.
 REFUSALS = (
@@ -88,11 +88,7 @@ class Refusal:
 
 
 class _RefusedError(Exception):
-    """Ends the reading of an answer that cannot be used."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.refusal = Refusal(kind, detail)
+    """Ends the reading of an answer that cannot be used; its arguments are those of `Refusal`."""
 
 
 @functools.cache
@@ -129,10 +125,6 @@ def templates_hash(mode: str) -> str:
 class RewriteMode:
     """Asks for a better description and accepts one that needs the same tools in the same order.
 
-    Args:
-        library: The tools of the tasks.
-        searcher: Retrieval over them; only reading answers searches.
-
     Example:
         >>> from resilisim.tasks.enhancement import RewriteMode
         >>> from resilisim.tasks import benchmark_tasks
@@ -165,7 +157,7 @@ class RewriteMode:
             _check_text(description, task.description, self._library, kept_values(task))
             _check_order(description, task.required_tools, self._library, self._searcher)
         except _RefusedError as error:
-            return error.refusal
+            return Refusal(*error.args)
         return dataclasses.replace(task, description=description)
 
 
@@ -178,10 +170,6 @@ def kept_values(task: Task) -> tuple[str, ...]:
 class DesignMode:
     """Asks for a task and accepts one that fits the tools that it takes and can be solved from its text.
 
-    Args:
-        library: The tools to choose from.
-        retriever: Retrieval over them.
-
     Example:
         >>> from resilisim.tasks.enhancement import DesignMode
         >>> from resilisim.tasks import benchmark_tasks
@@ -193,7 +181,7 @@ class DesignMode:
 
     name = "design"
 
-    def __init__(self, library: ToolLibrary, retriever: ToolRetriever) -> None:
+    def __init__(self, library: ToolLibrary, retriever: Retriever) -> None:
         self._library = library
         self._retriever = retriever
         self._brief_of_type: dict[str, DesignBrief] = {}
@@ -223,7 +211,7 @@ class DesignMode:
         try:
             return self._designed(task, _fields_in(answer, tuple(FIELDS)))
         except _RefusedError as error:
-            return error.refusal
+            return Refusal(*error.args)
 
     def _designed(self, task: Task, design: Mapping[str, Any]) -> Task:
         description, inputs, outputs = design["description"], design["inputs"], design["expected_outputs"]
@@ -353,10 +341,10 @@ class DesignBrief:
         return "A tool beyond the steps is one that another chosen tool depends on."
 
 
-def template_brief(template: TaskTemplate, library: ToolLibrary, retriever: ToolRetriever) -> DesignBrief:
+def template_brief(template: TaskTemplate, library: ToolLibrary, retriever: Retriever) -> DesignBrief:
     """Return the brief of all tasks of a template."""
     steps = tuple(
-        BriefStep(step.operation, step.query, match_step(step, library, retriever).tools) for step in template.steps
+        BriefStep(step.operation, step.query, tuple(match_step(step, library, retriever))) for step in template.steps
     )
     most = max(template.num_tools)
     repeats_last = template.steps[-1].semantic_type == "processors"
@@ -366,7 +354,7 @@ def template_brief(template: TaskTemplate, library: ToolLibrary, retriever: Tool
     return DesignBrief(steps, tuple(names), min(template.num_tools), most, True, repeats_last)
 
 
-def free_brief(task: Task, retriever: ToolRetriever) -> DesignBrief:
+def free_brief(task: Task, retriever: Retriever) -> DesignBrief:
     """Return the brief of a task whose type has no template: what retrieval finds for its description's clauses."""
     hits = retriever.search_many(clauses(task.description), SEARCH_SIZE)
     names = tuple(dict.fromkeys(hit.name for row in hits for hit in row)) or task.required_tools
@@ -375,11 +363,7 @@ def free_brief(task: Task, retriever: ToolRetriever) -> DesignBrief:
 
 
 def carried_operations(names: Sequence[str], brief: DesignBrief, library: ToolLibrary) -> list[str] | None:
-    """Assign each tool a step of its own, as far as there are steps; the tools beyond them must be of use otherwise.
-
-    Returns:
-        The operation of each tool, in the order of `names`; None if there is no such assignment.
-    """
+    """Return the operation of each tool if each has a step of its own or is of use beyond them, else None."""
     if not brief.has_template:
         return [FREE_STEP for _ in names]
     fitting = [set(step.tools) for step in brief.steps]
@@ -435,10 +419,7 @@ def longest_description(original: str) -> int:
 
 
 def _check_text(description: str, original: str, library: ToolLibrary, kept_values: Sequence[str]) -> None:
-    """Refuse a description that cannot be used whatever it asks for.
-
-    It may say no name of a tool that the original does not say, and has to say each of the kept values.
-    """
+    """Refuse a description that cannot be used whatever it asks for, names a tool anew or lacks a kept value."""
     if not description:
         raise _RefusedError("not_json", "the description is empty")
     limit = longest_description(original)
@@ -481,10 +462,7 @@ def _check_order(description: str, required_tools: Sequence[str], library: ToolL
 
 
 def identifying_values(value: Any) -> Iterator[str]:
-    """Yield the texts at any depth of JSON values that mean one thing only: paths, addresses, numbers of orders.
-
-    They are the ones without spaces that hold a digit or one of / @ : _; words of prose may be inflected.
-    """
+    """Yield the texts in JSON values that mean one thing only: no spaces, and a digit or one of / @ : _ in them."""
     if isinstance(value, str):
         if value and not any(c.isspace() for c in value) and any(c.isdigit() or c in "/@:_" for c in value):
             yield value

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from resilisim.envs.workflow.context import (
     CANDIDATES_OVERALL,
     CANDIDATES_PER_TYPE,
-    OPERATION_TYPES,
     TASK_FEATURES,
     TaskContext,
     build_context,
-    operation_types,
 )
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -35,18 +33,6 @@ THRESHOLD = 0.3
 
 def feature(name: str, context: TaskContext = CONTEXT) -> NDArray[np.uint8]:
     return context.features[:, TASK_FEATURES.index(name)]
-
-
-def test_operation_types() -> None:
-    assert OPERATION_TYPES == (None, "sources", "processors", "aggregators", "outputs", "utilities")
-    codes = dict(zip(LIBRARY.names, operation_types(LIBRARY).tolist(), strict=True))
-    assert codes["file_operations_reader"] == codes["integration_authenticator"] == 1
-    assert codes["network_validator"] == 2
-    assert codes["data_processing_aggregator"] == 3
-    assert codes["utility_notifier"] == 4
-    assert codes["utility_cache"] == 5
-    assert codes["data_processing_filter"] == 0
-    assert np.bincount(list(codes.values())).tolist() == [12, 4, 6, 1, 3, 4]
 
 
 def test_features_of_one_task() -> None:

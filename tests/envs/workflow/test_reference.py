@@ -51,7 +51,7 @@ def play(
     env.set_running_success(trainer[0])
     env.set_stage(trainer[1])
     if "patterns" in more:
-        env.core.set_patterns(more["patterns"])
+        env.set_patterns(more["patterns"])
     generator = np.random.default_rng(3)
     shown, _ = env.reset(seed=11)
     for episode in range(episodes):

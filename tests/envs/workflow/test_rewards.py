@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from resilisim.envs.workflow.rewards import (
     efficiency_reward,
     error_penalty,
-    longest_ascending_run,
     order_reward,
     progress_reward,
     terminal_reward,
 )
-
-
-@given(st.permutations(range(6)), st.integers(0, 6))
-def test_the_longest_ascending_run_is_the_longest_of_all(places, length):
-    def longest(start, floor):
-        options = [1 + longest(k + 1, places[k]) for k in range(start, length) if places[k] > floor]
-        return max(options, default=0)
-
-    assert longest_ascending_run(list(places), length) == longest(0, -1)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ from resilisim.envs.workflow.actions import INVOKE_TOOL, META_NO_OP, RETRY_TOOL,
 from resilisim.envs.workflow.columns import FAILED, SUCCESS
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.training import STAGES, phase_of, training_base, training_probability
-from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.simulator.state import CONSECUTIVE_FAILURES
-from resilisim.tasks.benchmark import benchmark_tasks
 from tests.envs.workflow.cases import execute
 
 NUM_TOOLS = 30
@@ -38,7 +36,7 @@ def training_env(stage=0, rate=0.0, **options):
 
 
 def required(env):
-    return list(env.core.problem(0).required)
+    return list(env.problem().required)
 
 
 def show(env, tool, status):
@@ -59,42 +57,6 @@ def test_the_formula():
     assert training_probability(0.9, 2, 3, 0.0) == pytest.approx(0.9 * 0.8**2 * 0.95**3)
     assert training_probability(0.9, 2, 3, 0.5) == pytest.approx(0.9 * 0.8**2 * 0.95**3 * 1.15)
     assert training_probability(0.95, 0, 0, 1.0) == 1.0
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.2, 0.9])
-def test_executions_succeed_as_often_as_the_law_says(rate):
-    """Over 60,000 executions and more, of which many have unmet dependencies or were tried before.
-
-    The sum of successes less probabilities is a martingale, so four of its standard deviations are a chance of 6e-5.
-    """
-    envs = WorkflowVectorEnv(4000, tasks=benchmark_tasks()[:100], law="training", autoreset_mode="DISABLED")
-    envs.set_running_success(rate)
-    shown, _ = envs.reset(seed=0)
-    library, context = envs.core.library, envs.core.context
-    needs = [[library.index(name) for name in library.dependencies(tool)] for tool in library.names]
-    generator = np.random.default_rng(1)
-    chances, successes, kinds = [], [], set()
-    for _ in range(16):
-        tools = np.where(generator.random(4000) < 0.5, 4, generator.integers(NUM_TOOLS, size=4000))
-        status = shown["tools"][:, :, columns.STATUS]
-        before = shown["tools"][np.arange(4000), tools, columns.RETRIES]
-        failed = np.isin(status[np.arange(4000), tools], (FAILED, columns.TIMEOUT, columns.DEPENDENCY_FAILED))
-        running = ~envs.core.episodes["needs_reset"].astype(bool)
-        for env in np.flatnonzero(running):
-            unmet = sum(status[env, other] != SUCCESS for other in needs[tools[env]])
-            confidence = float(context.task_confidence[envs.core.episodes["task"][env], tools[env]])
-            chance = training_base(rate) * (1 + 0.3 * confidence) * 0.8**unmet * 0.95 ** before[env]
-            chances.append(min(1.0, chance))
-            kinds.add((unmet, int(before[env])))
-        kind = np.where(failed, RETRY_TOOL, INVOKE_TOOL)
-        shown, *_ = envs.step(kind * (NUM_TOOLS + 1) + tools)
-        successes += envs.core.episodes["tool_success"][running].tolist()
-    p = np.array(chances)
-    assert len(p) > 60_000 * 0.8
-    assert {(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)} <= kinds
-    for some in (p > 0, p < np.median(p)):
-        deviation = np.sqrt((p * (1 - p))[some].sum())
-        assert abs(np.array(successes)[some].sum() - p[some].sum()) < 4 * deviation
 
 
 def test_the_rate_is_that_of_the_start_of_an_episode():

@@ -10,10 +10,12 @@ from typing import Any
 
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.page import Cell, CellLike
-from resilisim.evaluation.report.viewer import BLOCK_TYPE as DATA
+from resilisim.evaluation.report.viewer import BLOCK_TYPE
 from resilisim.evaluation.run.store import RunStore
+from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.provenance import content_hash, encode_json_line
 
+EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>|[x](javascript:y)&\"'`*_#"
 VOID = {"br", "hr", "img", "meta", "link", "col"}
 EPISODE_LINK = re.compile(r"#episode-\d+")
 
@@ -25,15 +27,30 @@ class Checker(HTMLParser):
         tables: The texts of the cells of each table, row by row.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, page: str = "") -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str, str | None]] = []
-        self.ids: list[str] = []
         self.texts: list[str] = []
         self.scripts: list[str | None] = []
         self.tables: list[list[list[str]]] = []
+        if page:
+            self.feed(page)
+            self.close()
+            assert self.open == []
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def values(self, *names: str) -> list[str]:
+        """Return the values of attributes of these names."""
+        return [value or "" for _, name, value in self.attributes if name in names]
+
+    @property
+    def ids(self) -> list[str]:
+        return self.values("id")
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
@@ -46,7 +63,6 @@ class Checker(HTMLParser):
         elif tag in {"td", "th"}:
             self.tables[-1][-1].append("")
         self.attributes += [(tag, name, value) for name, value in attributes]
-        self.ids += [value or "" for name, value in attributes if name == "id"]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -84,37 +100,32 @@ def write_run(folder: Path, records: Sequence[Mapping[str, Any]], planned: int |
     return folder
 
 
-def make_run(folder: Path, records: Sequence[Mapping[str, Any]], planned: int | None = None, **more: Any) -> Path:
+def facts_of(folder: Path, records: Sequence[Mapping[str, Any]], **more: Any) -> RunFacts:
+    """Write records as a run and return its facts."""
+    return read_facts(write_run(folder, records, **more))
+
+
+def make_run(folder: Path, records: Sequence[Mapping[str, Any]], planned: int | None = None) -> Path:
     """Write records as a run and return its report."""
-    return write_report(write_run(folder, records, planned, **more))
+    return write_report(write_run(folder, records, planned))
 
 
 def check(path: Path) -> Checker:
     """Read a report and assert what must hold for each."""
     text = path.read_text(encoding="utf-8")
-    page = Checker()
-    page.feed(text)
-    page.close()
-    assert page.open == []
+    page = Checker(text)
     assert not {"iframe", "object", "embed", "img"} & set(page.tags)
     # One script, the viewer's own; all others are data, which browsers do not run.
-    assert [kind for kind in page.scripts if kind != DATA] == [None]
-    for tag, name, value in page.attributes:
-        assert not name.startswith("on"), (tag, name)
-        if name in {"href", "src", "xlink:href"}:
-            assert value is not None
-            assert value.startswith(("#", "data:,")), (tag, name, value)
-        if name == "style":
-            raise AssertionError("inline style")
+    assert [kind for kind in page.scripts if kind != BLOCK_TYPE] == [None]
+    names = {name for _, name, _ in page.attributes}
+    assert not any(name.startswith("on") or name == "style" for name in names)
+    links = page.values("href", "src", "xlink:href")
+    assert all(link.startswith(("#", "data:,")) for link in links)
     assert len(page.ids) == len(set(page.ids))
-    targets = {value for _, name, value in page.attributes if name == "href" and value and value.startswith("#")}
-    targets = {target for target in targets if not EPISODE_LINK.fullmatch(target)}  # the viewer's script opens those
-    assert targets <= {f"#{target}" for target in page.ids}
+    # The viewer's script opens episodes.
+    targets = {link[1:] for link in links if link.startswith("#") and not EPISODE_LINK.fullmatch(link)}
+    assert targets | set(" ".join(page.values("aria-labelledby")).split()) <= set(page.ids)
     shown = re.sub(r"<script.*?</script>", " ", text, flags=re.DOTALL)  # packed episodes may spell anything
-    assert "url(" not in shown
-    assert "@import" not in shown
-    assert "NaN" not in shown
+    assert not any(word in shown for word in ("url(", "@import", "NaN"))
     assert "nan" not in re.sub(r"<[^>]*>", " ", shown).split()
-    for label_id in (value for _, name, value in page.attributes if name == "aria-labelledby"):
-        assert set((label_id or "").split()) <= set(page.ids)
     return page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner
 from resilisim.workflows.flaws import FlawedWorkflow, Perturber
 from resilisim.workflows.plan_value import CostCalculator
-from tests.evaluation.report.pages import write_run
+from tests.evaluation.report.pages import facts_of
 from tests.evaluation.synthetic import synthetic_run
 
 PROMPTS = ["optimal", "flawed:redundant_operation:light", "flawed:parameter_error:severe", "flawed:sequential_order"]
+LIBRARY = default_library().content_hash
 
 
 @pytest.fixture(scope="module")
@@ -41,34 +43,31 @@ def facts(folder: Path) -> RunFacts:
 
 def test_obey_is_the_mean_cost_of_the_plans_that_were_shown(folder: Path, facts: RunFacts) -> None:
     costs = flaw_costs(facts)
-    assert costs.obediences
     planner, perturber, calculator = ExactPlanner(), Perturber(default_library()), CostCalculator()
-    expected: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    expected: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for record in read_records(folder):
         flaw = record["flaw"]
         if flaw is None:
             continue
         task = find_task(record["instance_id"])
-        flawed = perturber.perturb(
-            planner.plan(task), task.required_tools, flaw["type"], flaw["severity"], flaw["method"]
-        )
+        names = (flaw["type"], flaw["severity"], flaw["method"])
+        flawed = perturber.perturb(planner.plan(task), task.required_tools, *names)
         assert isinstance(flawed, FlawedWorkflow)
         assert flawed.flaw_mapping()["edits"] == flaw["edits"]  # the plan that the agent saw, not another one
         found = calculator.costs(task.required_tools, flawed.workflow.steps)
-        expected.setdefault((flaw["type"], flaw["severity"]), []).append((found.obey, found.deviate))
+        expected[names[:2]].append((found.obey, found.deviate))
     assert len(expected) == 3
     for key, values in expected.items():
-        assert costs.obey(key).value == pytest.approx(statistics.fmean(obey for obey, _ in values))
-        assert costs.deviate(key).value == pytest.approx(statistics.fmean(deviate for _, deviate in values))
+        obey, deviate = map(statistics.fmean, zip(*values, strict=True))
+        assert (costs.obey(key).value, costs.deviate(key).value) == pytest.approx((obey, deviate))
         assert costs.obey(key).num_clusters == len(values)
 
 
 def test_parameters_are_checked_as_in_the_run(facts: RunFacts) -> None:
-    strict = flaw_costs(facts).obey(("parameter_error", "severe")).value
     arguments = facts.manifest["arguments"]
     ignoring = {**arguments, "environment": {**arguments["environment"], "parameters": "ignore"}}
     other = replace(facts, table=replace(facts.table, manifest={**facts.manifest, "arguments": ignoring}))
-    assert strict == 0.0
+    assert flaw_costs(facts).obey(("parameter_error", "severe")).value == 0.0
     assert flaw_costs(other).obey(("parameter_error", "severe")).value > 0.3
     assert "(ignore)" in flaw_costs(other).notes[0]
 
@@ -76,7 +75,7 @@ def test_parameters_are_checked_as_in_the_run(facts: RunFacts) -> None:
 def test_too_many_plans_are_thinned_out_and_that_is_said(facts: RunFacts) -> None:
     every, some = flaw_costs(facts), flaw_costs(facts, most_plans=12)
     assert 3 <= len(some.obediences) < len(every.obediences)
-    assert set(some.obediences.items()) <= set(every.obediences.items())
+    assert some.obediences.items() <= every.obediences.items()
     assert some.deviations == every.deviations
     assert f"for {len(some.obediences)} of the {len(every.obediences)} flawed plans" in some.notes[-1]
 
@@ -85,17 +84,14 @@ def test_too_many_plans_are_thinned_out_and_that_is_said(facts: RunFacts) -> Non
     ("more", "reason"),
     [
         ({}, "tool library of its own"),
-        ({"library": default_library().content_hash}, "not by the exact planner"),
-        (
-            {"library": default_library().content_hash, "environment": {"planner": "auto"}},
-            "not all of its tasks are the benchmark's",
-        ),
+        ({"library": LIBRARY}, "not by the exact planner"),
+        ({"library": LIBRARY, "environment": {"planner": "auto"}}, "not all of its tasks are the benchmark's"),
     ],
 )
 def test_plans_that_cannot_be_made_again_are_said(tmp_path: Path, more: dict[str, Any], reason: str) -> None:
     flaw = {"type": "tool_misuse", "severity": "light", "method": "category_mismatch", "edits": []}
     records = [{**record, "flaw": flaw} for record in synthetic_run(("random",), ("flawed",), 4, 1)]
-    costs = flaw_costs(read_facts(write_run(tmp_path, records, **more)))
+    costs = flaw_costs(facts_of(tmp_path, records, **more))
     assert not costs.obediences
     assert reason in costs.notes[0]
     optima = [record["optimum"] for record in records]

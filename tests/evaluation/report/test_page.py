@@ -18,7 +18,6 @@ from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.report import charts, write_report
 from resilisim.evaluation.report.body import NOT_PRIVILEGED, build_page, cards
-from resilisim.evaluation.report.charts import Entry, Figure, legend, words
 from resilisim.evaluation.report.groups import PromptPools
 from resilisim.evaluation.report.page import (
     Card,
@@ -28,6 +27,7 @@ from resilisim.evaluation.report.page import (
     Section,
     Table,
     draw,
+    packaged_file,
     packaged_texts,
     page_markdown,
     say,
@@ -36,16 +36,34 @@ from resilisim.evaluation.report.page import (
 )
 from resilisim.evaluation.report.page import escape_markdown as escape
 from resilisim.evaluation.report.results import loss_bar
-from resilisim.evaluation.run.store import read_manifest, read_records
-from resilisim.evaluation.table.episodes import sums_of
 from resilisim.evaluation.table.facts import RunFacts, read_facts
-from resilisim.evaluation.table.summary import format_interval, format_percent, summarise
+from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.statistics import Estimate
 from tests.evaluation.report.agent_records import agent_records
-from tests.evaluation.report.pages import Checker, check, make_run, write_run
+from tests.evaluation.report.pages import EVIL, Checker, check, facts_of, make_run, write_run
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_run
 
-EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>|[x](javascript:y)&\"'`*_#"
+CELL_END = re.compile(r"(?<!\\)\|")
+
+
+def markdown_tables(path: Path) -> list[list[list[str]]]:
+    """Return the rows of each table of a Markdown file, without headings."""
+    tables: list[list[list[str]]] = []
+    inside = False
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("|"):
+            inside = False
+        elif not inside:
+            tables.append([])
+            inside = True
+        elif not set(line) <= set("|-: "):
+            cells = [re.sub(r"\\(.)", r"\1", cell).strip() for cell in CELL_END.split(line)[1:-1]]
+            tables[-1].append([re.sub(r"^\*\*(.*)\*\*$", r"\1", cell) for cell in cells])
+    return tables
+
+
+def page_of(*blocks: Any) -> Page:
+    return Page("", "", "", (), (), [Section("a", "A", blocks)], "")
 
 
 def test_nothing_from_a_record_becomes_markup_in_html_or_markdown(tmp_path: Path) -> None:
@@ -57,28 +75,46 @@ def test_nothing_from_a_record_becomes_markup_in_html_or_markdown(tmp_path: Path
         own = {"required_tools": [EVIL], "steps": steps, "losses": {EVIL: record["regret"]}}
         records.append({**record, **names, **own})
     page = check(write_report(write_run(tmp_path, records), markdown=tmp_path / "report.md"))
-    assert EVIL in "".join(page.texts)
+    assert EVIL in page.text
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert not re.search(r"(?<!\\)<(?!/?(details|summary)>)", text)
     assert not re.search(r"(?<!\\)\[x", text)
-    assert markdown_tables(text)[1][0][0] == EVIL
+    assert markdown_tables(tmp_path / "report.md")[1][0][0] == EVIL
+
+
+def test_charts_escape_their_texts_and_write_numbers_in_pixels() -> None:
+    shapes = [
+        charts.words(1.0, -0.001, EVIL, EVIL, tooltip=EVIL),
+        charts.line(2.345, 0.0, 10.0, 1e-9, "a b"),
+        charts.words(0, 0, "\x07é", ""),
+    ]
+    one = draw("chart", charts.Figure(100.0, 50.0, EVIL, EVIL, shapes))
+    page = Checker(one)
+    assert set(page.tags) == {"svg", "title", "desc", "text", "line"}
+    assert page.texts.count(EVIL) == 4
+    assert "\N{REPLACEMENT CHARACTER}é" in page.texts
+    assert '<line x1="2.35" y1="0" x2="10" y2="0" class="a b"></line>' in one
+    assert '<text x="1" y="0" ' in one
+    page = Checker(charts.legend(charts.Entry("dot", EVIL, EVIL, EVIL)))
+    assert set(page.tags) == {"ul", "li", "svg", "line", "circle"}
+    assert page.text.strip() == EVIL
 
 
 def test_a_report_says_what_keeps_its_numbers_from_being_final(tmp_path: Path) -> None:
     records = list(synthetic_run(num_tasks=2, num_seeds=1))
     bounded = [{**record, "optimum_gap": 0.0111 if record["index"] == 3 else 0.0} for record in records]
 
-    def texts(name: str, shown: list[Any], planned: int | None = None) -> str:
+    def text(name: str, shown: list[Any], planned: int | None = None) -> str:
         folder = write_run(tmp_path / name, shown, planned)
-        return "".join(check(write_report(folder, markdown=tmp_path / f"{name}.md")).texts)
+        return check(write_report(folder, markdown=tmp_path / f"{name}.md")).text
 
-    whole = texts("whole", records)
+    whole = text("whole", records)
     assert "lower bounds" not in whole
     assert "Not finished" not in whole
-    assert "lower bounds, at most 1.2 points too low" in texts("bounded", bounded)
-    assert f"{len(records)} of 1,000 episodes" in texts("some", records, 1000)
-    assert "No episode is finished yet" in texts("none", [], 10)
-    assert markdown_tables((tmp_path / "none.md").read_text(encoding="utf-8")) == []
+    assert "lower bounds, at most 1.2 points too low" in text("bounded", bounded)
+    assert f"{len(records)} of 1,000 episodes" in text("some", records, 1000)
+    assert "No episode is finished yet" in text("none", [], 10)
+    assert markdown_tables(tmp_path / "none.md") == []
     with pytest.raises(StoreError, match="no folder of results"):
         write_report(tmp_path)
 
@@ -100,13 +136,12 @@ def test_small_and_large_runs_have_the_same_report_each_time(
         for record in synthetic_run(policies, ("baseline", "optimal"), tasks, seeds)
     ]
     path = make_run(tmp_path, records)
-    assert ("12 rarer types left out" in "".join(check(path).texts)) == (num_types == 20)
-    first = path.read_bytes()
-    assert write_report(tmp_path, tmp_path / "other.html").read_bytes() == first
+    assert ("12 rarer types left out" in check(path).text) == (num_types == 20)
+    assert write_report(tmp_path, tmp_path / "other.html").read_bytes() == path.read_bytes()
 
 
 def test_charts_have_folded_tables_nothing_stands_twice_and_every_word_is_explained(tmp_path: Path) -> None:
-    page = build_page(facts_of(tmp_path, num_tasks=6, num_seeds=2), tmp_path)
+    page = build_page(facts_of(tmp_path, list(synthetic_run(num_tasks=6, num_seeds=2))), tmp_path)
     for section in page.sections:
         if any(isinstance(block, Markup) for block in section.blocks):
             assert [block for block in section.blocks if isinstance(block, Table)] == []
@@ -122,26 +157,27 @@ def test_charts_have_folded_tables_nothing_stands_twice_and_every_word_is_explai
 
 def test_every_text_of_the_pages_is_used() -> None:
     folder = Path(write_report.__code__.co_filename).parent
-    code = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.[pj]*") if path.suffix != ".js")
+    files = [*folder.rglob("*.py"), *folder.rglob("*.json"), *folder.rglob("*.html")]
+    code = "".join(path.read_text(encoding="utf-8") for path in files)
     for name in packaged_texts("texts.txt"):
-        used = re.search(rf"[\"']{name}[\"']", code) or name in ("profile_reliability", "profile_turns")
-        assert used, name
+        assert re.search(rf"[\"']{name}[\"']", code) or name in ("profile_reliability", "profile_turns"), name
 
 
 def test_every_number_of_the_summary_stands_in_the_report(tmp_path: Path) -> None:
     path = make_run(tmp_path, list(synthetic_run(num_tasks=12, num_seeds=2)))
-    text = "".join(check(path).texts)
-    for row in summarise(sums_of(read_records(tmp_path))):
+    text = check(path).text
+    for row in read_facts(tmp_path).rows:
         for estimate in (row.success, row.partial_success, row.share_of_ceiling, row.adjusted_share, row.luck_adjusted):
             assert format_percent(estimate.value) in text
             assert format_interval(estimate).replace("-", "−") in text
         for loss in row.losses.values():
             assert format_interval(loss).replace("-", "−") in text
         assert format_percent(row.optimum.value) in text
-    assert "Not finished" not in text
-    for policy in CARELESSNESS:
-        assert policy in text
-    assert "benchmark-v1" in text
+        # The parts of its bar add up to what it missed.
+        bar = loss_bar(row, list(row.losses))
+        assert sum(part.amount for part in bar) - row.luck.value == pytest.approx(1.0 - row.success.value)
+    for word in (*CARELESSNESS, "benchmark-v1"):
+        assert word in text
 
 
 @pytest.mark.parametrize("message", ["\x00\x1b[31m\ud800", "a" * 100_000, "]]>", "\u202eright to left"])
@@ -155,18 +191,10 @@ def test_odd_messages_do_no_harm(tmp_path: Path, message: str) -> None:
     assert len(path.read_bytes()) < 200_000
 
 
-def test_the_bars_add_up_to_what_the_policy_missed(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, list(synthetic_run(num_tasks=10, num_seeds=2)))
-    for row in summarise(sums_of(read_records(folder), read_manifest(folder))):
-        bar = loss_bar(row, list(row.losses))
-        assert sum(part.amount for part in bar) - row.luck.value == pytest.approx(1.0 - row.success.value)
-
-
 def test_every_cause_has_a_colour_in_light_and_dark() -> None:
-    style = (Path(write_report.__code__.co_filename).parent / "templates" / "style.css").read_text(encoding="utf-8")
+    style = packaged_file("style.css")
     light, dark = style.split("prefers-color-scheme: dark", 1)
-    for label in LOSS_LABELS:
-        name = label.replace("_", "-")
+    for name in (label.replace("_", "-") for label in LOSS_LABELS):
         assert f"--{name}:" in light
         assert f"--{name}:" in dark
         assert f".{name} {{ fill: var(--{name}); }}" in style
@@ -186,36 +214,12 @@ def test_a_full_disk_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.M
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.endswith(".tmp")] == []
 
 
-def test_charts_escape_their_texts_and_write_numbers_in_pixels() -> None:
-    shapes = [
-        words(1.0, -0.001, EVIL, EVIL, tooltip=EVIL),
-        charts.line(2.345, 0.0, 10.0, 1e-9, "a b"),
-        words(0, 0, "\x07é", ""),
-    ]
-    one = draw("chart", Figure(100.0, 50.0, EVIL, EVIL, shapes))
-    page = Checker()
-    page.feed(one)
-    assert set(page.tags) == {"svg", "title", "desc", "text", "line"}
-    assert page.texts.count(EVIL) == 4
-    assert "\N{REPLACEMENT CHARACTER}é" in page.texts
-    assert '<line x1="2.35" y1="0" x2="10" y2="0" class="a b"></line>' in one
-    assert '<text x="1" y="0" ' in one
-    page = Checker()
-    page.feed(legend(Entry("dot", EVIL, EVIL, EVIL)))
-    assert set(page.tags) == {"ul", "li", "svg", "line", "circle"}
-    assert "".join(page.texts).strip() == EVIL
-
-
-def facts_of(folder: Path, **more: Any) -> RunFacts:
-    return read_facts(write_run(folder, list(synthetic_run(**more))))
-
-
-def cards_of(facts: RunFacts) -> dict[str, Card]:
-    return {card.name: card for card in cards(PromptPools(facts))}
+def first_card(facts: RunFacts) -> Card:
+    return next(cards(PromptPools(facts)))
 
 
 def test_shares_of_the_fitting_ceiling_lead_and_sort_the_page(tmp_path: Path) -> None:
-    facts = facts_of(tmp_path, num_tasks=12, num_seeds=3)
+    facts = facts_of(tmp_path, list(synthetic_run(num_tasks=12, num_seeds=3)))
     pools = PromptPools(facts)
     optimum = facts.rows[0].optimum.value
     for row in facts.rows:
@@ -236,40 +240,35 @@ def test_shares_of_the_fitting_ceiling_lead_and_sort_the_page(tmp_path: Path) ->
     assert first.whose.startswith(best.policy)
     assert NOT_PRIVILEGED in first.detail
     assert second.figure == f"{format_percent(best.ceiling.value)}%"
-    text = "".join(check(write_report(tmp_path)).texts)
+    text = check(write_report(tmp_path)).text
     assert f"ceiling {75 * optimum:.1f}%, V* {100 * optimum:.1f}%" in text
     assert f"ceiling V* {100 * optimum:.1f}%" in text
 
 
 def test_a_lucky_run_does_not_lead_with_more_than_its_ceiling(tmp_path: Path) -> None:
     perfect = [{**record, "policy": "perfect", "privileged": False} for record in synthetic_run(("exact-optimum",))]
-    lucky = [record for place, record in enumerate(perfect) if record["outcome"] or place % 2]
-    facts = read_facts(write_run(tmp_path, lucky))
+    facts = facts_of(tmp_path, [record for place, record in enumerate(perfect) if record["outcome"] or place % 2])
     for row in facts.rows:
         assert row.share_of_ceiling.value > 1.05  # stands in a column of the folded table only
         assert row.adjusted_share.value == pytest.approx(1.0)
         assert row.adjusted_share.low > 0.85  # one observation a task: no certainty where nothing varies
         assert row.adjusted_share.high == pytest.approx(1.0)
-    first = cards(PromptPools(facts))[0]
-    assert first.figure == "100.0%"
-    assert "points of luck" in first.detail
+    assert first_card(facts).figure == "100.0%"
+    assert "points of luck" in first_card(facts).detail
 
 
 def test_a_policy_that_tries_again_leads_with_raw_success_and_the_page_says_why(tmp_path: Path) -> None:
-    records = agent_records(num_tasks=6)
     again = [
-        {**record, "agent": {**record["agent"], "restarts": 1}} if record["policy"].startswith("react") else record
-        for record in records
+        {**record, "agent": {**record["agent"], "restarts": int(record["policy"].startswith("react"))}}
+        for record in agent_records(num_tasks=6)
     ]
-    facts = read_facts(write_run(tmp_path, again))
-    rows = PromptPools(facts).rows
+    rows = PromptPools(facts_of(tmp_path, again)).rows
     assert [row.tries_again for row in rows if row.prompt_type == "optimal"] == [False] * 4 + [True] * 4
     page = check(write_report(tmp_path))
     assert say("tries_again") in page.texts
     raw = next(row for row in rows if row.tries_again)
     assert f"{format_percent(raw.success.value)}% raw" in page.texts
-    only = read_facts(write_run(tmp_path / "only", [record for record in again if "rp-" not in record["policy"]]))
-    card = cards(PromptPools(only))[0]
+    card = first_card(facts_of(tmp_path / "only", [record for record in again if "rp-" not in record["policy"]]))
     assert card.name == "Highest success"
     assert "no ceiling" in card.detail
 
@@ -278,57 +277,29 @@ def test_a_policy_that_tries_again_leads_with_raw_success_and_the_page_says_why(
 def test_a_dash_in_place_of_an_interval_has_its_reason_below_the_table(num_tasks: int) -> None:
     low = np.nan if num_tasks == 1 else 0.25
     cell = with_interval(Estimate(0.5, low, low, low, num_tasks, 8))
-    table = Table("Success", ("policy", "success"), [("random", cell)])
-    page = Page("", "", "", (), (), [Section("results", "Results", [table])], "")
+    page = page_of(Table("Success", ("policy", "success"), [("random", cell)]))
     for text in (whole_page(page).decode(), page_markdown(page)):
         assert (say("no_interval").split("(")[0] in text) == (num_tasks == 1)
 
 
-CELL_END = re.compile(r"(?<!\\)\|")
-
-
-def markdown_tables(text: str) -> list[list[list[str]]]:
-    """Return the rows of each table of a Markdown text, without headings."""
-    tables: list[list[list[str]]] = []
-    inside = False
-    for line in text.splitlines():
-        if not line.startswith("|"):
-            inside = False
-            continue
-        cells = [re.sub(r"\\(.)", r"\1", cell).strip() for cell in CELL_END.split(line)[1:-1]]
-        if not inside:
-            tables.append([])
-            inside = True
-            continue
-        if set(line) <= set("|-: "):
-            continue
-        tables[-1].append([re.sub(r"^\*\*(.*)\*\*$", r"\1", cell) for cell in cells])
-    return tables
-
-
 @pytest.mark.parametrize("kind", ["scripted", "agents", "unfinished"])
 def test_markdown_has_the_tables_of_the_page(tmp_path: Path, kind: str) -> None:
-    if kind == "agents":
-        records: list[dict[str, Any]] = agent_records(num_tasks=4)
-    else:
-        records = [dict(record) for record in synthetic_run(num_tasks=6, num_seeds=2)]
+    records: list[Any] = (
+        agent_records(num_tasks=4) if kind == "agents" else list(synthetic_run(num_tasks=6, num_seeds=2))
+    )
     folder = write_run(tmp_path, records, planned=len(records) + 5 * (kind == "unfinished"))
     page = check(write_report(folder, markdown=tmp_path / "report.md"))
-    text = (tmp_path / "report.md").read_text(encoding="utf-8")
     shown = [
         [[" ".join(cell.split()) for cell in row] for row in table if row]
         for table in page.tables
         if "message" not in table[0][1:2]  # episodes for readers without a script stand in the page only
     ]
-    found = markdown_tables(text)[1:]  # the first holds the key figures, which are no table in the page
+    figures, *found = markdown_tables(tmp_path / "report.md")  # key figures are no table in the page
     assert len(found) > 8
-    assert len(found) == len(shown)
     for mine, its in zip(found, shown, strict=True):
         assert mine == its[-len(mine) :]
-    for name, figure, _, _ in markdown_tables(text)[0]:
-        assert name in page.texts
-        assert figure in page.texts
-    assert ("Not finished" in text) == (kind == "unfinished")
+    assert {text for name, figure, _, _ in figures for text in (name, figure)} <= set(page.texts)
+    assert ("Not finished" in (tmp_path / "report.md").read_text(encoding="utf-8")) == (kind == "unfinished")
 
 
 def test_a_text_is_shown_as_it_is_on_one_line() -> None:
@@ -346,8 +317,7 @@ def test_groups_of_columns_and_marks_stand_in_the_cells() -> None:
         notes=("why",),
         summary_rows=1,
     )
-    page = Page("", "", "", (), (), [Section("a", "A", [table])], "")
-    assert page_markdown(page).split("## A\n\n")[1].split("\n\n**\n")[0].split("\n")[:9] == [
+    assert page_markdown(page_of(table)).split("## A\n\n")[1].split("\n\n**\n")[0].split("\n")[:9] == [
         "**what**",
         "",
         "| name | baseline full | baseline fail |",

@@ -19,34 +19,13 @@ from hypothesis import strategies as st
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.episode.texts import opened, replies_of, stored
 from resilisim.evaluation.report.page import page_policy
-from resilisim.evaluation.report.viewer import viewer_assets, viewer_section
-from resilisim.evaluation.report.viewer.packing import (
-    CHUNK_BYTES,
-    CHUNK_ROWS,
-    COLUMNS,
-    EPISODE_LENGTH,
-    LONGEST_NAME,
-    MESSAGE_LENGTH,
-    MOST_EVENTS,
-    MOST_NAMES,
-    OTHER,
-    Budget,
-    Numbering,
-    Pack,
-    Packer,
-    Rank,
-    Shortlist,
-    encode,
-    episode_texts,
-    pack_chunks,
-    rank_of,
-    readable_message,
-    short,
-)
+from resilisim.evaluation.report.viewer import packing, viewer_assets, viewer_section
+from resilisim.evaluation.report.viewer.packing import Budget, Pack, Packer, Rank, Shortlist, encode, episode_texts
 from resilisim.provenance import content_hash
+from tests.evaluation.report.pages import EVIL
 from tests.evaluation.synthetic import synthetic_run
 
-EVIL = "</script><script>alert('x')</script><!--&\"'\x00\x1b[31m\ud800\u202eevil"
+WORSE = f"</script><!--\x00\x1b[31m\ud800\u202e{EVIL}"
 KINDS = ("steps", "texts", "talks")
 FLAW = {
     "type": "missing_step",
@@ -54,17 +33,34 @@ FLAW = {
     "method": "middle_step_removal",
     "edits": [{"what": "removed", "where": {"step": 2}, "before": "data_processing_parser", "after": None}],
 }
+NAMED = {
+    "prompt": "prompts",
+    "seed": "seeds",
+    "level": "levels",
+    "ending": "endings",
+    "flaw": "flaws",
+    "cause": "causes",
+}
+STEP = ("kind", "tool", "success", "error", "attempt", "success_probability", "value", "action_value", "luck", "label")
+
+
+def one_record() -> EpisodeRecord:
+    return next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))
 
 
 def unpack_block(block: str) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(block)))
 
 
-def packed(records: list[EpisodeRecord], budget: Budget | None = None) -> Pack:
+def packer_of(records: list[EpisodeRecord], budget: Budget | None = None) -> Packer:
     packer = Packer(budget)
     for record in records:
         packer.add(record)
-    return packer.pack("resilisim episode show run", {records[0]["instance_id"]: "Read the file."})
+    return packer
+
+
+def packed(records: list[EpisodeRecord], budget: Budget | None = None) -> Pack:
+    return packer_of(records, budget).pack("resilisim episode show run", {records[0]["instance_id"]: "Read the file."})
 
 
 def unpacked(pack: Pack) -> list[dict[str, Any]]:
@@ -80,29 +76,28 @@ def unpacked(pack: Pack) -> list[dict[str, Any]]:
         assert sum(len(brought) for brought, *_ in unpack_block(block)) == last - first
     talks = dict(zip(index["with_talks"], rows["talks"], strict=True))
 
-    def talk(row: int) -> Any:
-        if row not in talks:
-            return None
-        _, prompt, replies, calls = talks[row]
-        told = [[(role, strings[number]) for role, number in call[2]] for call in calls]
-        return {
-            "prompt": None if prompt is None else strings[prompt],
-            "replies": replies,
-            "calls": [(call[0], call[1], heard, call[3], call[4]) for call, heard in zip(calls, told, strict=True)],
-        }
-
     def named(table: str, number: int) -> Any:
         return None if number < 0 else tables[table][number]
 
+    def talk(prompt: int | None, replies: list[Any], calls: list[Any]) -> dict[str, Any]:
+        told = [[(role, strings[number]) for role, number in call[2]] for call in calls]
+        found = [(*call[:2], heard, *call[3:]) for call, heard in zip(calls, told, strict=True)]
+        return {"prompt": None if prompt is None else strings[prompt], "replies": replies, "calls": found}
+
+    def step(kind: int, tool: int, success: int, error: int, attempt: int, *shares: int | None) -> dict[str, Any]:
+        chances = [None if share is None else share / 1e6 for share in shares[:-1]]
+        names = (named("kinds", kind), named("tools", tool), None if success < 0 else bool(success))
+        values = (*names, named("errors", error), attempt, *chances, named("causes", shares[-1] or 0))
+        return dict(zip(STEP, values, strict=True))
+
     episodes = []
     for row in range(pack.num_packed):
-        at = {name: columns[name][row] for name in (*COLUMNS, "causes", "tools")}
+        at = {name: columns[name][row] for name in (*packing.COLUMNS, "causes", "tools")}
         name, policy, model, privileged = tables["policies"][at["policy"]]
         task, type_, required = tables["tasks"][at["task"]]
-        tables_of_names = {"prompt": "prompts", "seed": "seeds", "level": "levels", "ending": "endings"}
         episodes.append(
             {
-                **{column: tables[table][at[column]] for column, table in tables_of_names.items()},
+                **{column: named(table, at[column]) for column, table in NAMED.items()},
                 **{column: at[column] / 1e6 for column in ("optimum", "regret", "luck")},
                 "index": at["index"],
                 "policy": name,
@@ -112,28 +107,12 @@ def unpacked(pack: Pack) -> list[dict[str, Any]]:
                 "task_type": tables["types"][type_],
                 "required_tools": [tables["tools"][tool] for tool in required],
                 "description": index["descriptions"][at["task"]],
-                "flaw": named("flaws", at["flaw"]),
                 "turns": at["turns"],
-                "cause": named("causes", at["cause"]),
                 "causes": {tables["causes"][cause] for cause in tables["cause_sets"][at["causes"]]},
                 "tools": {tables["tools"][tool] for tool in tables["tool_sets"][at["tools"]]},
-                "steps": [
-                    {
-                        "kind": tables["kinds"][kind],
-                        "tool": named("tools", tool),
-                        "success": None if success < 0 else bool(success),
-                        "error": named("errors", error),
-                        "attempt": attempt,
-                        "success_probability": None if chance is None else chance / 1e6,
-                        "value": value / 1e6,
-                        "action_value": action / 1e6,
-                        "luck": luck / 1e6,
-                        "label": named("causes", cause),
-                    }
-                    for kind, tool, success, error, attempt, chance, value, action, luck, cause in rows["steps"][row]
-                ],
+                "steps": [step(*numbers) for numbers in rows["steps"][row]],
                 "messages": rows["texts"][row]["messages"] if row < pack.num_with_texts else None,
-                "talk": talk(row),
+                "talk": talk(*talks[row][1:]) if row in talks else None,
             }
         )
     return episodes
@@ -161,22 +140,15 @@ def test_what_comes_out_of_a_pack_is_what_went_in() -> None:
         costliest = max(record["losses"].values(), default=None)
         assert costliest is None if episode["cause"] is None else record["losses"][episode["cause"]] == costliest
         for found, step in zip(episode["steps"], record["steps"], strict=True):
-            for name in ("kind", "tool", "success", "error", "attempt", "label"):
-                assert found[name] == step[name]
-            for name in ("success_probability", "value", "action_value", "luck"):
-                assert found[name] == pytest.approx(step[name], abs=1e-6)
+            assert found == pytest.approx({name: step[name] for name in STEP}, abs=1e-6)
     assert episodes[5]["flaw"] == ["missing_step", "severe", "middle_step_removal"]
     assert episodes[5]["parts"] == ("react", "openai:gpt")
     assert episodes[6]["parts"] == (records[6]["policy"], None)
     assert episodes[records[0]["index"]]["description"] == "Read the file."
-
-
-def test_failures_come_first_then_what_cost_most_whatever_order_they_arrived_in() -> None:
-    records = list(synthetic_run(num_tasks=10, num_seeds=2))
-    order = [episode["index"] for episode in unpacked(packed(records))]
-    assert order == [episode["index"] for episode in unpacked(packed(records[::-1]))]
     expected = sorted(records, key=lambda record: (record["outcome"], -round(record["regret"], 9), record["index"]))
-    assert order == [record["index"] for record in expected]
+    # Failures come first, then what cost most, whatever order they arrived in.
+    for found in (pack, packed(records[::-1])):
+        assert [episode["index"] for episode in unpacked(found)] == [record["index"] for record in expected]
 
 
 def with_texts(record: EpisodeRecord, prompt: str, said: str = "") -> EpisodeRecord:
@@ -184,20 +156,20 @@ def with_texts(record: EpisodeRecord, prompt: str, said: str = "") -> EpisodeRec
     replies = [f"reply {number} of {record['index']} {prompt}" for number in range(len(record["steps"]))]
     spoken: Any = {**record, "texts": {"prompt": prompt, "replies": replies}}
     if said:
-        messages = [
-            {"role": "system", "content": f"You are an agent. {prompt}"},
-            {"role": "user", "content": prompt},
-            {"role": "assistant", "content": said},
-            {"role": "user", "content": f"Observation: {replies[0]}"},
-        ]
+        words = {
+            "system": f"You are an agent. {prompt}",
+            "user": prompt,
+            "assistant": said,
+            "user ": f"Observation: {replies[0]}",
+        }
         sent = {"text": record["steps"][0]["message"], "tool_calls": [], "thoughts": f"I think. {said}"}
         wrote = {"text": said, "tool_calls": [{"id": "1", "name": "finish", "arguments": "{}"}]}
         calls = [
             {"role": "planner", "turn": 0, "messages": [0, 1], "reply": sent},
             {"role": "agent", "turn": 1, "messages": [0, 1, 2, 3], "reply": wrote},
         ]
-        agent = {"messages": messages, "calls": calls, "structure": {}, "events": [], "components": {}}
-        spoken["agent"] = agent
+        messages = [{"role": role.strip(), "content": text} for role, text in words.items()]
+        spoken["agent"] = {"messages": messages, "calls": calls, "structure": {}, "events": [], "components": {}}
     return stored(spoken, "all")
 
 
@@ -236,10 +208,8 @@ def test_conversations_go_first_and_older_and_fresh_trials_are_shown() -> None:
         assert sum(map(len, pack.talks)) <= share
         assert (pack.num_with_talks > 0) is (share > 0)
         assert pack.num_with_talks < pack.num_talks == len(records)
-        talks = [episode["talk"] for episode in unpacked(pack)]
-        assert talks == [episode["talk"] for episode in unpacked(whole)][: pack.num_with_talks] + [None] * (
-            len(records) - pack.num_with_talks
-        )
+        kept = [episode["talk"] for episode in unpacked(whole)][: pack.num_with_talks]
+        assert [episode["talk"] for episode in unpacked(pack)] == kept + [None] * (len(records) - len(kept))
     old: Any = opened(records[0])
     del old["texts"]  # as older versions wrote it, and with a fresh episode after its first call
     old["agent"]["events"] = [{"kind": "restart", "component": "agent", "text": "", "turn": 3, "call": 1}]
@@ -252,37 +222,33 @@ def test_conversations_go_first_and_older_and_fresh_trials_are_shown() -> None:
 def test_what_does_not_fit_is_missing_at_the_end(numbers: int, texts: int) -> None:
     records = list(synthetic_run(num_tasks=20, num_seeds=3))
     pack = packed(records, Budget(numbers=numbers, texts=texts))
-    whole = unpacked(packed(records))
     assert pack.num_episodes == len(records)
     # With hardly any room there is the index of no episode, whose tables take some bytes of their own.
     assert pack.num_packed == 0 or len(pack.index) + sum(map(len, pack.steps)) <= numbers
     assert sum(map(len, pack.texts)) <= texts
     assert pack.num_with_texts <= pack.num_packed < len(records)
-    for found, expected in zip(unpacked(pack), whole, strict=False):
+    for found, expected in zip(unpacked(pack), unpacked(packed(records)), strict=False):
         assert found["steps"] == expected["steps"]
         assert found["messages"] in (None, expected["messages"])
 
 
 def test_memory_stays_bounded_and_the_best_ranks_stay() -> None:
     records = list(synthetic_run(("random",), ("baseline",), num_tasks=5, num_seeds=2))
-    many = 4_000
+    many = [{**records[number % len(records)], "index": number} for number in range(4_000)]
     packer = Packer(Budget(memory=200_000))
     tracemalloc.start()
     try:
-        for number in range(many):
-            packer.add({**records[number % len(records)], "index": number})
-            if number == many // 2:
+        for number, record in enumerate(many):
+            packer.add(record)
+            if number == len(many) // 2:
                 halfway = tracemalloc.get_traced_memory()[0]
         growth = tracemalloc.get_traced_memory()[0] - halfway
     finally:
         tracemalloc.stop()
     assert growth < 100_000
     pack = packer.pack("show", {})
-    episodes = unpacked(pack)
-    assert pack.num_episodes == many
-    assert 0 < pack.num_packed < many
-    costliest = max(rank_of({**records[n % len(records)], "index": n}) for n in range(many))
-    assert episodes[0]["index"] == -costliest.earliness
+    assert 0 < pack.num_packed < pack.num_episodes == len(many)
+    assert unpacked(pack)[0]["index"] == -max(map(packing.rank_of, many))[2]
 
 
 ITEMS = st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 40)), max_size=30)
@@ -292,57 +258,50 @@ ITEMS = st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 40))
 def test_a_shortlist_is_the_longest_beginning_of_the_ranking_that_fits(
     items: list[tuple[bool, int, int]], most: int
 ) -> None:
-    ranked = [(Rank(failed, float(regret), -number), size) for number, (failed, regret, size) in enumerate(items)]
+    ranked = [((failed, float(regret), -number), size) for number, (failed, regret, size) in enumerate(items)]
     shortlist: Shortlist[Rank] = Shortlist(most)
     for rank, size in ranked:
         shortlist.add(rank, size, rank)
-    expected: list[Rank] = []
-    left = most
-    for rank, size in sorted(ranked, reverse=True):
-        if size > left:
-            break
-        expected.append(rank)
-        left -= size
-    assert shortlist.in_order() == expected
+    ranked.sort(reverse=True)
+    sums = itertools.accumulate(size for _, size in ranked)
+    assert shortlist.in_order() == [rank for (rank, _), total in zip(ranked, sums, strict=True) if total <= most]
 
 
 @given(st.lists(st.binary(min_size=0, max_size=60), max_size=40), st.integers(0, 3_000))
 def test_chunks_hold_the_beginning_of_the_rows_within_the_budget(rows: list[bytes], most: int) -> None:
     values = [row.hex() for row in rows]
-    blocks, starts = pack_chunks((encode(value) for value in values), most)
+    blocks, starts = packing.pack_chunks(map(encode, values), most)
     found = [value for block in blocks for value in unpack_block(block)]
     assert found == values[: len(found)]
     assert sum(map(len, blocks)) <= most
-    assert starts[0] == 0
-    assert starts[-1] == len(found)
-    assert [end - start for start, end in itertools.pairwise(starts)] == [len(unpack_block(block)) for block in blocks]
+    assert starts == [0, *itertools.accumulate(len(unpack_block(block)) for block in blocks)]
 
 
 def test_chunks_are_small_enough_to_be_unpacked_at_once() -> None:
-    blocks, starts = pack_chunks((encode("x" * 10_000) for _ in range(100)), 10**9)
+    blocks, starts = packing.pack_chunks((encode("x" * 10_000) for _ in range(100)), 10**9)
     assert starts[-1] == 100
-    assert all(sum(map(len, unpack_block(block))) <= CHUNK_BYTES for block in blocks)
-    assert pack_chunks(map(encode, range(2 * CHUNK_ROWS)), 10**9)[1] == [0, CHUNK_ROWS, 2 * CHUNK_ROWS]
+    assert all(sum(map(len, unpack_block(block))) <= packing.CHUNK_BYTES for block in blocks)
+    most = packing.CHUNK_ROWS
+    assert packing.pack_chunks(map(encode, range(2 * most)), 10**9)[1] == [0, most, 2 * most]
 
 
 def test_messages_are_read_as_people_read_them_and_cut_where_they_are_long() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "tool_call", "arguments": '{"name": "reader"}'}}
     message = json.dumps({"role": "assistant", "content": "I read.", "tool_calls": [call]})
-    assert readable_message(message) == 'I read.\ntool_call({"name": "reader"})'
+    assert packing.readable_message(message) == 'I read.\ntool_call({"name": "reader"})'
     for odd in ('{"role": "assist', '{"role": 1, "tool_calls": [3]}', '{"role": 1, "tool_calls": {"a": 1}}', "plain"):
-        assert readable_message(odd) == odd
-    record = next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))
+        assert packing.readable_message(odd) == odd
+    record = one_record()
     long = {**record, "steps": [{**record["steps"][0], "message": "x" * 100_000} for _ in range(12)]}
     messages = episode_texts(long)["messages"]
-    assert messages[0] == ["x" * MESSAGE_LENGTH, 100_000]
-    assert sum(len(text) for text, _ in messages) == EPISODE_LENGTH
+    assert messages[0] == ["x" * packing.MESSAGE_LENGTH, 100_000]
+    assert sum(len(text) for text, _ in messages) == packing.EPISODE_LENGTH
     assert messages[-1] == ["", 100_000]
     columns = unpack_block(packed([{**record, "optimum": float("nan"), "luck": float("inf")}]).index)["columns"]
     assert columns["optimum"] == columns["luck"] == [None]  # numbers that are none do not stop the report
 
 
 def test_what_an_agent_says_of_itself_is_there_and_cut() -> None:
-    record = next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))
     usage = {"calls": 2, "prompt_tokens": 10, "completion_tokens": 5}
     event = {"kind": "failure", "component": "planner", "text": "y" * 1_000, "call": 1, "turn": 0}
     agent = {
@@ -350,41 +309,39 @@ def test_what_an_agent_says_of_itself_is_there_and_cut() -> None:
         "models": {"planner": "big", "executor": "small"},
         "components": {"planner": usage, "executor": usage},
         "first_failure": event,
-        "events": [event] * (MOST_EVENTS + 5),
+        "events": [event] * (packing.MOST_EVENTS + 5),
         "ended_by": "gave_up",
         "answer": None,
         "restarts": 1,
     }
-    found = episode_texts({**record, "agent": agent, "flaw": FLAW})
-    assert found["agent"]["models"] == {"planner": "big", "executor": "small"}
-    assert (found["agent"]["calls"], found["agent"]["tokens"]) == (4, 30)
-    assert found["agent"]["failure"][0] == "planner"
-    assert len(found["agent"]["failure"][1]) == 300
-    assert (len(found["agent"]["events"]), found["agent"]["num_events"]) == (MOST_EVENTS, MOST_EVENTS + 5)
+    found = episode_texts({**one_record(), "agent": agent, "flaw": FLAW})
+    shown = found["agent"]
+    assert (shown["models"], shown["calls"], shown["tokens"]) == (agent["models"], 4, 30)
+    assert [len(part) for part in shown["failure"][:2]] == [len("planner"), 300]
+    assert (len(shown["events"]), shown["num_events"]) == (packing.MOST_EVENTS, packing.MOST_EVENTS + 5)
     assert found["edits"] == [["removed", 2, "data_processing_parser", ""]]
 
 
 def test_made_up_names_cannot_fill_the_page() -> None:
-    table = Numbering()
-    for number in range(MOST_NAMES + 50):
+    table, most = packing.Numbering(), packing.MOST_NAMES
+    for number in range(most + 50):
         table.made_up(f"made up {number}")
-    assert len(table.entries) == MOST_NAMES + 1
-    assert table.entries[-1] == OTHER
-    assert table.name("a real tool") == MOST_NAMES + 1
-    assert table.made_up("a real tool") == MOST_NAMES + 1
-    assert len(short("n" * 10_000)) == LONGEST_NAME
+    assert len(table.entries) == most + 1
+    assert table.entries[-1] == packing.OTHER
+    assert table.name("a real tool") == table.made_up("a real tool") == most + 1
+    assert len(packing.short("n" * 10_000)) == packing.LONGEST_NAME
 
 
 def test_no_text_of_a_record_leaves_its_block(tmp_path: Path) -> None:
-    packer = Packer()
-    folder = tmp_path / "run <b>"
+    records = []
     for record in synthetic_run(("random",), ("baseline",), num_tasks=4, num_seeds=3):
-        steps = [{**step, "message": EVIL, "error": EVIL, "tool": EVIL, "kind": EVIL} for step in record["steps"]]
-        flaw = {"type": EVIL, "severity": EVIL, "method": EVIL, "edits": [{"what": EVIL, "before": EVIL}]}
-        names = dict.fromkeys(("policy", "task_type", "ended_by"), EVIL) | {"instance_id": EVIL + record["instance_id"]}
-        own = {"required_tools": [EVIL], "steps": steps, "flaw": flaw, "losses": {EVIL: record["regret"]}}
-        packer.add(with_texts({**record, **names, **own}, EVIL, EVIL))
-    section = viewer_section(folder, packer)
+        steps = [{**step, **dict.fromkeys(("message", "error", "tool", "kind"), WORSE)} for step in record["steps"]]
+        flaw = {"type": WORSE, "severity": WORSE, "method": WORSE, "edits": [{"what": WORSE, "before": WORSE}]}
+        names = dict.fromkeys(("policy", "task_type", "ended_by"), WORSE)
+        own = {"required_tools": [WORSE], "steps": steps, "flaw": flaw, "losses": {WORSE: record["regret"]}}
+        evil: Any = {**record, **names, **own, "instance_id": WORSE + record["instance_id"]}
+        records.append(with_texts(evil, WORSE, WORSE))
+    section = viewer_section(tmp_path / "run <b>", packer_of(records))
     blocks = re.findall(r'<script type="application/x-resilisim-pack" id="(pack-[a-z0-9-]+)">([^<]*)</script>', section)
     assert [name for name, _ in blocks] == ["pack-index", "pack-steps-0", "pack-texts-0", "pack-talks-0"]
     assert section.count("<script") == section.count("</script") == len(blocks)
@@ -398,39 +355,29 @@ def test_no_text_of_a_record_leaves_its_block(tmp_path: Path) -> None:
 
 
 def test_the_page_says_how_much_of_the_run_is_in_it(tmp_path: Path) -> None:
-    records = [
-        {
-            **record,
-            "steps": [{**step, "message": content_hash([record["index"], step["turn"]])} for step in record["steps"]],
-        }
-        for record in synthetic_run(num_tasks=10, num_seeds=2)
-    ]
-    small = Packer(Budget(numbers=6_500, texts=4_000))
-    large = Packer()
-    for record in records:
-        small.add(record)
-        large.add(record)
-    section = viewer_section(tmp_path, large)
-    assert f"In this file: {len(records)} episodes with all that was sent. The records kept no prompts" in section
-    section = viewer_section(tmp_path, small)
-    found = re.search(r"Of ([\d,]+) episodes ([\d,]+) are listed here, failures first", section)
-    assert found is not None
-    assert found[1] == str(len(records))
-    pack = small.pack("show", {})
-    assert found[2] == str(pack.num_packed)
-    assert 0 < pack.num_with_texts < pack.num_packed
-    assert f"What was sent is in this file for {pack.num_with_texts:,} of them" in section
-    for number, record in enumerate(records):
-        large.add(with_texts({**record, "index": len(records) + number}, content_hash(number)))
-    half = f"Prompts, thoughts and replies are here for the {len(records):,} whose records kept them."
-    assert half in viewer_section(tmp_path, large)
-    least = Packer(Budget(whole=0))
-    for number, record in enumerate(records):
-        least.add(with_texts(record, content_hash(number)))
-    gone = (
-        f"the first to go where room is short: of the {len(records):,} episodes that have them, they are here for 0, "
-    )
-    assert gone in viewer_section(tmp_path, least)
+    records: list[Any] = []
+    for record in synthetic_run(num_tasks=10, num_seeds=2):
+        steps = [{**step, "message": content_hash([record["index"], step["turn"]])} for step in record["steps"]]
+        records.append({**record, "steps": steps})
+    many = len(records)
+    told = [with_texts(record, content_hash(number)) for number, record in enumerate(records)]
+    later: list[Any] = [{**record, "index": many + number} for number, record in enumerate(told)]
+
+    def section(shown: list[Any], budget: Budget | None = None) -> str:
+        return viewer_section(tmp_path, packer_of(shown, budget))
+
+    assert f"In this file: {many} episodes with all that was sent. The records kept no prompts" in section(records)
+    small = Budget(numbers=6_500, texts=4_000)
+    pack = packed(records, small)
+    assert 0 < pack.num_with_texts < pack.num_packed < many
+    listed = f"Of {many} episodes {pack.num_packed} are listed here, failures first"
+    assert listed in section(records, small)
+    assert f"What was sent is in this file for {pack.num_with_texts:,} of them" in section(records, small)
+    half = f"Prompts, thoughts and replies are here for the {many:,} whose records kept them."
+    assert half in section(records + later)
+    gone = f"the first to go where room is short: of the {many:,} episodes that have them, they are here for 0, "
+    assert gone in section(told, Budget(whole=0))
+    assert "So are prompts, thoughts and replies" in section(told)
 
 
 def test_the_script_makes_no_markup_of_data_and_asks_no_network() -> None:

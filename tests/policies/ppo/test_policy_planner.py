@@ -65,7 +65,7 @@ def test_a_plan_is_what_the_network_calls_when_all_goes_well(folder):
         for step in planner.plan(one).steps:
             batch = {name: observation[name][None] for name in ("tools", "task")}
             chances = actor.probabilities(batch, observation["action_mask"][None])[0]
-            status = env.core.episode_state(0).status
+            status = env.episode_state().status
             for action in range(len(chances)):
                 if tool_of(action, 30) < 0 or status[tool_of(action, 30)] == 2:
                     chances[action] = 0.0  # a step is done once

@@ -203,6 +203,16 @@ class RowLabel(NamedTuple):
         return f"{self.policy} *" if self.privileged and self.policy else self.policy
 
 
+def row_labels(names: Iterable[tuple[str, str]]) -> list[RowLabel]:
+    """Return labels of policies and prompt types (empty where a run has one), none of them privileged."""
+    labels: list[RowLabel] = []
+    previous = None
+    for policy, prompt in names:
+        labels.append(RowLabel("" if policy == previous else policy, prompt, False, f"{policy} {prompt}".strip()))
+        previous = policy
+    return labels
+
+
 def for_all_pages(draw: Callable[[Layout], Sequence[Figure]], labels: Sequence[RowLabel] = ()) -> Markup:
     """Return charts in two layouts, of which the page shows the one that fits it.
 

@@ -200,7 +200,7 @@ def _marks(series: Series, place: int, axis: Axis, x: float, name: str) -> Itera
     yield from axis.estimate(estimate, x, style, f"{name}: {estimate_text(estimate)}", 4.0)
 
 
-def trace_chart(record: EpisodeRecord, most_steps: int) -> Figure:
+def trace_chart(record: EpisodeRecord, most_steps: int) -> Markup:
     """Draw the chance of success under best play after each message: steps down in red are regret, the rest is luck."""
     steps = record["steps"][:most_steps]
     frame = _Frame(WIDE.width, 170.0, 44.0, 8.0, 14.0, 26.0)
@@ -228,4 +228,4 @@ def trace_chart(record: EpisodeRecord, most_steps: int) -> Figure:
                 shapes.append(box(x - bar / 2.0, top, bar, bottom - top, style, tooltip))
         shapes += point(x, action_value + luck, str(step["turn"]))
     title = f"Chance of success during one episode of {record['policy']}"
-    return Figure(frame.width, frame.height, title, say("trace_chart"), shapes)
+    return draw("chart", Figure(frame.width, frame.height, title, say("trace_chart"), shapes))

@@ -12,12 +12,11 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, StepRecord
-from resilisim.evaluation.report.charts.lines import trace_chart
+from resilisim.evaluation.report.charts.lines import SHOWN_CHANGE, trace_chart
 from resilisim.evaluation.report.losses import message_line
-from resilisim.evaluation.report.page import draw, plain, render, say, signed_points
+from resilisim.evaluation.report.page import percent, render, say, signed_points
 from resilisim.evaluation.report.results import loss_style
-from resilisim.evaluation.report.viewer.packing import Pack, Packer
-from resilisim.evaluation.table.summary import format_percent
+from resilisim.evaluation.report.viewer.packing import Packer
 from resilisim.tasks.benchmark import benchmark_tasks
 
 # In this order: each uses functions of those before it.
@@ -31,65 +30,30 @@ MESSAGE_LENGTH = 160
 def viewer_section(directory: Path | str, packer: Packer, examples: Sequence[EpisodeRecord] = ()) -> Markup:
     """Return what a page needs of a run's episodes: the place of the viewer, and blocks that hold the episodes.
 
-    Args:
-        directory: Folder of the results.
-        packer: Has taken in all episodes.
-        examples: Episodes for readers whose browser runs no script; the first few are shown.
+    The packer has taken in all of them; of the examples, which are for readers whose browser runs no script, the first
+    few are shown.
     """
+
+    def message(step: StepRecord) -> str:
+        return message_line(step["message"], MESSAGE_LENGTH)
+
     command = f"resilisim episode show {shlex.quote(Path(directory).resolve().name)}"
-    pack = packer.pack(command, {task.instance_id: task.description for task in benchmark_tasks()})
-    blocks = {"pack-index": pack.index}
-    for kind in ("steps", "texts", "talks"):
-        blocks |= {f"pack-{kind}-{number}": block for number, block in enumerate(getattr(pack, kind))}
     return render(
         "viewer.html",
         command=command,
-        coverage=_coverage(pack),
+        pack=packer.pack(command, {task.instance_id: task.description for task in benchmark_tasks()}),
         block_type=BLOCK_TYPE,
-        # Base64 holds nothing that needs to be escaped, and in this element nothing may be.
-        blocks={name: Markup(block) for name, block in blocks.items()},
-        examples=[_example(record) for record in examples[:MOST_EXAMPLES]],
-        regret_adds_up=say("regret_adds_up"),
+        examples=examples[:MOST_EXAMPLES],
+        most_steps=MOST_STEPS,
+        shown=SHOWN_CHANGE,
+        causes=LOSS_LABELS,
+        count_of=count_of,
+        say=say,
+        percent=percent,
+        points=signed_points,
+        message=message,
+        trace=trace_chart,
     )
-
-
-def _example(record: EpisodeRecord) -> dict[str, object]:
-    """Return what the template shows of an episode without a script: a line above, its trace, its messages."""
-    steps = record["steps"][:MOST_STEPS]
-    return {
-        "record": record,
-        "outcome": "success" if record["outcome"] else plain(record["score"]["level"]),
-        "ended_by": plain(record["ended_by"]),
-        "required": " → ".join(record["required_tools"]),
-        "ceiling": format_percent(record["optimum"]),
-        "lost": format_percent(record["regret"]),
-        "luck": signed_points(record["luck"]),
-        "chart": draw("chart", trace_chart(record, MOST_STEPS)),
-        "steps": [_step(step) for step in steps],
-        "hidden": len(record["steps"]) - len(steps),
-    }
-
-
-def _step(step: StepRecord) -> dict[str, object]:
-    result = plain(step["kind"])
-    if step["kind"] == "execute" and step["success"] is not None:
-        result = "succeeded" if step["success"] else step["error"] or "failed"
-    label, chance = step["label"], step["success_probability"]
-    costly = step["regret"] >= 0.0005
-    return {
-        "turn": step["turn"],
-        "message": message_line(step["message"], MESSAGE_LENGTH),
-        "result": result,
-        "style": "good" if step["success"] else "bad" if step["success"] is False else "muted",
-        "chance": "" if chance is None else f"{format_percent(chance, 0)}%",
-        "value": format_percent(step["value"]),
-        "action_value": format_percent(step["action_value"]),
-        "regret": format_percent(step["regret"]) if costly else "",
-        "luck": signed_points(step["luck"]) if abs(step["luck"]) >= 0.0005 else "",
-        "costly": costly,
-        "label": plain(label or ""),
-        "explanation": LOSS_LABELS.get(label, label) if label else "",
-    }
 
 
 def viewer_assets() -> tuple[str, str]:
@@ -100,23 +64,3 @@ def viewer_assets() -> tuple[str, str]:
     parts += [folder.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS]
     script = '(() => {\n"use strict";\n\n' + "\n".join(parts) + "})();\n"
     return folder.joinpath("viewer.css").read_text(encoding="utf-8"), script
-
-
-def _coverage(pack: Pack) -> str:
-    """Say which episodes, which messages and which conversations are in the page, and what went first."""
-    every = count_of(pack.num_episodes, "episode")
-    parts = []
-    if pack.num_packed < pack.num_episodes:
-        parts.append(say("episodes_some", all=every, packed=pack.num_packed))
-    if pack.num_with_texts < pack.num_packed:
-        parts.append(say("episodes_texts", texts=pack.num_with_texts))
-    parts = parts or [say("episodes_all", all=every)]
-    if pack.num_talks == 0:
-        parts.append(say("talks_none"))
-    elif pack.num_with_talks < pack.num_talks:
-        parts.append(say("talks_some", kept=pack.num_talks, packed=pack.num_with_talks))
-    elif pack.num_talks < pack.num_episodes:
-        parts.append(say("talks_partly", kept=pack.num_talks))
-    else:
-        parts.append(say("talks_all"))
-    return " ".join(parts)

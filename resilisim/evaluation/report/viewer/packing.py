@@ -21,7 +21,7 @@ import math
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts, StepRecord
 from resilisim.evaluation.episode.texts import newly_told, opened_if_whole, prompt_of, replies_of, stored
@@ -71,17 +71,14 @@ COLUMNS: Final = (
 Kept = TypeVar("Kept")
 
 
-class Rank(NamedTuple):
-    """How much there is to see in an episode; the highest rank comes first."""
-
-    failed: bool  # it missed full success
-    regret: float  # rounded, so that sums that differ in the last bit count as equal
-    earliness: int  # minus its index: of equals the earlier one comes first, whatever order they arrived in
+# How much there is to see in an episode: whether it missed full success; its regret, rounded, so that sums that differ
+# in the last bit count as equal; minus its index, so that of equals the earlier one comes first. The highest is first.
+Rank: TypeAlias = tuple[bool, float, int]
 
 
 def rank_of(record: EpisodeRecord) -> Rank:
     """Return the rank of an episode."""
-    return Rank(not record["outcome"], round(record["regret"], 9), -record["index"])
+    return not record["outcome"], round(record["regret"], 9), -record["index"]
 
 
 class Shortlist(Generic[Kept]):
@@ -148,18 +145,16 @@ def short(name: str) -> str:
 def pack_chunks(rows: Iterable[bytes], most_bytes: int) -> tuple[list[str], list[int]]:
     """Pack rows of JSON, the most important first, into blocks, each a JSON array, until a budget is used up.
 
-    Returns:
-        The blocks, together at most as long as the budget; and for each the number of its first row, with the number of
-        all packed rows at the end.
+    With the blocks comes for each the number of its first row, and the number of all packed rows at the end.
     """
     blocks: list[str] = []
     starts = [0]
     left = most_bytes
     for chunk in _chunks(rows):
-        fitting, block = chunk, _packed_array(chunk)
+        fitting, block = chunk, packed_rows(chunk)
         while len(block) > left and fitting:
             fitting = fitting[: len(fitting) // 2]
-            block = _packed_array(fitting)
+            block = packed_rows(fitting)
         if fitting:
             blocks.append(block)
             starts.append(starts[-1] + len(fitting))
@@ -182,7 +177,8 @@ def _chunks(rows: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield chunk
 
 
-def _packed_array(rows: list[bytes]) -> str:
+def packed_rows(rows: list[bytes]) -> str:
+    """Return rows of JSON as a block of a page."""
     return packed(b"[" + b",".join(rows) + b"]")
 
 
@@ -223,6 +219,13 @@ class Pack:
     num_with_talks: int
     num_talks: int  # episodes of the run whose records have kept a talk
 
+    @property
+    def blocks(self) -> dict[str, str]:
+        """The blocks by what they are called within a page."""
+        kinds = {"steps": self.steps, "texts": self.texts, "talks": self.talks}
+        chunks = {f"pack-{kind}-{number}": block for kind, own in kinds.items() for number, block in enumerate(own)}
+        return {"pack-index": self.index, **chunks}
+
 
 class Packer:
     """Takes in the episodes of a run one by one; memory is bounded, but for the names of tasks, policies and tools."""
@@ -250,8 +253,7 @@ class Packer:
         talk = talk_of(record)
         if talk is not None:
             self._num_talks += 1
-            if self._talks.accepts(rank):
-                self._talks.add(rank, len(talk), (record["index"], talk))
+            self._talks.add(rank, len(talk), (record["index"], talk))
 
     def pack(self, command: str, descriptions: Mapping[str, str]) -> Pack:
         """Return the blocks of the episodes so far.
@@ -273,8 +275,8 @@ class Packer:
         room = self._budget.whole - len(index) - sum(map(len, steps)) - sum(map(len, texts))
         row_of = {episode.row[0]: row for row, episode in enumerate(kept[: text_starts[-1]])}
         talks = [(row_of[index], talk) for index, talk in self._talks.in_order() if index in row_of]
-        rows = TalkRows(talk for _, talk in talks)
-        blocks, talk_starts = pack_chunks(rows, room)
+        rows = TalkRows()
+        blocks, talk_starts = pack_chunks((rows.row(talk) for _, talk in talks), room)
         with_talks = [row for row, _ in talks[: talk_starts[-1]]]
         string_starts = [sum(rows.num_strings[:start]) for start in talk_starts]
         index = self._index(kept, extra, step_starts, text_starts, talk_starts, string_starts, with_talks)
@@ -396,10 +398,8 @@ class _Room:
 def episode_texts(record: EpisodeRecord) -> dict[str, Any]:
     """Return the texts of an episode as JSON values.
 
-    Returns:
-        "messages": one per step, a text or [its beginning, its length]; "edits" (of a flawed plan): [what, step,
-        before, after]; "agent" (of an LLM agent): its architecture, models, calls, tokens, end, answer, first failure
-        and events.
+    They are "messages", one per step; "edits" of a flawed plan, [what, step, before, after]; and what an "agent" says
+    of itself.
     """
     room = _Room(EPISODE_LENGTH)
     texts: dict[str, Any] = {"messages": [room.cut(readable_message(step["message"])) for step in record["steps"]]}
@@ -486,35 +486,23 @@ def talk_of(record: EpisodeRecord) -> bytes | None:
 
 
 class TalkRows:
-    """Rows of talks, made one after the other.
+    """Makes rows of talks, one after the other: what one brings the next need not bring again."""
 
-    Args:
-        talks: What they are made of (`talk_of`), the most important first.
-
-    Attributes:
-        num_strings: Texts that each row brings with it, in the order of the rows so far.
-    """
-
-    def __init__(self, talks: Iterable[bytes]) -> None:
-        self._talks = talks
+    def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self.num_strings: list[int] = []
+        self.num_strings: list[int] = []  # texts that each row so far brings with it
 
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield the JSON of each row: [texts that it brings, prompt, replies, calls]; of broken texts, what is wrong.
+    def row(self, talk: bytes) -> bytes:
+        """Return the JSON of a row: [texts that it brings, prompt, replies, calls]; of broken texts, what is wrong.
 
         A reply is a text. A call is [component, messages sent before it (-1: before the last fresh episode), what it
         was told, thoughts, what it wrote]. Prompt and what it was told are numbers of texts, the latter behind the role
         of who speaks; thoughts are "" if there are none, and what it wrote is null where just that was sent.
         """
-        for talk in self._talks:
-            record, problem = opened_if_whole(json.loads(talk))
-            if problem is not None:
-                texts = SpokenTexts(prompt=problem, replies=[""] * len(record["steps"]))
-                record = cast("EpisodeRecord", {"steps": record["steps"], "texts": texts})
-            yield self._row(record)
-
-    def _row(self, record: EpisodeRecord) -> bytes:
+        record, problem = opened_if_whole(json.loads(talk))
+        if problem is not None:
+            texts = SpokenTexts(prompt=problem, replies=[""] * len(record["steps"]))
+            record = cast("EpisodeRecord", {"steps": record["steps"], "texts": texts})
         left = _Room(TALK_LENGTH)
         brought: list[Shown] = []
         prompt = prompt_of(record)
@@ -532,15 +520,8 @@ class TalkRows:
             native = "".join(f"\n{one['name']}({one['arguments']})" for one in reply["tool_calls"])
             wrote = (reply["text"] + native).strip()
             is_sent = 0 <= turn < len(sent) and wrote == sent[turn]
-            calls.append(
-                [
-                    printable(call["role"])[:100],
-                    turn,
-                    told,
-                    left.cut(reply.get("thoughts", "")),
-                    None if is_sent else left.cut(wrote),
-                ]
-            )
+            thoughts = left.cut(reply.get("thoughts", ""))
+            calls.append([printable(call["role"])[:100], turn, told, thoughts, None if is_sent else left.cut(wrote)])
         self.num_strings.append(len(brought))
         return encode([brought, told_first, replies, calls])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatReply
-from resilisim.envs.protocol import has_tag, native_tools, signals_completion, through_first_call
+from resilisim.envs.protocol import has_tag, signals_completion, through_first_call
 from resilisim.envs.session import EpisodeEnded, Reply
 from resilisim.policies.llm.agents.react import answered_calls, kept_calls
 from resilisim.policies.llm.conversation import ConversationToolbox
@@ -58,7 +58,7 @@ class Direct(LlmPolicy[DirectOptions]):
 
     async def play(self, run: AgentRun) -> str | None:
         """Pass messages on until the environment ends the episode."""
-        functions = native_tools() if run.native else []
+        functions = run.tools.functions if run.native and isinstance(run.tools, ConversationToolbox) else []
         chat = [ChatMessage("system", self.prompts.fill("system", facts=run.facts))]
         chat.append(ChatMessage("user", run.prompt))
         while True:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, RoleModels
-from resilisim.chat.json_answers import LONGEST_READ, without_surrogates
+from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.chat.middleware import PriceTable
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.errors import InvalidInputError, unknown_name
@@ -23,6 +23,7 @@ from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.sandbox import READ_AS_TEXT, CodeResult, JsonValue, Sandbox, SandboxLimits, value_for_code
 from resilisim.policies.llm.templates import NO_EXAMPLES
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
+from resilisim.provenance import without_surrogates
 
 PLANNER: Final = "planner"
 EXECUTOR: Final = "executor"

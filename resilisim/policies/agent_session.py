@@ -1,0 +1,366 @@
+"""A session as an agent sees it: tools as plain functions, for any framework or none, and a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias
+
+from resilisim.chat import ChatReply, ChatRequest, TokenUsage, ToolCall
+from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
+from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
+from resilisim.policies.llm.conversation import finish_message, native_message, result_of
+from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord, Transcript
+from resilisim.policies.llm.tools import ToolResult
+
+OnFailure = Literal["return", "raise"]
+
+# Python's name for each type of a JSON Schema.
+_TYPES: Final[Mapping[str, Any]] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+_LONGEST_ANSWER: Final = 100_000  # characters of an answer that the record keeps
+
+
+class CallResult(str):
+    """What a call came to: the words that the agent reads, and what they say as values.
+
+    Attributes:
+        ok: Whether the call succeeded.
+        error: What went wrong, on one line; None if it succeeded.
+        data: The result as a JSON value; None if there is none.
+
+    Example:
+        >>> from resilisim import open_session
+        >>> with open_session("task_c64444cae27fab46", base=1.0) as session:
+        ...     result = session.call("file_operations_scanner")
+        >>> result.ok, result.data["success"]
+        (True, True)
+    """
+
+    ok: bool
+    error: str | None
+    data: Any
+
+    @classmethod
+    def of(cls, result: ToolResult) -> CallResult:
+        """Return the result of a tool as a text."""
+        text = cls(result.observation)
+        text.ok, text.error, text.data = result.ok, result.error, result.value
+        return text
+
+
+class ToolFailed(Exception):
+    """A call failed, in a session that raises what fails (`on_failure="raise"`); its text is what the agent reads.
+
+    Attributes:
+        result: What came of the call.
+    """
+
+    def __init__(self, result: CallResult) -> None:
+        super().__init__(str(result))
+        self.result = result
+
+
+class SessionTool(Protocol):
+    """A tool of a session: a function with a signature, as frameworks turn into a tool of their own.
+
+    Attributes:
+        name: Its name.
+        description: What it does.
+        parameters: JSON Schema of its arguments.
+
+    Example:
+        >>> from resilisim import open_session
+        >>> session = open_session("task_c64444cae27fab46", parameters="strict")
+        >>> session.tools[5].name, session.tools[5].parameters["required"]
+        ('file_operations_reader', ['source'])
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+    def __call__(self, *args: Any, **arguments: Any) -> CallResult:
+        """Call it; EpisodeEnded if the episode is over."""
+        ...
+
+    async def acall(self, *args: Any, **arguments: Any) -> CallResult:
+        """Call it where other agents run in the same event loop."""
+        ...
+
+
+RecordMaker: TypeAlias = Callable[[Session, AgentRecord], Mapping[str, Any]]
+
+
+class AgentSession:
+    """One episode, for an agent with a loop of its own (`open_session`).
+
+    Every call is one message and uses a turn. Calls that arrive at once, from threads or tasks, are served one after
+    the other. A call after the end raises `EpisodeEnded`, which is no `Exception`, so that no framework takes it for an
+    error of a tool and goes on for ever; the `with` block and `evaluate` catch it.
+
+    Attributes:
+        prompt: What there is to do.
+        tools: The tools; `finish` is the last of them.
+
+    Example:
+        >>> from resilisim import open_session
+        >>> with open_session("task_c64444cae27fab46", prompt="optimal", seed=4, base=1.0) as session:
+        ...     for tool in session.tools[:2]:
+        ...         print(tool.name, tool().ok)
+        ...     session.turns_left
+        data_processing_parser True
+        data_processing_transformer True
+        8
+    """
+
+    def __init__(self, session: Session, on_failure: OnFailure = "return", record: RecordMaker | None = None) -> None:
+        if on_failure not in ("return", "raise"):
+            raise unknown_name("on_failure", on_failure, ("return", "raise"))
+        if "functions" not in session.reply.info:
+            raise InvalidInputError("a session of functions needs the native protocol: expected protocol='native'")
+        self._session = session
+        self._on_failure = on_failure
+        self._make_record = record
+        self._functions: list[dict[str, Any]] = list(session.reply.info["functions"])
+        self._transcript = Transcript()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._answer: str | None = None
+        self._context: contextvars.Token[AgentSession | None] | None = None
+        self.prompt = session.reply.text
+        self.tools: list[SessionTool] = [self._as_tool(entry["function"]) for entry in self._functions]
+
+    def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
+        """Call a tool by its name; arguments that are None count as left out.
+
+        Raises:
+            EpisodeEnded: The episode is over.
+            ToolFailed: The call failed, and the session raises what fails.
+        """
+        given = {key: value for key, value in (arguments or {}).items() if value is not None}
+        if self.ended:
+            raise EpisodeEnded(self._session.reply)
+        if name == "finish":
+            return self.finish(given.get("answer"))
+        with self._lock:
+            reply = self._session.send(_message(name, given))
+        result = CallResult.of(result_of(reply, _FINISH))
+        if not result.ok and self._on_failure == "raise":
+            raise ToolFailed(result)
+        return result
+
+    async def acall(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
+        """Call a tool by its name, and let others run before."""
+        await asyncio.sleep(0)
+        return self.call(name, arguments)
+
+    def finish(self, answer: object = None) -> CallResult:
+        """Report that the task is complete, with an answer for the record; changes nothing if the episode is over."""
+        with self._lock:
+            if answer is not None and self._answer is None:
+                self._answer = str(answer)[:_LONGEST_ANSWER]
+            if not self.ended:
+                self._session.send(finish_message(native=True))
+            return CallResult.of(ToolResult(self._session.reply.text))
+
+    def stop(self) -> None:
+        """End the episode without saying that the task is complete; changes nothing if it is over."""
+        with self._lock:
+            if not self.ended:
+                self._session.send(None)
+
+    def close(self) -> None:
+        """Refuse every further call, where whoever calls cannot be stopped otherwise; the episode stays unfinished."""
+        self._is_closed = True
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over."""
+        return self._is_closed or self._session.ended
+
+    @property
+    def turns_left(self) -> int:
+        """Messages that can still be sent, the closing one not counted."""
+        return self._session.turns_left
+
+    @property
+    def score(self) -> dict[str, Any] | None:
+        """The score (level, and the criteria that held); None before the end."""
+        return self._session.score
+
+    def record(self) -> dict[str, Any]:
+        """Return the record of the episode, the same that `evaluate` writes.
+
+        Raises:
+            ResiliSimError: The episode is not over.
+        """
+        if not self._session.ended or self._make_record is None:
+            raise ResiliSimError("there is no record before the episode has ended: call finish() first")
+        return dict(self._make_record(self._session, self.part("session")))
+
+    def openai_tools(self) -> list[dict[str, Any]]:
+        """Return the tools as OpenAI-compatible endpoints take them."""
+        return list(self._functions)
+
+    def mcp_tools(self) -> list[dict[str, Any]]:
+        """Return the tools as MCP lists them: name, description, inputSchema."""
+        return [
+            {"name": tool.name, "description": tool.description, "inputSchema": tool.parameters} for tool in self.tools
+        ]
+
+    def note_usage(
+        self,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float | None = None,
+        *,
+        model: str = "",
+        seconds: float = 0.0,
+    ) -> None:
+        """Note one call of a model: its tokens, US dollars if known, and how long it took.
+
+        Raises:
+            InvalidInputError: A number is negative or none.
+        """
+        usage = TokenUsage(
+            int(check_number("prompt_tokens", prompt_tokens, 0)),
+            int(check_number("completion_tokens", completion_tokens, 0)),
+        )
+        cost = None if cost is None else check_number("cost", cost, 0)
+        reply = ChatReply("", usage=usage, model=model, latency_seconds=check_number("seconds", seconds, 0))
+        turn = int(self._session.reply.info.get("turn", 0))
+        with self._lock:
+            self._transcript.add_call(ChatRequest((), role="agent"), reply, model, turn, cost)
+
+    def part(self, architecture: str, ended_by: str | None = None) -> AgentRecord:
+        """Return the agent's part of the record."""
+        transcript = self._transcript
+        ending = self._session.score or {}
+        return {
+            "schema": AGENT_SCHEMA,
+            "architecture": architecture,
+            "options": {},
+            "prompts": "",
+            "protocol": "native",
+            "models": {},
+            "messages": transcript.messages,
+            "calls": transcript.calls,
+            "events": transcript.events,
+            "counters": {},
+            "components": transcript.components(("agent",)),
+            "first_failure": None,
+            "structure": {},
+            "answer": self._answer,
+            "ended_by": ended_by or _ENDED_BY.get(str(ending.get("ended_by")), "environment"),
+            "restarts": 0,
+            "oracle": False,
+        }
+
+    def __enter__(self) -> Self:
+        """Make this the session that a watched client notes its usage in (`track_usage`)."""
+        self._context = _CURRENT.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Stop an episode that was not finished; what is raised goes on, but for the news that it is over."""
+        if self._context is not None:
+            _CURRENT.reset(self._context)
+            self._context = None
+        if error is None or isinstance(error, EpisodeEnded):
+            self.stop()
+            return error is not None
+        return False
+
+    def _as_tool(self, function: Mapping[str, Any]) -> SessionTool:
+        """Return a function of the environment as one of Python: frameworks look at its name, text and signature."""
+        name = function["name"]
+        schema = _WITH_ANSWER if name == "finish" else dict(function["parameters"])
+        signature = _signature(schema)
+
+        def tool(*args: Any, **arguments: Any) -> CallResult:
+            return self.call(name, _bound(signature, args, arguments))
+
+        async def acall(*args: Any, **arguments: Any) -> CallResult:
+            return await self.acall(name, _bound(signature, args, arguments))
+
+        for one in (tool, acall):
+            made: Any = one
+            made.__name__ = made.__qualname__ = made.name = name
+            made.__doc__ = _docstring(function["description"], schema)
+            made.__signature__ = signature
+            made.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+            made.__annotations__["return"] = str
+            made.description = function["description"]
+            made.parameters = schema
+        finished: Any = tool
+        finished.acall = acall
+        shown: SessionTool = finished
+        return shown
+
+
+# The session in whose `with` block or agent function the running code stands.
+_CURRENT: contextvars.ContextVar[AgentSession | None] = contextvars.ContextVar("resilisim_session", default=None)
+_FINISH: Final = "the function finish"
+_ENDED_BY: Final = {"completion": "answer", "stopped": "gave_up"}
+_WITH_ANSWER: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "description": "The answer, or what was done, in words."}},
+    "additionalProperties": False,
+}
+
+
+def current_session() -> AgentSession | None:
+    """Return the session in whose `with` block or agent function the running code stands; None outside."""
+    return _CURRENT.get()
+
+
+def _message(name: str, given: Mapping[str, Any]) -> AssistantMessage:
+    """Return a call as a message; arguments that JSON has no form for become some that the environment refuses."""
+    try:
+        return native_message(name, given)
+    except (TypeError, ValueError, RecursionError) as error:
+        unreadable = ToolCall("call_1", name, f"no JSON: {one_line(error)}")
+        return {"role": "assistant", "content": None, "tool_calls": [unreadable.to_openai()]}
+
+
+def _signature(schema: Mapping[str, Any]) -> inspect.Signature:
+    """Return the signature of a function that takes what a JSON Schema says; what may be left out is None then."""
+    required = schema.get("required", ())
+    names = sorted(schema["properties"], key=lambda name: name not in required)  # stable: those without a default first
+    parameters = []
+    for name in names:
+        kind = _TYPES.get(schema["properties"][name].get("type"), Any)
+        default = inspect.Parameter.empty if name in required else None
+        annotation = kind if name in required or kind is Any else kind | None
+        parameters.append(
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+        )
+    return inspect.Signature(parameters, return_annotation=str)
+
+
+def _docstring(description: str, schema: Mapping[str, Any]) -> str:
+    """Return a docstring in the form that frameworks read descriptions of parameters from."""
+    described = {name: each.get("description", "") for name, each in schema["properties"].items()}
+    if not described:
+        return description
+    return "\n".join([description, "", "Args:", *(f"    {name}: {text}" for name, text in described.items())])
+
+
+def _bound(signature: inspect.Signature, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments by name; names that no parameter has are passed on, for the environment to refuse."""
+    if len(args) > len(signature.parameters):
+        raise TypeError(f"expected at most {len(signature.parameters)} arguments, got {len(args)}")
+    return {**dict(zip(signature.parameters, args, strict=False)), **arguments}

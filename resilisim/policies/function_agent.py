@@ -1,0 +1,124 @@
+"""Agents that are functions of one session, sync or async: the shortest way in for whoever has an agent already."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import threading
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias, cast
+
+from resilisim.envs.session import Session
+from resilisim.errors import InfrastructureError, InvalidInputError, one_line
+from resilisim.policies.agent_session import AgentSession
+from resilisim.policies.llm.record import AgentRecord
+from resilisim.policies.llm.run import Journal
+
+# What it returns, unless None, is its answer and says that the task is complete.
+AgentFunction: TypeAlias = "Callable[[AgentSession], object | Awaitable[object]]"
+
+AGENT_PREFIX: Final = "agent:"  # of a policy that is a function of a session, agent:module:function
+_LONGEST_TRACEBACK: Final = 20_000  # characters
+
+
+class AgentFailed(InfrastructureError):
+    """An agent of somebody else's broke; an episode that it broke in has no score.
+
+    Attributes:
+        reason: What it raised, by name.
+        traceback: Where, for the file of failures.
+    """
+
+    def __init__(self, message: str, reason: str = "AgentFailed", traceback: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.traceback = traceback
+
+
+class FunctionAgent:
+    """An agent that is a function of one session.
+
+    A sync function runs in a thread of its own, so that many can wait for their models at once.
+
+    Args:
+        function: Takes an `AgentSession`. What it returns, unless None, is its answer and says that the task is done.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> def one_call(session):
+        ...     session.call("file_operations_scanner")
+        ...     return "done"
+        >>> evaluate(agents=one_call, tasks=2).rows[0].policy
+        'one_call'
+    """
+
+    def __init__(self, function: AgentFunction) -> None:
+        if not callable(function):
+            raise InvalidInputError(f"agent {function!r:.60}: expected a function of a session")
+        self.function = function
+        self.name = str(getattr(function, "__name__", type(function).__name__))
+
+    async def play_session(
+        self, session: Session, *, identity: str = "", journal: Journal | None = None
+    ) -> AgentRecord:
+        """Let the function play a session to its end, and return what it did.
+
+        Raises:
+            AgentFailed: The function raised something.
+        """
+        agent_session = AgentSession(session)
+        try:
+            with agent_session:
+                answer = await self._answer(agent_session)
+                if answer is not None:
+                    agent_session.finish(answer)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            text = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
+            reason = type(error).__name__
+            words = one_line(f"{reason}: {error}".removesuffix(": "))
+            raise AgentFailed(f"agent {self.name} raised {words}", reason, text) from error
+        finally:
+            agent_session.close()  # a thread that was given up must not play on
+        return agent_session.part(self.name)
+
+    async def _answer(self, session: AgentSession) -> object:
+        """Return what the function returns; one that is not `async` gets a thread."""
+        if _is_async(self.function):
+            return await cast("Awaitable[object]", self.function(session))
+        answer = await _in_thread(self.function, session)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+def _is_async(function: AgentFunction) -> bool:
+    call = type(function).__call__ if not inspect.isroutine(function) else function  # an object may be called, too
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+async def _in_thread(function: Callable[[AgentSession], Any], session: AgentSession) -> Any:
+    """Return what a function returns in a thread of its own, which nobody has to wait for when it is given up."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def tell(outcome: tuple[Any, BaseException | None]) -> None:
+        if not ended.done():
+            ended.set_result(outcome)
+
+    def work() -> None:
+        try:
+            value, raised = context.run(function, session), None
+        except BaseException as error:  # EpisodeEnded among them: it is raised again where it is waited for
+            value, raised = None, error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, (value, raised))
+
+    threading.Thread(target=work, name=f"agent {function!r:.40}", daemon=True).start()
+    value, error = await ended
+    if error is not None:
+        raise error
+    return value

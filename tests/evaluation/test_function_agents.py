@@ -1,0 +1,162 @@
+"""`evaluate(agents=...)`: functions of a session beside policies, with time limits, retries and failures apart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resilisim import ModelSettings, evaluate
+from resilisim.errors import InfrastructureError, InvalidInputError
+from resilisim.evaluation import read_records
+from resilisim.policies import AgentSession
+from resilisim.workflows import parse_plan
+
+TASKS = 4
+
+
+def follow(session: AgentSession) -> str:
+    for name in parse_plan(session.prompt):
+        while session.turns_left and not session.call(name).ok:
+            pass
+    return "done"
+
+
+async def follow_async(session: AgentSession) -> None:
+    for name in parse_plan(session.prompt):
+        while session.turns_left and not (await session.acall(name)).ok:
+            pass
+    session.finish("done")
+
+
+class Follower:
+    """An object that is called."""
+
+    async def __call__(self, session: AgentSession) -> None:
+        await follow_async(session)
+
+
+def scores(directory: Path, policy: str) -> list[tuple[Any, ...]]:
+    return sorted(
+        (record["instance_id"], record["seed"], record["outcome"], record["optimum"], record["regret"])
+        for record in read_records(directory)
+        if record["policy"] == policy
+    )
+
+
+def test_agents_play_beside_policies_on_the_same_draws(tmp_path: Path) -> None:
+    run = evaluate("exact-optimum", TASKS, "optimal", 2, agents=[follow, follow_async, Follower()], out=tmp_path)
+    assert [row.num_episodes for row in run.rows] == [2 * TASKS] * 4
+    assert scores(tmp_path, "follow") == scores(tmp_path, "follow_async") == scores(tmp_path, "Follower")
+    assert run.manifest["arguments"]["environment"]["tools"] == "native"
+    assert run.manifest["arguments"]["policies"][1] == f"agent:{__name__}:follow"
+    assert {record["agent"]["architecture"] for record in run.records() if "agent" in record} >= {"follow", "Follower"}
+    again = evaluate("exact-optimum", TASKS, "optimal", 2, agents=[follow, follow_async, Follower()], out=tmp_path)
+    assert again.call.num_already_there == 8 * TASKS
+
+
+def test_processes_find_agents_by_their_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_agents.py").write_text("def quick(session):\n    return session.tools[0]()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    one = evaluate(agents="their_agents:quick", tasks=TASKS, out=tmp_path / "one")
+    two = evaluate(agents=["their_agents:quick"], tasks=TASKS, out=tmp_path / "two", workers=2)
+    assert scores(tmp_path / "one", "quick") == scores(tmp_path / "two", "quick")
+    assert one.num_episodes == two.num_episodes == TASKS
+    sys.modules.pop("their_agents", None)
+
+
+def test_what_an_agent_raises_is_a_failure_and_no_score(tmp_path: Path) -> None:
+    tries: dict[str, int] = {}
+
+    def shaky(session: AgentSession) -> str:
+        tries[session.prompt] = tries.get(session.prompt, 0) + 1
+        if tries[session.prompt] == 1:
+            raise ConnectionError("no route")
+        return "done"
+
+    def broken(session: AgentSession) -> str:
+        session.tools[0]()
+        raise SystemExit("bye")
+
+    run = evaluate(agents=[shaky, broken], tasks=2, out=tmp_path, model=ModelSettings(episode_retries=1))
+    assert (run.num_episodes, run.call.num_failures) == (2, 2)
+    failures = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]
+    assert {failure["reason"] for failure in failures} == {"SystemExit"}
+    assert all("bye" in failure["error"] and "in broken" in failure["traceback"] for failure in failures)
+    with pytest.raises(InfrastructureError, match="2 episodes in a row broke"):
+        evaluate(agents=broken, tasks=4, model=ModelSettings(give_up_after=2))
+
+
+def test_an_agent_that_takes_too_long_is_given_up() -> None:
+    played_on: list[str] = []
+
+    async def sleeper(session: AgentSession) -> None:
+        await asyncio.sleep(60)
+
+    def thread(session: AgentSession) -> None:
+        time.sleep(0.6)
+        session.tools[0]()
+        played_on.append("played on")
+
+    run = evaluate(agents=[sleeper, thread], tasks=1, model=ModelSettings(episode_seconds=0.3))
+    assert run.call.num_failures == 2
+    assert "took longer than 0.3 seconds" in run.call.last_error
+    time.sleep(0.5)
+    assert not played_on
+
+
+def test_many_wait_at_once() -> None:
+    waiting = {"tasks": [0, 0], "threads": [0, 0]}  # now, and at most
+
+    def count(kind: str, by: int) -> None:
+        waiting[kind][0] += by
+        waiting[kind][1] = max(waiting[kind])
+
+    async def waits(session: AgentSession) -> str:
+        count("tasks", 1)
+        await asyncio.sleep(0.2)
+        count("tasks", -1)
+        return "done"
+
+    def waits_in_a_thread(session: AgentSession) -> str:
+        count("threads", 1)
+        time.sleep(0.2)
+        count("threads", -1)
+        return "done"
+
+    run = evaluate(agents=[waits, waits_in_a_thread], tasks=1, seeds=64, model=ModelSettings(concurrency=64))
+    assert run.num_episodes == 128
+    assert min(most for _, most in waiting.values()) > 16
+
+
+def test_tools_can_have_to_be_found() -> None:
+    def searcher(session: AgentSession) -> None:
+        assert [tool.name for tool in session.tools] == ["tool_search", "tool_info", "tool_call", "finish"]
+        session.call("tool_search", {"query": "read a file"})
+
+    record = next(evaluate(agents=searcher, tasks=1, tools="discovery").records())
+    assert record["steps"][0]["kind"] == "search"
+    assert record["known_after_search"] is not None
+
+
+@pytest.mark.parametrize(
+    ("agents", "message"),
+    [
+        ([3], "agent 3: expected a function of a session"),
+        ([AgentSession], "expected a function of a session, or module:function"),
+        ("nowhere:f", "agent 'nowhere:f': cannot import nowhere"),
+        ("json:nothing", "json has no attribute 'nothing'"),
+        ([follow, follow], "two policies are named 'follow'"),
+    ],
+)
+def test_what_is_no_agent_is_refused(agents: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        evaluate(agents=agents, tasks=1)
+    with pytest.raises(InvalidInputError, match="no policy was given"):
+        evaluate(tasks=1)

@@ -1,0 +1,205 @@
+"""Sessions: an agent keeps its own loop and meets the same episode as every policy of Conversation-v0."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+
+import pytest
+
+from resilisim import EpisodeEnded, ResiliSimError, ToolFailed, evaluate, open_session
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation import EpisodeRecord, rescore_record
+from resilisim.policies import AgentSession
+from resilisim.policies.agent_session import current_session
+
+TASK = "task_c64444cae27fab46"
+SCORES = ("outcome", "optimum", "optimum_gap", "regret", "luck", "losses", "score", "ended_by", "required_tools")
+
+
+def replay(session: AgentSession, record: EpisodeRecord) -> None:
+    """Make the calls of a recorded episode."""
+    for step in record["steps"]:
+        if step["kind"] == "finish":
+            session.finish()
+        elif step["kind"] == "stop":
+            session.stop()
+        else:  # what a text could not say is said by a function that does not exist
+            tool = step["tool"] if step["kind"] in ("execute", "rejected") else "no_such_function"
+            session.call(tool or "no_such_function")
+
+
+@pytest.mark.parametrize(
+    ("policy", "prompt"),
+    [("plan-follower", "optimal"), ("repairing-follower", "flawed"), ("exact-optimum", "baseline")],
+)
+def test_the_same_calls_are_the_same_episode_as_in_the_environment(policy: str, prompt: str) -> None:
+    for record in evaluate(policy, 12, prompt, 3, max_turns=8, parameters="ignore").records():
+        if any(step["kind"] in ("search", "info") for step in record["steps"]):
+            continue
+        with open_session(
+            record["instance_id"], record["seed"], record["prompt_type"], max_turns=8, parameters="ignore"
+        ) as session:
+            replay(session, record)
+        mine = session.record()
+        assert [mine[name] for name in SCORES] == [record[name] for name in SCORES]
+        assert rescore_record(mine) == mine["score"] == session.score
+
+
+def test_functions_have_what_frameworks_look_at() -> None:
+    with open_session(TASK, parameters="strict") as session:
+        tools = {tool.name: tool for tool in session.tools}
+        reader = tools["file_operations_reader"]
+        signature = inspect.signature(reader)
+        assert inspect.isfunction(reader)
+        assert reader.__name__ == "file_operations_reader"
+        assert signature.parameters["source"].default is inspect.Parameter.empty
+        assert signature.parameters["options"].default is None
+        assert inspect.get_annotations(reader)["source"] is str
+        assert "source: " in (reader.__doc__ or "")
+        assert reader.parameters["required"] == ["source"]
+        assert list(tools) == [entry["function"]["name"] for entry in session.openai_tools()]
+        assert [tool["name"] for tool in session.mcp_tools()] == list(tools)
+        assert list(tools)[-1] == "finish"
+        assert reader("/data").startswith("file_operations_reader")  # positional, as some frameworks call
+    with open_session(TASK) as lenient:
+        assert all("required" not in tool.parameters for tool in lenient.tools[:-1])
+
+
+def test_a_prompt_for_functions_never_speaks_of_tags_or_searches() -> None:
+    for style in ("full", "compact"):
+        for prompt in ("baseline", "chain_of_thought", "optimal"):
+            session = open_session(TASK, prompt=prompt, prompt_style=style)
+            said = [session.prompt, str(session.call("no_such_function")), str(session.call("network_fetcher"))]
+            assert all("<tool" not in text and "tool_search" not in text and "no tag" not in text for text in said)
+            assert "function" in said[0]
+
+
+def test_discovery_offers_the_four_functions_and_costs_searching() -> None:
+    with open_session(TASK, tools="discovery") as session:
+        assert [tool.name for tool in session.tools] == ["tool_search", "tool_info", "tool_call", "finish"]
+        found = session.tools[0]("scan the files of a folder")
+        assert found.ok
+        assert found.data[0]["name"] == "file_operations_scanner"
+        session.call("tool_call", {"name": "file_operations_scanner", "parameters": {}})
+        assert session.turns_left == 8
+    native = open_session(TASK)
+    native.stop()
+    assert session.record()["known_after_search"] < session.record()["optimum"]
+    assert native.record()["known_after_search"] is None  # nothing has to be found, so V* is the ceiling
+
+
+def test_what_failed_is_a_text_with_its_error_or_raised() -> None:
+    with open_session(TASK, base=1e-9) as session:
+        failed = session.call("network_fetcher", {"source": None})  # None is left out
+        assert not failed.ok
+        assert failed.error in " ".join(failed.split())
+        assert failed.data is None
+    with (
+        pytest.raises(ToolFailed, match="network_fetcher failed"),
+        open_session(TASK, base=1e-9, on_failure="raise") as session,
+    ):
+        session.call("network_fetcher")
+    with open_session(TASK, base=1.0) as session:
+        assert session.call("file_operations_scanner").data["success"] is True
+
+
+def test_leaving_is_the_agents_stop_and_finishing_its_answer() -> None:
+    with open_session(TASK) as session:
+        session.call("network_fetcher")
+    assert (session.record()["ended_by"], session.record()["agent"]["ended_by"]) == ("stopped", "gave_up")
+    with open_session(TASK) as session:
+        session.finish("all done")
+        session.finish("later words change nothing")
+    assert (session.record()["ended_by"], session.record()["agent"]["answer"]) == ("completion", "all done")
+
+
+def test_after_the_end_calls_raise_and_the_block_ends_quietly() -> None:
+    calls = 0
+    with open_session(TASK, base=1e-9) as session:
+        while True:
+            calls += 1
+            session.call("network_fetcher")
+    assert (calls, session.record()["ended_by"]) == (6, "consecutive_failures")
+    with pytest.raises(EpisodeEnded):
+        session.tools[0]()
+    with pytest.raises(EpisodeEnded):
+        session.call("finish")
+    assert not issubclass(EpisodeEnded, Exception)  # no framework shows it to its model as an error of a tool
+
+
+def test_an_error_in_the_block_leaves_no_record() -> None:
+    with pytest.raises(ZeroDivisionError), open_session(TASK) as session:
+        _ = 1 / 0
+    assert not session.ended
+    with pytest.raises(ResiliSimError, match="no record before the episode has ended"):
+        session.record()
+
+
+def test_calls_from_many_threads_are_served_one_after_the_other() -> None:
+    with open_session(TASK, max_turns=40, base=1.0, loop_length=0) as session:
+        threads = [threading.Thread(target=session.call, args=("network_fetcher",)) for _ in range(32)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert session.turns_left == 8
+    assert [step["attempt"] for step in session.record()["steps"][:-1]] == list(range(1, 33))
+
+
+def test_async_calls_and_the_session_of_each_task() -> None:
+    async def play(seed: int) -> tuple[bool, bool]:
+        with open_session(TASK, seed) as session:
+            result = await session.tools[0].acall()
+            await asyncio.sleep(0.001)
+            return result.ok, current_session() is session
+
+    async def play_all() -> list[tuple[bool, bool]]:
+        return await asyncio.gather(*map(play, range(8)))
+
+    results = asyncio.run(play_all())
+    assert all(own for _, own in results)
+    alone = [open_session(TASK, seed).tools[0]().ok for seed in range(8)]
+    assert [ok for ok, _ in results] == alone
+    assert current_session() is None
+
+
+def test_usage_is_part_of_the_record() -> None:
+    with open_session(TASK) as session:
+        session.note_usage(100, 20, 0.5, model="mine")
+        session.note_usage(prompt_tokens=50)
+    used = session.record()["agent"]["components"]["agent"]
+    assert (used["calls"], used["prompt_tokens"], used["completion_tokens"]) == (2, 150, 20)
+    assert used["cost"] is None  # of one call nobody knows it
+    with pytest.raises(InvalidInputError, match="prompt_tokens is -1"):
+        session.note_usage(-1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "task_x"}, "task_x"),
+        ({"tools": "nativ"}, "did you mean 'native'"),
+        ({"on_failure": "rais"}, "did you mean 'raise'"),
+        ({"seed": -1}, "seed is -1"),
+        ({"bas": 0.5}, "unknown option 'bas': did you mean 'base'"),
+        ({"prompt": "optimum"}, "unknown prompt type 'optimum'"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ResiliSimError, match=message):
+        open_session(**arguments)
+
+
+def test_hostile_arguments_use_a_turn_and_break_nothing() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with open_session(TASK, max_turns=20) as session:
+        for hostile in ({"source": float("nan")}, {"source": "x" * 2_000_000}, {"nope": 1}, {"source": object()}):
+            assert not session.call("network_fetcher", hostile).ok or "source" in hostile
+        assert not session.call("network_fetcher", {"source": deep}).ok
+        assert not session.call("\ud800 nonsense", {}).ok
+        assert not session.call("", {}).ok
+    assert len(session.record()["steps"]) == 8
