@@ -62,9 +62,9 @@ RecordTextsOption = Annotated[
 class OptionGroup:
     """The options of a dataclass on the command line; a command gets the object that they fill (`takes`).
 
-    A field is an option if it is declared as one (`resilisim.options`); fields that hold dataclasses add theirs. Options
-    are shown in the order of the `names`; `panel` is the heading of those whose declaration names none; `changed` is
-    what a command says otherwise about them: their `default`, or any attribute of `Option`.
+    A field is an option if it is declared as one (`resilisim.options`); fields that hold dataclasses add theirs. They
+    are shown in the order of the `names`, under `panel` where their declaration names no heading; `changed` is what a
+    command says otherwise about them: their `default`, or any attribute of `Option`.
     """
 
     def __init__(
