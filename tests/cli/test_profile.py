@@ -56,7 +56,7 @@ def test_json_holds_curves_flaws_and_runs_and_the_same_command_plays_nothing_aga
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_no_number_or_policy_is_cut_on_narrow_terminals(command, tmp_path, monkeypatch, width):
-    monkeypatch.setattr(profile_view, "console", lambda: Console(width=width, highlight=False))
+    monkeypatch.setattr(profile_view.output, "console", lambda: Console(width=width, highlight=False))
     more = ["--policy", "repairing-follower", "--policy", "random", "--severity", "moderate", "--severity", "severe"]
     outcome = command(*RUN, *more, *SMALL, "--out", tmp_path / "robust")
     assert outcome.code == 0, outcome.err
