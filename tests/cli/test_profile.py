@@ -96,5 +96,5 @@ def test_a_profile_that_the_surroundings_broke_ends_with_code_3(command, tmp_pat
         where = ["--base-url", server.base_url, "--retries", "0", "--out", tmp_path / "robust"]
         outcome = command(*arguments, "--turns", "6", *where)
     assert outcome.code == 3
-    assert "4 episodes broke and no score counts them, the last because http://127.0.0.1" in outcome.err
+    assert "4 episodes broke and count in no score, the last because http://127.0.0.1" in outcome.err
     assert "react" in outcome.out

@@ -1,4 +1,4 @@
-"""`resilisim compare`, `leaderboard` and `power`: policies on common luck, and how many episodes it takes."""
+"""`resilisim compare`, `leaderboard` and `power`: policies on common draws, and how many episodes it takes."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ def digits_of(difference: Difference) -> int:
 def _headline(result: RunComparison) -> str:
     pooled = result.pooled
     without = " and ".join(f"{count:,} of {side}" for count, side in zip(pooled.num_without_partner, "AB", strict=True))
-    partners = "" if pooled.num_without_partner == (0, 0) else f"; {without} have no partner and do not count"
+    partners = "" if pooled.num_without_partner == (0, 0) else f"; {without} have no counterpart and do not count"
     noun = "pair" if pooled.episodes == 1 else "pairs"
     tasks = "task" if pooled.pairs.num_tasks == 1 else "tasks"
     return (
-        f"{pooled.episodes:,} {noun} of episodes on common luck, {pooled.pairs.num_tasks:,} {tasks}{partners}. "
+        f"{pooled.episodes:,} {noun} of episodes on common draws, {pooled.pairs.num_tasks:,} {tasks}{partners}. "
         "Differences A - B in points, with 95% intervals."
     )
 
@@ -149,29 +149,28 @@ def _advice(result: RunComparison) -> list[str]:
     if best.method == "paired":
         reason = f"there is no luck-adjusted one: {adjusted.note}"
     else:
-        reason = (
-            "it estimates the same difference as plain pairing, and the noise that luck explains is taken out of it"
-        )
-    lines = [f"Believe: {METHOD_NAMES[best.method]}; {reason}."]
+        reason = "it estimates the same difference as plain pairing, without the noise that luck explains"
+    lines = [f"Rely on: {METHOD_NAMES[best.method]}; {reason}."]
     if best.note is not None:
         lines.append(_sentence(best.note))
     if pooled.episodes > pooled.pairs.num_tasks:
         lines.append(
-            "McNemar takes episodes as independent, and several of one task are not: its interval and p claim too much."
+            "McNemar treats episodes as independent, which several of one task are not: its interval and p are too "
+            "optimistic."
         )
     needed = independent_luck_episodes(pooled)
     if needed == needed and needed > pooled.episodes:
         lines.append(
-            f"On the same tasks but with independent luck, about {_rounded(needed):,} pairs would have been needed for "
+            f"On the same tasks but with independent draws, about {_rounded(needed):,} pairs would be needed for "
             f"an interval as short (an estimate from these {pooled.episodes:,})."
         )
     if len(result.comparisons) > 1:
         lines.append(f"p, Holm: corrected for {len(result.comparisons)} comparisons.")
     if result.tasks_differ:
-        lines.append("The tasks of both have the same ids and are not the same to the letter (texts, inputs or order).")
+        lines.append("The tasks of both runs have the same ids, but differ in their texts, inputs or order.")
     for name, sees in zip((pooled.label_a, pooled.label_b), pooled.privileged, strict=True):
         if sees:
-            lines.append(f"{name} is privileged: it sees the state, or holds a policy that does.")
+            lines.append(f"{name} is privileged: it sees the state, or has a policy that does.")
     return lines
 
 
@@ -264,14 +263,14 @@ def _board_notes(board: Leaderboard) -> list[str]:
     legend = (
         "Percent and points, with 95% intervals clustered by task, sorted by luck-adjusted success (raw where there is "
         'none); "of ceiling" is luck-adjusted, too. ranks: the places that the tests leave possible. Differences to '
-        "the row above are paired on common luck and luck-adjusted; p is corrected for all pairs of rows under one "
+        "the row above are paired on common draws and luck-adjusted; p is corrected for all pairs of rows under one "
         "prompt (Holm)."
     )
     notes = [legend, ceiling_note(summaries, shown=True)]
     if any(points(found.difference, digits_of(found)).startswith("+") for found in differences):
         notes.append(
-            "A row can be ahead of the one above it by the difference: scores take luck off each row alone, "
-            "differences off both together, on the episodes that both have. Believe the difference."
+            "A row can be ahead of the one above it by the difference: scores have the luck of each row "
+            "taken out alone, differences that of both together, on the episodes that both have. Trust the difference."
         )
     if any(found.note == NO_EPISODE_DIFFERS for found in differences):
         notes.append(
@@ -300,12 +299,13 @@ PILOT_PROMPT = "optimal"
 PILOT_TASKS, PILOT_SEEDS = 150, 4
 SMALL_DIFFERENCE = 0.5  # points below which somebody may have meant a share
 
-_WAYS = {**METHOD_NAMES, "same_tasks_independent_luck": "same tasks, independent luck"}
+_WAYS = {**METHOD_NAMES, "same_tasks_independent_luck": "same tasks, independent draws"}
 
 
 def power(
     run_a: Annotated[
-        Path | None, typer.Argument(metavar="RUN_A", help="Folder of a pilot run; without one a small pilot is played.")
+        Path | None,
+        typer.Argument(metavar="RUN_A", help="Folder of a pilot run; without one, a small pilot is played."),
     ] = None,
     run_b: Annotated[
         Path | None,
@@ -314,14 +314,16 @@ def power(
     policy_a: PolicyAOption = None,
     policy_b: PolicyBOption = None,
     prompt: Annotated[str | None, typer.Option(help="Prompt type of the pilot.")] = None,
-    difference: Annotated[float, typer.Option(help="Points of success that should be seen, between 0 and 100.")] = 3.0,
-    chance: Annotated[float, typer.Option("--power", help="Chance to see them, between 0 and 1.")] = 0.8,
+    difference: Annotated[
+        float, typer.Option(help="Difference to detect, in points of success, between 0 and 100.")
+    ] = 3.0,
+    chance: Annotated[float, typer.Option("--power", help="Chance of detecting it, between 0 and 1.")] = 0.8,
     level: Annotated[
-        float, typer.Option(help="Chance to see a difference where there is none, between 0 and 1.")
+        float, typer.Option(help="Chance of seeing a difference where there is none, between 0 and 1.")
     ] = 0.05,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Plan how many episodes a comparison needs, under each method, as tasks x seeds.
+    """Work out how many episodes (tasks x seeds) a comparison needs, by each method.
 
     More tasks remove all noise, more seeds only the luck within a task; a pilot with several seeds tells them apart.
     """
