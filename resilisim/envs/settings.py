@@ -120,14 +120,14 @@ class EnvironmentSettings(LawOptions):
     max_turns: int = option(10, "Turns of an episode.", least=1, most=MAX_TURNS, flag="--turns", group=RULES_GROUP)
     planner: str = option(
         "auto",
-        "Who makes the plan of prompts that hold one: auto, exact, exact-path (without limits of steps), policy:DIR "
+        "Who makes the plan in prompts that have one: auto, exact, exact-path (without limits of steps), policy:DIR "
         "(the trained policy in a folder) or policy:default (the one that ships).",
         group=ENVIRONMENT_GROUP,
     )
     parameters: Parameters = option(
         "lenient", "How parameters of calls are checked.", noun="parameter mode", group=ENVIRONMENT_GROUP
     )
-    search_detail: SearchDetail = option("brief", "How much a search tells of each tool.", group=ENVIRONMENT_GROUP)
+    search_detail: SearchDetail = option("brief", "How much a search says about each tool.", group=ENVIRONMENT_GROUP)
     payload: Payload = option("compact", "Size of what tools return.", noun="payload size", group=ENVIRONMENT_GROUP)
     tools: Tools = option(
         "discovery",
@@ -145,7 +145,7 @@ class EnvironmentSettings(LawOptions):
     )
     salt: str = option(
         EVALUATION_SALT,
-        "Any text: other luck, a private leaderboard.",
+        "Any text; a salt of your own gives other draws, for a private leaderboard.",
         default_text="",
         group=ENVIRONMENT_GROUP,
     )
