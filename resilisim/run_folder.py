@@ -34,6 +34,8 @@ REPORTED_PACKAGES: Final = ("resilisim", "numpy", "gymnasium")
 TAIL_BLOCK: Final = 65536  # bytes read at a time when looking backwards for the last line end
 _TEMPORARY: Final = re.compile(r"\.(.+)\.\d+\.tmp")
 ABSENT: Final = object()
+# What manifests mean that do not say it; so those of runs that were made before it was an option stay as they are.
+UNSAID: Final[Mapping[str, object]] = {"environment.search": "semantic"}
 TYPED_NAMES: Final = frozenset({"policies", "prompts", "seeds"})  # arguments of a run as somebody typed them
 DERIVED_NAMES: Final = frozenset({"num_episodes"})  # what follows from other arguments, whose difference says more
 
@@ -108,14 +110,16 @@ def _as_read(value: object) -> Any:
 
 
 def first_difference(left: object, right: object, name: str = "") -> tuple[str, object, object] | None:
-    """Return the first place where two JSON values differ, with both values there (or ABSENT); None if equal.
+    """Return the first place where two JSON values differ, with both values there; None if equal.
 
-    Names are sorted, those that somebody typed first, and those that follow from others last.
+    Names are sorted, those that somebody typed first, and those that follow from others last. A value that is not
+    there is what goes without saying (UNSAID), or ABSENT.
     """
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         for key in sorted(left.keys() | right.keys(), key=_place_in_order):
             place = f"{name}.{key}" if name else str(key)
-            difference = first_difference(left.get(key, ABSENT), right.get(key, ABSENT), place)
+            missing = next((value for unsaid, value in UNSAID.items() if f".{place}".endswith(f".{unsaid}")), ABSENT)
+            difference = first_difference(left.get(key, missing), right.get(key, missing), place)
             if difference is not None:
                 return difference
         return None

@@ -20,18 +20,18 @@ from resilisim.simulator.exact import References, references, solved_references
 from resilisim.simulator.exact.clairvoyant import clairvoyant
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import TASK_TYPES, Task
-from resilisim.tasks.searches import all_searches_needed
+from resilisim.tasks.searches import SearchMany, all_searches_needed
 from resilisim.tasks.sources import read_tasks
 from resilisim.tool_library import ToolLibrary
 
 EXPLANATIONS = {
     "known_probabilities": "the best possible success rate of an agent that knows the law (V*)",
     "known_after_search": "the same where the tools must be found: V* after the fewest searches that show them",
-    "searches_needed": "how many these are, over the clauses of the description",
-    "known_probabilities_gap": "how far V* may lie above that value, which is exact only up to this",
-    "plan_following": "the required tools in order, each again until it succeeds",
+    "searches_needed": "the number of those searches, one for each clause of the description at most",
+    "known_probabilities_gap": "how far V* may lie above that value, which is exact only to within this",
+    "plan_following": "the required tools in order, each repeated until it succeeds",
     "plan_following_with_search": "the same, with one search before each tool",
-    "clairvoyant": "the best with all draws known beforehand",
+    "clairvoyant": "the best with all draws known in advance",
     "clairvoyant_se": "its standard error",
     "first_call": "what the best agent executes first",
 }
@@ -45,18 +45,17 @@ BLOCK = 64  # problems that are handed to the threads together
 THREADS = 2  # the compiled kernels release the interpreter lock, so they run side by side
 
 
-@options.takes(environment=options.OptionGroup(EnvironmentSettings, [*options.RULES, *options.LAW]))
+@options.takes(
+    environment=options.OptionGroup(EnvironmentSettings, [*options.RULES, *options.LAW, *options.TOOL_SEARCH])
+)
 def bound(
     *,
-    task: Annotated[str | None, typer.Option("--task", help="instance_id of a task, or all.")] = None,
-    tools: Annotated[
-        str | None, typer.Option("--tools", help="Required tools in order, with commas between them.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help="instance_id of a task, or all.")] = None,
+    tools: Annotated[str | None, typer.Option(help="Required tools in order, separated by commas.")] = None,
     environment: EnvironmentSettings,
     clairvoyant_seeds: Annotated[
         int | None,
         typer.Option(
-            "--clairvoyant-seeds",
             help="Seeds for the clairvoyant reference: 200 for one task, 5 for each list of all; 0 leaves it out.",
             min=0,
             max=MAX_COUNT,
@@ -66,14 +65,14 @@ def bound(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Solve a task exactly: how often can the best agent succeed, and how often does plainly following the plan."""
+    """Solve a task exactly: how often the best agent succeeds, and how often simply following the plan does."""
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
     chosen = options.load(library)
-    law, rules = environment.law(), environment.rules()
+    law, rules, search_many = environment.law(), environment.rules(), environment.search_many(chosen)
     if task == EVERY_TASK:
         seeds = SEEDS_FOR_EACH_OF_ALL if clairvoyant_seeds is None else clairvoyant_seeds
-        _print_means(means_by_type(read_tasks(tasks, chosen), chosen, law, rules, seeds), as_json)
+        _print_means(means_by_type(read_tasks(tasks, chosen), chosen, law, rules, seeds, search_many), as_json)
         return
     found = None if task is None else options.find_task(task, tasks, chosen)
     named = [name.strip() for name in (tools or "").split(",")]
@@ -84,6 +83,7 @@ def bound(
         law=law,
         rules=rules,
         clairvoyant_seeds=SEEDS_FOR_ONE if clairvoyant_seeds is None else clairvoyant_seeds,
+        search_many=search_many,
     )
     shown = [name for name in EXPLANATIONS if values.get(name) is not None and (name != GAP or values[name])]
     rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
@@ -97,7 +97,12 @@ def _no_ceiling(values: Mapping[str, Any]) -> list[str]:
 
 
 def means_by_type(
-    tasks: Sequence[Task], library: ToolLibrary, law: BenchmarkLaw, rules: EndRules, clairvoyant_seeds: int
+    tasks: Sequence[Task],
+    library: ToolLibrary,
+    law: BenchmarkLaw,
+    rules: EndRules,
+    clairvoyant_seeds: int,
+    search_many: SearchMany | None = None,
 ) -> list[dict[str, Any]]:
     """Return the mean references of each task type, and of all tasks; each distinct required list is solved once.
 
@@ -108,7 +113,8 @@ def means_by_type(
     weights: dict[tuple[str, ...], Counter[tuple[str, int | None]]] = defaultdict(Counter)
     reasons: dict[str, str] = {}
     with Progressing("counting searches", len(tasks)) as progress:
-        for task, searches in zip(tasks, progress.track(all_searches_needed(tasks, library)), strict=True):
+        counted = all_searches_needed(tasks, library, search_many)
+        for task, searches in zip(tasks, progress.track(counted), strict=True):
             for group in (task.task_type, EVERY_TASK):
                 weights[task.required_tools][group, searches.fewest] += 1
                 if searches.reason is not None:

@@ -6,6 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,14 +20,24 @@ from resilisim.datasets import ExportInterrupted, SourceSpec, export_dataset, re
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
+from resilisim.envs.settings import ENVIRONMENT_GROUP
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
-from resilisim.options import OUTPUT_GROUP, options_of
+from resilisim.options import options_of
 from resilisim.workflows.prompts import FLAWED, parse_prompt_choice
 
 PROMPTS_PANEL = "Prompts"
 EPISODES_PANEL = "Conversations and preferences"
 PROBLEMS_FOUND = 1  # exit code of `verify`
 
+# Here --search says whether the exact optimum looks up tools, so what answers searches has another name.
+ToolSearchOption = Annotated[
+    Literal["semantic", "lexical"],
+    typer.Option(
+        "--tool-search",
+        help="What --search is elsewhere: tools are searched by meaning (needs the extra retrieval), or by words.",
+        rich_help_panel=ENVIRONMENT_GROUP,
+    ),
+]
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The dataset's folder.")]
 
 app = command_group()
@@ -60,7 +71,7 @@ SOURCES = options.OptionGroup(
     changed={
         "alternatives": {
             "default": None,
-            "help": "Name similar tools with each step of a plan.",
+            "help": "Name similar tools in each step of a plan.",
             "default_text": "with --kind prompts",
         },
         "semantic_match": {"default": None},
@@ -68,7 +79,7 @@ SOURCES = options.OptionGroup(
         "protocol": {"help": "How tools are called."},
         "salt": {
             "default": "",
-            "help": "Salt of the draws; not the one that models are evaluated with.",
+            "help": "Salt of the draws, different from the one that models are evaluated with.",
             "default_text": "that of training",
         },
     },
@@ -80,62 +91,47 @@ SOURCES = options.OptionGroup(
 def export(
     *,
     context: typer.Context,
-    kind: Annotated[str, typer.Option("--kind", help="prompts, conversations or preferences.")],
+    kind: Annotated[str, typer.Option(help="prompts, conversations or preferences.")],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            help="Folder of the dataset; the same command resumes it behind the files that are whole.",
-            rich_help_panel=OUTPUT_GROUP,
-        ),
+        options.output_option(help="Folder of the dataset; the same command resumes it after the last complete file."),
     ],
     tasks: options.TasksOption = "benchmark-v1",
     split: options.SplitOption = None,
     file_format: Annotated[
         Literal["jsonl", "parquet"],
-        typer.Option(
-            "--format", help="JSON Lines, or Parquet (needs the extra `datasets`).", rich_help_panel=OUTPUT_GROUP
-        ),
+        options.output_option("--format", help="JSON Lines, or Parquet (needs the extra `datasets`)."),
     ] = "jsonl",
     workers: options.WorkersOption = 1,
     tasks_per_shard: Annotated[
         int,
-        typer.Option(
-            "--tasks-per-shard",
-            help="Tasks of each file; what a stopped export keeps is whole files.",
-            min=1,
-            max=MAX_COUNT,
-            rich_help_panel=OUTPUT_GROUP,
+        options.output_option(
+            help="Tasks in each file; an export that is stopped keeps its complete files.", min=1, max=MAX_COUNT
         ),
     ] = 50,
     overwrite: Annotated[
         bool,
-        typer.Option(
-            "--overwrite",
-            help="Remove another dataset from the folder, and write beside files that no export wrote.",
-            rich_help_panel=OUTPUT_GROUP,
+        options.output_option(
+            "--overwrite", help="Replace another dataset in the folder, and write next to files that no export wrote."
         ),
     ] = False,
-    license_name: Annotated[
-        str, typer.Option("--license", help="License that the card names.", rich_help_panel=OUTPUT_GROUP)
-    ] = "apache-2.0",
+    license_name: Annotated[str, options.output_option("--license", help="License named in the card.")] = "apache-2.0",
     tokenizer: Annotated[
         Path | None,
-        typer.Option(
-            "--tokenizer",
-            help="What counts the lengths in the card: a tokenizer.json, its folder, a GGUF file, or none.",
+        options.output_option(
+            help="What the lengths in the card are counted with: a tokenizer.json, its folder, a GGUF file, or none.",
             show_default="that of the SmolLM2 that ships",
-            rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
     values: Mapping[str, Any],
+    tool_search: ToolSearchOption = "semantic",
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Write a dataset as a folder that Hugging Face `datasets` loads; the same arguments write the same bytes."""
     # Options are looked up by whether they were given: each kind has its own defaults and its own options.
     given = options.given_options(context)
-    spec = make_spec(kind, {name: values[name] for name in given if name in values}, context)
+    spec = make_spec(kind, {name: values[name] for name in given if name in values}, context, tool_search)
     chosen = options.load(library)
     found = options.chosen_tasks(tasks, split, chosen)
     started = time.perf_counter()
@@ -194,10 +190,8 @@ def verify(directory: DirectoryArgument, as_json: options.JsonFlag = False) -> N
 @app.command("show")
 def show(
     directory: DirectoryArgument,
-    limit: Annotated[
-        int, typer.Option("--limit", help="Show this many records; 0 shows all.", min=0, max=MAX_COUNT)
-    ] = 1,
-    split: Annotated[str | None, typer.Option("--split", help="Only records of train, validation or test.")] = None,
+    limit: Annotated[int, typer.Option(help="Show this many records; 0 shows all.", min=0, max=MAX_COUNT)] = 1,
+    split: Annotated[str | None, typer.Option(help="Only records of train, validation or test.")] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Print the first records of a dataset, nested values indented."""
@@ -231,7 +225,7 @@ ONLY_FOR_EPISODES = ("parameters", "search_detail", "payload", "salt")
 NOT_IN_THE_CARD = ("out", "workers", "overwrite", "as_json")
 
 
-def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> SourceSpec:
+def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context, tool_search: str) -> SourceSpec:
     """Return the spec that the options on the command line mean; refuse those that the kind does not take."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS, "option --kind")
@@ -254,7 +248,8 @@ def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> So
             "--flaw and --severity are about the prompt type flawed: add --prompt flawed, or write --prompt "
             "flawed:FLAW:SEVERITY"
         )
-    spec: SourceSpec = options.filled(KINDS[kind](), given)
+    made = options.filled(KINDS[kind](), given)
+    spec: SourceSpec = replace(made, environment=replace(made.environment, search=tool_search))
     return spec
 
 

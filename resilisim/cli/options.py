@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from resilisim.envs.settings import ENVIRONMENT_GROUP, EnvironmentSettings
+from resilisim.envs.settings import ENVIRONMENT_GROUP
 from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, unknown_name
 from resilisim.options import OUTPUT_GROUP, OptionField, options_of
 from resilisim.tasks import Task
@@ -20,14 +20,15 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
 from resilisim.tool_library import ToolLibrary, default_library, load_library
-from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 
 OPTIONS_PANEL = "Options"  # where typer shows what has no heading
 MODEL_PANEL = "Language model"
 
 PROMPT_HELP = "Prompt: baseline, chain_of_thought, optimal, flawed (a flaw drawn for each task), flawed:FLAW:SEVERITY"
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT_GROUP)]
+output_option = functools.partial(typer.Option, rich_help_panel=OUTPUT_GROUP)
+
+JsonFlag = Annotated[bool, output_option("--json", help="Print JSON instead of a table.")]
 LibraryOption = Annotated[
     Path | None,
     typer.Option(
@@ -49,12 +50,11 @@ SeedsOption = Annotated[
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)]
 RecordTextsOption = Annotated[
     Literal["all", "failures", "none"] | None,
-    typer.Option(
+    output_option(
         "--record-texts",
         help="Whose prompts, thoughts, messages and replies stay in the records: of all episodes, of failures (no full "
         "success), of none.",
         show_default="all of LLM agents, failures of other policies",
-        rich_help_panel=OUTPUT_GROUP,
     ),
 ]
 
@@ -62,13 +62,9 @@ RecordTextsOption = Annotated[
 class OptionGroup:
     """The options of a dataclass on the command line; a command gets the object that they fill (`takes`).
 
-    A field is an option if it is declared as one (`resilisim.options`); fields that hold dataclasses add theirs.
-
-    Args:
-        settings: The dataclass; of several, the command gets a mapping of the values.
-        names: Which options, in the order in which they are shown; all if omitted.
-        panel: Heading of those whose declaration names none.
-        changed: Option -> what a command says otherwise about it: its `default`, or any attribute of `Option`.
+    A field is an option if it is declared as one (`resilisim.options`); fields that hold dataclasses add theirs. They
+    are shown in the order of the `names`, under `panel` where their declaration names no heading; `changed` is what a
+    command says otherwise about them: their `default`, or any attribute of `Option`.
     """
 
     def __init__(
@@ -83,6 +79,8 @@ class OptionGroup:
         known: dict[str, OptionField] = {}
         for declaring in self._classes:
             known = option_fields(declaring) | known
+        for declaring in reversed(self._classes):
+            known |= options_of(declaring)  # before those of dataclasses in fields of the others
         self._declared = {name: known[name].default for name in names or known}
         self.options = {name: _changed(known[name], changed.get(name, {})) for name in self._declared}
 
@@ -107,17 +105,18 @@ class OptionGroup:
 
 
 def option_fields(settings: type[Any]) -> dict[str, OptionField]:
-    """Return the options of a dataclass and of the dataclasses in its fields, by name."""
+    """Return the options of a dataclass and of the dataclasses in its fields, by name; its own go before theirs."""
     found = dict(options_of(settings))
     for inner in _inner(settings()).values():
-        found |= option_fields(type(inner))
+        found = found | option_fields(type(inner)) | found
     return found
 
 
 def filled(settings: Any, values: Mapping[str, Any]) -> Any:
     """Return an object with other values of some options, those of dataclasses in its fields included."""
     own = {name: values[name] for name in options_of(type(settings)) if name in values}
-    return replace(settings, **own, **{name: filled(inner, values) for name, inner in _inner(settings).items()})
+    rest = {name: value for name, value in values.items() if name not in own}
+    return replace(settings, **own, **{name: filled(inner, rest) for name, inner in _inner(settings).items()})
 
 
 def _inner(settings: Any) -> dict[str, Any]:
@@ -198,7 +197,7 @@ def _read(found: OptionField, value: Any) -> Any:
 
 RULES = ("max_turns", "max_consecutive_failures", "loop_length")
 LAW = ("base", "not_executed", "failed", "history")
-EMBEDDING_MODEL = OptionGroup(EnvironmentSettings, ["embedding_model"])
+TOOL_SEARCH = ("search", "embedding_model")
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
@@ -212,15 +211,6 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 def load(library: Path | None) -> ToolLibrary:
     """Return the library of a `--library` option, or the default one."""
     return default_library() if library is None else load_library(library)
-
-
-def make_retriever(library: ToolLibrary, model: str | None) -> ToolRetriever:
-    """Return the tool search over a library with the model of an `--embedding-model` option, or the shipped one."""
-    if model is None:
-        return default_retriever(library)
-    retriever = ToolRetriever(library, model)
-    retriever.embed([])  # refuses a model that does not exist now, not at the first search
-    return retriever
 
 
 def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:

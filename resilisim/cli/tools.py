@@ -45,7 +45,7 @@ def show_tool(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Show one tool whole: parameters, returns, possible errors, dependencies."""
+    """Show one tool in full: parameters, returns, possible errors, dependencies."""
     chosen = options.load(library)
     tool = chosen[chosen.resolve(name) or name]
     own = tool.success_probability
@@ -55,7 +55,7 @@ def show_tool(
         plain(tool.name, "bold") + plain(f"  {tool.category} / {tool.operation}"),
         plain(tool.description),
         plain("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing")),
-        *([] if own is None else [plain(f"success probability of its own: {own:g}")]),
+        *([] if own is None else [plain(f"its own success probability: {own:g}")]),
         table(
             "Parameters",
             ["name", "type", "required", "description"],
@@ -67,19 +67,19 @@ def show_tool(
 
 
 @app.command("search")
-@options.takes(search=options.EMBEDDING_MODEL)
+@options.takes(environment=options.OptionGroup(EnvironmentSettings, options.TOOL_SEARCH))
 def search_tools(
     *,
     query: Annotated[str, typer.Argument(help="What the tool should do, in words.")],
     count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1, max=MAX_COUNT)] = 5,
-    search: EnvironmentSettings,
+    environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Search the tools by meaning (needs the extra `retrieval`)."""
     chosen = options.load(library)
     with error_console().status("loading the embedding model"):
-        hits = options.make_retriever(chosen, search.embedding_model).search(query, k=count)
+        hits = environment.retriever(chosen).search(query, k=count)
     rows = [[hit.score, hit.name, chosen[hit.name].description] for hit in hits]
     shown = table(f"Tools for {query!r}", ["score", "name", "description"], rows, digits=3)
     answer(as_json, [{"name": hit.name, "score": hit.score} for hit in hits], shown)
@@ -91,7 +91,7 @@ def export_tools(
         str, typer.Option("--format", help="json (canonical, loads again) or mcp (tool definitions).")
     ] = "json",
     out: Annotated[
-        Path | None, typer.Option("--out", help="File to write; standard output if left out.", dir_okay=False)
+        Path | None, typer.Option(help="File to write; standard output if left out.", dir_okay=False)
     ] = None,
     library: options.LibraryOption = None,
 ) -> None:

@@ -15,7 +15,6 @@ from resilisim.seeding import MAX_SEED
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 from resilisim.workflows import (
     PROMPT_TYPES,
     Prompt,
@@ -117,7 +116,7 @@ class PromptSpec:
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the records; templates by their texts."""
-        values = asdict(self)
+        values = {**asdict(self), "environment": self.environment.to_mapping()}
         values["environment"].pop("salt")  # no luck is drawn for a prompt
         if self.templates is not None:
             values["templates"] = dict(load_templates(self.templates).texts)
@@ -154,8 +153,7 @@ class PromptSource:
         self.library = library
         environment = spec.environment
         law, self.rules = environment.law(), environment.rules()
-        model = environment.embedding_model
-        retriever = default_retriever(library) if model is None else ToolRetriever(library, model)
+        retriever = environment.retriever(library)
         self._planner = resolve_planner(
             environment.planner,
             library,

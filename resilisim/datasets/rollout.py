@@ -20,7 +20,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
-from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
+from resilisim.tool_library.retrieval import ToolHit
 from resilisim.workflows import Prompt, resolve_planner, similar_by_retrieval
 from resilisim.workflows.flaws import (
     DEFAULT_SEVERITY,
@@ -110,7 +110,8 @@ class RolloutSpec:
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the records, as JSON values."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))  # lists, as they come back from a file
+        values = {**asdict(self), "environment": self.environment.to_mapping()}
+        plain: dict[str, Any] = json.loads(json.dumps(values))  # lists, as they come back from a file
         return plain
 
 
@@ -135,8 +136,7 @@ class Stage:
 
     def __init__(self, library: ToolLibrary, spec: RolloutSpec, searcher: Searcher | None = None) -> None:
         settings = spec.environment
-        model = settings.embedding_model
-        retriever = default_retriever(library) if model is None else ToolRetriever(library, model)
+        retriever = settings.retriever(library)
         similar = similar_by_retrieval(retriever) if spec.alternatives else None
         self.library = library
         self.settings = settings

@@ -6,7 +6,7 @@ import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import gymnasium
 import numpy as np
@@ -24,17 +24,18 @@ from resilisim.envs.protocol import (
     read_text,
     tool_functions,
 )
-from resilisim.envs.settings import EnvironmentSettings, OptionsButPlanner
+from resilisim.envs.settings import JUDGED_REWARDS, EnvironmentSettings, OptionsButPlanner
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import STOP, Episode, Event, Message, build_problem, score_episode
+from resilisim.simulator.exact import Judge
 from resilisim.simulator.state import outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
-from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
-from resilisim.workflows.flaws import FlawRefusal, Perturber
+from resilisim.tool_library.retrieval import ToolHit, default_retriever
+from resilisim.workflows.flaws import FlawRefusal
 from resilisim.workflows.model import Workflow
 from resilisim.workflows.planner import Planner, resolve_planner
 from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, Prompt, parse_prompt_choice, render_prompt
@@ -105,7 +106,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
     "flawed:FLAW:SEVERITY:METHOD" with as many of these names as are wanted, or a rendered `Prompt`.
     The seed fixes all luck of the episode; which prompt is shown does not change it.
 
-    **Rewards.** 1.0 on the step that ends in full success, otherwise 0.0.
+    **Rewards.** `reward="success"`: 1.0 on the step that ends in full success, otherwise 0.0. `"value"`: V*(s') - V*(s)
+    of each message, where V* is the highest probability of full success; adds up to outcome - V*(start). `"advantage"`:
+    Q*(s, a) - V*(s), minus the regret of each message, which no luck changes. All three rank agents the same; the
+    latter two need a task that can be solved exactly (`ExactLimitError` at reset). Records do not depend on it.
 
     **Termination.** Completion signal; the closing message after the last turn; too many failed executions in a row;
     the same unproductive message too many times in a row. Turns are part of the task, so running out is termination;
@@ -136,7 +140,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         prompt: Prompt type of episodes whose reset names none.
         planner: Planner object, or name as in `resolve_planner`, in place of the one of the settings.
         library: Tool library; the default one if omitted.
-        search: What answers searches, `search(query, k)`; retrieval over the library if omitted.
+        search: What answers searches: "semantic", "lexical", or a function, `search(query, k)`; as the settings say if
+            omitted.
         render_mode: `ansi` or None.
         **options: Options of `EnvironmentSettings`, in place of those of the settings.
     """
@@ -153,12 +158,14 @@ class ConversationEnv(gymnasium.Env[str, str]):
         prompt: str = "baseline",
         planner: Planner | str | None = None,
         library: ToolLibrary | None = None,
-        search: Search | None = None,
+        search: Search | str | None = None,
         render_mode: str | None = None,
         **options: Unpack[OptionsButPlanner],
     ) -> None:
         parse_prompt_choice(prompt)
         settings = (settings or EnvironmentSettings()).with_options(**options)
+        if isinstance(search, str):
+            settings, search = settings.with_options(search=cast("Any", search)), None
         if render_mode not in (None, "ansi"):
             raise unknown_name("render mode", render_mode, ("ansi",))
         self.settings = settings
@@ -177,13 +184,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if planner is None or isinstance(planner, str):
             planner = resolve_planner(planner or settings.planner, self.library, self.law, self.rules)
         self._planner = planner
-        self._perturber = Perturber(self.library, self.rules)
-        self._search = search or _search_with(settings.embedding_model, self.library)
+        self._perturber = settings.perturber(self.library)
+        self._search = search
+        self._search_many = settings.search_many(self.library)
         self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
         self._prompt_cached = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make_prompt)
         self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
         self._task: Task | None = None
         self._episode: Episode | None = None
+        self._judge: Judge | None = None
         self._prompt: Prompt | None = None
         self._seed = 0
         self._observation = ""
@@ -206,6 +215,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         prompt = options.get("prompt", self._default_prompt)
         self._prompt = prompt if isinstance(prompt, Prompt) else self.prompt(task, prompt)
         problem = build_problem(self.library, task.required_tools, self.law, self.rules)
+        self._judge = Judge(problem) if self.settings.reward in JUDGED_REWARDS else None
         self._task = task
         self._episode = Episode(problem, task.instance_id, self._seed, self.settings.salt, self.settings.payload)
         self._observation = _presentable(self._prompt.text)
@@ -268,7 +278,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         Episodes of a task follow each other, so the latest answers are remembered.
         """
         search = self._search
-        many = None if search is None else lambda queries, k: [search(query, k) for query in queries]
+        many = self._search_many if search is None else lambda queries, k: [search(query, k) for query in queries]
         return searches_needed(task, self.library, many)
 
     def twin(self) -> ConversationEnv:
@@ -277,7 +287,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         What is costly is shared: the library, the planner, the prompts made so far.
         """
         twin = copy.copy(self)
-        twin._task = twin._episode = twin._prompt = None
+        twin._task = twin._episode = twin._prompt = twin._judge = None
         return twin
 
     def stop(self) -> Step:
@@ -295,6 +305,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     def _apply(self, message: Message, ids: list[str]) -> Step:
         if self._episode is None:
             raise gymnasium.error.ResetNeeded("call reset before step")
+        before = self._episode.state
         event = self._episode.apply(message)
         reply, extra = self._reply(event)
         ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.settings.calling)
@@ -303,7 +314,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
             text = encode_native(text, ids, MAX_OBSERVATION_LENGTH)
         self._observation = _presentable(text)
         terminated = self._episode.ended_by is not None
-        reward = float(terminated and outcome(self._episode.problem, self._episode.state))
+        if self._judge is None:
+            reward = float(terminated and outcome(self._episode.problem, self._episode.state))
+        else:
+            found = self._judge.judge(before, event.message, self._episode.state)
+            reward = found.reward(self.settings.reward)
         return self._observation, reward, terminated, False, self._info(event, extra)
 
     def _read(self, text: str) -> Message:
@@ -353,7 +368,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return "", {}
 
     def _find(self, query: str) -> Sequence[ToolHit]:
-        return (self._search or default_retriever(self.library).search)(query, SEARCH_RESULTS)
+        if self._search is not None:
+            return self._search(query, SEARCH_RESULTS)
+        many = self._search_many or default_retriever(self.library).search_many
+        return many([query], SEARCH_RESULTS)[0]
 
     def _info(self, event: Event | None, extra: dict[str, Any]) -> dict[str, Any]:
         if self._episode is None or self._task is None or self._prompt is None:
@@ -447,12 +465,3 @@ def _check_library(library: object) -> ToolLibrary:
         kind = type(library).__name__
         raise InvalidInputError(f"library is a {kind}: expected a ToolLibrary, such as load_library(path) returns")
     return library
-
-
-def _search_with(embedding_model: str | None, library: ToolLibrary) -> Search | None:
-    """Return the search of an embedding model; None for the shipped one, which is loaded when it is needed."""
-    if embedding_model is None:
-        return None
-    retriever = ToolRetriever(library, embedding_model)
-    retriever.embed([])  # refuses a model that does not exist now, not at the first search
-    return retriever.search

@@ -6,8 +6,8 @@ them, and a run's manifest holds them all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from resilisim.errors import MAX_TURNS, InvalidInputError
 from resilisim.options import check_options, option, with_options
@@ -15,6 +15,9 @@ from resilisim.seeding import EVALUATION_SALT
 
 if TYPE_CHECKING:
     from resilisim.simulator.law import BenchmarkLaw, EndRules
+    from resilisim.tasks.searches import SearchMany
+    from resilisim.tool_library import Retriever, ToolLibrary
+    from resilisim.workflows.flaws import Perturber
 
 # Headings under which commands show the options.
 LAW_GROUP = "Failure model"
@@ -29,10 +32,13 @@ Protocol = Literal["text", "native"]
 # Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
 Calling = Literal["text", "native", "functions"]
 PromptStyle = Literal["full", "compact"]
+Reward = Literal["success", "value", "advantage"]
+JUDGED_REWARDS = ("value", "advantage")  # what messages are worth by the exact optimum
+Search = Literal["semantic", "lexical"]
 
 
 class OptionsButPlanner(TypedDict, total=False):
-    """The options of `EnvironmentSettings` as keyword arguments, where the planner has one of its own."""
+    """The options of `EnvironmentSettings` as keyword arguments, where planner and search have ones of their own."""
 
     base: float
     not_executed: float
@@ -49,12 +55,14 @@ class OptionsButPlanner(TypedDict, total=False):
     prompt_style: PromptStyle
     salt: str
     embedding_model: str | None
+    reward: Reward
 
 
 class EnvironmentOptions(OptionsButPlanner, total=False):
     """The options of `EnvironmentSettings` as keyword arguments."""
 
     planner: str
+    search: Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +120,14 @@ class EnvironmentSettings(LawOptions):
     max_turns: int = option(10, "Turns of an episode.", least=1, most=MAX_TURNS, flag="--turns", group=RULES_GROUP)
     planner: str = option(
         "auto",
-        "Who makes the plan of prompts that hold one: auto, exact, exact-path (without limits of steps), policy:DIR "
+        "Who makes the plan in prompts that have one: auto, exact, exact-path (without limits of steps), policy:DIR "
         "(the trained policy in a folder) or policy:default (the one that ships).",
         group=ENVIRONMENT_GROUP,
     )
     parameters: Parameters = option(
         "lenient", "How parameters of calls are checked.", noun="parameter mode", group=ENVIRONMENT_GROUP
     )
-    search_detail: SearchDetail = option("brief", "How much a search tells of each tool.", group=ENVIRONMENT_GROUP)
+    search_detail: SearchDetail = option("brief", "How much a search says about each tool.", group=ENVIRONMENT_GROUP)
     payload: Payload = option("compact", "Size of what tools return.", noun="payload size", group=ENVIRONMENT_GROUP)
     tools: Tools = option(
         "discovery",
@@ -137,19 +145,34 @@ class EnvironmentSettings(LawOptions):
     )
     salt: str = option(
         EVALUATION_SALT,
-        "Any text: other luck, a private leaderboard.",
+        "Any text; a salt of your own gives other draws, for a private leaderboard.",
         default_text="",
+        group=ENVIRONMENT_GROUP,
+    )
+    search: Search = option(
+        "semantic",
+        "How tools are searched: by meaning (needs the extra retrieval), or by words (BM25, needs nothing).",
         group=ENVIRONMENT_GROUP,
     )
     embedding_model: str | None = option(
         None,
-        "Embedding model of the tool search: a sentence-transformers name or folder; the shipped one if left out.",
+        "Embedding model of the semantic search: a sentence-transformers name or folder; the shipped one if left out.",
+        group=ENVIRONMENT_GROUP,
+    )
+    reward: Reward = option(
+        "success",
+        "What a step pays a trainer: success (1 or 0 at the end), value (what each message changed of V*) or advantage "
+        "(what its choice gave away of V*).",
         group=ENVIRONMENT_GROUP,
     )
 
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
         check_options(self)
+        if self.search == "lexical" and self.embedding_model is not None:
+            raise InvalidInputError(
+                f"embedding_model is {self.embedding_model!r:.200}: expected none, the lexical search has no model"
+            )
         if self.tools == "native" and self.protocol != "native":
             raise InvalidInputError(
                 "tools 'native' (each tool is a function) need the native protocol: expected protocol='native', not "
@@ -166,6 +189,44 @@ class EnvironmentSettings(LawOptions):
         """
         changed: EnvironmentSettings = with_options(self, options)
         return changed
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the options that decide what episodes are, as manifests hold them.
+
+        The semantic search goes without saying, as it did before; the reward decides no episode.
+        """
+        values = asdict(self)
+        del values["reward"]
+        if self.search == "semantic":
+            del values["search"]
+        return values
+
+    def retriever(self, library: ToolLibrary) -> Retriever:
+        """Return the search over a library.
+
+        Raises:
+            InvalidInputError: The embedding model does not exist.
+        """
+        from resilisim.tool_library.retrieval import ToolRetriever, default_retriever  # slow to import, too
+
+        if self.embedding_model is None:
+            return default_retriever(library, self.search)
+        retriever = ToolRetriever(library, self.embedding_model)
+        retriever.embed([])  # refuses a model that does not exist now, not at the first search
+        return retriever
+
+    def search_many(self, library: ToolLibrary) -> SearchMany | None:
+        """Return what answers searches over a library; None for that of the benchmark, some of whose answers ship."""
+        is_default = self.search == "semantic" and self.embedding_model is None
+        return None if is_default else self.retriever(library).search_many
+
+    def perturber(self, library: ToolLibrary) -> Perturber:
+        """Return what puts flaws into plans; which tools are similar is as the search says."""
+        from resilisim.workflows.flaws import Perturber, tool_similarity
+
+        if self.search == "semantic":
+            return Perturber(library, self.rules())
+        return Perturber(library, self.rules(), lambda: tool_similarity(self.retriever(library)))
 
     @property
     def calling(self) -> Calling:

@@ -33,7 +33,7 @@ from resilisim.tasks.model import (
 from resilisim.tasks.scene import describe, draw_destination, draw_expected_outputs, draw_inputs, draw_scene
 from resilisim.tasks.wording import GENERAL_ITEMS, PhraseBook
 from resilisim.tool_library.library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
+from resilisim.tool_library.retrieval import Retriever, ToolRetriever, default_retriever
 
 DEFAULT_COUNT = 5040
 GENERATED_AT = "2025-01-01T00:00:00+00:00"  # a constant, so that the same arguments give the same bytes
@@ -52,7 +52,7 @@ def generate_tasks(
     seed: int = 0,
     count: int = DEFAULT_COUNT,
     library: ToolLibrary | None = None,
-    retriever: ToolRetriever | None = None,
+    retriever: Retriever | None = None,
 ) -> Iterator[Task]:
     """Generate tasks one by one, the types interleaved in their proportions.
 
@@ -133,8 +133,9 @@ def type_sequence(count: int) -> Iterator[TaskTemplate]:
         yield TEMPLATES[index]
 
 
-def _generate(seed: int, count: int, library: ToolLibrary, retriever: ToolRetriever) -> Iterator[Task]:
-    checked = retriever.model is None and library == default_library()
+def _generate(seed: int, count: int, library: ToolLibrary, retriever: Retriever) -> Iterator[Task]:
+    by_default = isinstance(retriever, ToolRetriever) and retriever.model is None
+    checked = by_default and library == default_library()
     book = PhraseBook(retriever, checked)
     usable = book.usable_tools(library)
     if not usable:
@@ -198,7 +199,7 @@ def _make_task(
     )
 
 
-def match_steps(library: ToolLibrary, retriever: ToolRetriever) -> Mapping[SkeletonStep, Candidates]:
+def match_steps(library: ToolLibrary, retriever: Retriever) -> Mapping[SkeletonStep, Candidates]:
     """Find the candidates of every step of every template."""
     steps = dict.fromkeys(step for template in TEMPLATES for step in template.steps)
     # What the steps will ask is asked at once, because embedding texts one by one takes ten times as long.
@@ -214,7 +215,7 @@ def match_steps(library: ToolLibrary, retriever: ToolRetriever) -> Mapping[Skele
     return {step: match_step(step, library, retriever) for step in steps}
 
 
-def match_step(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetriever) -> Candidates:
+def match_step(step: SkeletonStep, library: ToolLibrary, retriever: Retriever) -> Candidates:
     """Find the candidates of one step, best first."""
     found: list[str] = []
     for operation in nearest_operations(step, library, retriever):
@@ -234,7 +235,7 @@ def operation_query(operation: str, step: SkeletonStep) -> str:
     return f"{operation}: {step.query}"
 
 
-def nearest_operations(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetriever) -> tuple[str, ...]:
+def nearest_operations(step: SkeletonStep, library: ToolLibrary, retriever: Retriever) -> tuple[str, ...]:
     """Return operations of the step's semantic type, best first, known by their names and the texts of their tools."""
     texts = operation_texts(step, library)
     operations = tuple(texts)

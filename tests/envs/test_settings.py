@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
-from typing import get_type_hints
+from dataclasses import fields
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
+from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings, Search
 from resilisim.errors import InvalidInputError
 from resilisim.options import options_of
 from resilisim.provenance import content_hash
 from resilisim.simulator import BenchmarkLaw, EndRules
+from resilisim.tool_library import default_library, default_retriever
+from resilisim.tool_library.retrieval import SEARCHES
 
 
 def test_defaults_are_those_of_the_benchmark():
@@ -23,7 +25,7 @@ def test_defaults_are_those_of_the_benchmark():
 
 def test_the_manifest_of_a_run_holds_the_options_as_it_always_has():
     # Runs of earlier versions go on and are compared by these names, in this order.
-    assert content_hash(asdict(EnvironmentSettings())) == content_hash(
+    assert content_hash(EnvironmentSettings().to_mapping()) == content_hash(
         {
             "base": 0.8,
             "not_executed": 0.5,
@@ -43,6 +45,20 @@ def test_the_manifest_of_a_run_holds_the_options_as_it_always_has():
             "embedding_model": None,
         }
     )
+    lexical = EnvironmentSettings(search="lexical").to_mapping()
+    assert lexical == {**EnvironmentSettings().to_mapping(), "search": "lexical"}
+    assert EnvironmentSettings(**lexical).search == "lexical"
+
+
+def test_the_settings_choose_what_answers_searches():
+    library = default_library()
+    assert set(get_args(Search)) == set(SEARCHES)
+    assert EnvironmentSettings().retriever(library) is default_retriever(library)
+    assert EnvironmentSettings().search_many(library) is None  # the shipped numbers hold
+    lexical = EnvironmentSettings(search="lexical")
+    assert lexical.retriever(library) is default_retriever(library, "lexical")
+    hits = default_retriever(library, "lexical").search("fetch the page")
+    assert lexical.search_many(library)(["fetch the page"], 5) == [hits]
 
 
 def test_every_field_is_an_option_and_a_keyword_of_the_same_type():
@@ -68,6 +84,11 @@ def test_numbers_become_plain_and_options_replace_those_of_settings():
         ({"base": 2.0}, "base is 2.0: expected at least 0 and at most 1"),
         ({"base": "0.8"}, "base is '0.8': expected a number"),
         ({"history": True}, "history is True: expected a number"),
+        ({"search": "lexicla"}, "unknown search 'lexicla': did you mean 'lexical'?"),
+        (
+            {"search": "lexical", "embedding_model": "a/b"},
+            "embedding_model is 'a/b': expected none, the lexical search",
+        ),
         ({"max_turns": 0}, "max_turns is 0: expected at least 1 and at most 10,000"),
         ({"max_turns": 5.0}, "max_turns is 5.0: expected a whole number"),
         ({"loop_length": 1}, "loop_length is 1: expected 0"),

@@ -21,12 +21,12 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library.retrieval import ToolHit
 
-PLAYED = (*options.RULES, *options.LAW, "planner", "prompt_style", "search_detail", "payload", "embedding_model")
+PLAYED = (*options.RULES, *options.LAW, "planner", "prompt_style", "search_detail", "payload", *options.TOOL_SEARCH)
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
 HELP = (
     "s WORDS searches, i NAME asks about a tool, c NAME {JSON} calls it, f says that you have finished; "
-    "any other line goes as it stands. help or ? repeats this line. Ctrl-D gives up."
+    "any other line is sent as it is. help or ? prints this line again. Ctrl-D gives up."
 )
 HELP_WORDS = ("help", "?")
 
@@ -48,11 +48,9 @@ def expand(line: str) -> str:
 @options.takes(environment=options.OptionGroup(EnvironmentSettings, PLAYED))
 def play(
     *,
-    task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
-    prompt: Annotated[str, typer.Option("--prompt", help=options.PROMPT_HELP + ".")] = "baseline",
-    seed: Annotated[
-        int, typer.Option("--seed", help="The seed fixes all draws of the episode.", min=0, max=MAX_SEED)
-    ] = 0,
+    task: Annotated[str, typer.Option(help="instance_id of a task.")],
+    prompt: Annotated[str, typer.Option(help=options.PROMPT_HELP + ".")] = "baseline",
+    seed: Annotated[int, typer.Option(help="The seed fixes all draws of the episode.", min=0, max=MAX_SEED)] = 0,
     environment: EnvironmentSettings,
     tasks: options.TasksOption = "benchmark-v1",
     library: options.LibraryOption = None,
@@ -60,7 +58,7 @@ def play(
 ) -> None:
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
     chosen = options.load(library)
-    retriever = options.make_retriever(chosen, environment.embedding_model)
+    retriever = environment.retriever(chosen)
 
     def search(query: str, count: int) -> Sequence[ToolHit]:
         # The first search loads the embedding model, which takes seconds.

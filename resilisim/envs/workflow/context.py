@@ -47,7 +47,7 @@ from resilisim.tool_library.model import SEMANTIC_TYPES
 from resilisim.tool_library.retrieval import SCORE_DECIMALS, default_retriever
 from resilisim.workflows.steps import SemanticMatch
 
-# "auto": the shipped table, else retrieval with the default model. None: no retrieval, all scores 0.
+# "auto": the shipped table, else retrieval with the default model. "lexical": search by words. None: all scores 0.
 SimilaritySource: TypeAlias = str | SemanticMatch | None
 
 SCHEMA = "resilisim/similarity/v1"
@@ -85,8 +85,10 @@ def resolve_similarity(
     if callable(similarity):
         rows = [_checked_scores(similarity(task.description, library.names), library, task) for task in tasks]
         return np.array(rows, dtype=np.float32).reshape(len(tasks), len(library))
+    if similarity == "lexical":
+        return _from_thousandths(retrieved_scores(library, tuple(task.description for task in tasks), similarity))
     if similarity != "auto":
-        expected = "expected 'auto', None or a function of a description and names of tools"
+        expected = "expected 'auto', 'lexical', None or a function of a description and names of tools"
         raise InvalidInputError(f"similarity is {similarity!r}: {expected}")
     return _automatic_scores(library, tasks)
 
@@ -123,6 +125,10 @@ def _automatic_scores(library: ToolLibrary, tasks: Sequence[Task]) -> NDArray[np
     new = [place for place, task in enumerate(tasks) if task.description not in rows]
     if new:
         thousandths[new] = retrieved_scores(library, tuple(tasks[place].description for place in new))
+    return _from_thousandths(thousandths)
+
+
+def _from_thousandths(thousandths: NDArray[np.int16]) -> NDArray[np.float32]:
     scores: NDArray[np.float32] = (thousandths / THOUSANDTHS).astype(np.float32)
     return scores
 
@@ -133,12 +139,14 @@ def _shipped_rows() -> Mapping[str, int]:
 
 
 @lru_cache(maxsize=8)
-def retrieved_scores(library: ToolLibrary, descriptions: tuple[str, ...]) -> NDArray[np.int16]:
+def retrieved_scores(
+    library: ToolLibrary, descriptions: tuple[str, ...], search: str = "semantic"
+) -> NDArray[np.int16]:
     """Return thousandths of `semantic_match_by_retrieval`, (num_descriptions, num_tools), embedded together."""
     parts = [clauses(description) or [description] for description in descriptions]
     row_of = {clause: row for row, clause in enumerate(dict.fromkeys(clause for some in parts for clause in some))}
     distinct = list(row_of)
-    retriever = default_retriever(library)
+    retriever = default_retriever(library, search)
     try:
         of_clause = np.concatenate(
             [
@@ -147,7 +155,8 @@ def retrieved_scores(library: ToolLibrary, descriptions: tuple[str, ...]) -> NDA
             ]
         )
     except MissingExtraError as error:
-        raise MissingExtraError(f"{error}; or give similarity=None for an environment without retrieval") from error
+        ways = 'in Workflow-v0 give similarity="lexical", or None for an environment without retrieval'
+        raise MissingExtraError(f"{error}; {ways}") from error
     scores = np.zeros((len(descriptions), len(library)), dtype=np.int16)
     for place, some in enumerate(parts):
         best = of_clause[[row_of[clause] for clause in some]].max(axis=0)

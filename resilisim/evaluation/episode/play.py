@@ -107,6 +107,7 @@ class JudgedSession(Session):
             "law": problem.law.to_mapping(),
             "rules": problem.rules.to_mapping(),
             "salt": place.get("salt", ""),
+            **({} if self._env.settings.search == "semantic" else {"search": self._env.settings.search}),
             "manifest": place.get("manifest", ""),
             "texts": self.texts,
         }

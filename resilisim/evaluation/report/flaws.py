@@ -48,7 +48,7 @@ from resilisim.evaluation.table.facts import RunFacts
 from resilisim.simulator.problem import build_problem
 from resilisim.statistics import Estimate, clustered_mean
 from resilisim.tool_library import default_library
-from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Perturber
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import ExactPlanner
 
@@ -294,7 +294,7 @@ def _obediences(facts: RunFacts, plans: Sequence[FlawedPlan]) -> tuple[Environme
     library, law, rules = default_library(), settings.law(), settings.rules()
     # Runs of the first release show the path of the optimum under every one of these names.
     limits = settings.planner != "exact-path" and texts_revision(arguments) > 1
-    planner, perturber = ExactPlanner(library, law, rules, limits=limits), Perturber(library, rules)
+    planner, perturber = ExactPlanner(library, law, rules, limits=limits), settings.perturber(library)
     found: dict[FlawedPlan, float] = {}
     # By task, as planner and perturber remember the last one.
     for plan in sorted(plans):

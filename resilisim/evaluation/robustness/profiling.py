@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -57,7 +57,6 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tasks.searches import all_searches_needed
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.retrieval import ToolRetriever
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 
@@ -164,8 +163,7 @@ class ProfileJob:
         """Return how many searches each task needs, None where no prompt leaves the tools to be found."""
         if all(fitting_ceiling(prompt, self.standard.tools) == "known_probabilities" for prompt in self.prompts):
             return [None] * len(self.tasks)
-        model = self.standard.embedding_model
-        search_many = None if model is None else ToolRetriever(self.library, model).search_many
+        search_many = self.standard.search_many(self.library)
         return [searches.fewest for searches in all_searches_needed(self.tasks, self.library, search_many)]
 
     def _axis(
@@ -300,7 +298,7 @@ def plan_profile(
         )
     arguments = {
         "benchmark": benchmark_identity(),
-        "environment": asdict(environment),
+        "environment": environment.to_mapping(),
         "library": own_library.content_hash,
         "policies": [describe_policy(policy) for policy in chosen_policies],
         "prompts": list(chosen_prompts),

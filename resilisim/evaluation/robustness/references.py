@@ -16,7 +16,6 @@ from resilisim.simulator.exact import solved_references
 from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.workflows.flaws import Perturber
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import resolve_planner
 
@@ -31,7 +30,7 @@ class SettingReferences:
     """The references of all tasks under one setting; shape (num_tasks,) each."""
 
     optimum: FloatArray  # V* of each task's start
-    plan_following: FloatArray  # the chance of the required tools in order, each again until it succeeds
+    plan_following: FloatArray  # the chance of the required tools in order, each repeated until it succeeds
     # V* after the fewest searches that show the task's tools; V* where they are unknown or nobody has to search
     after_search: FloatArray
     gap: float  # by how much any V* may be too low; 0 where all are exact
@@ -94,7 +93,7 @@ def obedience(
     cell there is NaN; shape (num_tasks,).
     """
     rules = settings.rules()
-    planner, perturber = resolve_planner(settings.planner, library, settings.law(), rules), Perturber(library, rules)
+    planner, perturber = resolve_planner(settings.planner, library, settings.law(), rules), settings.perturber(library)
     names = [(*cell, None) for cell in cells]  # the method is drawn, as in the prompts
     sound = np.empty(len(tasks))
     flawed = {cell: np.full(len(tasks), np.nan) for cell in cells}

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -186,7 +186,7 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, made:
         # Only where there are some, so that the manifests of other runs stay as they were.
         **({"checkpoints": checkpoints} if checkpoints else {}),
         **_agent_arguments(made),
-        "environment": asdict(settings.environment),
+        "environment": settings.environment.to_mapping(),
         "library": library.content_hash,
         "num_episodes": len(plan),
         "policies": [describe_policy(spec) for spec in specs],

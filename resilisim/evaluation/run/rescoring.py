@@ -141,7 +141,7 @@ class _Past:
             if succeeds != step["success"]:
                 told = "success" if succeeds else "failure"
                 raise InvalidInputError(
-                    f"the luck of message {step['turn']} ({name}) is a {told}, the record denies it"
+                    f"the draw of message {step['turn']} ({name}) is a {told}, the record denies it"
                 )
         return done + 1, success_probability(problem, state, tool)
 
@@ -345,9 +345,10 @@ class _Rescorer:
         """Refuse an episode of another run, or one that was played under other constants than its run."""
         if record["manifest"] != self._setup.source_hash:
             raise InvalidInputError(f"it belongs to another run than {MANIFEST_NAME} describes")
-        told = {**record["law"], **record["rules"], "salt": record["salt"]}
+        told = {**record["law"], **record["rules"], "salt": record["salt"], "search": record.get("search", "semantic")}
+        environment = {"search": "semantic", **self._setup.environment}
         for name, value in told.items():
-            expected = self._setup.environment.get(name, value)
+            expected = environment.get(name, value)
             if expected != value:
                 raise InvalidInputError(f"{name} is {value!r:.60} in the record and {expected!r:.60} in the manifest")
 

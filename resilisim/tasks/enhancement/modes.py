@@ -27,7 +27,7 @@ from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clau
 from resilisim.tool_library.library import ToolLibrary
 from resilisim.tool_library.model import Parameter, Tool
 from resilisim.tool_library.parameters import check_parameters
-from resilisim.tool_library.retrieval import ToolRetriever
+from resilisim.tool_library.retrieval import Retriever
 
 # Why an answer was refused; results count them by these words.
 REFUSALS = (
@@ -181,7 +181,7 @@ class DesignMode:
 
     name = "design"
 
-    def __init__(self, library: ToolLibrary, retriever: ToolRetriever) -> None:
+    def __init__(self, library: ToolLibrary, retriever: Retriever) -> None:
         self._library = library
         self._retriever = retriever
         self._brief_of_type: dict[str, DesignBrief] = {}
@@ -341,7 +341,7 @@ class DesignBrief:
         return "A tool beyond the steps is one that another chosen tool depends on."
 
 
-def template_brief(template: TaskTemplate, library: ToolLibrary, retriever: ToolRetriever) -> DesignBrief:
+def template_brief(template: TaskTemplate, library: ToolLibrary, retriever: Retriever) -> DesignBrief:
     """Return the brief of all tasks of a template."""
     steps = tuple(
         BriefStep(step.operation, step.query, tuple(match_step(step, library, retriever))) for step in template.steps
@@ -354,7 +354,7 @@ def template_brief(template: TaskTemplate, library: ToolLibrary, retriever: Tool
     return DesignBrief(steps, tuple(names), min(template.num_tools), most, True, repeats_last)
 
 
-def free_brief(task: Task, retriever: ToolRetriever) -> DesignBrief:
+def free_brief(task: Task, retriever: Retriever) -> DesignBrief:
     """Return the brief of a task whose type has no template: what retrieval finds for its description's clauses."""
     hits = retriever.search_many(clauses(task.description), SEARCH_SIZE)
     names = tuple(dict.fromkeys(hit.name for row in hits for hit in row)) or task.required_tools

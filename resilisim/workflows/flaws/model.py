@@ -25,7 +25,7 @@ from resilisim.workflows.model import Step, Workflow
 from resilisim.workflows.steps import REASON_REQUIRED, expected_outcome, step_parameters
 
 if TYPE_CHECKING:
-    from resilisim.tool_library.retrieval import ToolRetriever
+    from resilisim.tool_library.retrieval import Retriever
 
 # Flaw type -> its two methods (R C.3).
 FLAW_METHODS: Mapping[str, tuple[str, str]] = {
@@ -200,7 +200,8 @@ class ToolSimilarity:
     """Similarities between all tools of a library, tools in the library's order.
 
     Attributes:
-        semantic: float64 (num_tools, num_tools), S: cosine similarity of the tools' texts, rounded to 1e-3, in [0, 1].
+        semantic: float64 (num_tools, num_tools), S: similarity of the tools' texts as a search has it (by
+            default the cosine of their embeddings), rounded to 1e-3, in [0, 1].
         functional: float64 (num_tools, num_tools), F: functional equivalence in [0, 1], 1 for a tool and itself.
 
     Example:
@@ -213,7 +214,7 @@ class ToolSimilarity:
     functional: NDArray[np.float64]
 
 
-def tool_similarity(retriever: ToolRetriever) -> ToolSimilarity:
+def tool_similarity(retriever: Retriever) -> ToolSimilarity:
     """Compare all tools of a retriever's library.
 
     Raises:
@@ -226,10 +227,7 @@ def tool_similarity(retriever: ToolRetriever) -> ToolSimilarity:
         >>> tool_similarity(default_retriever(default_library())).semantic.shape  # doctest: +SKIP
         (30, 30)
     """
-    from resilisim.tool_library.retrieval import tool_text
-
-    vectors = retriever.embed([tool_text(tool) for tool in retriever.library]).astype(np.float64)
-    semantic = np.clip(np.round(vectors @ vectors.T, SIMILARITY_DECIMALS), 0.0, 1.0)
+    semantic = np.clip(np.round(retriever.tool_similarities(), SIMILARITY_DECIMALS), 0.0, 1.0)
     return ToolSimilarity(semantic, functional_equivalence(retriever.library))
 
 

