@@ -71,7 +71,7 @@ SOURCES = options.OptionGroup(
     changed={
         "alternatives": {
             "default": None,
-            "help": "Name similar tools with each step of a plan.",
+            "help": "Name similar tools in each step of a plan.",
             "default_text": "with --kind prompts",
         },
         "semantic_match": {"default": None},
@@ -79,7 +79,7 @@ SOURCES = options.OptionGroup(
         "protocol": {"help": "How tools are called."},
         "salt": {
             "default": "",
-            "help": "Salt of the draws; not the one that models are evaluated with.",
+            "help": "Salt of the draws, different from the one that models are evaluated with.",
             "default_text": "that of training",
         },
     },
@@ -94,9 +94,7 @@ def export(
     kind: Annotated[str, typer.Option(help="prompts, conversations or preferences.")],
     out: Annotated[
         Path,
-        options.output_option(
-            help="Folder of the dataset; the same command resumes it behind the files that are whole."
-        ),
+        options.output_option(help="Folder of the dataset; the same command resumes it after the last complete file."),
     ],
     tasks: options.TasksOption = "benchmark-v1",
     split: options.SplitOption = None,
@@ -108,22 +106,20 @@ def export(
     tasks_per_shard: Annotated[
         int,
         options.output_option(
-            help="Tasks of each file; what a stopped export keeps is whole files.", min=1, max=MAX_COUNT
+            help="Tasks in each file; an export that is stopped keeps its complete files.", min=1, max=MAX_COUNT
         ),
     ] = 50,
     overwrite: Annotated[
         bool,
         options.output_option(
-            "--overwrite", help="Remove another dataset from the folder, and write beside files that no export wrote."
+            "--overwrite", help="Replace another dataset in the folder, and write next to files that no export wrote."
         ),
     ] = False,
-    license_name: Annotated[
-        str, options.output_option("--license", help="License that the card names.")
-    ] = "apache-2.0",
+    license_name: Annotated[str, options.output_option("--license", help="License named in the card.")] = "apache-2.0",
     tokenizer: Annotated[
         Path | None,
         options.output_option(
-            help="What counts the lengths in the card: a tokenizer.json, its folder, a GGUF file, or none.",
+            help="What the lengths in the card are counted with: a tokenizer.json, its folder, a GGUF file, or none.",
             show_default="that of the SmolLM2 that ships",
         ),
     ] = None,

@@ -49,9 +49,9 @@ app = command_group()
 def generate(
     *,
     out: Annotated[Path, typer.Option(help="JSON Lines file to write, one task a line.", dir_okay=False)],
-    seed: Annotated[int, typer.Option(help="Another seed makes other tasks.", min=0, max=MAX_SEED)] = 0,
+    seed: Annotated[int, typer.Option(help="A different seed makes different tasks.", min=0, max=MAX_SEED)] = 0,
     count: Annotated[
-        int, typer.Option(help="How many; 5040 with seed 0 is benchmark-v1.", min=1, max=MAX_COUNT)
+        int, typer.Option(help="Number of tasks; 5040 with seed 0 are benchmark-v1.", min=1, max=MAX_COUNT)
     ] = 5040,
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
@@ -117,7 +117,7 @@ def show_task(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Show one task whole."""
+    """Show one task in full."""
     task = options.find_task(instance_id, tasks, options.load(library))
     split = split_of(task.required_tools)
     answer(
@@ -191,7 +191,7 @@ def enhance(
     model: Annotated[
         str,
         typer.Option(
-            help="Who is asked, such as openai:gpt-4o-mini; the key is taken from OPENAI_API_KEY.",
+            help="Model to ask, such as openai:gpt-4o-mini; the key is read from OPENAI_API_KEY.",
             rich_help_panel=options.MODEL_PANEL,
         ),
     ],
@@ -206,7 +206,11 @@ def enhance(
         typer.Option(help="Failed tasks in a row that end the run; 0 keeps originals instead.", min=0, max=MAX_COUNT),
     ] = 50,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only state calls and tokens; asks nothing and needs no key.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only print what it would take in calls and tokens; nothing is sent.",
+        ),
     ] = False,
     cache: Annotated[
         Path | None,
@@ -218,7 +222,7 @@ def enhance(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Let a language model rewrite or design tasks; what it does not get right stays as it was (extra `llm`)."""
+    """Let a language model rewrite or design tasks; a task that it gets wrong stays as it was (extra `llm`)."""
     if out is None and not dry_run:
         raise InvalidInputError("option --out is missing: expected the file to write (only --dry-run needs none)")
     if reach.base_url is not None:
@@ -287,7 +291,7 @@ def _tell_forecast(forecast: CallForecast, identity: str, finished: int, as_json
         ["prompt tokens (estimate)", forecast.prompt_tokens_estimate, forecast.most_prompt_tokens_estimate],
         ["completion tokens (at most)", *tokens],
     ]
-    there = f"{finished} tasks are in the file already, {forecast.cached} answers are in the cache"
+    there = f"{finished} tasks are already in the file, {forecast.cached} answers are in the cache"
     answer(
         as_json,
         {"model": identity, "already_there": finished, **forecast.to_mapping()},
@@ -303,7 +307,7 @@ def _tell_totals(counts: dict[str, Any], seconds: float, as_json: bool) -> None:
     estimate = " (estimated)" if counts["is_estimate"] else ""
     notes = [
         f"{counts['calls']} calls, {counts['cached_calls']} answers from the cache; {tokens}{estimate}",
-        f"wrote {counts['file']}; {counts['already_there']} tasks were there already",
+        f"wrote {counts['file']}; {counts['already_there']} tasks were already there",
     ]
     if counts["refused"] == counts["tasks"] > 0:
         notes.append(
@@ -311,9 +315,9 @@ def _tell_totals(counts: dict[str, Any], seconds: float, as_json: bool) -> None:
             "tasks as they were; try another --model, or --re-asks"
         )
     elif counts["enhanced"] == 0 < counts["tasks"]:
-        notes.append("no task was enhanced: the file holds the tasks as they were")
+        notes.append("no task was enhanced: the file holds the unchanged tasks")
     if counts["refused"] or counts["failed"]:
-        notes.append("refused and failed tasks are as they were; metadata.enhancement says why")
+        notes.append("refused and failed tasks are unchanged; metadata.enhancement says why")
     if counts["failed"]:
         notes.append(
             "the same command with another --out asks for the failed ones again; other answers come from the cache"

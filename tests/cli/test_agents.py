@@ -81,10 +81,10 @@ def test_a_broken_endpoint_leaves_an_unfinished_run_and_a_mended_one_finishes_it
         is_down = False
         assert command(*arguments, *where).code == 0
     assert (broken.code, stopped.code) == (3, 3)
-    assert "3 episodes broke and no score counts them" in broken.err
+    assert "3 episodes broke and are not scored" in broken.err
     assert "the last because http://127.0.0.1" in broken.err
     assert "2 episodes in a row broke" in stopped.err
-    for expected in ("Episode 1: not finished", "EndpointError: http://", "0 calls of the model were answered before"):
+    for expected in ("Episode 1: not finished", "EndpointError: http://", "0 calls of the model had been answered"):
         assert expected in shown.out
     written = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert KEY.encode() not in written

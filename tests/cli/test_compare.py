@@ -61,15 +61,15 @@ def test_the_ceiling_is_that_of_the_prompt(command, runs):
 def test_the_table_says_what_to_believe_and_what_it_saved(command, runs):
     outcome = command("compare", runs["reading"], runs["quitter"])
     assert outcome.code == 0, outcome.err
-    assert "24 pairs of episodes on common luck, 6 tasks" in outcome.out
+    assert "24 pairs of episodes on common draws, 6 tasks" in outcome.out
     for name in ("independent samples", "McNemar, exact", "paired, luck-adjusted"):
         assert name in outcome.out
-    assert "Believe: paired, luck-adjusted" in outcome.out
+    assert "Rely on: paired, luck-adjusted" in outcome.out
     assert "it estimates the same difference as plain pairing" in outcome.out
-    assert "McNemar takes episodes as independent" in outcome.out
+    assert "McNemar treats episodes as independent" in outcome.out
     assert "came out differently" not in outcome.out
-    assert "independent luck" in outcome.out
-    assert "have no partner" not in outcome.out
+    assert "independent draws" in outcome.out
+    assert "have no counterpart" not in outcome.out
 
 
 def test_runs_that_do_not_differ_anywhere_are_said_to(command, runs):
@@ -156,7 +156,7 @@ def test_power_plans_from_a_pilot(command, runs):
     first = stricter["methods"]["paired"]["sizes"][0]
     assert first["episodes"] > methods["paired"]["sizes"][0]["episodes"]
     text = command("power", runs["both"], "--prompt", "optimal").out
-    assert "same tasks, independent luck" in text
+    assert "same tasks, independent draws" in text
     assert "From a pilot of 24 pairs on 6 tasks" in text
 
 

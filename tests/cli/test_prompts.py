@@ -21,7 +21,7 @@ def test_generate_writes_records_with_flaws_and_costs(command, tmp_path):
         assert set(row["costs"]) == {"obey", "obey_coverage", "deviate"}
         assert (row["flaw"] is None) == (row["prompt_type"] != "flawed")
     again = command("prompts", "generate", "--tasks", 6, "--out", out)
-    assert f"{len(rows)} of them there already" in again.err
+    assert f"{len(rows)} of them already there" in again.err
 
 
 def test_generate_makes_what_is_asked_for(command, tmp_path):

@@ -75,7 +75,8 @@ def demo(
     episodes = read_episode_table(out)
     comparison = compare_tables(episodes.group(first, prompt), episodes.group(second, prompt))
     show.print(
-        "\n[bold]4. Comparison[/bold]  The luck of each draw is known, so most of the noise between two agents can go."
+        "\n[bold]4. Comparison[/bold]  The luck of each draw is known, so most of the noise between two agents can be "
+        "removed."
     )
     show.print(comparison_table(comparison))
     with error_console().status("writing the report"):
@@ -98,7 +99,7 @@ def demo(
         (f"resilisim play --task {held_out[0].instance_id}", "be the agent yourself, and see what each call cost"),
         (f"resilisim bound --task {held_out[0].instance_id}", "the bounds of any task, or of any list of tools"),
         ("resilisim evaluate --policy my_module:MyPolicy ...", "your own policy, on the same draws (README.md)"),
-        ("resilisim compare RUN_A RUN_B", "which of two agents is better, and how sure that is"),
+        ("resilisim compare RUN_A RUN_B", "which of two agents is better, and how certain that is"),
         ("resilisim --help", "everything else"),
     ):
         show.print(plain(f"   {command:<54} {what}"), soft_wrap=True)

@@ -90,7 +90,7 @@ def evaluate(
         typer.Option(
             "--policy",
             help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
-            "brackets: react[steps=10]; again for more. 'resilisim agents' lists LLM agents and their options.",
+            "brackets: react[steps=10]; repeatable. 'resilisim agents' lists LLM agents and their options.",
         ),
     ] = None,
     agent: Annotated[
@@ -112,7 +112,7 @@ def evaluate(
     split: SplitOption = None,
     prompt: Annotated[
         list[str] | None,
-        typer.Option("--prompt", help=PROMPT_HELP + "; again for more.", show_default="baseline"),
+        typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline"),
     ] = None,
     seeds: SeedsOption = 1,
     workers: WorkersOption = 1,
@@ -125,7 +125,7 @@ def evaluate(
         str | None,
         typer.Option(
             "--shard",
-            help="i/n: play only this part of the tasks; 'resilisim merge' puts the parts together.",
+            help="i/n: play only part i of n of the tasks; 'resilisim merge' puts the parts together.",
             rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
@@ -134,7 +134,7 @@ def evaluate(
         typer.Option(
             "--ray",
             metavar="ADDRESS",
-            help="Play on a Ray cluster: auto, local, HOST:PORT; --workers are its actors then.",
+            help="Play on a Ray cluster: auto, local, HOST:PORT; --workers is then the number of actors.",
             rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
@@ -171,7 +171,7 @@ def evaluate(
         verb = "was" if result.call.num_already_there == 1 else "were"
         note(
             f"{result.call.num_already_there:,} of {count_of(result.num_planned, 'episode')} {verb} already there; "
-            "policy code is not compared, use another --out after changing a policy"
+            "policy code is not compared, use a different --out after changing a policy"
         )
     if as_json:
         print_json(result.to_mapping())
@@ -201,9 +201,9 @@ def _tell_what_is_wrong(result: EvaluationResult, out: Path) -> None:
     if call.stopped_by is not None:
         note(f"stopped at {call.stopped_by}; the same command resumes it with a higher limit")
     if call.num_failures:
-        them = "it" if call.num_failures == 1 else "them"
+        are = "is" if call.num_failures == 1 else "are"
         note(
-            f"{count_of(call.num_failures, 'episode')} broke and no score counts {them} "
+            f"{count_of(call.num_failures, 'episode')} broke and {are} not scored "
             f"({out / FAILURES_NAME}), the last because {call.last_error}; the same command tries again"
         )
     if call.num_failures or call.stopped_by is not None:

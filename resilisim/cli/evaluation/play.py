@@ -26,7 +26,7 @@ SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
 HELP = (
     "s WORDS searches, i NAME asks about a tool, c NAME {JSON} calls it, f says that you have finished; "
-    "any other line goes as it stands. help or ? repeats this line. Ctrl-D gives up."
+    "any other line is sent as it is. help or ? prints this line again. Ctrl-D gives up."
 )
 HELP_WORDS = ("help", "?")
 

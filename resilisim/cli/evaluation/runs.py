@@ -80,7 +80,7 @@ def rescore(
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Score saved episodes again, without a model or an environment; 1 is the exit code if any does not agree.
+    """Rescore saved episodes, without a model or an environment; the exit code is 1 if any result differs.
 
     What is computed again: how each episode ended, its score, and for each message V*, Q*, regret, luck and the reason
     of a loss. With --out it is written to a new folder, whatever has changed, and the exit code is 0.

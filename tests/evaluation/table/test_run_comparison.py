@@ -149,7 +149,7 @@ def changed(*path: str, value: object) -> dict:
         (("library",), "dd", "tool library is 'bb' in one and 'dd'"),
         (("environment", "base"), 0.9, r"law \(base success probability\) is 0.8 in one and 0.9"),
         (("environment", "max_turns"), 20, "end rule max_turns is 10 in one and 20"),
-        (("environment", "salt"), "t", "salt of the luck is 's' in one and 't'"),
+        (("environment", "salt"), "t", "salt of the draws is 's' in one and 't'"),
         (("environment", "planner"), "exact", "environment option planner is 'auto' in one and 'exact'"),
         (("something_new",), 1, "something_new is absent in one and 1"),
     ],
