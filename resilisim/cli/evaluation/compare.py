@@ -11,18 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from resilisim.cli import options
-from resilisim.cli.output import (
-    Shown,
-    console,
-    error_console,
-    escaped,
-    markdown_table,
-    note,
-    print_json,
-    say,
-    shown_table,
-)
+from resilisim.cli import options, output
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
@@ -57,27 +46,27 @@ def compare(
 
     Runs of one policy each are compared whatever their names are, otherwise policies of one name with each other.
     """
-    with error_console().status("reading episodes"):
+    with output.error_console().status("reading episodes"):
         result = compare_runs(run_a, run_b, policy_a, policy_b, prompt)
     if as_json:
-        print_json({"run_a": str(run_a), "run_b": str(run_b), **result.to_mapping()})
+        output.print_json({"run_a": str(run_a), "run_b": str(run_b), **result.to_mapping()})
         return
-    say(_headline(result))
+    output.say(_headline(result))
     several = len(result.comparisons) > 1
     corrected = {method: result.holm_p_values(method) for method in METHOD_NAMES}
     for number, comparison in enumerate(result.comparisons):
         p_values = {method: values[number] for method, values in corrected.items()}
-        console().print(comparison_table(comparison, p_values if several else None))
+        output.console().print(comparison_table(comparison, p_values if several else None))
         if not math.isnan(comparison.optimum.value):  # an agent that tries again has no ceiling
-            say(_ceilings(comparison), style="dim")
+            output.say(_ceilings(comparison), style="dim")
         if several and comparison.best.note is not None:
-            say(_sentence(comparison.best.note), style="dim")
+            output.say(_sentence(comparison.best.note), style="dim")
     if several:
-        console().print(comparison_table(result.pooled, title="all together"))
-    say(*_advice(result))
+        output.console().print(comparison_table(result.pooled, title="all together"))
+    output.say(*_advice(result))
     for name, missing in zip((run_a, run_b), result.num_unfinished, strict=True):
         if missing and not (result.same_run and name is run_b):
-            note(f"{name} is not finished: {missing:,} of its episodes are missing")
+            output.note(f"{name} is not finished: {missing:,} of its episodes are missing")
 
 
 def points(value: float, digits: int = 1) -> str:
@@ -129,17 +118,17 @@ def comparison_table(
     rates = " - ".join(f"{format_percent(rate.value)} %" for rate in (comparison.success_a, comparison.success_b))
     digits, differences = digits_of(comparison.best), comparison.differences
     columns = [
-        Shown("method", lambda found: METHOD_NAMES[found.method], is_text=True),
-        Shown("difference", lambda found: points(found.difference, digits)),
-        Shown("95% interval", lambda found: interval_text(found, digits)),
-        Shown("p", lambda found: p_text(found.p_value)),
-        Shown("pairs", lambda found: f"{found.episodes:,}"),
+        output.Shown("method", lambda found: METHOD_NAMES[found.method], is_text=True),
+        output.Shown("difference", lambda found: points(found.difference, digits)),
+        output.Shown("95% interval", lambda found: interval_text(found, digits)),
+        output.Shown("p", lambda found: p_text(found.p_value)),
+        output.Shown("pairs", lambda found: f"{found.episodes:,}"),
     ]
     if corrected is not None:
-        columns.insert(4, Shown("p, Holm", lambda found: p_text(corrected[found.method])))
+        columns.insert(4, output.Shown("p, Holm", lambda found: p_text(corrected[found.method])))
     rows = [differences[method] for method in METHOD_NAMES]
     best = differences[comparison.best.method]
-    return shown_table(f"{heading}: {rates}", columns, rows, True, best, padding=(0, 1), no_wrap=True)
+    return output.shown_table(f"{heading}: {rates}", columns, rows, True, best, padding=(0, 1), no_wrap=True)
 
 
 def _ceilings(comparison: Comparison) -> str:
@@ -223,17 +212,17 @@ def _label(row: Row) -> str:
 
 
 LEADERBOARD = (
-    Shown("rank", lambda row: str(row.rank)),
-    Shown("ranks", _ranks),
-    Shown("policy", _label, is_text=True, min_width=18),
-    Shown("episodes", lambda row: f"{row.entry.summary.num_episodes:,}"),
-    Shown("success", lambda row: _with_interval(row.entry.summary.success)),
-    Shown("ceiling", lambda row: format_percent(row.entry.summary.ceiling.value)),
-    Shown("V*", lambda row: format_percent(row.entry.summary.optimum.value)),
-    Shown("of ceiling", lambda row: format_percent(row.entry.summary.adjusted_share.value)),
-    Shown("luck-\nadjusted", lambda row: _with_interval(row.entry.summary.luck_adjusted)),
-    Shown("to the row\nabove", _behind_above),
-    Shown("p, Holm", lambda row: p_text(row.p_value)),
+    output.Shown("rank", lambda row: str(row.rank)),
+    output.Shown("ranks", _ranks),
+    output.Shown("policy", _label, is_text=True, min_width=18),
+    output.Shown("episodes", lambda row: f"{row.entry.summary.num_episodes:,}"),
+    output.Shown("success", lambda row: _with_interval(row.entry.summary.success)),
+    output.Shown("ceiling", lambda row: format_percent(row.entry.summary.ceiling.value)),
+    output.Shown("V*", lambda row: format_percent(row.entry.summary.optimum.value)),
+    output.Shown("of ceiling", lambda row: format_percent(row.entry.summary.adjusted_share.value)),
+    output.Shown("luck-\nadjusted", lambda row: _with_interval(row.entry.summary.luck_adjusted)),
+    output.Shown("to the row\nabove", _behind_above),
+    output.Shown("p, Holm", lambda row: p_text(row.p_value)),
 )
 
 
@@ -247,21 +236,25 @@ def leaderboard(
 
     Only runs of one benchmark version, law, end rules, salt and library stand in one table.
     """
-    with error_console().status("reading episodes"):
+    with output.error_console().status("reading episodes"):
         board = read_leaderboard(directories, prompt)
     if as_json:
-        print_json(board.to_mapping())
+        output.print_json(board.to_mapping())
         return
     if markdown:
         for name, rows in board.sections.items():
-            typer.echo("\n".join([f"### Prompt {escaped(name)}", "", *markdown_table(LEADERBOARD, rows), ""]))
-        typer.echo("\n".join(f"{escaped(line)}\n" for line in _board_notes(board)), nl=False)
+            typer.echo(
+                "\n".join([f"### Prompt {output.escaped(name)}", "", *output.markdown_table(LEADERBOARD, rows), ""])
+            )
+        typer.echo("\n".join(f"{output.escaped(line)}\n" for line in _board_notes(board)), nl=False)
         return
-    width = console().width
+    width = output.console().width
     columns = [column for column in LEADERBOARD if width >= NARROW or column.heading not in LEFT_OUT]
     for name, rows in board.sections.items():
-        console().print(shown_table(f"prompt {name}", columns, rows, is_wide=width >= WIDE, overflow="fold"))
-    say(*_board_notes(board), style="dim")
+        output.console().print(
+            output.shown_table(f"prompt {name}", columns, rows, is_wide=width >= WIDE, overflow="fold")
+        )
+    output.say(*_board_notes(board), style="dim")
 
 
 def _board_notes(board: Leaderboard) -> list[str]:
@@ -337,7 +330,7 @@ def power(
     if not 0.0 < difference < 100.0:
         raise InvalidInputError(f"--difference is {difference:g}: expected points above 0 and below 100")
     if difference < SMALL_DIFFERENCE:
-        note(f"--difference is in points: {difference:g} points; did you mean {100.0 * difference:g}?")
+        output.note(f"--difference is in points: {difference:g} points; did you mean {100.0 * difference:g}?")
     played = run_a is None
     if run_a is None:
         if policy_a or policy_b or prompt:
@@ -347,15 +340,15 @@ def power(
         comparison = _read_pilot(run_a, run_b, policy_a, policy_b, prompt)
     plan = plan_sample(comparison, difference / 100.0, chance, level)
     if as_json:
-        print_json({"pilot_was_played": played, **plan.to_mapping()})
+        output.print_json({"pilot_was_played": played, **plan.to_mapping()})
         return
-    console().print(_plan_table(plan))
-    say(*_plan_notes(plan, played))
+    output.console().print(_plan_table(plan))
+    output.say(*_plan_notes(plan, played))
 
 
 def _play_pilot() -> Comparison:
     """Play two policies that come with the package, in a folder that vanishes."""
-    note(
+    output.note(
         f"no pilot given: playing {' and '.join(PILOT_POLICIES)} on {PILOT_TASKS} tasks, {PILOT_SEEDS} seeds, "
         f"prompt {PILOT_PROMPT}"
     )
@@ -367,7 +360,7 @@ def _play_pilot() -> Comparison:
 def _read_pilot(
     run_a: Path, run_b: Path | None, policy_a: str | None, policy_b: str | None, prompt: str | None
 ) -> Comparison:
-    with error_console().status("reading episodes"):
+    with output.error_console().status("reading episodes"):
         result = compare_runs(run_a, run_b or run_a, policy_a, policy_b, prompt)
     if len(result.comparisons) > 1:
         found = ", ".join(f"{each.label_a} - {each.label_b} under {each.prompt}" for each in result.comparisons[:4])
@@ -384,20 +377,20 @@ def _plan_table(plan: PowerPlan) -> Table:
         f"Episodes of each policy for {100.0 * plan.difference:g} points, power {plan.power:g}, level {plan.level:g}; "
         f"pilot: {pilot.label_a} - {pilot.label_b}, prompt {pilot.prompt}"
     )
-    is_wide = console().width >= WIDE
-    columns = [Shown("method", _WAYS.__getitem__, is_text=True, min_width=21)]
+    is_wide = output.console().width >= WIDE
+    columns = [output.Shown("method", _WAYS.__getitem__, is_text=True, min_width=21)]
     columns += [_size_column(plan, count) for count in (SEEDS if is_wide else SEEDS[::2])]
-    return shown_table(title, columns, plan.parts, is_wide, no_wrap=True)
+    return output.shown_table(title, columns, plan.parts, is_wide, no_wrap=True)
 
 
-def _size_column(plan: PowerPlan, num_seeds: int) -> Shown:
+def _size_column(plan: PowerPlan, num_seeds: int) -> output.Shown:
     def cell(method: str) -> str:
         size = plan.size(method, num_seeds)
         if size.episodes is None:
             return "–"
         return f"{size.episodes:,}" + ("" if size.low is None else f"\n[{size.low:,}, {size.high:,}]")
 
-    return Shown(f"{num_seeds} seed{'' if num_seeds == 1 else 's'}\na task", cell)
+    return output.Shown(f"{num_seeds} seed{'' if num_seeds == 1 else 's'}\na task", cell)
 
 
 def _plan_notes(plan: PowerPlan, played: bool) -> list[str]:

@@ -43,6 +43,7 @@ def test_paired_is_the_clustered_mean_of_the_single_differences(pairs):
     assert found.standard_error == pytest.approx(error, abs=1e-7)
     assert (found.episodes, found.num_tasks) == (len(pairs), len(set(tasks)))
     if error > 1e-6:
+        assert found.note is None
         freedom = len(set(tasks)) - 1
         assert found.p_value == pytest.approx(2 * stats.t.sf(abs(mean / error), freedom))
         half_width = stats.t.ppf(0.975, freedom) * error
