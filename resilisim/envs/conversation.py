@@ -177,6 +177,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._functions = (
             tool_functions(self.library, settings.parameters) if settings.tools == "native" else native_tools()
         )
+        self._offered = tuple(entry["function"]["name"] for entry in self._functions)
         self.render_mode = render_mode
         self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
         self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
@@ -325,8 +326,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return read_text(text, self.library, self.settings.parameters)
 
     def _read_native(self, message: Mapping[str, Any]) -> Message:
-        offered = [entry["function"]["name"] for entry in self._functions]
-        return read_native(message, self.library, self.settings.parameters, offered)
+        return read_native(message, self.library, self.settings.parameters, self._offered)
 
     def _reply(self, event: Event) -> tuple[str, dict[str, Any]]:
         message = event.message

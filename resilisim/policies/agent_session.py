@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 from resilisim.chat import ChatReply, ChatRequest, TokenUsage, ToolCall
+from resilisim.envs.feedback import FINISH_HINT
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
 from resilisim.policies.llm.conversation import finish_message, native_message, result_of
@@ -155,7 +156,7 @@ class AgentSession:
             return self.finish(given.get("answer"))
         with self._lock:
             reply = self._session.send(_message(name, given))
-        result = CallResult.of(result_of(reply, _FINISH))
+        result = CallResult.of(result_of(reply, FINISH_HINT["functions"]))
         if not result.ok and self._on_failure == "raise":
             raise ToolFailed(result)
         return result
@@ -313,7 +314,6 @@ class AgentSession:
 
 # The session in whose `with` block or agent function the running code stands.
 _CURRENT: contextvars.ContextVar[AgentSession | None] = contextvars.ContextVar("resilisim_session", default=None)
-_FINISH: Final = "the function finish"
 _ENDED_BY: Final = {"completion": "answer", "stopped": "gave_up"}
 _WITH_ANSWER: Final[dict[str, Any]] = {
     "type": "object",
