@@ -20,7 +20,7 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord, StepRecord, Totals, Worth
-from resilisim.simulator.exact import Optimum, solve
+from resilisim.simulator.exact import Judge, Optimum
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
@@ -55,8 +55,7 @@ class Attribution:
     """
 
     def __init__(self, problem: Problem, planner: str | None, flaw: Mapping[str, Any] | None) -> None:
-        self.optimum: Optimum = solve(problem)
-        self._value: float | None = None  # V* after the last message
+        self._judge = Judge(problem)
         # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
         self._plan_in_prompt = planner is not None and flaw is None
         self._asked: set[int] = set()
@@ -64,23 +63,26 @@ class Attribution:
         if flaw is not None and "plan" in flaw:
             self._flawed_plan = FlawedPlan(flaw, problem.library)
 
+    @property
+    def optimum(self) -> Optimum:
+        """The solved problem."""
+        return self._judge.optimum
+
     def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> Worth:
         """Say what the next message was worth, which was sent in one state and led to another."""
-        value = self.optimum.value(state) if self._value is None else self._value
-        action_value, self._value = self.optimum.judge(state, message, after)
-        regret, luck = value - action_value, self._value - action_value
-        label = None
-        if regret > REGRET_TOLERANCE:
-            label = self._reason(state, message)
-        elif regret < -(IDENTITY_TOLERANCE + self.optimum.gap):
-            raise AssertionError(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
-        elif self.optimum.gap == 0.0:
-            regret = 0.0
+        found = self._judge.judge(state, message, after)
+        label = self._reason(state, message) if found.regret > REGRET_TOLERANCE else None
         if message.kind in _QUESTIONS:
             self._asked.add(message.signature)
         if self._flawed_plan is not None:
             self._flawed_plan.note(message, has_succeeded(state, message, after))
-        return Worth(value=value, action_value=action_value, regret=regret, luck=luck, label=label)
+        return Worth(
+            value=found.value,
+            action_value=found.action_value,
+            regret=found.regret,
+            luck=found.luck,
+            label=label,
+        )
 
     def totals(self, steps: Sequence[StepRecord], searches: Searches) -> Totals:
         """Return what a record says of its steps together; labels of losses in the order in which they first occur."""
