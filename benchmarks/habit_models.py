@@ -56,7 +56,7 @@ HABITS: Mapping[str, Habit] = {
     "parentheses": Habit("Action: x({...})", ACTING),
     "hermes": Habit('<tool_call>{"name": ..., "arguments": ...}</tool_call>', ACTING),
     "several": Habit("several actions in one reply, of which the first counts", (*ACTING,)),
-    "invented": Habit("goes on with observations that it makes up, and does not stop where it is told to"),
+    "invented": Habit("carries on with observations that it makes up, and does not stop where it is told to"),
     "<think>": Habit("1,500 tokens of thoughts in <think>, with actions that it thinks about"),
     "reasoning_content": Habit("1,500 tokens of thoughts beside the text"),
     "verbose": Habit("eight verbose steps, long explanations"),

@@ -189,7 +189,7 @@ def _share(part: FloatArray, whole: FloatArray, parts: FloatArray, wholes: Float
 def table(rows: list[Row]) -> str:
     """Return the rows as a Markdown table."""
     lines = [
-        "| A | B | A - B, points | usual | common luck | luck off | both | both / usual | on given tasks | aim 1/8 |",
+        "| A | B | A - B, points | usual | common draws | luck out | both | both / usual | on given tasks | aim 1/8 |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -205,7 +205,7 @@ def table(rows: list[Row]) -> str:
 def parts_table(rows: list[Row]) -> str:
     """Return what each method leaves of the variance within tasks, as a Markdown table."""
     lines = [
-        "| A | B | between tasks | usual | common luck | luck off | both | richer |",
+        "| A | B | between tasks | usual | common draws | luck out | both | richer |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -26,6 +26,7 @@ extensions = [
     "sphinx_design",
     "command_reference",
     "docstrings",
+    "mathml",
     "records",
 ]
 exclude_patterns = ["_build", "extensions"]
@@ -50,6 +51,7 @@ napoleon_use_ivar = True
 
 # Pages
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_title = "ResiliSim"
 html_extra_path = ["llms.txt"]
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "

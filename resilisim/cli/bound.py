@@ -27,11 +27,11 @@ from resilisim.tool_library import ToolLibrary
 EXPLANATIONS = {
     "known_probabilities": "the best possible success rate of an agent that knows the law (V*)",
     "known_after_search": "the same where the tools must be found: V* after the fewest searches that show them",
-    "searches_needed": "how many these are, over the clauses of the description",
-    "known_probabilities_gap": "how far V* may lie above that value, which is exact only up to this",
-    "plan_following": "the required tools in order, each again until it succeeds",
+    "searches_needed": "the number of those searches, one for each clause of the description at most",
+    "known_probabilities_gap": "how far V* may lie above that value, which is exact only to within this",
+    "plan_following": "the required tools in order, each repeated until it succeeds",
     "plan_following_with_search": "the same, with one search before each tool",
-    "clairvoyant": "the best with all draws known beforehand",
+    "clairvoyant": "the best with all draws known in advance",
     "clairvoyant_se": "its standard error",
     "first_call": "what the best agent executes first",
 }
@@ -50,15 +50,12 @@ THREADS = 2  # the compiled kernels release the interpreter lock, so they run si
 )
 def bound(
     *,
-    task: Annotated[str | None, typer.Option("--task", help="instance_id of a task, or all.")] = None,
-    tools: Annotated[
-        str | None, typer.Option("--tools", help="Required tools in order, with commas between them.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help="instance_id of a task, or all.")] = None,
+    tools: Annotated[str | None, typer.Option(help="Required tools in order, separated by commas.")] = None,
     environment: EnvironmentSettings,
     clairvoyant_seeds: Annotated[
         int | None,
         typer.Option(
-            "--clairvoyant-seeds",
             help="Seeds for the clairvoyant reference: 200 for one task, 5 for each list of all; 0 leaves it out.",
             min=0,
             max=MAX_COUNT,
@@ -68,7 +65,7 @@ def bound(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Solve a task exactly: how often can the best agent succeed, and how often does plainly following the plan."""
+    """Solve a task exactly: how often the best agent succeeds, and how often simply following the plan does."""
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
     chosen = options.load(library)

@@ -22,7 +22,7 @@ from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
 from resilisim.envs.settings import ENVIRONMENT_GROUP
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
-from resilisim.options import OUTPUT_GROUP, options_of
+from resilisim.options import options_of
 from resilisim.workflows.prompts import FLAWED, parse_prompt_choice
 
 PROMPTS_PANEL = "Prompts"
@@ -71,7 +71,7 @@ SOURCES = options.OptionGroup(
     changed={
         "alternatives": {
             "default": None,
-            "help": "Name similar tools with each step of a plan.",
+            "help": "Name similar tools in each step of a plan.",
             "default_text": "with --kind prompts",
         },
         "semantic_match": {"default": None},
@@ -79,7 +79,7 @@ SOURCES = options.OptionGroup(
         "protocol": {"help": "How tools are called."},
         "salt": {
             "default": "",
-            "help": "Salt of the draws; not the one that models are evaluated with.",
+            "help": "Salt of the draws, different from the one that models are evaluated with.",
             "default_text": "that of training",
         },
     },
@@ -91,52 +91,36 @@ SOURCES = options.OptionGroup(
 def export(
     *,
     context: typer.Context,
-    kind: Annotated[str, typer.Option("--kind", help="prompts, conversations or preferences.")],
+    kind: Annotated[str, typer.Option(help="prompts, conversations or preferences.")],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            help="Folder of the dataset; the same command resumes it behind the files that are whole.",
-            rich_help_panel=OUTPUT_GROUP,
-        ),
+        options.output_option(help="Folder of the dataset; the same command resumes it after the last complete file."),
     ],
     tasks: options.TasksOption = "benchmark-v1",
     split: options.SplitOption = None,
     file_format: Annotated[
         Literal["jsonl", "parquet"],
-        typer.Option(
-            "--format", help="JSON Lines, or Parquet (needs the extra `datasets`).", rich_help_panel=OUTPUT_GROUP
-        ),
+        options.output_option("--format", help="JSON Lines, or Parquet (needs the extra `datasets`)."),
     ] = "jsonl",
     workers: options.WorkersOption = 1,
     tasks_per_shard: Annotated[
         int,
-        typer.Option(
-            "--tasks-per-shard",
-            help="Tasks of each file; what a stopped export keeps is whole files.",
-            min=1,
-            max=MAX_COUNT,
-            rich_help_panel=OUTPUT_GROUP,
+        options.output_option(
+            help="Tasks in each file; an export that is stopped keeps its complete files.", min=1, max=MAX_COUNT
         ),
     ] = 50,
     overwrite: Annotated[
         bool,
-        typer.Option(
-            "--overwrite",
-            help="Remove another dataset from the folder, and write beside files that no export wrote.",
-            rich_help_panel=OUTPUT_GROUP,
+        options.output_option(
+            "--overwrite", help="Replace another dataset in the folder, and write next to files that no export wrote."
         ),
     ] = False,
-    license_name: Annotated[
-        str, typer.Option("--license", help="License that the card names.", rich_help_panel=OUTPUT_GROUP)
-    ] = "apache-2.0",
+    license_name: Annotated[str, options.output_option("--license", help="License named in the card.")] = "apache-2.0",
     tokenizer: Annotated[
         Path | None,
-        typer.Option(
-            "--tokenizer",
-            help="What counts the lengths in the card: a tokenizer.json, its folder, a GGUF file, or none.",
+        options.output_option(
+            help="What the lengths in the card are counted with: a tokenizer.json, its folder, a GGUF file, or none.",
             show_default="that of the SmolLM2 that ships",
-            rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
     values: Mapping[str, Any],
@@ -206,10 +190,8 @@ def verify(directory: DirectoryArgument, as_json: options.JsonFlag = False) -> N
 @app.command("show")
 def show(
     directory: DirectoryArgument,
-    limit: Annotated[
-        int, typer.Option("--limit", help="Show this many records; 0 shows all.", min=0, max=MAX_COUNT)
-    ] = 1,
-    split: Annotated[str | None, typer.Option("--split", help="Only records of train, validation or test.")] = None,
+    limit: Annotated[int, typer.Option(help="Show this many records; 0 shows all.", min=0, max=MAX_COUNT)] = 1,
+    split: Annotated[str | None, typer.Option(help="Only records of train, validation or test.")] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Print the first records of a dataset, nested values indented."""

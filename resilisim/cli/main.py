@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -33,14 +33,14 @@ PLAYING = (PACKAGE / "policies" / "base.py", PACKAGE / "policies" / "llm" / "pol
 COMMANDS = {
     "bound": (
         "bound:bound",
-        "Solve a task exactly: how often can the best agent succeed, and how often does plainly following the plan.",
+        "Solve a task exactly: how often the best agent succeeds, and how often simply following the plan does.",
     ),
     "play": ("evaluation.play:play", "Take the agent's place in the terminal, and see afterwards what each call cost."),
     "evaluate": (
         "evaluation.evaluate:evaluate",
         "Evaluate policies; each episode becomes one line of OUT/episodes.jsonl.",
     ),
-    "agents": ("models:agents", "List the LLM agents, or the options of one."),
+    "agents": ("models:agents", "List the LLM agents, or the options of one of them."),
     "report": ("evaluation.runs:report", "Write the HTML report of a run, finished or not, and print its summary."),
     "compare": (
         "evaluation.compare:compare",
@@ -55,15 +55,15 @@ COMMANDS = {
     ),
     "power": (
         "evaluation.compare:power",
-        "Plan how many episodes a comparison needs, under each method, as tasks x seeds.",
+        "Work out how many episodes (tasks x seeds) a comparison needs, by each method.",
     ),
     "profile": (
         "evaluation.profile:profile",
-        "Show how policies do as tools fail more often, turns run short and plans are flawed, beside the optimum.",
+        "Show how policies cope when tools fail more often, turns run short and plans are flawed, next to the optimum.",
     ),
     "rescore": (
         "evaluation.runs:rescore",
-        "Score saved episodes again, without a model or an environment; 1 is the exit code if any does not agree.",
+        "Rescore saved episodes, without a model or an environment; the exit code is 1 if any result differs.",
     ),
     "merge": (
         "evaluation.runs:merge",
@@ -80,10 +80,11 @@ COMMANDS = {
     "tools": ("tools:app", "Look at the tools: list, show, search, export."),
     "tasks": ("tasks:app", "Generate tasks, list, show and count them."),
     "prompts": ("prompts:app", "Make prompts of four types from tasks, and look at them."),
-    "dataset": ("dataset:app", "Write datasets that others train on, check them, and look into them."),
+    "dataset": ("dataset:app", "Write datasets to train on, check them, and look at them."),
     "train": ("train:app", "Train a policy with PPO, and measure a trained one against the exact optimum."),
+    "mcp": ("mcp:app", "Serve episodes to any MCP client."),
     "models": ("models:app", "Language models that agents can use."),
-    "episode": ("evaluation.episode:app", "Read one episode of a run, or play it again."),
+    "episode": ("evaluation.episode:app", "Read one episode of a run, or replay it."),
 }
 
 
@@ -157,14 +158,7 @@ def _refuse(text: str, code: int = BAD_INPUT) -> NoReturn:
     sys.exit(code)
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Print a warning for a user: its text, without the place in the source that raised it."""
     sys.stderr.write("resilisim: warning: " + " ".join(str(message).split()) + "\n")
 

@@ -41,10 +41,7 @@ _WORDS = {True: "yes", False: "no", None: "cannot be told"}
 )
 def check(
     *,
-    model: Annotated[
-        str,
-        typer.Option("--model", help="openai:NAME, local, local:PATH (a GGUF file or a transformers folder)."),
-    ],
+    model: Annotated[str, typer.Option(help="openai:NAME, local, local:PATH (a GGUF file or a transformers folder).")],
     reach: ChatModelSettings,
     as_json: JsonFlag = False,
 ) -> None:
@@ -82,14 +79,14 @@ async def _checked(model: ChatModel, timeout: float) -> ModelReport:
 
 
 def agents(
-    name: Annotated[str | None, typer.Argument(help="An agent, to see its options; all agents if left out.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Agent whose options to show; all agents if left out.")] = None,
     templates: Annotated[
         Path | None,
-        typer.Option("--write-templates", help="Write the agent's prompts into this folder, to be changed there."),
+        typer.Option("--write-templates", help="Write the agent's prompts to this folder, where you can change them."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the LLM agents, or the options of one."""
+    """List the LLM agents, or the options of one of them."""
     if name is None:
         rows = [[agent, *_summary(agent)] for agent in LLM_POLICIES]
         keys = ("name", "summary", "components", "native")

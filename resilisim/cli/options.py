@@ -26,7 +26,9 @@ MODEL_PANEL = "Language model"
 
 PROMPT_HELP = "Prompt: baseline, chain_of_thought, optimal, flawed (a flaw drawn for each task), flawed:FLAW:SEVERITY"
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT_GROUP)]
+output_option = functools.partial(typer.Option, rich_help_panel=OUTPUT_GROUP)
+
+JsonFlag = Annotated[bool, output_option("--json", help="Print JSON instead of a table.")]
 LibraryOption = Annotated[
     Path | None,
     typer.Option(
@@ -46,14 +48,23 @@ SeedsOption = Annotated[
     int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1, max=MAX_COUNT)
 ]
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)]
+ToolsOption = Annotated[
+    Literal["native", "discovery", "listed"] | None,
+    typer.Option(
+        "--tools",
+        help="How agents come by their tools: each is a function of its own (native), they are searched for "
+        "(discovery), or that with all names in the prompt (listed).",
+        show_default="native for agents with a loop of their own, else discovery",
+        rich_help_panel=ENVIRONMENT_GROUP,
+    ),
+]
 RecordTextsOption = Annotated[
     Literal["all", "failures", "none"] | None,
-    typer.Option(
+    output_option(
         "--record-texts",
         help="Whose prompts, thoughts, messages and replies stay in the records: of all episodes, of failures (no full "
         "success), of none.",
         show_default="all of LLM agents, failures of other policies",
-        rich_help_panel=OUTPUT_GROUP,
     ),
 ]
 
@@ -61,13 +72,9 @@ RecordTextsOption = Annotated[
 class OptionGroup:
     """The options of a dataclass on the command line; a command gets the object that they fill (`takes`).
 
-    A field is an option if it is declared as one (`resilisim.options`); fields that hold dataclasses add theirs.
-
-    Args:
-        settings: The dataclass; of several, the command gets a mapping of the values.
-        names: Which options, in the order in which they are shown; all if omitted.
-        panel: Heading of those whose declaration names none.
-        changed: Option -> what a command says otherwise about it: its `default`, or any attribute of `Option`.
+    A field is an option if it is declared as one (`resilisim.options`); fields that hold dataclasses add theirs. They
+    are shown in the order of the `names`, under `panel` where their declaration names no heading; `changed` is what a
+    command says otherwise about them: their `default`, or any attribute of `Option`.
     """
 
     def __init__(

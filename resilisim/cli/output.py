@@ -81,20 +81,11 @@ def error_console() -> Console:
     return Console(stderr=True, width=None if sys.stderr.isatty() else PIPE_WIDTH, highlight=False)
 
 
-def _finite(value: Any) -> Any:
-    """Replace numbers that JSON does not know (NaN, infinities) by null, at any depth."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
-
-
 def print_json(value: Any) -> None:
     """Print a value as indented JSON; a figure that does not exist (a standard error of one sample) is null."""
-    write_json(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    from resilisim.statistics.estimates import to_json  # with NumPy, which the list of commands is shown without
+
+    write_json(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def answer(as_json: bool, value: Any, *shown: RenderableType, notes: Iterable[str] = ()) -> None:

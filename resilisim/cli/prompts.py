@@ -20,7 +20,6 @@ from resilisim.datasets.export import write_record_file
 from resilisim.datasets.prompts import PromptSource, PromptSpec
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.options import OUTPUT_GROUP
 from resilisim.seeding import MAX_SEED, Draws
 from resilisim.tasks.sources import read_tasks
 from resilisim.workflows.flaws import FlawedWorkflow
@@ -41,7 +40,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "protocol": {"help": "How the prompt says that tools are called."},
     "semantic_match": {"default": None},
 }
-SeedOption = Annotated[int, typer.Option("--seed", help="Another seed makes other flaws.", min=0, max=MAX_SEED)]
+SeedOption = Annotated[int, typer.Option("--seed", help="A different seed makes different flaws.", min=0, max=MAX_SEED)]
 
 app = command_group()
 
@@ -57,18 +56,17 @@ app = command_group()
 def generate(
     *,
     context: typer.Context,
-    out: Annotated[Path, typer.Option("--out", help="File to write, .jsonl or .parquet; the same command resumes it.")],
+    out: Annotated[Path, typer.Option(help="File to write, .jsonl or .parquet; the same command resumes it.")],
     tasks: options.TasksOption = "benchmark-v1",
     spec: PromptSpec,
     library: options.LibraryOption = None,
     workers: options.WorkersOption = 1,
     overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a file that holds something else.", rich_help_panel=OUTPUT_GROUP),
+        bool, options.output_option("--overwrite", help="Replace a file that holds something else.")
     ] = False,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Write prompts, one record each, with what obeying the plan is worth; the same arguments write the same bytes.
+    """Write prompts, one record each, with the exact value of the plan; the same arguments write the same bytes.
 
     Each task gets the three unflawed types and one flawed prompt per flaw type that its plan can carry.
     """
@@ -91,7 +89,7 @@ def generate(
         "flaws_not_carried": refused,
         "seconds": seconds,
     }
-    there = f", {result.num_already_there:,} of them there already" if result.num_already_there else ""
+    there = f", {result.num_already_there:,} of them already there" if result.num_already_there else ""
     notes = [f"{result.num_records:,} prompts for {result.num_tasks:,} tasks in {out}{there} ({seconds:.1f} s)"]
     if refused:
         notes.append(
@@ -105,16 +103,15 @@ def generate(
 @options.takes(spec=options.OptionGroup(PromptSpec, [*PLANS, *options.TOOL_SEARCH], changed=CHANGED))
 def show(
     *,
-    task: Annotated[str, typer.Option("--task", help="The task's instance_id.")],
+    task: Annotated[str, typer.Option(help="The task's instance_id.")],
     prompt_type: Annotated[
         str, typer.Option("--type", help="baseline, chain_of_thought, optimal or flawed.")
     ] = "optimal",
     flaw: Annotated[
-        str | None,
-        typer.Option("--flaw", help="Flaw type, with --type flawed.", show_default="one that the plan can carry"),
+        str | None, typer.Option(help="Flaw type, with --type flawed.", show_default="one that the plan can carry")
     ] = None,
-    severity: Annotated[str | None, typer.Option("--severity", help="light, moderate or severe.")] = None,
-    method: Annotated[str | None, typer.Option("--method", help="One of the two methods of the flaw.")] = None,
+    severity: Annotated[str | None, typer.Option(help="light, moderate or severe.")] = None,
+    method: Annotated[str | None, typer.Option(help="One of the two methods of the flaw.")] = None,
     spec: PromptSpec,
     tasks: options.TasksOption = "benchmark-v1",
     library: options.LibraryOption = None,
@@ -160,7 +157,7 @@ def costs(
     workers: options.WorkersOption = 1,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Compute what obeying each flaw costs: every flaw, method and severity in the plan of every task."""
+    """Compute what each flaw costs whoever follows the plan, for every flaw, method, severity and task."""
     chosen = options.load(library)
     found = read_tasks(tasks, chosen)
     with Progressing("putting 42 flaws into each of the plans of tasks", len(found)) as progress:
@@ -200,7 +197,7 @@ _NUMBER = re.compile(r'^(\s*)\d+(?:\.(?= Execute )|(?= [^\s(]+\())|(?<=<step num
 
 
 def print_flawed(record: Mapping[str, Any], sound_text: str, sound_costs: PlanCosts) -> None:
-    """Print a flawed prompt with its edits marked, the list of them, and what obeying it and the sound plan costs."""
+    """Print a flawed prompt with its edits marked, the list of them, and what following it and the sound plan costs."""
     out = console()
     for mark, line in marked_lines(sound_text, record["text"]):
         out.print(Text(f"{mark} ", STYLES[mark]) + plain(line, STYLES[mark]), soft_wrap=True)
@@ -209,13 +206,13 @@ def print_flawed(record: Mapping[str, Any], sound_text: str, sound_costs: PlanCo
     edits = [_row(edit) for edit in flaw["edits"]]
     out.print(table("what was changed", ["step", "was step", "what", "before", "after"], edits))
     rows = [
-        ["obeyed to the letter, full success", sound_costs.obey, costs["obey"]],
-        ["obeyed to the letter, share of required tools in order", sound_costs.obey_coverage, costs["obey_coverage"]],
+        ["followed to the letter, full success", sound_costs.obey, costs["obey"]],
+        ["followed to the letter, share of required tools in order", sound_costs.obey_coverage, costs["obey_coverage"]],
         ["the best that an agent can do (V*)", sound_costs.deviate, costs["deviate"]],
     ]
     out.print(table("what the plan is worth", ["", "sound", "flawed"], rows))
     price, sound_price = costs["deviate"] - costs["obey"], sound_costs.price_of_obedience
-    out.print(f"price of obedience (V* - obeyed): {price:.4f}; of the sound plan: {sound_price:.4f}")
+    out.print(f"price of obedience (V* - obey): {price:.4f}; of the sound plan: {sound_price:.4f}")
 
 
 def marked_lines(before: str, after: str) -> Iterator[tuple[str, str]]:

@@ -48,10 +48,10 @@ app = command_group()
 @options.takes(environment=options.OptionGroup(EnvironmentSettings, options.TOOL_SEARCH))
 def generate(
     *,
-    out: Annotated[Path, typer.Option("--out", help="JSON Lines file to write, one task a line.", dir_okay=False)],
-    seed: Annotated[int, typer.Option("--seed", help="Another seed makes other tasks.", min=0, max=MAX_SEED)] = 0,
+    out: Annotated[Path, typer.Option(help="JSON Lines file to write, one task a line.", dir_okay=False)],
+    seed: Annotated[int, typer.Option(help="A different seed makes different tasks.", min=0, max=MAX_SEED)] = 0,
     count: Annotated[
-        int, typer.Option("--count", help="How many; 5040 with seed 0 is benchmark-v1.", min=1, max=MAX_COUNT)
+        int, typer.Option(help="Number of tasks; 5040 with seed 0 are benchmark-v1.", min=1, max=MAX_COUNT)
     ] = 5040,
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
@@ -72,15 +72,15 @@ def generate(
 def list_tasks(
     tasks: options.TasksOption = "benchmark-v1",
     task_type: Annotated[str | None, typer.Option("--type", help="Only tasks of this type.")] = None,
-    complexity: Annotated[str | None, typer.Option("--complexity", help="Only easy, medium or hard tasks.")] = None,
-    split: Annotated[str | None, typer.Option("--split", help="Only tasks of train, validation or test.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Show this many; 0 shows all.", min=0, max=MAX_COUNT)] = 20,
+    complexity: Annotated[str | None, typer.Option(help="Only easy, medium or hard tasks.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only tasks of train, validation or test.")] = None,
+    limit: Annotated[int, typer.Option(help="Show this many; 0 shows all.", min=0, max=MAX_COUNT)] = 20,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """List tasks with type, split and required tools."""
     found = read_tasks(tasks, options.load(library))
-    shown: list[dict[str, Any]] = [
+    known: list[dict[str, Any]] = [
         {
             "instance_id": task.instance_id,
             "task_type": task.task_type,
@@ -91,24 +91,23 @@ def list_tasks(
         for task in found
     ]
     types = sorted({task.task_type for task in found})
-    for key, what, wanted, valid, option in (
-        ("task_type", "task type", task_type, types, "--type"),
-        ("complexity", "complexity", complexity, COMPLEXITIES, "--complexity"),
-        ("split", "split", split, SPLITS, "--split"),
+    for key, wanted, valid, option in (
+        ("task_type", task_type, types, "--type"),
+        ("complexity", complexity, COMPLEXITIES, "--complexity"),
+        ("split", split, SPLITS, "--split"),
     ):
         if wanted is not None:
             if wanted not in valid:
-                raise unknown_name(what, wanted, valid, f"option {option}")
-            shown = [task for task in shown if task[key] == wanted]
-    number = len(shown)
-    shown = shown[:limit] if limit else shown
+                raise unknown_name(key.replace("_", " "), wanted, valid, f"option {option}")
+            known = [task for task in known if task[key] == wanted]
+    shown = known[:limit] if limit else known
     rows = [
         [*(task[key] for key in ("instance_id", "task_type", "split")), ", ".join(task["required_tools"])]
         for task in shown
     ]
-    title = f"{len(shown)} of {number} tasks"
-    more = [f"{number - len(shown)} more: --limit 0 shows all"] if len(shown) < number else []
-    answer(as_json, shown, table(title, ["id", "type", "split", "required tools"], rows), notes=more)
+    listed = table(f"{len(shown)} of {len(known)} tasks", ["id", "type", "split", "required tools"], rows)
+    left = len(known) - len(shown)
+    answer(as_json, shown, listed, notes=[f"{left} more: --limit 0 shows all"] if left else [])
 
 
 @app.command("show")
@@ -118,7 +117,7 @@ def show_task(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Show one task whole."""
+    """Show one task in full."""
     task = options.find_task(instance_id, tasks, options.load(library))
     split = split_of(task.required_tools)
     answer(
@@ -136,8 +135,7 @@ def show_task(
 def stats(
     tasks: options.TasksOption = "benchmark-v1",
     plot: Annotated[
-        Path | None,
-        typer.Option("--plot", help="Also draw the counts into this .png, .svg or .pdf file.", dir_okay=False),
+        Path | None, typer.Option(help="Also draw the counts into this .png, .svg or .pdf file.", dir_okay=False)
     ] = None,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
@@ -188,48 +186,43 @@ def enhance(
     *,
     mode: Annotated[
         Literal["rewrite", "design"],
-        typer.Option("--mode", help="rewrite: a better description; design: also other tools, inputs and outputs."),
+        typer.Option(help="rewrite: a better description; design: also other tools, inputs and outputs."),
     ],
     model: Annotated[
         str,
         typer.Option(
-            "--model",
-            help="Who is asked, such as openai:gpt-4o-mini; the key is taken from OPENAI_API_KEY.",
+            help="Model to ask, such as openai:gpt-4o-mini; the key is read from OPENAI_API_KEY.",
             rich_help_panel=options.MODEL_PANEL,
         ),
     ],
     tasks: options.TasksOption = "benchmark-v1",
     out: Annotated[
-        Path | None,
-        typer.Option("--out", help="JSON Lines file to write; the same command resumes it.", dir_okay=False),
+        Path | None, typer.Option(help="JSON Lines file to write; the same command resumes it.", dir_okay=False)
     ] = None,
     reach: ChatModelSettings,
     wanted: EnhancementOptions,
     give_up_after: Annotated[
         int,
-        typer.Option(
-            "--give-up-after",
-            help="Failed tasks in a row that end the run; 0 keeps originals instead.",
-            min=0,
-            max=MAX_COUNT,
-        ),
+        typer.Option(help="Failed tasks in a row that end the run; 0 keeps originals instead.", min=0, max=MAX_COUNT),
     ] = 50,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only state calls and tokens; asks nothing and needs no key.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only print what it would take in calls and tokens; nothing is sent.",
+        ),
     ] = False,
     cache: Annotated[
         Path | None,
         typer.Option(
-            "--cache",
-            help="Folder of answers; in the user's cache folder if left out.",
-            rich_help_panel=options.MODEL_PANEL,
+            help="Folder of answers; in the user's cache folder if left out.", rich_help_panel=options.MODEL_PANEL
         ),
     ] = None,
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Let a language model rewrite or design tasks; what it does not get right stays as it was (extra `llm`)."""
+    """Let a language model rewrite or design tasks; a task that it gets wrong stays as it was (extra `llm`)."""
     if out is None and not dry_run:
         raise InvalidInputError("option --out is missing: expected the file to write (only --dry-run needs none)")
     if reach.base_url is not None:
@@ -292,24 +285,18 @@ def _refuse_no_address(base_url: str) -> None:
 
 
 def _tell_forecast(forecast: CallForecast, identity: str, finished: int, as_json: bool) -> None:
+    tokens = (forecast.most_completion_tokens, forecast.most_completion_tokens_with_re_asks)
     rows = [
         ["calls", forecast.calls, forecast.most_calls],
         ["prompt tokens (estimate)", forecast.prompt_tokens_estimate, forecast.most_prompt_tokens_estimate],
-        [
-            "completion tokens (at most)",
-            forecast.most_completion_tokens,
-            forecast.most_completion_tokens_with_re_asks,
-        ],
+        ["completion tokens (at most)", *tokens],
     ]
-    title = f"{forecast.tasks} tasks, nothing was asked"
+    there = f"{finished} tasks are already in the file, {forecast.cached} answers are in the cache"
     answer(
         as_json,
         {"model": identity, "already_there": finished, **forecast.to_mapping()},
-        table(title, ["", "each asked once", "each asked again"], rows),
-        notes=[
-            f"model: {identity}",
-            f"{finished} tasks are in the file already, {forecast.cached} answers are in the cache",
-        ],
+        table(f"{forecast.tasks} tasks, nothing was asked", ["", "each asked once", "each asked again"], rows),
+        notes=[f"model: {identity}", there],
     )
 
 
@@ -320,7 +307,7 @@ def _tell_totals(counts: dict[str, Any], seconds: float, as_json: bool) -> None:
     estimate = " (estimated)" if counts["is_estimate"] else ""
     notes = [
         f"{counts['calls']} calls, {counts['cached_calls']} answers from the cache; {tokens}{estimate}",
-        f"wrote {counts['file']}; {counts['already_there']} tasks were there already",
+        f"wrote {counts['file']}; {counts['already_there']} tasks were already there",
     ]
     if counts["refused"] == counts["tasks"] > 0:
         notes.append(
@@ -328,9 +315,9 @@ def _tell_totals(counts: dict[str, Any], seconds: float, as_json: bool) -> None:
             "tasks as they were; try another --model, or --re-asks"
         )
     elif counts["enhanced"] == 0 < counts["tasks"]:
-        notes.append("no task was enhanced: the file holds the tasks as they were")
+        notes.append("no task was enhanced: the file holds the unchanged tasks")
     if counts["refused"] or counts["failed"]:
-        notes.append("refused and failed tasks are as they were; metadata.enhancement says why")
+        notes.append("refused and failed tasks are unchanged; metadata.enhancement says why")
     if counts["failed"]:
         notes.append(
             "the same command with another --out asks for the failed ones again; other answers come from the cache"

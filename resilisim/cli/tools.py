@@ -45,7 +45,7 @@ def show_tool(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Show one tool whole: parameters, returns, possible errors, dependencies."""
+    """Show one tool in full: parameters, returns, possible errors, dependencies."""
     chosen = options.load(library)
     tool = chosen[chosen.resolve(name) or name]
     own = tool.success_probability
@@ -55,7 +55,7 @@ def show_tool(
         plain(tool.name, "bold") + plain(f"  {tool.category} / {tool.operation}"),
         plain(tool.description),
         plain("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing")),
-        *([] if own is None else [plain(f"success probability of its own: {own:g}")]),
+        *([] if own is None else [plain(f"its own success probability: {own:g}")]),
         table(
             "Parameters",
             ["name", "type", "required", "description"],
@@ -91,7 +91,7 @@ def export_tools(
         str, typer.Option("--format", help="json (canonical, loads again) or mcp (tool definitions).")
     ] = "json",
     out: Annotated[
-        Path | None, typer.Option("--out", help="File to write; standard output if left out.", dir_okay=False)
+        Path | None, typer.Option(help="File to write; standard output if left out.", dir_okay=False)
     ] = None,
     library: options.LibraryOption = None,
 ) -> None:

@@ -16,7 +16,7 @@ from resilisim.cli import options, output
 from resilisim.cli.help import CommandLine
 from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError
 from resilisim.evaluation.trained import measure_policy
-from resilisim.options import OUTPUT_GROUP, option
+from resilisim.options import option
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import sample_tasks
 
@@ -37,14 +37,14 @@ class RunOptions:
     """What a training is told on the command line; the last four are settings of `TrainingConfig`."""
 
     preset: str = option(
-        "quick", "quick (5 minutes on two cores), full (30 minutes), or paper (everything that the paper has)."
+        "quick", "quick (5 minutes on two cores), full (30 minutes), or paper (everything in the paper)."
     )
     config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
     settings: tuple[str, ...] = option(
-        (), "One setting, such as curriculum=false; again for more.", flag="--set", metavar="KEY=VALUE"
+        (), "One setting, such as curriculum=false; repeatable.", flag="--set", metavar="KEY=VALUE"
     )
     device: str | None = option(None, "auto, cpu or cuda; environments always run on the CPU.", default_text="auto")
-    seed: int | None = option(None, "Another seed trains another policy.", default_text="0")
+    seed: int | None = option(None, "A different seed trains a different policy.", default_text="0")
     max_minutes: float | None = option(
         None, "Minutes after which training ends.", flag="--minutes", default_text="the preset's"
     )
@@ -71,11 +71,7 @@ def train(
     *,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            help="Folder of the run: policy, log, TensorBoard; the same command resumes it.",
-            rich_help_panel=OUTPUT_GROUP,
-        ),
+        options.output_option(help="Folder of the run: policy, log, TensorBoard; the same command resumes it."),
     ] = None,
     configured: RunOptions,
     as_json: options.JsonFlag = False,
@@ -120,11 +116,10 @@ def evaluate(
     checkpoint: Annotated[
         str, typer.Argument(metavar="DIR|default", help="Folder of a run, or default for the shipped policy.")
     ],
-    episodes: Annotated[int, typer.Option("--episodes", help="Episodes of each task.", min=1, max=MAX_COUNT)] = 200,
-    split: Annotated[str, typer.Option("--split", help="Tasks of train, validation or test.")] = "test",
+    episodes: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 200,
+    split: Annotated[str, typer.Option(help="Tasks of train, validation or test.")] = "test",
     tasks: Annotated[
-        int | None,
-        typer.Option("--tasks", help="Draw so many tasks; all of the split if left out.", min=1, max=MAX_COUNT),
+        int | None, typer.Option(help="Draw this many tasks; the whole split if left out.", min=1, max=MAX_COUNT)
     ] = None,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,

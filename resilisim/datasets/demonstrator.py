@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from resilisim.datasets.rollout import Stage
@@ -83,17 +83,16 @@ class Demonstrator:
     def act(self, observation: str, info: Info) -> str:
         """Return the next message."""
         self._read_reply(info)
-        message = self._next_message(info["problem"], info["state"])
-        if info["prompt_type"] != "chain_of_thought":  # most prompts; the reason would be thrown away
-            return message
-        return self.explain(reasoning(info["problem"], info["state"], self._stage.read(message)), message, info)
+        problem, state = info["problem"], info["state"]
+        message = self._next_message(problem, state)
+        return self.explain(lambda: reasoning(problem, state, self._stage.read(message)), message, info)
 
-    def explain(self, reason: str, message: str, info: Info) -> str:
+    def explain(self, reason: Callable[[], str], message: str, info: Info) -> str:
         """Return a message with its reason in front, under a prompt that asks for reasons; else as it is."""
         if info["prompt_type"] != "chain_of_thought":
             return message
         first = f"{opening(self._task.description)}\n\n" if info["turn"] == 0 else ""
-        return f"Reasoning: {first}{reason}\n\n{message}"
+        return f"Reasoning: {first}{reason()}\n\n{message}"
 
     @property
     def known_tools(self) -> frozenset[str]:
@@ -162,15 +161,17 @@ class Demonstrator:
         """Return the message that finds out about a tool, or None if enough was read or nothing more can be."""
         if tool not in self._read:
             found = self._find_name(tool, problem)
-        elif self._stage.parameters == "strict" and self._misses_parameters(tool):
-            found = info_message(tool)
         else:
-            found = None
+            required = (parameter.name for parameter in self._library[tool].parameters if parameter.required)
+            unknown = any(not self._knows_parameter(tool, name) for name in required)
+            found = info_message(tool) if unknown and self._stage.parameters == "strict" else None
         return None if found in self._asked else found
 
     def _find_name(self, tool: str, problem: Problem) -> str | None:
         if tool in problem.required_tools:
-            return search_message(self._query(tool))
+            if self._queries is None:
+                self._queries = search_queries(self._task, self._library, self._stage.searcher)
+            return search_message(self._queries[tool])
         names = (self._library.names[index] for index in problem.closure)
         dependents = [name for name in names if tool in self._library.dependencies(name)]
         asked = next((name for name in dependents if name in self._read), None)
@@ -178,21 +179,12 @@ class Demonstrator:
             return info_message(asked)
         return self._find_name(dependents[0], problem) if dependents else None
 
-    def _misses_parameters(self, tool: str) -> bool:
-        required = (parameter.name for parameter in self._library[tool].parameters if parameter.required)
-        return not all(self._knows_parameter(tool, name) for name in required)
-
     def _knows_parameter(self, tool: str, name: str) -> bool:
         """Return whether the prompt or a reply has shown a parameter, the task's inputs included."""
         return name in self._task.inputs or name in self._shown.get(tool, ())
 
     def _known_ones(self, tool: str, parameters: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in parameters.items() if self._knows_parameter(tool, name)}
-
-    def _query(self, tool: str) -> str:
-        if self._queries is None:
-            self._queries = search_queries(self._task, self._library, self._stage.searcher)
-        return self._queries[tool]
 
     def _read_reply(self, info: Info) -> None:
         # What was sent can be another message than the last one of the demonstrator (`preferences`).

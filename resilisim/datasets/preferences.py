@@ -139,29 +139,22 @@ class Alternative:
 
 
 def worse_alternatives(
-    stage: Stage,
-    optimum: Optimum,
-    state: EpisodeState,
-    agent: Demonstrator,
-    said: Message,
-    plan_in_prompt: bool,
-    draws: Draws,
+    stage: Stage, optimum: Optimum, info: Info, agent: Demonstrator, said: Message, draws: Draws
 ) -> list[Alternative]:
     """Return messages that cost something in a state, in an order that never changes.
 
     Looking for tools is left out where the prompt names none: it has a price there, and is no mistake. What executes
     nothing is made to look like what the agent has `said` there.
     """
-    problem = optimum.problem
+    problem, state = optimum.problem, info["state"]
     value = optimum.value(state)
+    calls = [execution(name) for name in _tools_to_try(problem, agent.known_tools, draws)]
+    texts = mistaken_texts(stage, problem, state, agent, said, draws)
     found: list[Alternative] = []
-    for message in (
-        *(execution(name) for name in _tools_to_try(problem, agent.known_tools, draws)),
-        *(stage.read(text) for text in mistaken_texts(stage, problem, state, agent, said, draws)),
-    ):
+    for message in (*calls, *map(stage.read, texts)):
         action_value = optimum.action_value(state, message)
         if value - action_value > REGRET_TOLERANCE:
-            label = loss_label(problem, state, message, plan_in_prompt)
+            label = loss_label(problem, state, message, plan_in_prompt=info["planner"] is not None)
             if label != "information":
                 found.append(Alternative(message, action_value, label))
     return found
@@ -179,13 +172,9 @@ def preferring_named(alternatives: Sequence[Alternative], named: Collection[str]
     Right calls are calls of named tools, so a name that was never read would give a wrong one away.
     """
     calls = [alternative for alternative in alternatives if alternative.message.kind == "execute"]
-    if not any(alternative.message.tool in named for alternative in calls):
+    if not any(call.message.tool in named for call in calls):
         return list(alternatives)
-    return [
-        alternative
-        for alternative in alternatives
-        if alternative.message.kind != "execute" or alternative.message.tool in named
-    ]
+    return [one for one in alternatives if one.message.kind != "execute" or one.message.tool in named]
 
 
 def _tools_to_try(problem: Problem, known: Collection[str], draws: Draws) -> list[str]:
@@ -218,8 +207,6 @@ class PreferenceSpec(RolloutSpec):
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
         RolloutSpec.__post_init__(self)
-        if not 0.0 <= self.explore <= 1.0:
-            raise InvalidInputError(f"explore is {self.explore!r}: expected a share from 0 to 1")
         if not 0.0 < self.min_margin < 1.0:
             raise InvalidInputError(f"min_margin is {self.min_margin!r}: expected a number above 0 and below 1")
 
@@ -260,9 +247,7 @@ class PreferenceSource:
         while not session.ended and optimum.value(info["state"]) > 0.0:
             text = agent.act(observation, info)
             said = self._stage.read(text)
-            worse = worse_alternatives(
-                self._stage, optimum, info["state"], agent, said, info["planner"] is not None, draws
-            )
+            worse = worse_alternatives(self._stage, optimum, info, agent, said, draws)
             # Without searching, right calls name tools that were never read of, and wrong ones may as well.
             named = agent.known_tools if spec.search else frozenset(self._stage.library.names)
             best = _best_value(optimum, info["state"], said)
@@ -330,4 +315,4 @@ def _text_of(alternative: Alternative, said: Message, agent: Demonstrator, info:
     if message.kind == "execute" and tool is not None:
         beside = said.tool if said.kind == "execute" and said.tool is not None else tool
         text = call_message(tool, agent.parameters_like(tool, beside))
-    return agent.explain(MISTAKEN_REASONS[alternative.label], text, info)
+    return agent.explain(lambda: MISTAKEN_REASONS[alternative.label], text, info)

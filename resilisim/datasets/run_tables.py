@@ -18,8 +18,8 @@ from resilisim.datasets.export import ShardWriter
 from resilisim.datasets.folder import ShardFacts
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, import_parquet, shipped_columns
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, FailureRecord
-from resilisim.evaluation.episode.texts import opened_if_whole
+from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.episode.texts import opened_if_whole, spoken_texts
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures, read_manifest, read_own_records
 from resilisim.provenance import describe_os_error, encode_json
 
@@ -52,7 +52,7 @@ _MAY_BE_MISSING: Final = frozenset(
 
 def episode_row(record: EpisodeRecord) -> Record:
     """Return the row of an opened episode; KeyError, TypeError and the like tell that a part of it is not whole."""
-    losses = record["losses"]
+    losses, spoken = record["losses"], spoken_texts(record)
     values: dict[str, Any] = {
         **record["score"],
         **record,
@@ -60,7 +60,7 @@ def episode_row(record: EpisodeRecord) -> Record:
         **{f"loss_{label}": losses.get(label, 0.0) for label in LOSS_LABELS},
         OTHER_LOSSES: sum(loss for label, loss in losses.items() if label not in LOSS_LABELS),
         "num_steps": len(record["steps"]),
-        "prompt": _spoken(record)["prompt"],
+        "prompt": None if spoken is None else spoken["prompt"],
         **_agent_values(record.get("agent")),
     }
     return _cells(EPISODES.columns, values)
@@ -68,8 +68,8 @@ def episode_row(record: EpisodeRecord) -> Record:
 
 def step_rows(record: EpisodeRecord) -> list[Record]:
     """Return one row for each message of an episode."""
-    keys = _cells(KEYS, record)
-    replies = _spoken(record)["replies"] or [None] * len(record["steps"])
+    keys, spoken = _cells(KEYS, record), spoken_texts(record)
+    replies = [None] * len(record["steps"]) if spoken is None else spoken["replies"]
     columns = STEPS.columns[len(KEYS) :]
     return [
         keys | _cells(columns, {**step, "reply": reply}) for step, reply in zip(record["steps"], replies, strict=True)
@@ -92,11 +92,6 @@ def call_rows(record: EpisodeRecord) -> list[Record]:
         }
         rows.append(keys | _cells(columns, {**reply["usage"], **reply, **call, **here}))
     return rows
-
-
-def failure_row(failure: FailureRecord) -> Record:
-    """Return the row of a failure."""
-    return _cells(FAILURES.columns, failure)
 
 
 def _agent_values(agent: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -139,11 +134,6 @@ def _cell(value: Any, data_type: DataType) -> Any:
     if data_type == "string" and not isinstance(value, str):
         return encode_json(value, separators=(",", ":")).decode()
     return value
-
-
-def _spoken(record: EpisodeRecord) -> Mapping[str, Any]:
-    spoken = record.get("texts")
-    return {"prompt": None, "replies": None} if spoken is None or isinstance(spoken, str) else spoken
 
 
 MANIFEST_KEY: Final = "resilisim.manifest"
@@ -202,7 +192,7 @@ def export_run(directory: Path | str, out: Path | str, *, progress: Callable[[in
                 progress(1)
         for failure in read_failures(source):
             with _naming(source / FAILURES_NAME, failure.get("index")):
-                tables.add_failure(failure)
+                tables.writer("failures.parquet").write(_cells(FAILURES.columns, failure))
         facts = tables.commit()
     num_episodes = facts[0].num_records
     return RunExport(folder, facts, num_episodes, manifest["arguments"].get("num_episodes", num_episodes))
@@ -217,9 +207,10 @@ class _Tables:
         self._stack = stack
         self._writers: dict[str, ShardWriter] = {}
         for name in ("episodes.parquet", "steps.parquet", "failures.parquet"):
-            self._writer(name)
+            self.writer(name)
 
-    def _writer(self, name: str) -> ShardWriter:
+    def writer(self, name: str) -> ShardWriter:
+        """Return what writes a table, which is begun when it is asked for first."""
         if name not in self._writers:
             schema = TABLES[name]
             metadata = {TABLE_KEY: schema.name, MANIFEST_KEY: self._manifest}
@@ -228,19 +219,15 @@ class _Tables:
         return self._writers[name]
 
     def add(self, record: EpisodeRecord) -> None:
-        """Write the rows of an episode; the table of calls is begun with the first call."""
+        """Write the rows of an episode."""
         record, problem = opened_if_whole(record)
         if problem is not None:
             warnings.warn(f"{problem}; the tables leave them out", UserWarning, stacklevel=2)
-        self._writer("episodes.parquet").write(episode_row(record))
+        self.writer("episodes.parquet").write(episode_row(record))
         for row in step_rows(record):
-            self._writer("steps.parquet").write(row)
+            self.writer("steps.parquet").write(row)
         for row in call_rows(record):
-            self._writer("calls.parquet").write(row)
-
-    def add_failure(self, failure: FailureRecord) -> None:
-        """Write the row of a failure."""
-        self._writer("failures.parquet").write(failure_row(failure))
+            self.writer("calls.parquet").write(row)
 
     def commit(self) -> tuple[ShardFacts, ...]:
         """Give all tables their names, in the order of `TABLES`; remove one that this run has not (any more)."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from resilisim.envs.conversation import public_info
+from resilisim.envs.settings import JUDGED_REWARDS
 from resilisim.seeding import Draws
+from resilisim.simulator.messages import MessageKind
+from resilisim.simulator.scoring import Level, Score
 
 MakeEnv = Callable[[], "gymnasium.Env[str, str]"]
 
@@ -30,10 +33,10 @@ ALWAYS_IN_INFO = (
     "required_tools",
     "seed",
 )
-EVENTS = frozenset({"execute", "search", "info", "format_error", "rejected", "finish", "stop"})
+EVENTS = frozenset(get_args(MessageKind))
 EXECUTION_KEYS = frozenset({"tool", "success", "error", "success_probability", "attempt", "output"})
-SCORE_KEYS = frozenset({"level", "coverage", "minimum", "order", "output", "completion", "ended_by"})
-LEVELS = frozenset({"full_success", "partial_success", "failure"})
+SCORE_KEYS = frozenset(Score.__slots__)
+LEVELS = frozenset(get_args(Level))
 # All that an ordinary policy may be told besides the observation: anything else could give away state or luck.
 PUBLIC_INFO = frozenset(
     {
@@ -246,6 +249,9 @@ def _check_played(played: _Played) -> Iterator[str]:
         return
     if score["level"] not in LEVELS:
         yield f"score level {score['level']!r}: expected one of {', '.join(sorted(LEVELS))}"
+    settings = getattr(played.env.unwrapped, "settings", None)
+    if settings is not None and settings.reward in JUDGED_REWARDS:
+        return  # paid at every step, by the exact optimum
     if any(played.rewards[:-1]):
         yield "a reward was paid before the end"
     if played.rewards[-1] != float(score["level"] == "full_success"):

@@ -24,10 +24,11 @@ from resilisim.envs.protocol import (
     read_text,
     tool_functions,
 )
-from resilisim.envs.settings import EnvironmentSettings, OptionsButPlanner
+from resilisim.envs.settings import JUDGED_REWARDS, EnvironmentSettings, OptionsButPlanner
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import STOP, Episode, Event, Message, build_problem, score_episode
+from resilisim.simulator.exact import Judge
 from resilisim.simulator.state import outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
@@ -105,7 +106,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
     "flawed:FLAW:SEVERITY:METHOD" with as many of these names as are wanted, or a rendered `Prompt`.
     The seed fixes all luck of the episode; which prompt is shown does not change it.
 
-    **Rewards.** 1.0 on the step that ends in full success, otherwise 0.0.
+    **Rewards.** `reward="success"`: 1.0 on the step that ends in full success, otherwise 0.0. `"value"`: V*(s') - V*(s)
+    of each message, where V* is the highest probability of full success; adds up to outcome - V*(start). `"advantage"`:
+    Q*(s, a) - V*(s), minus the regret of each message, which no luck changes. All three rank agents the same; the
+    latter two need a task that can be solved exactly (`ExactLimitError` at reset). Records do not depend on it.
 
     **Termination.** Completion signal; the closing message after the last turn; too many failed executions in a row;
     the same unproductive message too many times in a row. Turns are part of the task, so running out is termination;
@@ -188,6 +192,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
         self._task: Task | None = None
         self._episode: Episode | None = None
+        self._judge: Judge | None = None
         self._prompt: Prompt | None = None
         self._seed = 0
         self._observation = ""
@@ -210,6 +215,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         prompt = options.get("prompt", self._default_prompt)
         self._prompt = prompt if isinstance(prompt, Prompt) else self.prompt(task, prompt)
         problem = build_problem(self.library, task.required_tools, self.law, self.rules)
+        self._judge = Judge(problem) if self.settings.reward in JUDGED_REWARDS else None
         self._task = task
         self._episode = Episode(problem, task.instance_id, self._seed, self.settings.salt, self.settings.payload)
         self._observation = _presentable(self._prompt.text)
@@ -281,7 +287,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         What is costly is shared: the library, the planner, the prompts made so far.
         """
         twin = copy.copy(self)
-        twin._task = twin._episode = twin._prompt = None
+        twin._task = twin._episode = twin._prompt = twin._judge = None
         return twin
 
     def stop(self) -> Step:
@@ -299,6 +305,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     def _apply(self, message: Message, ids: list[str]) -> Step:
         if self._episode is None:
             raise gymnasium.error.ResetNeeded("call reset before step")
+        before = self._episode.state
         event = self._episode.apply(message)
         reply, extra = self._reply(event)
         ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.settings.calling)
@@ -307,7 +314,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
             text = encode_native(text, ids, MAX_OBSERVATION_LENGTH)
         self._observation = _presentable(text)
         terminated = self._episode.ended_by is not None
-        reward = float(terminated and outcome(self._episode.problem, self._episode.state))
+        if self._judge is None:
+            reward = float(terminated and outcome(self._episode.problem, self._episode.state))
+        else:
+            found = self._judge.judge(before, event.message, self._episode.state)
+            reward = found.reward(self.settings.reward)
         return self._observation, reward, terminated, False, self._info(event, extra)
 
     def _read(self, text: str) -> Message:

@@ -60,6 +60,7 @@ class Session:
 
     Attributes:
         reply: What the environment said last.
+        rewards: What the environment paid for each message, for a trainer (`EnvironmentSettings.reward`).
 
     Example:
         >>> from resilisim.envs import ConversationEnv, Session
@@ -87,6 +88,7 @@ class Session:
         options = {"task": self._task, "prompt": self._prompt}
         observation, self._info = self._env.reset(seed=self._seed, options=options)
         self.reply = Reply(observation, self._view())
+        self.rewards: list[float] = []
         self._begun()
         return self.reply
 
@@ -96,8 +98,9 @@ class Session:
             raise EpisodeEnded(self.reply)
         text = native_text(message) if isinstance(message, Mapping) else message
         before: EpisodeState = self._info["state"]
-        observation, _, ended, _, self._info = self._env.stop() if text is None else self._env.step(text)
+        observation, reward, ended, _, self._info = self._env.stop() if text is None else self._env.step(text)
         self.reply = Reply(observation, self._view(), ended)
+        self.rewards.append(float(reward))
         self._answered(str(text or ""), before)
         return self.reply
 
@@ -132,6 +135,11 @@ class Session:
     def outcome(self) -> int:
         """1 if it has ended in full success, else 0; no ordinary agent may be told."""
         return outcome(self.problem, self._info["state"])
+
+    @property
+    def reward(self) -> float | None:
+        """The sum of the rewards; None until the episode has ended, so an episode that broke has none."""
+        return sum(self.rewards) if self.ended else None
 
     def _view(self) -> Info:
         if not self._privileged:

@@ -32,6 +32,8 @@ Protocol = Literal["text", "native"]
 # Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
 Calling = Literal["text", "native", "functions"]
 PromptStyle = Literal["full", "compact"]
+Reward = Literal["success", "value", "advantage"]
+JUDGED_REWARDS = ("value", "advantage")  # what messages are worth by the exact optimum
 Search = Literal["semantic", "lexical"]
 
 
@@ -53,6 +55,7 @@ class OptionsButPlanner(TypedDict, total=False):
     prompt_style: PromptStyle
     salt: str
     embedding_model: str | None
+    reward: Reward
 
 
 class EnvironmentOptions(OptionsButPlanner, total=False):
@@ -117,18 +120,18 @@ class EnvironmentSettings(LawOptions):
     max_turns: int = option(10, "Turns of an episode.", least=1, most=MAX_TURNS, flag="--turns", group=RULES_GROUP)
     planner: str = option(
         "auto",
-        "Who makes the plan of prompts that hold one: auto, exact, exact-path (without limits of steps), policy:DIR "
+        "Who makes the plan in prompts that have one: auto, exact, exact-path (without limits of steps), policy:DIR "
         "(the trained policy in a folder) or policy:default (the one that ships).",
         group=ENVIRONMENT_GROUP,
     )
     parameters: Parameters = option(
         "lenient", "How parameters of calls are checked.", noun="parameter mode", group=ENVIRONMENT_GROUP
     )
-    search_detail: SearchDetail = option("brief", "How much a search tells of each tool.", group=ENVIRONMENT_GROUP)
+    search_detail: SearchDetail = option("brief", "How much a search says about each tool.", group=ENVIRONMENT_GROUP)
     payload: Payload = option("compact", "Size of what tools return.", noun="payload size", group=ENVIRONMENT_GROUP)
     tools: Tools = option(
         "discovery",
-        "How tools are found: by searching, from a list in the prompt, or as functions (native).",
+        "Put the names of the tools into the prompt.",
         noun="tools option",
         flag="--list-tools",
         switch="listed",
@@ -142,7 +145,7 @@ class EnvironmentSettings(LawOptions):
     )
     salt: str = option(
         EVALUATION_SALT,
-        "Any text: other luck, a private leaderboard.",
+        "Any text; a salt of your own gives other draws, for a private leaderboard.",
         default_text="",
         group=ENVIRONMENT_GROUP,
     )
@@ -154,6 +157,12 @@ class EnvironmentSettings(LawOptions):
     embedding_model: str | None = option(
         None,
         "Embedding model of the semantic search: a sentence-transformers name or folder; the shipped one if left out.",
+        group=ENVIRONMENT_GROUP,
+    )
+    reward: Reward = option(
+        "success",
+        "What a step pays a trainer: success (1 or 0 at the end), value (what each message changed of V*) or advantage "
+        "(what its choice gave away of V*).",
         group=ENVIRONMENT_GROUP,
     )
 
@@ -182,8 +191,12 @@ class EnvironmentSettings(LawOptions):
         return changed
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the options as manifests hold them: the semantic search goes without saying, as it did before."""
+        """Return the options that decide what episodes are, as manifests hold them.
+
+        The semantic search goes without saying, as it did before; the reward decides no episode.
+        """
         values = asdict(self)
+        del values["reward"]
         if self.search == "semantic":
             del values["search"]
         return values
@@ -223,8 +236,10 @@ class EnvironmentSettings(LawOptions):
     def for_functions(self) -> EnvironmentSettings:
         """Return settings for agents that call functions: the native protocol, and each tool a function of its own.
 
-        Names that are listed in the prompt stay there.
+        Those with the native protocol stay as they are, and names that are listed in the prompt stay there.
         """
+        if self.protocol == "native":
+            return self
         return self.with_options(protocol="native", tools="native" if self.tools == "discovery" else self.tools)
 
     def law(self) -> BenchmarkLaw:

@@ -10,7 +10,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, PURPOSE_SUCCESS, episode_key
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.messages import Message
-from resilisim.simulator.outcomes import Failure, Outcome, PayloadSize, failed_outcome, successful_outcome
+from resilisim.simulator.outcomes import Failure, PayloadSize, drawn_failure, synthesised_output
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import (
     EpisodeState,
@@ -122,18 +122,12 @@ class Episode:
         attempt = self.state.executions[tool]
         luck_bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
         probability = success_probability(self.problem, self.state, tool)
-        if luck_bits < success_threshold_at(self.problem, self.state, tool):
-            outcome: Outcome = successful_outcome(self.problem.library[tool], key, attempt, self._payload)
+        success = luck_bits < success_threshold_at(self.problem, self.state, tool)
+        failure: Failure | None = None
+        output: Mapping[str, Any] = {}
+        if success:
+            output = synthesised_output(self.problem.library[tool], key, attempt, self._payload)
         else:
-            outcome = failed_outcome(self.problem, self.state, tool, luck_bits, key, attempt)
-        self.state = next_state(self.problem, self.state, message, outcome.success)
-        return Event(
-            turn=turn,
-            message=message,
-            tool=name,
-            attempt=attempt + 1,
-            success=outcome.success,
-            success_probability=probability,
-            failure=outcome.failure,
-            output=outcome.output,
-        )
+            failure = drawn_failure(self.problem, self.state, tool, luck_bits, key, attempt)
+        self.state = next_state(self.problem, self.state, message, success)
+        return Event(turn, message, name, attempt + 1, success, probability, failure, output)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_PAYLOAD
@@ -35,22 +35,13 @@ class Failure:
     failed: tuple[str, ...] = ()  # dependencies that were executed and have not succeeded (likewise)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an execution brought: `output` on success, `failure` otherwise."""
-
-    success: bool
-    output: Mapping[str, Any] = field(default_factory=dict)
-    failure: Failure | None = None
-
-
 # Return values that a success leaves no choice about.
 _OF_EVERY_SUCCESS: Mapping[tuple[str, str], Any] = {("status_code", "integer"): 200, ("violations", "array"): []}
 
 
-def failed_outcome(
+def drawn_failure(
     problem: Problem, state: EpisodeState, tool: int, luck_bits: int, key: tuple[int, int], attempt: int
-) -> Outcome:
+) -> Failure:
     """Return the failure shown: of the dependencies, if with them it would have succeeded, else a drawn one."""
     clean = problem.table.threshold[problem.base_index[tool], 0, 0, state.counters[NUM_FAILURES]]
     names = problem.library.names
@@ -64,7 +55,7 @@ def failed_outcome(
         parts = [f"{name} has not been executed" for name in not_executed]
         parts += [f"{name} was executed but failed" for name in failed]
         message = f"Unmet dependencies: {'; '.join(parts)}"
-        return Outcome(False, failure=Failure(DEPENDENCY_ERROR, message, tuple(not_executed), tuple(failed)))
+        return Failure(DEPENDENCY_ERROR, message, tuple(not_executed), tuple(failed))
     bits = draw_bits(*key, attempt, PURPOSE_FAILURE)
     specs = problem.library[tool].failure_errors
     bits, which = divmod(bits, len(specs))
@@ -73,16 +64,16 @@ def failed_outcome(
     for slot, options in spec.slots.items():
         bits, which = divmod(bits, len(options))
         filled[slot] = options[which]
-    return Outcome(False, failure=Failure(spec.code, spec.message(filled)))
+    return Failure(spec.code, spec.message(filled))
 
 
-def successful_outcome(tool: Tool, key: tuple[int, int], attempt: int, size: PayloadSize) -> Outcome:
+def synthesised_output(tool: Tool, key: tuple[int, int], attempt: int, size: PayloadSize) -> dict[str, Any]:
     """Return the documented values of a success, made from its key: a few lines, or verbose above 3,000 tokens."""
     bits = draw_bits(*key, attempt, PURPOSE_PAYLOAD)
     values = {value.name: _synthesise(tool, value, bits, size) for value in tool.returns}
     if size == "verbose":
         values["metadata"] = {**_metadata(tool, bits), "trace": _rows(bits, _VERBOSE_ROWS)}
-    return Outcome(True, output=values)
+    return values
 
 
 def _synthesise(tool: Tool, value: ReturnValue, bits: int, size: PayloadSize) -> Any:

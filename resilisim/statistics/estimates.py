@@ -71,12 +71,12 @@ class Estimate:
 
 
 def finite_or_none(number: float) -> float | None:
-    """Return a number as a JSON value: None for NaN."""
-    return None if math.isnan(number) else number
+    """Return a number as a JSON value: None for NaN and infinities."""
+    return number if math.isfinite(number) else None
 
 
 def to_json(value: Any) -> Any:
-    """Return results as JSON values: of dataclasses their `to_mapping` or else their fields; NaN becomes None."""
+    """Return results as JSON values: of dataclasses their `to_mapping` or else their fields, numbers finite or None."""
     if isinstance(value, float):
         return finite_or_none(value)
     if hasattr(value, "to_mapping"):

@@ -203,14 +203,10 @@ def validate_mcp_task(text: str) -> None:
         raise InvalidInputError(f"<mcp_task> does not fit its schema at {error.path}: {reason[:200]}")
 
 
-def mcp_task_schema() -> str:
-    """Return the text of the XML Schema (version 1.0) of `<mcp_task>`, which ships as `mcp_task.xsd`."""
-    return resources.files("resilisim.workflows").joinpath("mcp_task.xsd").read_text(encoding="utf-8")
-
-
 @functools.cache
 def _compiled_schema() -> Any:
-    return import_extra("xmlschema", "checking <mcp_task> needs", "xml").XMLSchema10(mcp_task_schema())
+    text = resources.files("resilisim.workflows").joinpath("mcp_task.xsd").read_text(encoding="utf-8")
+    return import_extra("xmlschema", "checking <mcp_task> needs", "xml").XMLSchema10(text)
 
 
 def mcp_task_element(text: str) -> Element:
@@ -280,12 +276,8 @@ def _decoded(match: re.Match[str]) -> str:
     return "\\" * half + (chr(int(code[1:], 16)) if odd else code)
 
 
-def _add(parent: Element, name: str, text: str, **attributes: str) -> None:
-    ElementTree.SubElement(parent, name, attributes).text = encode_characters(text)
-
-
-def _add_text(parent: Element, name: str, value: object) -> None:
-    _add(parent, name, str(value))
+def _add(parent: Element, name: str, value: object, **attributes: str) -> None:
+    ElementTree.SubElement(parent, name, attributes).text = encode_characters(str(value))
 
 
 def _add_number(parent: Element, name: str, value: float) -> None:
@@ -388,15 +380,15 @@ class _StepPart:
 
 
 _STEP_PARTS = (
-    _StepPart("tool", "tool", _add_text, _text, always=True),
+    _StepPart("tool", "tool", _add, _text, always=True),
     _StepPart("semantic_match", "semantic_match", _add_number, _number),
-    _StepPart("reasoning", "reason", _add_text, _text),
+    _StepPart("reasoning", "reason", _add, _text),
     _StepPart("requires", "requires", _add_tools, _tools),
     _StepPart("alternatives", "alternatives", functools.partial(_add_tools, ranked=True), _tools),
     _StepPart("parameters", "parameters", _add_json, _json),
-    _StepPart("expected_outcome", "expected_outcome", _add_text, _text),
+    _StepPart("expected_outcome", "expected_outcome", _add, _text),
     _StepPart("confidence", "confidence", _add_number, _number, always=True),
-    _StepPart("chosen_by", "chosen_by", _add_text, _text, always=True),
-    _StepPart("max_tries", "max_tries", _add_text, _whole_number),
-    _StepPart("skip_from", "skip_from", _add_text, _whole_number),
+    _StepPart("chosen_by", "chosen_by", _add, _text, always=True),
+    _StepPart("max_tries", "max_tries", _add, _whole_number),
+    _StepPart("skip_from", "skip_from", _add, _whole_number),
 )

@@ -219,8 +219,8 @@ class _Maker:
 
     def _costs_of(self, task: Task) -> TaskCosts:
         required, sound = task.required_tools, self._planner.plan(task)
-        flaws = [(flaw, severity, method) for flaw, method, severity in FLAW_KEYS]
         flawed = {}
+        flaws = [(flaw, severity, method) for flaw, method, severity in FLAW_KEYS]
         for _, found in self._perturber.carried(sound, required, flaws, self._seed):
             key = (found.flaw.type, found.flaw.method, found.flaw.severity)
             flawed[key] = (self._costs.costs(required, found.workflow.steps), len(found.edits))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from resilisim.tool_library.retrieval import Retriever
 
 PLANNER_NAMES = ("exact", "auto", "exact-path")
-# Planners whose names have two parts, such as policy:runs/1: the first part -> module:attribute of a function that is
-# called with the second part, then library, law, rules, similar and match as `resolve_planner` has them. The modules
-# stand on higher floors and need packages that not everybody has, so they are imported when such a planner is made.
-PLANNER_PREFIXES: Mapping[str, str] = {"policy": "resilisim.policies.ppo.policy:PolicyPlanner"}
+# A trained policy plans under this prefix and its folder. It stands on a higher floor and needs packages that not
+# everybody has, so it is imported when it is made.
+POLICY_PREFIX = "policy:"
+POLICY_PLANNER = ("resilisim.policies.ppo.policy", "PolicyPlanner")
 # What plans where the law cannot be solved.
-FALLBACK = "policy:default"
-# How names with two parts are shown in messages.
-FORMS = (*PLANNER_NAMES, "policy:DIR")
+FALLBACK = POLICY_PREFIX + "default"
+FORMS = (*PLANNER_NAMES, POLICY_PREFIX + "DIR")
 # Plans of that many required lists are kept by a planner, so that a stream of tasks needs constant memory.
 KEPT_PLANS = 8192
 NUM_ALTERNATIVES = 3
@@ -329,19 +328,18 @@ def resolve_planner(
     if name in ("exact", "exact-path"):
         return ExactPlanner(*options, limits=name == "exact")
     if name == "auto":
-        return AutoPlanner(ExactPlanner(*options), fallback or (lambda: _make_prefixed(FALLBACK, options)))
-    return _make_prefixed(name, options)
+        return AutoPlanner(ExactPlanner(*options), fallback or (lambda: _policy_planner(FALLBACK, options)))
+    return _policy_planner(name, options)
 
 
-def _make_prefixed(name: str, options: tuple[object, ...]) -> Planner:
-    prefix, colon, argument = name.partition(":")
-    if not colon or prefix not in PLANNER_PREFIXES:
+def _policy_planner(name: str, options: tuple[object, ...]) -> Planner:
+    if not name.startswith(POLICY_PREFIX):
         raise unknown_name("planner", name, FORMS)
-    if not argument:
-        raise InvalidInputError(f"planner {name!r} names no checkpoint: expected {prefix}:DIR or {FALLBACK}")
-    module_name, _, attribute = PLANNER_PREFIXES[prefix].partition(":")
+    if name == POLICY_PREFIX:
+        raise InvalidInputError(f"planner {name!r} names no checkpoint: expected {FORMS[-1]} or {FALLBACK}")
+    module, attribute = POLICY_PLANNER
     try:
-        make = getattr(importlib.import_module(module_name), attribute)
+        make = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
         if str(error.name).partition(".")[0] == "resilisim":
             raise  # nothing that installing would mend
@@ -349,7 +347,7 @@ def _make_prefixed(name: str, options: tuple[object, ...]) -> Planner:
         raise MissingExtraError(
             f"planner {name!r} cannot be loaded ({cause}): pip install 'resilisim[train]'"
         ) from error
-    return cast("Planner", make(argument, *options))
+    return cast("Planner", make(name.removeprefix(POLICY_PREFIX), *options))
 
 
 def similar_by_retrieval(retriever: Retriever, count: int = NUM_ALTERNATIVES) -> SimilarTools:

@@ -339,7 +339,7 @@ ALL = {"max_tokens", "parallel_tool_calls", "seed", "stop", "temperature", "top_
 VALUE = "Only the default (1) value is supported."
 EXTRA = {"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}
 REFUSALS = {
-    "stop": "Unsupported parameter: 'stop' is not supported with this model.",
+    "stop": "Unsupported parameter: 'stop' is not supported with this model; use 'max_tokens' instead.",
     "temperature": json_answer({"error": {"message": VALUE, "param": "temperature", "code": "unsupported_value"}}, 400),
     "top_p": "`temperature_top` and `top_p` cannot both be specified: top_p is not allowed for this model",
     "max_tokens": "Unsupported parameter: use 'max_completion_tokens' instead of 'max_tokens'.",

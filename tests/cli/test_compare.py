@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -38,16 +37,6 @@ def runs(tmp_path_factory) -> dict[str, Path]:
     return found
 
 
-def outcomes(folder: Path, policy: str, prompt: str = "optimal") -> dict[tuple[str, int], int]:
-    lines = (folder / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
-    records = [json.loads(line) for line in lines]
-    return {
-        (record["instance_id"], record["seed"]): record["outcome"]
-        for record in records
-        if (record["policy"], record["prompt_type"]) == (policy, prompt)
-    }
-
-
 def test_the_ceiling_is_that_of_the_prompt(command, runs):
     run = runs["told_and_not"]
     options = ("--policy-a", "reading", "--policy-b", "quitter", "--prompt")
@@ -69,35 +58,18 @@ def test_the_ceiling_is_that_of_the_prompt(command, runs):
     assert "they must be found" in shown
 
 
-def test_json_holds_each_method_and_each_comparison(command, runs):
-    found = command("compare", runs["reading"], runs["quitter"], "--json").json()
-    one, other = outcomes(runs["reading"], "reading"), outcomes(runs["quitter"], "quitter")
-    expected = sum(one[key] - other[key] for key in one) / len(one)
-    assert expected > 0.3
-    for method in METHODS:
-        assert set(found[method]) >= {"difference", "interval", "p_value", "episodes"}
-        assert found[method]["episodes"] == len(one) == 24
-        low, high = found[method]["interval"]
-        assert low <= found[method]["difference"] <= high
-        assert 0.0 <= found[method]["p_value"] <= 1.0
-    assert found["paired"]["difference"] == pytest.approx(expected)
-    assert (found["a"], found["b"], found["prompt"]) == ("reading", "quitter", "optimal")
-    assert len(found["comparisons"]) == 1
-    assert found["comparisons"][0]["paired"]["p_value_holm"] == found["paired"]["p_value"]
-
-
 def test_the_table_says_what_to_believe_and_what_it_saved(command, runs):
     outcome = command("compare", runs["reading"], runs["quitter"])
     assert outcome.code == 0, outcome.err
-    assert "24 pairs of episodes on common luck, 6 tasks" in outcome.out
+    assert "24 pairs of episodes on common draws, 6 tasks" in outcome.out
     for name in ("independent samples", "McNemar, exact", "paired, luck-adjusted"):
         assert name in outcome.out
-    assert "Believe: paired, luck-adjusted" in outcome.out
+    assert "Rely on: paired, luck-adjusted" in outcome.out
     assert "it estimates the same difference as plain pairing" in outcome.out
-    assert "McNemar takes episodes as independent" in outcome.out
+    assert "McNemar treats episodes as independent" in outcome.out
     assert "came out differently" not in outcome.out
-    assert "independent luck" in outcome.out
-    assert "have no partner" not in outcome.out
+    assert "independent draws" in outcome.out
+    assert "have no counterpart" not in outcome.out
 
 
 def test_runs_that_do_not_differ_anywhere_are_said_to(command, runs):
@@ -184,7 +156,7 @@ def test_power_plans_from_a_pilot(command, runs):
     first = stricter["methods"]["paired"]["sizes"][0]
     assert first["episodes"] > methods["paired"]["sizes"][0]["episodes"]
     text = command("power", runs["both"], "--prompt", "optimal").out
-    assert "same tasks, independent luck" in text
+    assert "same tasks, independent draws" in text
     assert "From a pilot of 24 pairs on 6 tasks" in text
 
 

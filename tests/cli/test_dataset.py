@@ -132,23 +132,6 @@ def test_tasks_whose_plan_cannot_carry_a_flaw_are_left_out_and_counted(
     assert f"{counted} of 12 tasks have no record under a flawed prompt" in named.err
 
 
-@pytest.mark.parametrize("kind", ["conversations", "preferences"])
-def test_episodes_know_the_option_for_similar_tools(command: Command, tmp_path: Path, kind: str) -> None:
-    for option, expected in (("--alternatives", True), ("--no-alternatives", False)):
-        out = tmp_path / option
-        done = command("dataset", "export", "--kind", kind, "--prompt", "optimal", "--tasks", 2, "--out", out, option)
-        assert done.code == 0, done.err
-        record = next(read_records(out))
-        assert ("Alternatives:" in record.get("messages", record.get("prompt"))[0]["content"]) == expected
-
-
-def test_a_folder_with_foreign_files_is_refused(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    refusal = command(*PLAIN, "--tasks", 2, "--out", tmp_path).refusal()
-    assert "holds notes.txt that no dataset export wrote: use another folder, or allow overwriting" in refusal
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
 def test_the_command_offers_what_the_specs_take_with_their_defaults() -> None:
     defaults = {name: value.default for name, value in inspect.signature(dataset.export).parameters.items()}
     assert (defaults["tasks_per_shard"], defaults["license_name"]) == (TASKS_PER_SHARD, DEFAULT_LICENSE)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -157,43 +154,6 @@ def test_an_endpoint_that_is_down_stops_the_run_in_one_line_and_is_gone_on_with(
         resumed = command(*options(server, out, tmp_path, *arguments, "--json")).json()
         assert (resumed["already_there"], resumed["tasks"], resumed["enhanced"]) == (3, 12, 12)
         assert command(*options(server, whole, tmp_path, *arguments)).code == 0
-    assert out.read_bytes() == whole.read_bytes()
-
-
-def test_a_summary_in_which_no_task_was_enhanced_says_so(command, tmp_path):
-    with LoopbackServer(lambda seen: completion("I would rather not.")) as server:
-        refused = command(*options(server, tmp_path / "a.jsonl", tmp_path))
-        good = command(*options(server, tmp_path / "b.jsonl", tmp_path, "--json"))
-    assert refused.code == 0
-    assert "no task was enhanced: every answer of the model was refused" in refused.err
-    assert good.json()["enhanced"] == 0
-
-
-def test_a_killed_run_goes_on_to_the_same_bytes(command, tmp_path):
-    """The eighth task is asked about only after four were written, since no more than four are begun and unwritten."""
-    out, whole = tmp_path / "a.jsonl", tmp_path / "whole.jsonl"
-    reached, killed = threading.Event(), threading.Event()
-
-    def slow(seen):
-        if place_of(seen) == 7:
-            reached.set()
-            killed.wait(60)
-        return well(seen)
-
-    with LoopbackServer(slow) as server:
-        arguments = [str(part) for part in options(server, out, tmp_path, "--concurrency", 1)]
-        with subprocess.Popen([sys.executable, "-m", "resilisim", *arguments], env=os.environ) as process:
-            assert reached.wait(60)
-            process.send_signal(signal.SIGKILL)
-        killed.set()
-        written = out.read_bytes()
-        assert 4 <= written.count(b"\n") < 12
-        before = len(server.requests)
-        resumed = command(*arguments, "--json").json()
-        assert resumed["already_there"] == written.count(b"\n")
-        assert resumed["enhanced"] == 12
-        assert len(server.requests) - before == 5  # seven answers were in the cache
-        assert command(*options(server, whole, tmp_path)).code == 0
     assert out.read_bytes() == whole.read_bytes()
 
 

@@ -16,26 +16,25 @@ from resilisim.tool_library import default_library
 RUN = ["evaluate", "--policy", "exact-optimum", "--policy", "plan-follower", "--prompt", "optimal", "--tasks", "6"]
 
 
-def test_evaluate_writes_records_and_prints_the_summary(command, tmp_path):
+def test_evaluate_writes_records_the_same_command_changes_nothing_and_others_are_refused(command, tmp_path):
     out = tmp_path / "results"
-    outcome = command(*RUN, "--seeds", "2", "--out", out)
-    assert outcome.code == 0, outcome.err
-    assert "plan-follower" in outcome.out
-    assert f"resilisim report {out}" in outcome.err
-    records = [json.loads(line) for line in (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()]
-    played = {(record["policy"], record["instance_id"], record["seed"]) for record in records}
-    assert len(records) == len(played) == 2 * 6 * 2
-
-
-def test_the_same_command_changes_nothing_and_others_are_refused(command, tmp_path):
-    out = tmp_path / "results"
-    first = command(*RUN, "--out", out, "--json").json()
-    before = (out / "episodes.jsonl").read_bytes()
-    assert command(*RUN, "--out", out, "--json").json()["results"] == first["results"]
-    assert (out / "episodes.jsonl").read_bytes() == before
+    first = command(*RUN, "--out", out)
+    assert first.code == 0, first.err
+    assert "plan-follower" in first.out
+    assert f"resilisim report {out}" in first.err
+    assert "already there" not in first.err
+    lines = (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    played = {(record["policy"], record["instance_id"], record["seed"]) for record in map(json.loads, lines)}
+    assert len(lines) == len(played) == 2 * 6
+    again = command(*RUN, "--out", out)
+    assert again.out == first.out
+    assert "12 of 12 episodes were already there; policy code is not compared, use a different --out" in again.err
+    assert (out / "episodes.jsonl").read_text(encoding="utf-8") == "".join(lines)
     line = command(*RUN, "--out", out, "--turns", "9").refusal()
     assert "max_turns" in line
     assert "another folder" in line
+    (out / "episodes.jsonl").write_text(lines[0], encoding="utf-8")
+    assert "1 of 12 episodes was already there" in command(*RUN, "--out", out, "--json").err
 
 
 def test_options_reach_the_environment(command, tmp_path, model_folder):
@@ -77,16 +76,6 @@ def test_split_takes_tasks_of_that_part_only():
     assert chosen_tasks("8", None, library) == list(benchmark_tasks()[:8])
 
 
-def test_what_was_already_there_is_said(command, tmp_path):
-    out = tmp_path / "results"
-    assert "already there" not in command(*RUN, "--out", out).err
-    again = command(*RUN, "--out", out)
-    assert "12 of 12 episodes were already there; policy code is not compared, use another --out" in again.err
-    lines = (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    (out / "episodes.jsonl").write_text(lines[0], encoding="utf-8")
-    assert "1 of 12 episodes was already there" in command(*RUN, "--out", out, "--json").err
-
-
 def test_ctrl_c_says_what_is_kept_and_the_same_command_goes_on(command, tmp_path, monkeypatch):
     whole = runner.play_here
 
@@ -104,12 +93,6 @@ def test_ctrl_c_says_what_is_kept_and_the_same_command_goes_on(command, tmp_path
     assert command("report", out).out.lstrip().startswith("not finished: 5 of 12 episodes")
     assert "5 of 12 episodes were already there" in command(*RUN, "--out", out).err
     assert "not finished" not in command("report", out).out
-
-
-def test_one_episode_of_one_task_is_told_in_the_singular(command, tmp_path):
-    outcome = command("evaluate", "--policy", "random", "--tasks", "1", "--out", tmp_path / "a")
-    assert "1 episode in " in outcome.err
-    assert "only 1 task: intervals say little" in outcome.out
 
 
 def test_a_split_that_holds_none_of_the_tasks_is_refused(command, tmp_path):

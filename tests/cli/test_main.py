@@ -56,7 +56,7 @@ def test_help_groups_the_options(command):
     words = " ".join(command("evaluate", "--help").out.split())
     for part in (
         "react[steps=10]",
-        "flawed:FLAW:SEVERITY; again for more. [default: (baseline)]",
+        "flawed:FLAW:SEVERITY; repeatable. [default: (baseline)]",
         "[default: auto]",
     ):
         assert part in words

@@ -56,7 +56,7 @@ def test_json_holds_curves_flaws_and_runs_and_the_same_command_plays_nothing_aga
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_no_number_or_policy_is_cut_on_narrow_terminals(command, tmp_path, monkeypatch, width):
-    monkeypatch.setattr(profile_view, "console", lambda: Console(width=width, highlight=False))
+    monkeypatch.setattr(profile_view.output, "console", lambda: Console(width=width, highlight=False))
     more = ["--policy", "repairing-follower", "--policy", "random", "--severity", "moderate", "--severity", "severe"]
     outcome = command(*RUN, *more, *SMALL, "--out", tmp_path / "robust")
     assert outcome.code == 0, outcome.err
@@ -96,5 +96,5 @@ def test_a_profile_that_the_surroundings_broke_ends_with_code_3(command, tmp_pat
         where = ["--base-url", server.base_url, "--retries", "0", "--out", tmp_path / "robust"]
         outcome = command(*arguments, "--turns", "6", *where)
     assert outcome.code == 3
-    assert "4 episodes broke and no score counts them, the last because http://127.0.0.1" in outcome.err
+    assert "4 episodes broke and count in no score, the last because http://127.0.0.1" in outcome.err
     assert "react" in outcome.out

@@ -21,7 +21,7 @@ def test_generate_writes_records_with_flaws_and_costs(command, tmp_path):
         assert set(row["costs"]) == {"obey", "obey_coverage", "deviate"}
         assert (row["flaw"] is None) == (row["prompt_type"] != "flawed")
     again = command("prompts", "generate", "--tasks", 6, "--out", out)
-    assert f"{len(rows)} of them there already" in again.err
+    assert f"{len(rows)} of them already there" in again.err
 
 
 def test_generate_makes_what_is_asked_for(command, tmp_path):
@@ -65,20 +65,6 @@ def test_a_sound_prompt_is_printed_as_it_is(command):
     record = command("prompts", "show", "--task", LONG, "--type", "chain_of_thought", "--json").json()
     assert text.rstrip("\n") == record["text"].rstrip("\n")
     assert "Reasoning:" in text
-
-
-def test_the_compact_style_is_shown_marked_and_written(command, tmp_path):
-    style = ("--prompt-style", "compact")
-    flaw = ("--type", "flawed", "--flaw", "missing_step", "--method", "middle_step_removal")
-    shown = command("prompts", "show", "--task", LONG, *flaw, *style).out
-    assert "  ## Plan" in shown
-    assert any(line.startswith("- ") and "(" in line for line in shown.splitlines())
-    command("prompts", "generate", "--tasks", 2, "--type", "optimal", *style, "--out", tmp_path / "some.jsonl")
-    rows = [json.loads(line) for line in (tmp_path / "some.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [row["plan_format"] for row in rows] == ["compact", "compact"]
-    assert all("\n## Plan\n" in row["text"] for row in rows)
-    refusal = command("prompts", "show", "--task", LONG, "--plan-format", "xml", *style).refusal()
-    assert "plan format 'xml'" in refusal
 
 
 def test_show_draws_a_flaw_that_the_plan_can_carry(command):

@@ -47,5 +47,5 @@ def test_show_tells_a_success_probability_of_the_tools_own(command, tmp_path):
     path = tmp_path / "own.json"
     path.write_text(json.dumps(definitions), encoding="utf-8")
     own = command("tools", "show", "file_operations_reader", "--library", path).out
-    assert "success probability of its own: 0.625" in own
+    assert "its own success probability: 0.625" in own
     assert "success probability" not in command("tools", "show", "file_operations_reader").out

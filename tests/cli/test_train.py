@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -66,17 +65,6 @@ def test_another_configuration_is_refused(command, folder):
     line = command(*TRAIN, "--seed", "3", "--out", folder).refusal()
     assert "training.seed is 0 there and 3 here" in line
     assert "another folder" in line
-
-
-def test_options_reach_the_configuration(command, tmp_path):
-    file = tmp_path / "mine.yaml"
-    file.write_text("width: 16\n", encoding="utf-8")
-    steps = [*TRAIN, "--config", file, "--seed", "7", "--out", tmp_path / "run", "--set", "width=24"]
-    assert command(*steps).code == 0
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
-    found = manifest["arguments"]["training"]
-    expected = {"width": 24, "seed": 7, "max_steps": 128, "max_minutes": None, "device": "cpu", "num_envs": 8}
-    assert expected == {name: found[name] for name in expected}
 
 
 def test_evaluate_measures_both_loops_against_the_optimum(command, folder):

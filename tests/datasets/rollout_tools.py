@@ -1,9 +1,6 @@
 """What tests of played datasets share: a search without a model, small tasks, and replaying what a record holds."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +10,7 @@ from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.policies.checks import CommonWordSearch
 from resilisim.tasks import Task
-from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import ToolHit
+from resilisim.tool_library import default_library
 
 READER, PARSER = "file_operations_reader", "data_processing_parser"
 FILTER, TRANSFORMER = "data_processing_filter", "data_processing_transformer"
@@ -27,14 +23,14 @@ Record = dict[str, Any]
 class WordSearcher:
     """A search without a model, in the shape of a retriever."""
 
-    def __init__(self, library: ToolLibrary | None = None) -> None:
+    def __init__(self, library=None):
         self.find = CommonWordSearch(library or default_library())
 
-    def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[ToolHit]]:
+    def search_many(self, queries, k=5):
         return [self.find(query, k) for query in queries]
 
 
-def source_of(spec: type[Any], library: ToolLibrary | None = None, **options: Any) -> Any:
+def source_of(spec, library=None, **options):
     """Return a source that needs no model; options that the spec does not have are the environment's."""
     own = {name: options.pop(name) for name in tuple(options) if name in spec.__dataclass_fields__}
     own = {"alternatives": False, "environment": replace(TRAINING_ENVIRONMENT, **options), **own}
@@ -42,22 +38,22 @@ def source_of(spec: type[Any], library: ToolLibrary | None = None, **options: An
     return SOURCES[spec](spec(**own), library, WordSearcher(library))
 
 
-SOURCES: dict[type[Any], Any] = {ConversationSpec: ConversationSource, PreferenceSpec: PreferenceSource}
+SOURCES = {ConversationSpec: ConversationSource, PreferenceSpec: PreferenceSource}
 
 
-def records_of(spec: type[Any], **options: Any) -> list[Record]:
+def records_of(spec, **options):
     """Return the records of the tasks below."""
     source = source_of(spec, **options)
     return [record for task in tasks() for record in source.records(task)]
 
 
-def task_of(*tools: str, description: str = "", **fields: Any) -> Task:
+def task_of(*tools, description="", **fields):
     """Return a task whose text names no tool."""
     text = description or " ".join(default_library()[tool].original_description for tool in tools)
     return Task.from_mapping({"required_tools": list(tools), "description": text, **fields}, default_library())
 
 
-def tasks() -> list[Task]:
+def tasks():
     """Return tasks with and without dependencies outside their lists."""
     return [
         task_of(READER, inputs={"source": "orders.csv"}),
@@ -67,7 +63,7 @@ def tasks() -> list[Task]:
     ]
 
 
-def replay(record: dict[str, Any], messages: Sequence[dict[str, Any]], task: Task) -> tuple[ConversationEnv, Any]:
+def replay(record, messages, task):
     """Send a record's messages to a fresh environment and assert that it answers as the record says.
 
     Returns:
@@ -76,7 +72,7 @@ def replay(record: dict[str, Any], messages: Sequence[dict[str, Any]], task: Tas
     env = ConversationEnv(protocol=record["protocol"], salt=TRAINING_ENVIRONMENT.salt, search=WordSearcher().find)
     observation, info = env.reset(seed=record["seed"], options={"task": task, "prompt": record["prompt_type"]})
     assert messages[0] == {**messages[0], "role": "user", "content": observation}
-    heard: list[dict[str, Any]] = []
+    heard = []
     for message in messages[1:]:
         if message["role"] == "assistant":
             assert not heard

@@ -48,31 +48,13 @@ def test_the_card_of_a_dataset(tmp_path):
     front = front_matter(card)
     assert front["license"] == "cc0-1.0"
     assert front["size_categories"] == ["n<1K"]
-    assert front["configs"] == [
-        {
-            "config_name": "default",
-            "data_files": [
-                {"split": "train", "path": "data/train-*-of-00003.jsonl"},
-                {"split": "validation", "path": "data/validation-*-of-00001.jsonl"},
-                {"split": "test", "path": "data/test-*-of-00001.jsonl"},
-            ],
-        }
-    ]
+    (config,) = front["configs"]  # the rest of what the loader needs is tested by loading
+    assert config["data_files"][0] == {"split": "train", "path": "data/train-*-of-00003.jsonl"}
     per_split = result.records_per_split()
     sizes = {split: sum(facts.num_bytes for facts in result.shards if facts.split == split) for split in per_split}
     assert front["dataset_info"]["splits"] == [
         {"name": split, "num_bytes": sizes[split], "num_examples": per_split[split]}
         for split in ("train", "validation", "test")
-    ]
-    edits = [
-        {"name": "what", "dtype": "string"},
-        {"name": "before", "dtype": "string"},
-        {"name": "places", "list": "int64"},
-    ]
-    assert front["dataset_info"]["features"][5:] == [
-        {"name": "names", "list": "string"},
-        {"name": "detail", "struct": [{"name": "method", "dtype": "string"}, {"name": "edits", "list": edits}]},
-        {"name": "table", "list": {"list": "float64"}},
     ]
     tasks = result.manifest["tasks_per_split"]["train"]
     assert f"| train | {tasks} | {per_split['train']} | 3 | {sizes['train']:,} |" in card
@@ -114,6 +96,9 @@ def test_sizes_are_told_as_on_the_hub(num_records, category):
     assert front_matter(card_of("prompts", num_records))["size_categories"] == [category]
 
 
+PLAIN = {"prompts": ("optimal",), "search": False, "alternatives": False}  # what needs no retrieval
+
+
 def snippets(kind, rows):
     """Run the Python of a kind's card, without the loading, on rows, and return the names that it defines."""
     found = {"dataset": {"train": _Rows(rows)}}
@@ -151,16 +136,7 @@ def assert_plain(messages, protocol):
 @pytest.mark.parametrize("protocol", ["text", "native"])
 def test_the_card_of_conversations_turns_rows_into_what_chat_templates_take(protocol):
     environment = dataclasses.replace(TRAINING_ENVIRONMENT, protocol=protocol)
-    rows = rows_of(
-        ConversationSpec(
-            prompts=("optimal",),
-            seeds=3,
-            search=False,
-            alternatives=False,
-            call_arguments="text",
-            environment=environment,
-        )
-    )
+    rows = rows_of(ConversationSpec(seeds=3, call_arguments="text", environment=environment, **PLAIN))
     before = json.dumps(rows)
     defined = snippets("conversations", rows)
     assert json.dumps(rows) == before
@@ -175,7 +151,7 @@ def test_the_card_of_conversations_turns_rows_into_what_chat_templates_take(prot
 
 
 def test_the_card_says_which_turns_are_worth_learning():
-    rows = rows_of(ConversationSpec(prompts=("optimal",), seeds=6, search=False, alternatives=False))
+    rows = rows_of(ConversationSpec(seeds=6, **PLAIN))
     worth = snippets("conversations", rows)["turns_to_learn"]
     lost = 0
     for row in rows:

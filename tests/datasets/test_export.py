@@ -15,7 +15,7 @@ from resilisim.datasets.folder import FORMATS, facts_of_file, plan_shards
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
-from tests.datasets.toy_source import ARGUMENTS, RECORDS_PER_TASK, ToySpec, no_file_above, toy_record, toy_tasks
+from tests.datasets.toy_source import ARGUMENTS, RECORDS_PER_TASK, ToySpec, toy_record, toy_tasks
 from tests.evaluation.test_runner import wait_until_gone
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_the_manifest_says_what_decides_the_bytes_and_nothing_of_when_and_where(
         assert str(tmp_path) not in "".join(map(str, contents(out).values()))
     manifest = manifests["jsonl"]
     assert set(manifest) == {"schema", "hash", "arguments", "versions", "records", "tasks_per_split"}
-    assert manifest["arguments"]["source"] == {"records_per_task": 3, "seed": 0, "padding": 0}
+    assert manifest["arguments"]["source"] == {"records_per_task": 3, "seed": 0}
     assert manifest["arguments"]["tasks"]["count"] == sum(manifest["tasks_per_split"].values()) == 4
     assert manifest["records"]["name"] == "toy-1"
     assert set(manifest["versions"]) == {"resilisim"}
@@ -146,19 +146,6 @@ def test_ctrl_c_leaves_whole_shards_and_says_how_many(whole, tmp_path):
     assert shards_of(out).items() <= shards_of(folder).items()
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
-def test_a_full_disk_leaves_whole_shards_and_says_so(whole, tmp_path, file_format):
-    tasks = toy_tasks()
-    late = plan_shards(tasks, ARGUMENTS["tasks_per_shard"])[-2].tasks[1].instance_id
-    spec = ToySpec(RECORDS_PER_TASK, fail_at=late, failure="long")
-    with no_file_above(400_000), pytest.raises(StoreError, match="file too large; shards that were finished are kept"):
-        export_dataset(spec, tasks, tmp_path, format=file_format, **ARGUMENTS)
-    assert len(shards_of(tmp_path)) == len(shards_of(whole[file_format])) - 2
-    assert shards_of(tmp_path).items() < shards_of(whole[file_format]).items()
-    export_dataset(ToySpec(RECORDS_PER_TASK), tasks, tmp_path, format=file_format, **ARGUMENTS)
-    assert contents(tmp_path) == contents(whole[file_format])
-
-
 def test_a_finished_dataset_is_not_touched_and_a_missing_shard_is_made_again(tmp_path):
     first = export_dataset(ToySpec(), toy_tasks(), tmp_path, tasks_per_shard=10)
     (tmp_path / "README.md").write_text("edited by hand")
@@ -174,13 +161,6 @@ def test_a_finished_dataset_is_not_touched_and_a_missing_shard_is_made_again(tmp
     assert third.shards == first.shards
 
 
-def test_overwriting_leaves_the_folder_as_if_nothing_had_been_there(tmp_path):
-    export_dataset(ToySpec(seed=1), toy_tasks(), tmp_path / "out", tasks_per_shard=5)
-    export_dataset(ToySpec(), toy_tasks(30), tmp_path / "new", format="parquet")
-    export_dataset(ToySpec(), toy_tasks(30), tmp_path / "out", format="parquet", overwrite=True)
-    assert contents(tmp_path / "out") == contents(tmp_path / "new")
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_a_source_raises_names_the_task_and_whole_shards_are_kept(tmp_path, workers):
     tasks = toy_tasks()
@@ -188,7 +168,8 @@ def test_what_a_source_raises_names_the_task_and_whole_shards_are_kept(tmp_path,
     with pytest.raises(LookupError, match="nothing here") as failure:
         export_dataset(ToySpec(fail_at=late, failure="raise"), tasks, tmp_path, tasks_per_shard=4, workers=workers)
     assert failure.value.__notes__ == [f"ResiliSim: this was raised for task {late}"]
-    assert len(shards_of(tmp_path)) == len(plan_shards(tasks, 4)) - 1
+    num_shards = len(plan_shards(tasks, 4))
+    assert num_shards - workers <= len(shards_of(tmp_path)) < num_shards  # those that others were at are given up, too
     for path in (tmp_path / "data").iterdir():
         facts_of_file(path)
 

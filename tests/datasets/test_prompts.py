@@ -1,7 +1,6 @@
 """The prompt records: what is in them can be checked from the records alone."""
 
 import json
-import pickle
 
 import pytest
 
@@ -9,7 +8,6 @@ from resilisim import benchmark_tasks, default_library
 from resilisim.datasets.prompts import PROMPT_SCHEMA, PromptSpec
 from resilisim.datasets.schema import check_record
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError
 from resilisim.provenance import canonical_json
 from resilisim.simulator.exact import references
 from resilisim.workflows import PROMPT_TYPES, Step, parse_plan, parse_steps
@@ -80,17 +78,10 @@ def test_the_exact_plan_predicts_what_following_it_brings_and_its_path_the_ceili
             assert any(record["skip_from"]) == (planner == "exact")
 
 
-def test_records_are_a_function_of_spec_and_task():
-    spec = PromptSpec(seed=3)
-    forward, backward = spec.make(LIBRARY), pickle.loads(pickle.dumps(spec)).make(LIBRARY)
-    first = {task.instance_id: list(forward.records(task)) for task in TASKS}
-    second = {task.instance_id: list(backward.records(task)) for task in reversed(TASKS)}
-    assert first == second
-    other = {task.instance_id: records(task, seed=4) for task in TASKS}
-    assert first != other
-    assert [record["text"] for record in first[LONG.instance_id][:3]] == [
-        record["text"] for record in other[LONG.instance_id][:3]
-    ]
+def test_another_seed_makes_other_flaws_alone():
+    first, other = ([record["text"] for record in records(LONG, seed=seed)] for seed in (3, 4))
+    assert first[:3] == other[:3]
+    assert first[3:] != other[3:]
 
 
 def test_a_flaw_that_a_plan_cannot_carry_leaves_no_record():
@@ -107,24 +98,3 @@ def test_arguments_decide_the_bytes_and_hold_the_templates(tmp_path):
     assert "Think first." in next(spec.make(LIBRARY).records(LONG))["text"]
     assert "salt" not in spec.arguments()["environment"]
     assert json.loads(canonical_json(spec.arguments())) == spec.arguments()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"types": ("optimale",)}, ["prompt type 'optimale'", "'optimal'"]),
-        ({"flaws": ("sequential",)}, ["flaw 'sequential'", "'sequential_order'"]),
-        ({"severities": ("sever",)}, ["severity 'sever'", "'severe'"]),
-        ({"flaws": ("tool_misuse",), "methods": ("swap",)}, ["method 'swap'", "semantic_similarity"]),
-        ({"types": ()}, ["no prompt type", "baseline"]),
-        ({"types": ("optimal", "optimal")}, ["twice"]),
-        ({"plan_format": "html"}, ["plan format 'html'", "'xml'"]),
-        ({"seed": -1}, ["seed is -1"]),
-    ],
-)
-def test_names_that_do_not_exist_are_refused_in_one_line(options, words):
-    with pytest.raises(InvalidInputError) as refusal:
-        PromptSpec(**options)
-    text = str(refusal.value)
-    assert "\n" not in text
-    assert all(word in text for word in words)

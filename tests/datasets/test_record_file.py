@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet
@@ -55,28 +52,6 @@ def test_a_file_cut_anywhere_is_gone_on_with(path, whole, share):
     assert path.read_bytes() == whole
     assert (result.num_already_there, result.num_records) == (left.count(b"\n"), whole.count(b"\n"))
     assert sum(done) == len(TASKS)
-
-
-def test_a_killed_process_leaves_whole_records_and_the_next_one_goes_on(tmp_path, whole):
-    path = tmp_path / "killed.jsonl"
-    code = (
-        "import os, signal\n"
-        "from resilisim.datasets.export import write_record_file\n"
-        "from tests.datasets.toy_source import ToySpec, toy_tasks\n"
-        "done = []\n"
-        "def progress(number):\n"
-        "    done.append(number)\n"
-        "    if sum(done) == 17: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"write_record_file(ToySpec(), toy_tasks(40), {str(path)!r}, progress=progress)\n"
-    )
-    process = subprocess.run([sys.executable, "-c", code], check=False, timeout=120)
-    assert process.returncode == -signal.SIGKILL
-    left = path.read_bytes()
-    assert left.endswith(b"\n")
-    assert whole.startswith(left)
-    assert 0 < len(left) < len(whole)
-    write_record_file(ToySpec(), TASKS, path)
-    assert path.read_bytes() == whole
 
 
 def test_what_is_not_of_this_run_is_refused_unless_overwriting_is_asked_for(tmp_path, path, whole):

@@ -3,24 +3,19 @@
 What the tests kill and stop is an export of it: `python -m tests.datasets.toy_source OUT FORMAT WORKERS PIDS`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from resilisim.datasets import ExportInterrupted, export_dataset
-from resilisim.datasets.schema import Column, Record, RecordSchema
-from resilisim.tasks import Task
+from resilisim.datasets.schema import Column, RecordSchema
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tool_library import ToolLibrary
 
 TOY_SCHEMA = RecordSchema(
     "toy-1",
@@ -42,38 +37,27 @@ TOY_SCHEMA = RecordSchema(
 TEXTS = ("plain", "é–€ 😀", 'quoted "text"\nand a line', "", "null", "2024-01-01", "\u2028\x00\x7f")
 
 
-def toy_tasks(count: int = 40) -> list[Task]:
+def toy_tasks(count=40):
     """Return tasks of all three splits."""
     return list(benchmark_tasks()[:count])
 
 
 @dataclass(frozen=True, slots=True)
 class ToySpec:
-    """Any number of small records for each task.
-
-    Attributes:
-        records_per_task: How many.
-        seed: Another one makes other records.
-        pids: A folder in which each process that makes records leaves a file named by its id.
-        fail_at: Id of the task that something happens to.
-        failure: What happens: "raise", "exit", "wrong" (a record that fits no schema), "long" (one of a megabyte).
-        padding: Characters that each record is longer.
-        only: Id of the only task that has records.
-    """
+    """Any number of small records for each task."""
 
     kind: ClassVar[str] = "toys"
     records_per_task: int = 3
-    seed: int = 0
-    pids: str = ""
-    fail_at: str = ""
-    failure: str = ""
-    padding: int = 0
-    only: str = ""
+    seed: int = 0  # another one makes other records
+    pids: str = ""  # a folder in which each process that makes records leaves a file named by its id
+    fail_at: str = ""  # id of the task that something happens to
+    failure: str = ""  # "raise", "exit", "wrong" (a record that fits no schema)
+    only: str = ""  # id of the only task that has records
 
-    def arguments(self) -> dict[str, Any]:
-        return {"records_per_task": self.records_per_task, "seed": self.seed, "padding": self.padding}
+    def arguments(self):
+        return {"records_per_task": self.records_per_task, "seed": self.seed}
 
-    def make(self, library: ToolLibrary) -> ToySource:
+    def make(self, library):
         if self.pids:
             (Path(self.pids) / str(os.getpid())).touch()
         return ToySource(self)
@@ -84,30 +68,28 @@ class ToySource:
 
     schema = TOY_SCHEMA
 
-    def __init__(self, spec: ToySpec) -> None:
+    def __init__(self, spec):
         self._spec = spec
 
-    def records(self, task: Task) -> Iterator[Record]:
+    def records(self, task):
         if task.instance_id == self._spec.fail_at:
             fail(self._spec.failure)
         if self._spec.only not in ("", task.instance_id):
             return
         for number in range(self._spec.records_per_task):
-            yield toy_record(task.instance_id, self._spec.seed, number, "x" * self._spec.padding)
+            yield toy_record(task.instance_id, self._spec.seed, number)
         if task.instance_id == self._spec.fail_at and self._spec.failure == "wrong":
             yield {"instance_id": 1}
-        if task.instance_id == self._spec.fail_at and self._spec.failure == "long":
-            yield toy_record(task.instance_id, 0, 0, Random(0).randbytes(500_000).hex())
 
 
-def fail(failure: str) -> None:
+def fail(failure):
     if failure == "raise":
         raise LookupError("nothing here")
     if failure == "exit":
         os._exit(3)
 
 
-def toy_record(instance_id: str, seed: int, number: int, padding: str = "") -> Record:
+def toy_record(instance_id, seed, number):
     """Return a record; the detail is null for three tasks of four."""
     random = Random(f"{seed} {instance_id} {number}")
     edits = [
@@ -115,7 +97,7 @@ def toy_record(instance_id: str, seed: int, number: int, padding: str = "") -> R
         for count in range(random.randrange(3))
     ]
     return {
-        "instance_id": instance_id + padding,
+        "instance_id": instance_id,
         "number": number,
         "on": random.random() if number else 1.0,
         "is_even": number % 2 == 0,
@@ -126,12 +108,12 @@ def toy_record(instance_id: str, seed: int, number: int, padding: str = "") -> R
     }
 
 
-def has_detail(instance_id: str) -> bool:
+def has_detail(instance_id):
     return Random(instance_id).random() < 0.25
 
 
 @contextlib.contextmanager
-def no_file_above(num_bytes: int) -> Iterator[None]:
+def no_file_above(num_bytes):
     """Let the system refuse every write that would make a file larger, as a full disk would."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
@@ -142,7 +124,7 @@ def no_file_above(num_bytes: int) -> Iterator[None]:
 
 
 # Shards of four tasks; each takes about a tenth of a second, so that there is time to hit one of them.
-ARGUMENTS: dict[str, Any] = {"tasks_per_shard": 4}
+ARGUMENTS = {"tasks_per_shard": 4}
 RECORDS_PER_TASK = 150
 
 if __name__ == "__main__":
@@ -150,7 +132,7 @@ if __name__ == "__main__":
 
     out, file_format, workers, pids = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the parent ignores it (`nohup make test &`)
-    spec: Any = Spec(RECORDS_PER_TASK, pids=pids)
+    spec = Spec(RECORDS_PER_TASK, pids=pids)
     try:
         export_dataset(spec, toy_tasks(), out, format=file_format, workers=int(workers), **ARGUMENTS)
     except ExportInterrupted as error:

@@ -1,15 +1,11 @@
 """A page opened in headless Chromium, without any package: a script in the page looks at it and tells what it saw."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import re
 import subprocess
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 from benchmarks.browser import FLAGS, find_chromium
 
@@ -47,19 +43,14 @@ _PROBE = """
 
 
 class Visit:
-    """What came of opening a page.
+    """What came of opening a page: its HTML at the end, and what it wrote to the console, complaints among it."""
 
-    Attributes:
-        page: The page as it was at the end, as HTML.
-        messages: What it wrote to the console, errors and refusals of its security policy among them.
-    """
-
-    def __init__(self, page: str, messages: list[str]) -> None:
+    def __init__(self, page, messages):
         self.page = page
         self.messages = messages
 
     @property
-    def findings(self) -> Any:
+    def findings(self):
         """What the test's script returned."""
         reader = _PreReader()
         reader.feed(self.page)
@@ -68,23 +59,12 @@ class Visit:
         return found["found"]
 
 
-def visit(
-    page: Path,
-    profile: Path,
-    script: str | None = None,
-    address: str = "",
-    width: int = 1180,
-    flags: tuple[str, ...] = (),
-) -> Visit:
+def visit(page, profile, script=None, address="", width=1180, flags=()):
     """Open a page and return what it came to.
 
-    Args:
-        page: The page; with a script a variant of it is written beside it.
-        profile: Empty folder for the browser's own files.
-        script: Body of an async function that runs in the page; it can use `until`, `all`, `text`, `pick` and `press`.
-        address: What stands behind the page's path ("#episode-3").
-        width: Of the window, in pixels.
-        flags: Further flags of the browser.
+    A script is the body of an async function that runs in a variant of the page, which is written beside it; it can use
+    `until`, `all`, `text`, `pick` and `press`. The profile is an empty folder for the browser's own files, the address
+    what stands behind the page's path ("#episode-3"), the width that of the window in pixels.
     """
     if script is not None:
         page = _with_script(page, _PROBE % (FINDINGS, script))
@@ -108,7 +88,7 @@ def visit(
     return Visit(done.stdout, re.findall(r"^.*:CONSOLE[:(].*$", done.stderr, re.MULTILINE))
 
 
-def _with_script(page: Path, script: str) -> Path:
+def _with_script(page, script):
     """Write a variant of a page that runs one script more; its security policy, if it has one, is told of it."""
     text = page.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -123,14 +103,14 @@ def _with_script(page: Path, script: str) -> Path:
 class _PreReader(HTMLParser):
     """Finds the text that the test's script left in the page."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(convert_charrefs=True)
         self.text = ""
         self._inside = False
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         self._inside = ("id", FINDINGS) in attributes
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if self._inside:
             self.text += data

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 TASK = "file_operations_reader,data_processing_parser,data_processing_filter"
 
 
@@ -22,12 +20,6 @@ def test_command_and_module_are_the_same():
         [sys.executable, "-m", "resilisim", "--help"], capture_output=True, text=True, check=True
     )
     assert by_module.stdout == run("--help").stdout
-
-
-def test_bound_prints_json_alone():
-    done = run("bound", "--tools", TASK, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["known_probabilities"] == pytest.approx(0.979358, abs=1e-6)
 
 
 def test_refusals_have_exit_code_2_and_one_line():

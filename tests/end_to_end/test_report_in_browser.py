@@ -54,6 +54,12 @@ def open_page(tmp_path):
     return opening
 
 
+@pytest.fixture
+def look(open_page):
+    """Return a function that runs a script of `report_scripts.js` in a report and returns what it found."""
+    return lambda folder, name, values={}, **more: open_page(folder, script_of(name, **values), **more).findings
+
+
 def script_of(name, **values):
     """Return a script of `report_scripts.js`, with values in place of the words that stand for them."""
     script = dict(part.split("\n", 1) for part in SCRIPTS.split("\n//// ")[1:])[name].replace("READY", READY)
@@ -67,10 +73,9 @@ def by_rank(folder):
     return sorted(read_records(folder), key=lambda one: (one["outcome"], -round(one["regret"], 9), one["index"]))
 
 
-def test_the_list_is_searched_filtered_and_ordered(run_folder, open_page):
+def test_the_list_is_searched_filtered_and_ordered(run_folder, look):
     records = by_rank(run_folder)
-    script = script_of("list", TASK_ID=records[0]["instance_id"])
-    found = open_page(run_folder, script).findings
+    found = look(run_folder, "list", {"TASK_ID": records[0]["instance_id"]})
     indices = [record["index"] for record in records]
     successes = sum(record["outcome"] for record in records)
     share = f"{100 * successes / len(records):.1f}%"
@@ -90,10 +95,9 @@ def test_the_list_is_searched_filtered_and_ordered(run_folder, open_page):
     assert lucks == pytest.approx(sorted(by_luck.values())[:25])
 
 
-def test_an_episode_is_opened_read_and_left(run_folder, open_page):
+def test_an_episode_is_opened_read_and_left(run_folder, look):
     records = by_rank(run_folder)
-    script = script_of("episode")
-    found = open_page(run_folder, script).findings
+    found = look(run_folder, "episode")
     chosen = [record for record in records if record["policy"] == "random"]
     record = chosen[0]
     read = texts_opened(record)
@@ -129,7 +133,7 @@ def test_an_episode_is_opened_read_and_left(run_folder, open_page):
     assert found["left"]["focus"] == f"#episode-{record['index']}"
 
 
-def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path, open_page):
+def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path, look):
     tasks = sample_tasks(benchmark_tasks(), 12)
     evaluate([react, direct, "exact-optimum"], tasks, "optimal", 1, out=tmp_path, progress=False)
     write_report(tmp_path)
@@ -141,8 +145,7 @@ def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path, open_page):
     words = ["insists", "reassurance"]
     wanted = [record for record in records if all(word in thoughts(record) for word in words)]
     record = next(record for record in wanted if record["policy"] == "react")
-    script = script_of("said", NUMBER=str(record["index"]))
-    found = open_page(tmp_path, script).findings
+    found = look(tmp_path, "said", {"NUMBER": record["index"]})
     assert found["found"] == {"atOnce": [], "later": [one["index"] for one in wanted][:25]}
     with_agent = [one["index"] for one in records if "agent" in one or "texts" in one]
     assert found["shared"]["later"] == with_agent[:25]
@@ -159,9 +162,8 @@ def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path, open_page):
     assert found["folds"][1] == [f"What the agent was told ({sum(len(text) for _, text in told):,} characters)", opens]
 
 
-def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder, open_page):
-    script = script_of("address")
-    found = open_page(run_folder, script, address="#episode-7").findings
+def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder, look):
+    found = look(run_folder, "address", address="#episode-7")
     assert found["heading"].startswith("Episode #7: ")
     assert found["calledBack"] is False
     assert "resilisim episode show run 999999" in found["missing"]
@@ -170,18 +172,16 @@ def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder, op
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_an_episode_that_an_address_names_is_in_view(run_folder, open_page, width):
-    script = script_of("in view")
-    found = open_page(run_folder, script, address="#episode-5", width=width).findings
+def test_an_episode_that_an_address_names_is_in_view(run_folder, look, width):
+    found = look(run_folder, "in view", address="#episode-5", width=width)
     assert found["scrolled"] > found["height"]
     for place in (found["first"], found["later"]):
         assert 0 <= place["start"] < 40
         assert place["start"] < place["top"] < place["bottom"] < found["height"]
 
 
-def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder, open_page):
-    script = script_of("numbers")
-    found = open_page(run_folder, script, width=390).findings
+def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder, look):
+    found = look(run_folder, "numbers", width=390)
     assert found["seen"] > 100
     assert found["lost"] == []
     assert found["unnamed"] == []
@@ -189,17 +189,16 @@ def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder, open_p
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(run_folder, open_page, scheme):
-    script = script_of("contrast")
+def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(run_folder, look, scheme):
     flags = (f"--blink-settings=preferredColorScheme={int(scheme == 'light')}",)
-    found = open_page(run_folder, script, width=390, flags=flags).findings
+    found = look(run_folder, "contrast", width=390, flags=flags)
     assert found["isDark"] == (scheme == "dark")
     for part in (found["list"], found["episode"]):
         assert part["page"] <= part["window"]
         assert part["faint"] == []
 
 
-def test_hostile_texts_are_shown_and_nothing_more(tmp_path, open_page):
+def test_hostile_texts_are_shown_and_nothing_more(tmp_path, look):
     folder = tmp_path / "run"
     arguments = {"num_episodes": 6, "policy_names": ["random"], "prompts": ["baseline"], "seeds": [0, 1]}
     with RunStore(folder, arguments, 6) as store:
@@ -217,8 +216,7 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path, open_page):
             evil = stored(evil | {"agent": agent})
             store.append_encoded(encode_json_line({**evil, "manifest": content_hash(arguments)}), record["index"])
     write_report(folder)
-    script = script_of("hostile")
-    found = open_page(folder, script).findings
+    found = look(folder, "hostile")
     assert "owned" not in found["title"]
     assert found["message"] == EVIL
     assert {one.replace(f"{EVIL} <think>", "") for one in found["said"]} == {EVIL}
@@ -227,20 +225,18 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path, open_page):
     assert found["prints"]
 
 
-def test_cards_fill_their_rows_at_any_width(run_folder, open_page):
-    script = script_of("cards")
-    rows = open_page(run_folder, script).findings
+def test_cards_fill_their_rows_at_any_width(run_folder, look):
+    rows = look(run_folder, "cards")
     assert len(rows[-1]) > 1
     assert all(abs(hole) < 1 for row in rows for hole in row)
 
 
-def test_a_page_can_be_printed_with_an_opened_episode(run_folder, open_page, tmp_path):
+def test_a_page_can_be_printed_with_an_opened_episode(run_folder, open_page, look, tmp_path):
     paper = tmp_path / "report.pdf"
     flags = (f"--print-to-pdf={paper}", "--no-pdf-header-footer")
     open_page(run_folder, address="#episode-3", flags=flags)
     assert paper.read_bytes().startswith(b"%PDF")
-    script = script_of("printed")
-    found = open_page(run_folder, script).findings
+    found = look(run_folder, "printed")
     assert found == {"left": 0, "before": [False, False], "after": [True, False]}
 
 

@@ -1,18 +1,13 @@
 """Models that follow the plan in their prompt, for whole runs of LLM agents: in this process and behind an endpoint."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
 
 from resilisim.chat import (
     ChatModelSettings,
     ChatReply,
-    ChatRequest,
     EndpointError,
     RetryPolicy,
     TokenUsage,
@@ -20,12 +15,12 @@ from resilisim.chat import (
 from resilisim.evaluation import ModelSettings
 from resilisim.policies.llm.agents.react import ReAct
 from resilisim.workflows import parse_steps
-from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
+from tests.chat.loopback import completion
 
 KEY = "sk-a-secret-that-must-not-be-seen-0123456789"
 
 
-def next_reply(contents: Sequence[str]) -> str:
+def next_reply(contents):
     """Return what a ReAct agent says that does the plan's steps in turn, each until it succeeds.
 
     Contents are the messages of the conversation, without the system's.
@@ -39,18 +34,18 @@ def next_reply(contents: Sequence[str]) -> str:
     return f'Thought: next\nAction: tool_call {{"name": "{steps[0]}"}}'
 
 
-def following_answer(seen: Seen) -> Answer:
+def following_answer(seen):
     """The same as an endpoint."""
     return completion(next_reply([message["content"] for message in seen.body["messages"][1:]]))
 
 
-def slowly(seen: Seen) -> Answer:
+def slowly(seen):
     """The same, so that several requests are under way at once."""
     time.sleep(0.02)
     return following_answer(seen)
 
 
-def endpoint(server: LoopbackServer, *models: str, concurrency: int = 8, **more: Any) -> ModelSettings:
+def endpoint(server, *models, concurrency=8, **more):
     """Return settings under which an endpoint answers, for these models or just one."""
     retry = RetryPolicy(retries=0, first_wait=0.01)
     chat = ChatModelSettings(base_url=server.base_url, api_key=KEY, max_concurrency=concurrency, retry=retry)
@@ -66,13 +61,13 @@ class FollowingModel:
 
     name = "following"
 
-    def __init__(self, fails: Callable[[ChatRequest], bool] = lambda request: False) -> None:
-        self.requests: list[ChatRequest] = []
+    def __init__(self, fails=lambda request: False):
+        self.requests = []
         self.most_at_once = 0
         self._under_way = 0
         self._fails = fails
 
-    async def complete(self, request: ChatRequest) -> ChatReply:
+    async def complete(self, request):
         self._under_way += 1
         self.most_at_once = max(self.most_at_once, self._under_way)
         await asyncio.sleep(0.001)
@@ -82,14 +77,14 @@ class FollowingModel:
         self.requests.append(request)
         return ChatReply(next_reply([message.content for message in request.messages[1:]]), usage=TokenUsage(100, 10))
 
-    async def aclose(self) -> None:
+    async def aclose(self):
         """Nothing is open."""
 
 
 class Doubting(FollowingModel):
     """Follows the plan; its evaluator refuses the first trial of every other episode."""
 
-    async def complete(self, request: ChatRequest) -> ChatReply:
+    async def complete(self, request):
         if request.role == "agent":
             return await super().complete(request)
         is_odd = int(request.cache_scope[:4], 16) % 2
@@ -97,11 +92,11 @@ class Doubting(FollowingModel):
         return ChatReply(json.dumps({"success": not refuses, "reason": "as seen"}))
 
 
-def following(model: FollowingModel) -> Callable[[], ReAct]:
+def following(model):
     """Return what makes ReAct agents that ask a model."""
     return lambda: ReAct(models=model)
 
 
-def calls_by_scope(requests: Sequence[ChatRequest]) -> Counter[str]:
+def calls_by_scope(requests):
     """Count how often each call of each episode was answered."""
     return Counter(request.cache_scope for request in requests)

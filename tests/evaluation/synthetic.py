@@ -1,8 +1,6 @@
 """Episode records that nobody played, yet consistent: every step obeys Q = E[V after it], and the identity holds."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+import itertools
 
 from resilisim.evaluation.episode.record import RECORD_SCHEMA, EpisodeRecord, StepRecord, fitting_ceiling
 from resilisim.seeding import Draws
@@ -12,9 +10,9 @@ TOOLS = ("file_operations_reader", "data_processing_parser", "data_processing_ag
 MISTAKES = ("missing_dependency_first", "wrong_order", "unneeded_tool", "information", "gave_up_early")
 
 
-def synthetic_steps(draws: Draws, optimum: float, carelessness: float) -> tuple[list[StepRecord], float]:
+def synthetic_steps(draws, optimum, carelessness):
     """Walk from V* = optimum to 0 or 1: a call loses a share of V with some chance, then luck moves it fairly."""
-    steps: list[StepRecord] = []
+    steps = []
     value = optimum
     while 0.0 < value < 1.0:
         turn = len(steps) + 1
@@ -48,19 +46,11 @@ def synthetic_steps(draws: Draws, optimum: float, carelessness: float) -> tuple[
     return steps, value
 
 
-def synthetic_record(
-    index: int,
-    policy: str,
-    prompt_type: str,
-    task: int,
-    seed: int,
-    carelessness: float,
-    manifest: str = "0" * 64,
-) -> EpisodeRecord:
+def synthetic_record(index, policy, prompt_type, task, seed, carelessness, manifest="0" * 64):
     """Return one record; the same arguments give the same record."""
     optimum = 0.55 + 0.4 * Draws("task", task).uniform()
     steps, outcome = synthetic_steps(Draws("episode", policy, prompt_type, task, seed), optimum, carelessness)
-    losses: dict[str, float] = {}
+    losses = {}
     for step in steps:
         if step["label"] is not None:
             losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
@@ -105,18 +95,9 @@ CARELESSNESS = {"exact-optimum": 0.0, "repairing-follower": 0.15, "plan-follower
 
 
 def synthetic_run(
-    policies: Sequence[str] = tuple(CARELESSNESS),
-    prompts: Sequence[str] = ("baseline", "optimal"),
-    num_tasks: int = 30,
-    num_seeds: int = 4,
-    manifest: str = "0" * 64,
-) -> Iterator[EpisodeRecord]:
+    policies=tuple(CARELESSNESS), prompts=("baseline", "optimal"), num_tasks=30, num_seeds=4, manifest="0" * 64
+):
     """Yield a run's records in the order of its plan: task, policy, prompt, seed."""
-    index = 0
-    for task in range(num_tasks):
-        for policy in policies:
-            for prompt_type in prompts:
-                for seed in range(num_seeds):
-                    carelessness = CARELESSNESS.get(policy, 0.2)
-                    yield synthetic_record(index, policy, prompt_type, task, seed, carelessness, manifest)
-                    index += 1
+    plan = itertools.product(range(num_tasks), policies, prompts, range(num_seeds))
+    for index, (task, policy, prompt_type, seed) in enumerate(plan):
+        yield synthetic_record(index, policy, prompt_type, task, seed, CARELESSNESS.get(policy, 0.2), manifest)

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from resilisim.chat import ChatMessage
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results
 from resilisim.evaluation.run.contestants import split_name
@@ -23,7 +22,6 @@ from resilisim.evaluation.run.progress import LiveTable
 from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.store import JOURNALS_NAME, read_failures, read_records
 from resilisim.evaluation.table.facts import RunCollector
-from resilisim.policies.llm import AgentOptions, LlmPolicy
 from resilisim.policies.llm.agents.reflexion import Reflexion
 from tests.chat.loopback import Answer, LoopbackServer, error
 from tests.evaluation.agent_models import (
@@ -281,32 +279,10 @@ def test_each_agent_plays_once_with_each_model(tmp_path):
     assert read_results(tmp_path).rows == result.rows
 
 
-@pytest.mark.parametrize(
-    ("name", "policy", "model"),
-    [
-        ("react@openai:a@b", "react", "openai:a@b"),
-        ("react", "react", None),
-        ("react[templates=/x@y]", "react[templates=/x@y]", None),
-        ("react[templates=/x@y]@local", "react[templates=/x@y]", "local"),
-    ],
-)
-def test_names_hold_policy_and_model(name, policy, model):
-    assert split_name(name) == (policy, model)
-
-
-class Plain(LlmPolicy[AgentOptions]):
-    """The least that is an agent."""
-
-    async def play(self, run):
-        await run.ask("agent", [ChatMessage("system", "Go."), ChatMessage("user", run.task)])
-        return "done"
-
-
-def test_the_least_that_is_an_agent_is_one():
-    result = evaluate(lambda: Plain(FollowingModel()), toy_tasks(1), "optimal", 1)
-    assert result.agents()[0].policy == "Plain"
-    assert result.agents()[0].components["agent"]["calls"] == 1
-    assert "Plain" in str(result.table())
+def test_names_hold_policy_and_model():
+    assert split_name("react@openai:a@b") == ("react", "openai:a@b")
+    assert split_name("react[templates=/x@y]") == ("react[templates=/x@y]", None)
+    assert split_name("react[templates=/x@y]@local") == ("react[templates=/x@y]", "local")
 
 
 def test_who_tries_again_in_fresh_episodes_has_no_ceiling_and_no_luck_adjustment():

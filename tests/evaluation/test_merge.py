@@ -1,10 +1,6 @@
 """Parts of one run become one folder: each episode once, nothing lost, nothing of another run."""
 
 import json
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +15,6 @@ from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 from tests.evaluation.toy_policies import toy_tasks
 
-ROOT = Path(__file__).parents[2]
 TOYS = "tests.evaluation.toy_policies"
 NUM_EPISODES = 24
 ARGUMENTS = {"num_episodes": NUM_EPISODES, "seeds": [0, 1], "environment": {"base": 0.8}}
@@ -103,25 +98,6 @@ def test_any_parts_become_their_union_however_often_they_are_merged(tmp_path_fac
     # Into one of them is the same.
     merge_runs(directories, directories[-1])
     assert lines(directories[-1]) == expected
-
-
-def test_a_killed_merge_goes_on(tmp_path):
-    directories = [
-        write_part(tmp_path / "a", RECORDS[:10], [failure(20)]),
-        write_part(tmp_path / "b", RECORDS[6:], [failure(1)]),
-    ]
-    out = tmp_path / "merged"
-    for most in (4, 15):
-        command = [sys.executable, "-m", "tests.evaluation.merge_target", out, str(most), *directories]
-        killed = subprocess.run([*map(str, command)], cwd=ROOT)
-        assert killed.returncode == -signal.SIGKILL
-        assert len(list(read_records(out))) == most
-    with (out / "episodes.jsonl").open("ab") as stream:
-        stream.write(b'{"schema":"resilisim-episode-1","ind')  # as if the kill had hit the middle of a write
-    result = merge_runs(directories, out)
-    assert (result.is_complete, result.num_new) == (True, NUM_EPISODES - 15)
-    assert lines(out) == sorted(map(encode_json_line, RECORDS))
-    assert sorted(found["index"] for found in read_failures(out)) == [1, 20]
 
 
 def test_other_runs_are_refused_naming_the_first_difference(tmp_path):

@@ -1,7 +1,6 @@
 """Saved episodes scored again from their records: nothing changes, and whoever changed a record is found."""
 
 import copy
-import itertools
 import json
 from functools import cache
 
@@ -24,7 +23,6 @@ from resilisim.evaluation.run.rescoring import (
 )
 from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest, read_records
 from resilisim.policies.llm.agents.reflexion import Reflexion
-from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact import optimum as exact_optimum
@@ -87,23 +85,10 @@ def test_whatever_is_said_is_judged_in_the_same_way_from_the_record(protocol, da
     end = data.draw(st.sampled_from(["<finish/>", None]))
     prompt = data.draw(st.sampled_from(["baseline", "optimal"]))
     env = environment(law, protocol)
-    record = play_episode(env, Scripted([*messages, end]), toy_tasks(3)[task], prompt, seed, salt=EVALUATION_SALT)
+    salt = EVALUATION_SALT if seed else ""  # where none is recorded, outcomes are taken as they stand
+    record = play_episode(env, Scripted([*messages, end]), toy_tasks(3)[task], prompt, seed, salt=salt)
     read = message_reader(LIBRARY, {"protocol": protocol, **LAWS[law]})
     assert reattribute(json.loads(encode_json_line(record)), LIBRARY, read) == record
-
-
-@pytest.mark.parametrize("policy", ["random", "plan-follower", "repairing-follower", "exact-optimum"])
-def test_policies_under_flawed_and_other_prompts_are_judged_in_the_same_way(policy):
-    env = ConversationEnv(parameters="strict")
-    player, read = make_policy(policy), message_reader(LIBRARY, {"parameters": "strict"})
-    prompts = ("baseline", "flawed:parameter_error", "flawed:missing_step:severe", "flawed:redundant_operation")
-    labels = set()
-    for prompt, task, seed in itertools.product(prompts, LONG_TASKS, range(3)):
-        # Where no salt is recorded, outcomes are taken as they stand.
-        record = play_episode(env, player, task, prompt, seed, salt=EVALUATION_SALT if seed else "")
-        assert reattribute(record, LIBRARY, read) == record
-        labels |= set(record["losses"])
-    assert policy == "random" or ("obeyed_flaw" in labels) == (policy != "exact-optimum")
 
 
 @cache
@@ -191,14 +176,15 @@ def test_what_cannot_have_happened_is_refused(place, value, reason):
         reattribute(changed(place, value), LIBRARY)
 
 
-RUN = (["random", "repairing-follower"], LONG_TASKS, ["optimal", "flawed:missing_step"], 6)
+POLICIES = ["random", "repairing-follower", "exact-optimum"]
+RUN = (POLICIES, LONG_TASKS, ["optimal", "flawed:missing_step", "flawed:parameter_error:severe"], 4)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Return the folder of a small run."""
     folder = tmp_path_factory.mktemp("run") / "run"
-    evaluate(*RUN, out=folder, progress=False)
+    evaluate(*RUN, out=folder, parameters="strict", progress=False)
     return folder
 
 
@@ -217,6 +203,7 @@ def copy_of(run, target, change=None):
 
 def test_a_run_agrees_with_itself_whatever_the_number_of_workers(run):
     total = sum(1 for _ in read_records(run))
+    assert any("obeyed_flaw" in record["losses"] for record in read_records(run))
     counted = []
     summary = rescore_run(run, progress=counted.append)
     assert summary == RescoreSummary(total, total, 0, 0, 0, (), None)
@@ -231,7 +218,7 @@ def test_changed_episodes_are_counted_and_named(run, tmp_path):
             record["outcome"] = 1 - record["outcome"]
         elif number == 5:
             record["losses"]["wrong_order"] = 0.125
-        elif number == 8:
+        elif number == 13:
             record["seed"] += 1
         elif number == 9:
             record["law"]["base"] = 0.9
@@ -246,7 +233,7 @@ def test_changed_episodes_are_counted_and_named(run, tmp_path):
     assert not summary.agrees
     assert (summary.num_differing, summary.num_other_labels, summary.num_impossible) == (len(indices) - 19, 1, 3)
     assert (summary.num_agreeing, len(summary.differences)) == (15, NUM_SHOWN)
-    outcome, label, seed, law, manifest = summary.differences[:5]
+    outcome, label, law, manifest, seed = summary.differences[:5]
     assert outcome.startswith(f"episode {indices[3]}: outcome is ")
     assert label.startswith(f"episode {indices[5]}: losses.wrong_order is 0.125")
     assert "luck" in seed
@@ -273,7 +260,7 @@ def test_a_new_folder_holds_what_is_computed_now_and_says_what_it_was_made_from(
     assert rescore_run(tmp_path / "new").agrees
     assert rescore_run(old, tmp_path / "new") == summary  # done already, so nothing is written twice
     with pytest.raises(StoreError, match="holds results of another run"):
-        evaluate(*RUN, out=tmp_path / "new", progress=False)
+        evaluate(*RUN, out=tmp_path / "new", parameters="strict", progress=False)
 
 
 def test_what_cannot_be_scored_again_is_refused(run, tmp_path):

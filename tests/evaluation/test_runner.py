@@ -18,11 +18,21 @@ from resilisim.evaluation import RunLimits, evaluate, read_results, write_report
 from resilisim.evaluation.run.plan import Plan, Shard
 from resilisim.evaluation.run.store import RunStore, read_manifest, read_records
 from resilisim.tool_library import ToolLibrary, default_library
-from tests.evaluation.kill_target import ARGUMENTS
 from tests.evaluation.toy_policies import Broken, Exiting, Halves, Quitter, Reading, Searching, Unreachable, toy_tasks
 from tests.guards import no_endless_wait
 
 ROOT = Path(__file__).parents[2]
+ARGUMENTS = {
+    "policies": ["tests.evaluation.toy_policies:Slow", "tests.evaluation.toy_policies:Quitter"],
+    "prompts": ("baseline", "optimal"),
+    "seeds": 10,
+}
+KILLED = """
+import sys
+from resilisim.evaluation import evaluate
+from tests.evaluation.test_runner import ARGUMENTS, toy_tasks
+evaluate(tasks=toy_tasks(), out=sys.argv[1], workers=int(sys.argv[2]), progress=False, **ARGUMENTS)
+"""
 BOTH = [f"tests.evaluation.toy_policies:{name}" for name in ("Reading", "Quitter")]
 
 
@@ -38,7 +48,7 @@ def indices(folder):
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
-    """The folder of the kill target's run, played in one go by one process."""
+    """The folder of the run that others kill, played in one go by one process."""
     folder = tmp_path_factory.mktemp("whole")
     evaluate(tasks=toy_tasks(), out=folder, **ARGUMENTS)
     return folder
@@ -71,7 +81,7 @@ def test_several_processes_write_the_same_records_and_a_finished_run_plays_nothi
 def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(whole_run, tmp_path, workers):
     folder, pids = tmp_path / "run", tmp_path / "pids"
     pids.mkdir()
-    command = [sys.executable, "-m", "tests.evaluation.kill_target", str(folder), str(workers)]
+    command = [sys.executable, "-c", KILLED, str(folder), str(workers)]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "RESILISIM_TEST_PIDS": str(pids)})
     episodes = folder / "episodes.jsonl"
     while not episodes.exists() or episodes.read_bytes().count(b"\n") < 20:
@@ -221,13 +231,7 @@ def test_halves_of_characters_do_no_harm(tmp_path, workers):
         ({"workers": 0}, "workers is 0"),
         ({"workers": 1.5}, "workers is 1.5: expected a whole number"),
         ({"max_turns": 5.0}, "max_turns is 5.0: expected a whole number"),
-        ({"max_turns": True}, "max_turns is True"),
-        ({"base": "0.8"}, "base is '0.8': expected a number"),
-        ({"base": 2.0}, "base is 2.0: expected at least 0 and at most 1"),
-        ({"salt": 5}, "salt is 5: expected a text"),
-        ({"planner": None}, "planner is None: expected a text"),
         ({"planner": "exat"}, "exact"),
-        ({"protocol": "nativ"}, "native"),
         ({"model": 5}, "model is 5: expected a text"),
         ({"embedding_model": "no such model"}, "embedding model 'no such model' does not exist"),
         ({"library": "lib.json"}, "library is 'lib.json': expected a ToolLibrary"),

@@ -144,19 +144,6 @@ def test_an_episode_whose_agent_is_not_whole_is_named_by_readers_of_results(tmp_
         read_facts(tmp_path / "run")
 
 
-def test_text_that_utf8_does_not_have_is_stored_and_found_again(tmp_path):
-    arguments = {"salt": "half \ud800"}
-    record = {**RECORDS[0], "manifest": content_hash(arguments), "task_type": "\udfff"}
-    with RunStore(tmp_path, arguments, 6) as store:
-        store.append_encoded(encode_json_line(record), 0)
-    with RunStore(tmp_path, arguments, 6) as store:
-        assert store.is_finished(0)
-    for name in ("manifest.json", "episodes.jsonl"):
-        (tmp_path / name).read_text(encoding="utf-8")
-    assert list(read_records(tmp_path)) == [record]
-    assert read_manifest(tmp_path)["arguments"] == arguments
-
-
 def test_folders_that_hold_no_run_are_named(tmp_path, monkeypatch):
     run, manifest = tmp_path / "run", tmp_path / "run" / "manifest.json"
     with pytest.raises(StoreError, match=r"no folder of results: it holds no manifest\.json"):

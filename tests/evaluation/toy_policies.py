@@ -1,13 +1,9 @@
 """Policies small enough to know by heart; several processes find them by `module:attribute`."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from resilisim.errors import InfrastructureError
 from resilisim.tasks import Task
@@ -25,18 +21,18 @@ READER, PARSER, FILTER = TOY_LISTS[1]
 TRANSFORMER = "data_processing_transformer"
 
 
-def task_of(*tools: str) -> Task:
+def task_of(*tools):
     """Return a task that requires these tools."""
     return Task.from_mapping({"required_tools": list(tools), "description": "Do it."}, default_library())
 
 
-def call(tool: str, parameters: Mapping[str, Any] | None = None) -> str:
+def call(tool, parameters=None):
     """Return the message that calls a tool."""
     given = "" if parameters is None else " " + json.dumps(parameters)
     return f"<tool_call>{tool}{given}</tool_call>"
 
 
-def toy_tasks(count: int = 6) -> list[Task]:
+def toy_tasks(count=6):
     """Return small tasks over the default library."""
     library = default_library()
     return [
@@ -57,10 +53,10 @@ class Reading:
 
     name = "reading"
 
-    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+    def reset(self, observation, info):
         self.steps = [step.tool for step in parse_steps(observation)]
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+    def act(self, observation, info):
         execution = info.get("execution")
         if execution is not None and execution["success"]:
             self.steps.pop(0)
@@ -72,7 +68,7 @@ class Slow(Reading):
 
     name = "slow"
 
-    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+    def reset(self, observation, info):
         super().reset(observation, info)
         folder = os.environ.get("RESILISIM_TEST_PIDS")
         if folder:
@@ -85,10 +81,10 @@ class Quitter:
 
     name = "quitter"
 
-    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+    def reset(self, observation, info):
         pass
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+    def act(self, observation, info):
         return None
 
 
@@ -97,14 +93,14 @@ class Scripted:
 
     name = "scripted"
 
-    def __init__(self, messages: Sequence[str | None] = ()) -> None:
+    def __init__(self, messages=()):
         self.messages = messages
 
-    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+    def reset(self, observation, info):
         self.left = list(self.messages)
         self.infos = [info]
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+    def act(self, observation, info):
         self.infos.append(info)
         return self.left.pop(0) if self.left else None
 
@@ -121,7 +117,7 @@ class Broken(Reading):
 
     name = "broken"
 
-    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+    def reset(self, observation, info):
         super().reset(observation, info)
         if "Toy number 2" in observation:
             raise KeyError("no such thing")
@@ -132,7 +128,7 @@ class Unreachable(Reading):
 
     name = "unreachable"
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+    def act(self, observation, info):
         raise InfrastructureError("the endpoint does not answer")
 
 
@@ -141,7 +137,7 @@ class Searching(Reading):
 
     name = "searching"
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+    def act(self, observation, info):
         return "<tool_search>read a file</tool_search>" if info["turn"] == 0 else None
 
 
@@ -150,12 +146,12 @@ class Exiting(Reading):
 
     name = "exiting"
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+    def act(self, observation, info):
         if self.in_third:
             raise SystemExit("good\nbye")
         return super().act(observation, info)
 
-    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+    def reset(self, observation, info):
         super().reset(observation, info)
         self.in_third = "Toy number 2" in observation
 
@@ -165,7 +161,7 @@ class Halves(Reading):
 
     name = "halves"
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+    def act(self, observation, info):
         if info["turn"] == 0:
             return "\ud800 half <tool_info>\udfff</tool_info>"
         return "<finish/>" if info["turn"] > 1 else '<tool_call>\udfff {"source": "\ud800"}</tool_call>'
@@ -176,5 +172,5 @@ class Dying(Reading):
 
     name = "dying"
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+    def act(self, observation, info):
         os._exit(3)

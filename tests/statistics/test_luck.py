@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from resilisim.seeding import Draws
-from resilisim.statistics import FoldSums, cross_fitted_betas, fold_of, luck_adjusted_mean
+from resilisim.statistics import FoldSums, cross_fitted_betas, fold_of
 from resilisim.statistics.luck import PRIOR_EPISODES, fit_beta, share_kept
 
 Episode = tuple[float, float, float]  # outcome, V*, luck
@@ -73,14 +73,6 @@ def test_beta_where_few_episodes_can_tell_it(episodes, beta):
     assert fit_beta(sums_of(*episodes)) == pytest.approx(beta)
 
 
-def test_many_episodes_have_the_slope_that_they_show():
-    draws = Draws("many")
-    lucks = [2.0 * draws.uniform() - 1.0 for _ in range(20_000)]
-    sums = sums_of(*((float(draws.uniform() < 0.5 + 0.3 * luck), 0.6, luck) for luck in lucks))
-    assert share_kept(sums) > 0.8
-    assert fit_beta(sums) == pytest.approx(0.3, abs=0.02)
-
-
 def test_share_kept_is_one_without_regret_and_within_its_range():
     assert share_kept(FoldSums()) == fit_beta(FoldSums()) == 1.0
     assert share_kept(sums_of((0.0, 0.8, -0.8))) == pytest.approx(1.0)  # unlucky, and nothing lost
@@ -92,15 +84,3 @@ def test_folds_depend_on_the_id_alone_and_are_even():
     folds = [fold_of(f"task_{number:08x}") for number in range(2000)]
     assert folds[:8] == [1, 6, 3, 6, 8, 2, 3, 6]
     assert all(150 < folds.count(fold) < 250 for fold in range(10))
-
-
-def test_luck_adjustment_is_unbiased_and_narrower_than_the_raw_mean():
-    """An agent of known success rate 0.6, whose outcome is 0.6 plus mean-zero luck."""
-    draws = Draws("adjust")
-    outcomes = [1.0 if draws.uniform() < 0.6 else 0.0 for _ in range(200)]
-    luck = [outcome - 0.6 for outcome in outcomes]
-    adjusted, raw = (luck_adjusted_mean(outcomes, luck, [1.0] * 200, beta) for beta in (1.0, 0.0))
-    assert adjusted.value == pytest.approx(0.6)
-    assert adjusted.standard_error < 1e-9
-    assert raw.value == pytest.approx(sum(outcomes) / 200)
-    assert raw.standard_error > 0.03

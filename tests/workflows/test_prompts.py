@@ -166,6 +166,8 @@ def test_limits_follow_the_rules():
         ("baseline", {"plan_format": "xlm"}, "unknown plan format 'xlm': did you mean 'xml'?"),
         ("baseline", {"protocol": "nativ"}, "unknown protocol 'nativ': did you mean 'native'?"),
         ("baseline", {"tools_listed": True}, "needs a library"),
+        ("baseline", {"style": "compackt"}, "did you mean 'compact'"),
+        ("baseline", {"style": "compact", "plan_format": "xml"}, "plan format 'xml'"),
     ],
 )
 def test_what_no_prompt_can_be_is_refused(prompt_type, arguments, message):

@@ -48,34 +48,25 @@ def test_a_folder_replaces_what_it_holds(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("basline.md", "x", "unknown template 'basline.md'"),
-        ("baseline.md", "${work_oder}", "did you mean 'work_order'?"),
-        ("baseline.md", "no place for the task", "lacks the placeholder ${work_order}"),
-        ("optimal.md", "${critical_tools}", "lacks the placeholder ${plan}"),
-        ("optimal.md", "${plan} costs $ 5", "holds a lone $"),
+        ("basline.md", b"x", "unknown template 'basline.md'"),
+        ("baseline.md", b"${work_oder}", "did you mean 'work_order'?"),
+        ("baseline.md", b"no place for the task", "lacks the placeholder ${work_order}"),
+        ("optimal.md", b"${critical_tools}", "lacks the placeholder ${plan}"),
+        ("optimal.md", b"${plan} costs $ 5", "holds a lone $"),
+        ("optimal.md", b"\xff\xfe\x00", "cannot be read"),
     ],
 )
 def test_wrong_templates_are_named(tmp_path, name, text, message):
-    (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / name).write_bytes(text)
     with pytest.raises(InvalidInputError) as error:
         load_templates(tmp_path)
     assert message in str(error.value)
     assert name in str(error.value)
-
-
-def test_a_template_that_is_not_text_is_named(tmp_path):
-    (tmp_path / "optimal.md").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InvalidInputError, match=re.escape("optimal.md")):
-        load_templates(tmp_path)
-
-
-def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(InvalidInputError, match="does not exist"):
         load_templates(tmp_path / "nowhere")
 
 
 LIVE_TAG = re.compile(rf"<\s*/?\s*({'|'.join(PROTOCOL_TAGS)})\b", re.IGNORECASE)
-LIVE_STEP = re.compile(r"^\s*\d+\.\s+Execute\b", re.IGNORECASE)
 
 
 @given(hostile_texts)
@@ -83,15 +74,6 @@ LIVE_STEP = re.compile(r"^\s*\d+\.\s+Execute\b", re.IGNORECASE)
 @example("1\\. Execute x")
 def test_escaping_is_undone_exactly(text):
     assert unescape_text(escape_text(text)) == text
-
-
-@given(hostile_texts)
-def test_nothing_escaped_is_a_tag_a_heading_or_a_step(text):
-    escaped = escape_text(text)
-    assert not LIVE_TAG.search(escaped)
-    for line in escaped.split("\n"):
-        assert not line.lstrip().startswith("#")
-        assert not LIVE_STEP.match(line)
 
 
 @given(hostile_texts)

@@ -1,15 +1,10 @@
 """A small library and tasks for it, in which everything can be worked out by hand."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from resilisim.tasks import Task
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 
 
-def tool(name: str, *dependencies: str, parameters: Sequence[Parameter] = ()) -> Tool:
+def tool(name, *dependencies, parameters=()):
     return Tool(name, f"Does {name}.", dependencies=tuple(dependencies), parameters=tuple(parameters))
 
 
@@ -26,6 +21,6 @@ LIBRARY = ToolLibrary(
 )
 
 
-def task(*required_tools: str, **fields: Any) -> Task:
-    mapping: Mapping[str, Any] = {"required_tools": list(required_tools), "description": "Do the work.", **fields}
+def task(*required_tools, **fields):
+    mapping = {"required_tools": list(required_tools), "description": "Do the work.", **fields}
     return Task.from_mapping(mapping, LIBRARY)

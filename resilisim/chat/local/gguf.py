@@ -43,16 +43,8 @@ KEPT_COUNTS = 65_536  # texts whose number of tokens is remembered: prompts and 
 _CONTROL = 3  # type of a token that is a mark, such as the end of a message
 
 
-@dataclass(frozen=True, slots=True)
-class GgufFacts:
-    """What a GGUF file says: tokens that the model was trained for, and its tokenizer, without `tokenizer.ggml.`."""
-
-    context_length: int | None
-    tokenizer: dict[str, Any]
-
-
-def gguf_facts(path: Path, *, lists: bool = False) -> GgufFacts:
-    """Read the facts of a GGUF file; the lists of a tokenizer, which are long, only if they are wanted."""
+def gguf_facts(path: Path, *, lists: bool = False) -> tuple[int | None, dict[str, Any]]:
+    """Return the tokens that a GGUF file's model was trained for, and facts of its tokenizer, long lists if wanted."""
     try:
         with path.open("rb") as stream:
             facts = _read_facts(stream, lists)
@@ -62,7 +54,7 @@ def gguf_facts(path: Path, *, lists: bool = False) -> GgufFacts:
         raise InvalidInputError(f"local model {str(path)!r} is no GGUF file, or its beginning is damaged") from None
     length = facts.get(f"{facts.get('general.architecture', '')}.context_length")
     tokenizer = {key.removeprefix(_OF_TOKENIZER): facts[key] for key in facts if key.startswith(_OF_TOKENIZER)}
-    return GgufFacts(length if isinstance(length, int) else None, tokenizer)
+    return length if isinstance(length, int) else None, tokenizer
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
@@ -255,7 +247,7 @@ def _of_json(path: Path, tokenizers: Any) -> Any:
 
 def _of_gguf(path: Path, tokenizers: Any) -> Any:
     """Build the byte-level tokenizer of SmolLM2: each digit a token, then the merges of the file."""
-    facts = gguf_facts(path, lists=True).tokenizer
+    _, facts = gguf_facts(path, lists=True)
     if (facts.get("model"), facts.get("pre")) != ("gpt2", "smollm"):
         raise InvalidInputError(
             f"tokenizer {str(path)!r} is of the kind {facts.get('pre')!r}: expected 'smollm', or the model's "

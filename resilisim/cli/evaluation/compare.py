@@ -1,4 +1,4 @@
-"""`resilisim compare`, `leaderboard` and `power`: policies on common luck, and how many episodes it takes."""
+"""`resilisim compare`, `leaderboard` and `power`: policies on common draws, and how many episodes it takes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from resilisim.cli.options import JsonFlag
-from resilisim.cli.output import (
-    Shown,
-    console,
-    error_console,
-    escaped,
-    markdown_table,
-    note,
-    print_json,
-    say,
-    shown_table,
-)
+from resilisim.cli import options, output
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
 from resilisim.evaluation.table.summary import ceiling_note, format_interval, format_percent, overshoot_note
-from resilisim.options import OUTPUT_GROUP
 from resilisim.statistics import Estimate, plan_sample
 from resilisim.statistics.comparison import NO_EPISODE_DIFFERS, NO_LUCK, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 from resilisim.statistics.power import SEEDS, PowerPlan, independent_luck_episodes
@@ -52,33 +40,33 @@ def compare(
     policy_a: PolicyAOption = None,
     policy_b: PolicyBOption = None,
     prompt: PromptOption = None,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Compare two runs on their common episodes: the difference in success with interval and p-value, by each method.
 
     Runs of one policy each are compared whatever their names are, otherwise policies of one name with each other.
     """
-    with error_console().status("reading episodes"):
+    with output.error_console().status("reading episodes"):
         result = compare_runs(run_a, run_b, policy_a, policy_b, prompt)
     if as_json:
-        print_json({"run_a": str(run_a), "run_b": str(run_b), **result.to_mapping()})
+        output.print_json({"run_a": str(run_a), "run_b": str(run_b), **result.to_mapping()})
         return
-    say(_headline(result))
+    output.say(_headline(result))
     several = len(result.comparisons) > 1
     corrected = {method: result.holm_p_values(method) for method in METHOD_NAMES}
     for number, comparison in enumerate(result.comparisons):
         p_values = {method: values[number] for method, values in corrected.items()}
-        console().print(comparison_table(comparison, p_values if several else None))
+        output.console().print(comparison_table(comparison, p_values if several else None))
         if not math.isnan(comparison.optimum.value):  # an agent that tries again has no ceiling
-            say(_ceilings(comparison), style="dim")
+            output.say(_ceilings(comparison), style="dim")
         if several and comparison.best.note is not None:
-            say(_sentence(comparison.best.note), style="dim")
+            output.say(_sentence(comparison.best.note), style="dim")
     if several:
-        console().print(comparison_table(result.pooled, title="all together"))
-    say(*_advice(result))
+        output.console().print(comparison_table(result.pooled, title="all together"))
+    output.say(*_advice(result))
     for name, missing in zip((run_a, run_b), result.num_unfinished, strict=True):
         if missing and not (result.same_run and name is run_b):
-            note(f"{name} is not finished: {missing:,} of its episodes are missing")
+            output.note(f"{name} is not finished: {missing:,} of its episodes are missing")
 
 
 def points(value: float, digits: int = 1) -> str:
@@ -109,11 +97,11 @@ def digits_of(difference: Difference) -> int:
 def _headline(result: RunComparison) -> str:
     pooled = result.pooled
     without = " and ".join(f"{count:,} of {side}" for count, side in zip(pooled.num_without_partner, "AB", strict=True))
-    partners = "" if pooled.num_without_partner == (0, 0) else f"; {without} have no partner and do not count"
+    partners = "" if pooled.num_without_partner == (0, 0) else f"; {without} have no counterpart and do not count"
     noun = "pair" if pooled.episodes == 1 else "pairs"
     tasks = "task" if pooled.pairs.num_tasks == 1 else "tasks"
     return (
-        f"{pooled.episodes:,} {noun} of episodes on common luck, {pooled.pairs.num_tasks:,} {tasks}{partners}. "
+        f"{pooled.episodes:,} {noun} of episodes on common draws, {pooled.pairs.num_tasks:,} {tasks}{partners}. "
         "Differences A - B in points, with 95% intervals."
     )
 
@@ -130,17 +118,17 @@ def comparison_table(
     rates = " - ".join(f"{format_percent(rate.value)} %" for rate in (comparison.success_a, comparison.success_b))
     digits, differences = digits_of(comparison.best), comparison.differences
     columns = [
-        Shown("method", lambda found: METHOD_NAMES[found.method], is_text=True),
-        Shown("difference", lambda found: points(found.difference, digits)),
-        Shown("95% interval", lambda found: interval_text(found, digits)),
-        Shown("p", lambda found: p_text(found.p_value)),
-        Shown("pairs", lambda found: f"{found.episodes:,}"),
+        output.Shown("method", lambda found: METHOD_NAMES[found.method], is_text=True),
+        output.Shown("difference", lambda found: points(found.difference, digits)),
+        output.Shown("95% interval", lambda found: interval_text(found, digits)),
+        output.Shown("p", lambda found: p_text(found.p_value)),
+        output.Shown("pairs", lambda found: f"{found.episodes:,}"),
     ]
     if corrected is not None:
-        columns.insert(4, Shown("p, Holm", lambda found: p_text(corrected[found.method])))
+        columns.insert(4, output.Shown("p, Holm", lambda found: p_text(corrected[found.method])))
     rows = [differences[method] for method in METHOD_NAMES]
     best = differences[comparison.best.method]
-    return shown_table(f"{heading}: {rates}", columns, rows, True, best, padding=(0, 1), no_wrap=True)
+    return output.shown_table(f"{heading}: {rates}", columns, rows, True, best, padding=(0, 1), no_wrap=True)
 
 
 def _ceilings(comparison: Comparison) -> str:
@@ -161,29 +149,28 @@ def _advice(result: RunComparison) -> list[str]:
     if best.method == "paired":
         reason = f"there is no luck-adjusted one: {adjusted.note}"
     else:
-        reason = (
-            "it estimates the same difference as plain pairing, and the noise that luck explains is taken out of it"
-        )
-    lines = [f"Believe: {METHOD_NAMES[best.method]}; {reason}."]
+        reason = "it estimates the same difference as plain pairing, without the noise that luck explains"
+    lines = [f"Rely on: {METHOD_NAMES[best.method]}; {reason}."]
     if best.note is not None:
         lines.append(_sentence(best.note))
     if pooled.episodes > pooled.pairs.num_tasks:
         lines.append(
-            "McNemar takes episodes as independent, and several of one task are not: its interval and p claim too much."
+            "McNemar treats episodes as independent, which several of one task are not: its interval and p are too "
+            "optimistic."
         )
     needed = independent_luck_episodes(pooled)
     if needed == needed and needed > pooled.episodes:
         lines.append(
-            f"On the same tasks but with independent luck, about {_rounded(needed):,} pairs would have been needed for "
+            f"On the same tasks but with independent draws, about {_rounded(needed):,} pairs would be needed for "
             f"an interval as short (an estimate from these {pooled.episodes:,})."
         )
     if len(result.comparisons) > 1:
         lines.append(f"p, Holm: corrected for {len(result.comparisons)} comparisons.")
     if result.tasks_differ:
-        lines.append("The tasks of both have the same ids and are not the same to the letter (texts, inputs or order).")
+        lines.append("The tasks of both runs have the same ids, but differ in their texts, inputs or order.")
     for name, sees in zip((pooled.label_a, pooled.label_b), pooled.privileged, strict=True):
         if sees:
-            lines.append(f"{name} is privileged: it sees the state, or holds a policy that does.")
+            lines.append(f"{name} is privileged: it sees the state, or has a policy that does.")
     return lines
 
 
@@ -225,47 +212,49 @@ def _label(row: Row) -> str:
 
 
 LEADERBOARD = (
-    Shown("rank", lambda row: str(row.rank)),
-    Shown("ranks", _ranks),
-    Shown("policy", _label, is_text=True, min_width=18),
-    Shown("episodes", lambda row: f"{row.entry.summary.num_episodes:,}"),
-    Shown("success", lambda row: _with_interval(row.entry.summary.success)),
-    Shown("ceiling", lambda row: format_percent(row.entry.summary.ceiling.value)),
-    Shown("V*", lambda row: format_percent(row.entry.summary.optimum.value)),
-    Shown("of ceiling", lambda row: format_percent(row.entry.summary.adjusted_share.value)),
-    Shown("luck-\nadjusted", lambda row: _with_interval(row.entry.summary.luck_adjusted)),
-    Shown("to the row\nabove", _behind_above),
-    Shown("p, Holm", lambda row: p_text(row.p_value)),
+    output.Shown("rank", lambda row: str(row.rank)),
+    output.Shown("ranks", _ranks),
+    output.Shown("policy", _label, is_text=True, min_width=18),
+    output.Shown("episodes", lambda row: f"{row.entry.summary.num_episodes:,}"),
+    output.Shown("success", lambda row: _with_interval(row.entry.summary.success)),
+    output.Shown("ceiling", lambda row: format_percent(row.entry.summary.ceiling.value)),
+    output.Shown("V*", lambda row: format_percent(row.entry.summary.optimum.value)),
+    output.Shown("of ceiling", lambda row: format_percent(row.entry.summary.adjusted_share.value)),
+    output.Shown("luck-\nadjusted", lambda row: _with_interval(row.entry.summary.luck_adjusted)),
+    output.Shown("to the row\nabove", _behind_above),
+    output.Shown("p, Holm", lambda row: p_text(row.p_value)),
 )
 
 
 def leaderboard(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Only this prompt type.")] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown instead of a table.", rich_help_panel=OUTPUT_GROUP)
-    ] = False,
-    as_json: JsonFlag = False,
+    prompt: Annotated[str | None, typer.Option(help="Only this prompt type.")] = None,
+    markdown: Annotated[bool, options.output_option("--markdown", help="Print Markdown instead of a table.")] = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Rank the policies of runs by luck-adjusted success, and say which ranks the noise leaves open.
 
     Only runs of one benchmark version, law, end rules, salt and library stand in one table.
     """
-    with error_console().status("reading episodes"):
+    with output.error_console().status("reading episodes"):
         board = read_leaderboard(directories, prompt)
     if as_json:
-        print_json(board.to_mapping())
+        output.print_json(board.to_mapping())
         return
     if markdown:
         for name, rows in board.sections.items():
-            typer.echo("\n".join([f"### Prompt {escaped(name)}", "", *markdown_table(LEADERBOARD, rows), ""]))
-        typer.echo("\n".join(f"{escaped(line)}\n" for line in _board_notes(board)), nl=False)
+            typer.echo(
+                "\n".join([f"### Prompt {output.escaped(name)}", "", *output.markdown_table(LEADERBOARD, rows), ""])
+            )
+        typer.echo("\n".join(f"{output.escaped(line)}\n" for line in _board_notes(board)), nl=False)
         return
-    width = console().width
+    width = output.console().width
     columns = [column for column in LEADERBOARD if width >= NARROW or column.heading not in LEFT_OUT]
     for name, rows in board.sections.items():
-        console().print(shown_table(f"prompt {name}", columns, rows, is_wide=width >= WIDE, overflow="fold"))
-    say(*_board_notes(board), style="dim")
+        output.console().print(
+            output.shown_table(f"prompt {name}", columns, rows, is_wide=width >= WIDE, overflow="fold")
+        )
+    output.say(*_board_notes(board), style="dim")
 
 
 def _board_notes(board: Leaderboard) -> list[str]:
@@ -274,14 +263,14 @@ def _board_notes(board: Leaderboard) -> list[str]:
     legend = (
         "Percent and points, with 95% intervals clustered by task, sorted by luck-adjusted success (raw where there is "
         'none); "of ceiling" is luck-adjusted, too. ranks: the places that the tests leave possible. Differences to '
-        "the row above are paired on common luck and luck-adjusted; p is corrected for all pairs of rows under one "
+        "the row above are paired on common draws and luck-adjusted; p is corrected for all pairs of rows under one "
         "prompt (Holm)."
     )
     notes = [legend, ceiling_note(summaries, shown=True)]
     if any(points(found.difference, digits_of(found)).startswith("+") for found in differences):
         notes.append(
-            "A row can be ahead of the one above it by the difference: scores take luck off each row alone, "
-            "differences off both together, on the episodes that both have. Believe the difference."
+            "A row can be ahead of the one above it by the difference: scores have the luck of each row "
+            "taken out alone, differences that of both together, on the episodes that both have. Trust the difference."
         )
     if any(found.note == NO_EPISODE_DIFFERS for found in differences):
         notes.append(
@@ -310,12 +299,13 @@ PILOT_PROMPT = "optimal"
 PILOT_TASKS, PILOT_SEEDS = 150, 4
 SMALL_DIFFERENCE = 0.5  # points below which somebody may have meant a share
 
-_WAYS = {**METHOD_NAMES, "same_tasks_independent_luck": "same tasks, independent luck"}
+_WAYS = {**METHOD_NAMES, "same_tasks_independent_luck": "same tasks, independent draws"}
 
 
 def power(
     run_a: Annotated[
-        Path | None, typer.Argument(metavar="RUN_A", help="Folder of a pilot run; without one a small pilot is played.")
+        Path | None,
+        typer.Argument(metavar="RUN_A", help="Folder of a pilot run; without one, a small pilot is played."),
     ] = None,
     run_b: Annotated[
         Path | None,
@@ -323,24 +313,24 @@ def power(
     ] = None,
     policy_a: PolicyAOption = None,
     policy_b: PolicyBOption = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Prompt type of the pilot.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Prompt type of the pilot.")] = None,
     difference: Annotated[
-        float, typer.Option("--difference", help="Points of success that should be seen, between 0 and 100.")
+        float, typer.Option(help="Difference to detect, in points of success, between 0 and 100.")
     ] = 3.0,
-    chance: Annotated[float, typer.Option("--power", help="Chance to see them, between 0 and 1.")] = 0.8,
+    chance: Annotated[float, typer.Option("--power", help="Chance of detecting it, between 0 and 1.")] = 0.8,
     level: Annotated[
-        float, typer.Option("--level", help="Chance to see a difference where there is none, between 0 and 1.")
+        float, typer.Option(help="Chance of seeing a difference where there is none, between 0 and 1.")
     ] = 0.05,
-    as_json: JsonFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
-    """Plan how many episodes a comparison needs, under each method, as tasks x seeds.
+    """Work out how many episodes (tasks x seeds) a comparison needs, by each method.
 
     More tasks remove all noise, more seeds only the luck within a task; a pilot with several seeds tells them apart.
     """
     if not 0.0 < difference < 100.0:
         raise InvalidInputError(f"--difference is {difference:g}: expected points above 0 and below 100")
     if difference < SMALL_DIFFERENCE:
-        note(f"--difference is in points: {difference:g} points; did you mean {100.0 * difference:g}?")
+        output.note(f"--difference is in points: {difference:g} points; did you mean {100.0 * difference:g}?")
     played = run_a is None
     if run_a is None:
         if policy_a or policy_b or prompt:
@@ -350,15 +340,15 @@ def power(
         comparison = _read_pilot(run_a, run_b, policy_a, policy_b, prompt)
     plan = plan_sample(comparison, difference / 100.0, chance, level)
     if as_json:
-        print_json({"pilot_was_played": played, **plan.to_mapping()})
+        output.print_json({"pilot_was_played": played, **plan.to_mapping()})
         return
-    console().print(_plan_table(plan))
-    say(*_plan_notes(plan, played))
+    output.console().print(_plan_table(plan))
+    output.say(*_plan_notes(plan, played))
 
 
 def _play_pilot() -> Comparison:
     """Play two policies that come with the package, in a folder that vanishes."""
-    note(
+    output.note(
         f"no pilot given: playing {' and '.join(PILOT_POLICIES)} on {PILOT_TASKS} tasks, {PILOT_SEEDS} seeds, "
         f"prompt {PILOT_PROMPT}"
     )
@@ -370,7 +360,7 @@ def _play_pilot() -> Comparison:
 def _read_pilot(
     run_a: Path, run_b: Path | None, policy_a: str | None, policy_b: str | None, prompt: str | None
 ) -> Comparison:
-    with error_console().status("reading episodes"):
+    with output.error_console().status("reading episodes"):
         result = compare_runs(run_a, run_b or run_a, policy_a, policy_b, prompt)
     if len(result.comparisons) > 1:
         found = ", ".join(f"{each.label_a} - {each.label_b} under {each.prompt}" for each in result.comparisons[:4])
@@ -387,20 +377,20 @@ def _plan_table(plan: PowerPlan) -> Table:
         f"Episodes of each policy for {100.0 * plan.difference:g} points, power {plan.power:g}, level {plan.level:g}; "
         f"pilot: {pilot.label_a} - {pilot.label_b}, prompt {pilot.prompt}"
     )
-    is_wide = console().width >= WIDE
-    columns = [Shown("method", _WAYS.__getitem__, is_text=True, min_width=21)]
+    is_wide = output.console().width >= WIDE
+    columns = [output.Shown("method", _WAYS.__getitem__, is_text=True, min_width=21)]
     columns += [_size_column(plan, count) for count in (SEEDS if is_wide else SEEDS[::2])]
-    return shown_table(title, columns, plan.parts, is_wide, no_wrap=True)
+    return output.shown_table(title, columns, plan.parts, is_wide, no_wrap=True)
 
 
-def _size_column(plan: PowerPlan, num_seeds: int) -> Shown:
+def _size_column(plan: PowerPlan, num_seeds: int) -> output.Shown:
     def cell(method: str) -> str:
         size = plan.size(method, num_seeds)
         if size.episodes is None:
             return "–"
         return f"{size.episodes:,}" + ("" if size.low is None else f"\n[{size.low:,}, {size.high:,}]")
 
-    return Shown(f"{num_seeds} seed{'' if num_seeds == 1 else 's'}\na task", cell)
+    return output.Shown(f"{num_seeds} seed{'' if num_seeds == 1 else 's'}\na task", cell)
 
 
 def _plan_notes(plan: PowerPlan, played: bool) -> list[str]:

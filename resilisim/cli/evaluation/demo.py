@@ -35,11 +35,11 @@ BOUNDS = {
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder of the results.")] = Path("demo-results"),
-    tasks: Annotated[int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)] = 120,
-    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1, max=MAX_COUNT)] = 4,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-results"),
+    tasks: Annotated[int, typer.Option(help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)] = 120,
+    seeds: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 4,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.", min=1, max=MAX_WORKERS)
+        int | None, typer.Option(help="Processes; as many as cores, up to 4.", min=1, max=MAX_WORKERS)
     ] = None,
     record_texts: RecordTextsOption = None,
     as_json: JsonFlag = False,
@@ -75,7 +75,8 @@ def demo(
     episodes = read_episode_table(out)
     comparison = compare_tables(episodes.group(first, prompt), episodes.group(second, prompt))
     show.print(
-        "\n[bold]4. Comparison[/bold]  The luck of each draw is known, so most of the noise between two agents can go."
+        "\n[bold]4. Comparison[/bold]  The luck of each draw is known, so most of the noise between two agents can be "
+        "removed."
     )
     show.print(comparison_table(comparison))
     with error_console().status("writing the report"):
@@ -98,7 +99,7 @@ def demo(
         (f"resilisim play --task {held_out[0].instance_id}", "be the agent yourself, and see what each call cost"),
         (f"resilisim bound --task {held_out[0].instance_id}", "the bounds of any task, or of any list of tools"),
         ("resilisim evaluate --policy my_module:MyPolicy ...", "your own policy, on the same draws (README.md)"),
-        ("resilisim compare RUN_A RUN_B", "which of two agents is better, and how sure that is"),
+        ("resilisim compare RUN_A RUN_B", "which of two agents is better, and how certain that is"),
         ("resilisim --help", "everything else"),
     ):
         show.print(plain(f"   {command:<54} {what}"), soft_wrap=True)

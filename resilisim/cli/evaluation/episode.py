@@ -50,7 +50,7 @@ def show(
     run: RunArgument,
     episode: IdArgument,
     full: Annotated[
-        bool, typer.Option("--full", help="Every message whole, prompts included; long ones are cut otherwise.")
+        bool, typer.Option("--full", help="Show every message in full, prompts included; otherwise long ones are cut.")
     ] = False,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -76,15 +76,15 @@ def replay(
     run: RunArgument,
     episode: IdArgument,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask the models of the run anew instead of taking the recorded replies.")
+        bool, typer.Option("--live", help="Ask the models of the run again instead of using the recorded replies.")
     ] = False,
     models: ModelSettings,
     tasks: options.TasksOption = "benchmark-v1",
     library: options.LibraryOption = None,
-    full: Annotated[bool, typer.Option("--full", help="Every message whole, prompts included.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show every message in full, prompts included.")] = False,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Play an episode again, alone; nothing is written. From the recorded replies it must come to the same end."""
+    """Replay one episode; nothing is written. With the recorded replies it must end as it did before."""
     found = find_episode(run, episode)
     record = finished(found)
     chosen = options.load(library)
@@ -106,7 +106,7 @@ def replay(
     else:
         print_transcript(again, console(), full)
     if record is None:
-        note("the episode came to its end; nothing was written, the run's own command finishes it")
+        note("the episode reached its end; nothing was written: repeat the run's own command to finish it")
     elif asked is not None:
         note(f"recorded: {record['score']['level']}; now: {again['score']['level']}")
     else:
@@ -135,12 +135,11 @@ def _identities(run: Path, policy: str) -> Mapping[str, str]:
 
 
 def _print_failure(failure: FailureRecord, out: Console) -> None:
+    played = ", ".join([failure["instance_id"], failure["prompt_type"], f"seed {failure['seed']}"])
     out.print(plain(f"Episode {failure['index']}: not finished", "bold"))
-    out.print(
-        plain(f"{failure['policy']} on {failure['instance_id']}, {failure['prompt_type']}, seed {failure['seed']}")
-    )
+    out.print(plain(f"{failure['policy']} on {played}"))
     out.print(plain(f"{failure['reason']}: {failure['error']}"))
-    out.print(plain(f"{failure['calls']} calls of the model were answered before; their replies are kept."))
+    out.print(plain(f"{failure['calls']} calls of the model had been answered; their replies are kept."))
 
 
 def print_transcript(record: EpisodeRecord, out: Console, full: bool = False) -> None:
@@ -199,7 +198,7 @@ class _Transcript:
     def print_dialogue(self, agent: Mapping[str, Any]) -> None:
         """Print calls of the model, events and turns in the order in which they happened."""
         if not has_agent_texts(self._record):
-            self.line("what the models were told and wrote was not kept (--record-texts)", "yellow")
+            self.line("what the models were told and what they wrote was not kept (--record-texts)", "yellow")
         events = list(agent["events"])
         # Only the last trial's turns are kept, so after a new beginning they all stand at the end.
         is_whole = not any(event["kind"] == "restart" for event in events)
@@ -278,7 +277,8 @@ class _Transcript:
         if after_search is not None:
             self.line(
                 f"ceiling: {after_search:.4f}, V*: {self._record['optimum']:.4f}; the tools had to be found, which "
-                f"takes at least {self._record.get('searches_needed')} searches; their price is information, no blame"
+                f"takes at least {self._record.get('searches_needed')} searches; their price counts as "
+                "information, not as a mistake"
             )
         self.line(points_lost(self._record))
 

@@ -21,6 +21,7 @@ from resilisim.cli.options import (
     SeedsOption,
     SplitOption,
     TasksOption,
+    ToolsOption,
     WorkersOption,
     chosen_tasks,
     load,
@@ -35,6 +36,7 @@ from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.evaluation.table.agents import agent_table
 from resilisim.options import OUTPUT_GROUP
+from resilisim.policies.command_agent import COMMAND_PREFIX
 
 SCALE_PANEL = "Limits and several machines"
 
@@ -55,6 +57,8 @@ MODEL_OPTIONS = OptionGroup(
         "models",
         "base_url",
         "concurrency",
+        "episode_seconds",
+        "episode_retries",
         "retries",
         "timeout_seconds",
         "requests_per_minute",
@@ -82,13 +86,24 @@ def asked_at_once(models: ModelSettings) -> ModelSettings:
 def evaluate(
     *,
     policy: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--policy",
             help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
-            "brackets: react[steps=10]; again for more. 'resilisim agents' lists LLM agents and their options.",
+            "brackets: react[steps=10]; repeatable. 'resilisim agents' lists LLM agents and their options.",
         ),
-    ],
+    ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option("--agent", help="module:function of an agent that plays a session by itself; again for more."),
+    ] = None,
+    agent_command: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent-command",
+            help="A program that plays an episode over MCP, whose URL is in $RESILISIM_MCP_URL; again for more.",
+        ),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option("--out", help="Folder of the results; the same command resumes it.", rich_help_panel=OUTPUT_GROUP),
@@ -97,19 +112,20 @@ def evaluate(
     split: SplitOption = None,
     prompt: Annotated[
         list[str] | None,
-        typer.Option("--prompt", help=PROMPT_HELP + "; again for more.", show_default="baseline"),
+        typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline"),
     ] = None,
     seeds: SeedsOption = 1,
     workers: WorkersOption = 1,
     environment: EnvironmentSettings,
     models: ModelSettings,
+    calling: ToolsOption = None,
     library: LibraryOption = None,
     record_texts: RecordTextsOption = None,
     shard: Annotated[
         str | None,
         typer.Option(
             "--shard",
-            help="i/n: play only this part of the tasks; 'resilisim merge' puts the parts together.",
+            help="i/n: play only part i of n of the tasks; 'resilisim merge' puts the parts together.",
             rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
@@ -118,7 +134,7 @@ def evaluate(
         typer.Option(
             "--ray",
             metavar="ADDRESS",
-            help="Play on a Ray cluster: auto, local, HOST:PORT; --workers are its actors then.",
+            help="Play on a Ray cluster: auto, local, HOST:PORT; --workers is then the number of actors.",
             rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
@@ -126,14 +142,18 @@ def evaluate(
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
+    agents = [*(agent or []), *(COMMAND_PREFIX + command for command in agent_command or [])]
+    if calling is not None:
+        environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
     chosen = load(library)
     environment.retriever(chosen)  # refuses a model that does not exist before all else
     try:
         result = run(
-            policy,
+            policy or [],
             chosen_tasks(tasks, split, chosen),
             tuple(prompt or ["baseline"]),
             seeds,
+            agents=agents,
             out=out,
             workers=workers,
             environment=environment,
@@ -151,7 +171,7 @@ def evaluate(
         verb = "was" if result.call.num_already_there == 1 else "were"
         note(
             f"{result.call.num_already_there:,} of {count_of(result.num_planned, 'episode')} {verb} already there; "
-            "policy code is not compared, use another --out after changing a policy"
+            "policy code is not compared, use a different --out after changing a policy"
         )
     if as_json:
         print_json(result.to_mapping())
@@ -181,9 +201,9 @@ def _tell_what_is_wrong(result: EvaluationResult, out: Path) -> None:
     if call.stopped_by is not None:
         note(f"stopped at {call.stopped_by}; the same command resumes it with a higher limit")
     if call.num_failures:
-        them = "it" if call.num_failures == 1 else "them"
+        are = "is" if call.num_failures == 1 else "are"
         note(
-            f"{count_of(call.num_failures, 'episode')} broke and no score counts {them} "
+            f"{count_of(call.num_failures, 'episode')} broke and {are} not scored "
             f"({out / FAILURES_NAME}), the last because {call.last_error}; the same command tries again"
         )
     if call.num_failures or call.stopped_by is not None:

@@ -26,7 +26,7 @@ SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
 HELP = (
     "s WORDS searches, i NAME asks about a tool, c NAME {JSON} calls it, f says that you have finished; "
-    "any other line goes as it stands. help or ? repeats this line. Ctrl-D gives up."
+    "any other line is sent as it is. help or ? prints this line again. Ctrl-D gives up."
 )
 HELP_WORDS = ("help", "?")
 
@@ -48,11 +48,9 @@ def expand(line: str) -> str:
 @options.takes(environment=options.OptionGroup(EnvironmentSettings, PLAYED))
 def play(
     *,
-    task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
-    prompt: Annotated[str, typer.Option("--prompt", help=options.PROMPT_HELP + ".")] = "baseline",
-    seed: Annotated[
-        int, typer.Option("--seed", help="The seed fixes all draws of the episode.", min=0, max=MAX_SEED)
-    ] = 0,
+    task: Annotated[str, typer.Option(help="instance_id of a task.")],
+    prompt: Annotated[str, typer.Option(help=options.PROMPT_HELP + ".")] = "baseline",
+    seed: Annotated[int, typer.Option(help="The seed fixes all draws of the episode.", min=0, max=MAX_SEED)] = 0,
     environment: EnvironmentSettings,
     tasks: options.TasksOption = "benchmark-v1",
     library: options.LibraryOption = None,

@@ -26,13 +26,12 @@ from resilisim.evaluation.robustness.points import (
 )
 from resilisim.evaluation.robustness.profile_result import ProfileResult
 from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile
-from resilisim.options import OUTPUT_GROUP
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 
 def _varied(what: str, default: str) -> Any:
     """Return an option that may be given several times, under the heading of what is varied."""
-    return typer.Option(help=f"{what}; again for more.", show_default=default, rich_help_panel="What is varied")
+    return typer.Option(help=f"{what}; repeatable.", show_default=default, rich_help_panel="What is varied")
 
 
 @options.takes(
@@ -40,14 +39,12 @@ def _varied(what: str, default: str) -> Any:
 )
 def profile(
     *,
-    policy: Annotated[list[str], typer.Option(help="As in 'resilisim evaluate'; again for more.")],
+    policy: Annotated[list[str], typer.Option(help="As in 'resilisim evaluate'; repeatable.")],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
+        options.output_option(
             help="Folder of the profile, with a folder for each run; the same command resumes it, and one with "
-            "other points adds them.",
-            rich_help_panel=OUTPUT_GROUP,
+            "other points adds them."
         ),
     ],
     tasks: options.TasksOption = "benchmark-v1",
@@ -55,8 +52,7 @@ def profile(
     prompt: Annotated[
         list[str] | None,
         typer.Option(
-            "--prompt",
-            help="Prompts along reliability and turns; again for more. Flaws are compared with the optimal prompt.",
+            help="Prompts for the axes reliability and turns; repeatable. Flaws are compared with the optimal prompt.",
             show_default="optimal",
         ),
     ] = None,
@@ -74,12 +70,11 @@ def profile(
     library: options.LibraryOption = None,
     record_texts: options.RecordTextsOption = None,
     markdown: Annotated[
-        Path | None,
-        typer.Option("--markdown", help="Markdown file for the tables.", dir_okay=False, rich_help_panel=OUTPUT_GROUP),
+        Path | None, options.output_option(help="Markdown file for the tables.", dir_okay=False)
     ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Show how policies do as tools fail more often, turns run short and plans are flawed, beside the optimum."""
+    """Show how policies cope when tools fail more often, turns run short and plans are flawed, next to the optimum."""
     for option, given, belongs in (
         ("--reliability", reliability, RELIABILITY),
         ("--turns", turns, TURNS),
@@ -132,9 +127,7 @@ def profile(
     if not result.is_finished:
         missing = sum(run.num_planned - run.num_episodes for run in result.runs)
         reason = f", the last because {result.last_error}" if result.last_error else ""
-        output.note(
-            f"{count_of(missing, 'episode')} broke and no score counts them{reason}; the same command tries again"
-        )
+        output.note(f"{count_of(missing, 'episode')} broke and count in no score{reason}; the same command tries again")
         raise typer.Exit(output.INCOMPLETE)
 
 
@@ -142,9 +135,10 @@ NOTE = (
     "Percent, with 95% intervals clustered by task (of several, not of one). optimum: V*, the best that any agent can "
     "reach; after search: the same with the turns left after the fewest searches that show the tools, where a prompt "
     "does not name them; it is the ceiling under such prompts, V* under all others. required tools, retried: in their "
-    "order, each until it succeeds, nothing else (no policy); obey: doing the plan in the prompt to the letter, tools "
-    "that others depend on included; these are exact. recovered: the share of what obeying gives away that an agent "
-    "gets back. Drops and recovered are luck-adjusted where that is offered. * privileged: sees the state."
+    "order, each until it succeeds, nothing else (a reference, no policy); obey: following the plan in the prompt to "
+    "the letter, with the tools that others depend on; these are exact. recovered: the share of what following flawed "
+    "plans gives away that an agent gets back. Drops and recovered are luck-adjusted where possible. * privileged: "
+    "sees the state."
 )
 
 

@@ -26,16 +26,15 @@ def report(
     compare_with: Annotated[
         Path | None,
         typer.Option(
-            "--compare-with",
             metavar="DIR",
             help="Folder of another run; a section compares the policies that both have, on their common draws.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="HTML file to write; DIR/report.html if left out.", dir_okay=False)
+        Path | None, typer.Option(help="HTML file to write; DIR/report.html if left out.", dir_okay=False)
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Markdown file to write the same tables to.", dir_okay=False)
+        Path | None, typer.Option(help="Markdown file to write the same tables to.", dir_okay=False)
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -60,7 +59,7 @@ def report(
 
 def export(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the tables; those of the same run are replaced.")],
+    out: Annotated[Path, typer.Option(help="Folder of the tables; those of the same run are replaced.")],
     as_json: JsonFlag = False,
 ) -> None:
     """Write a run, finished or not, as Parquet tables: episodes, steps, failures, and calls of language models."""
@@ -75,14 +74,13 @@ def export(
 def rescore(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Write the episodes as they are scored now to this new folder.", file_okay=False),
+        Path | None, typer.Option(help="Write the episodes as they are scored now to this new folder.", file_okay=False)
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
+    workers: Annotated[int, typer.Option(help="Processes.", min=1, max=MAX_WORKERS)] = 1,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Score saved episodes again, without a model or an environment; 1 is the exit code if any does not agree.
+    """Rescore saved episodes, without a model or an environment; the exit code is 1 if any result differs.
 
     What is computed again: how each episode ended, its score, and for each message V*, Q*, regret, luck and the reason
     of a loss. With --out it is written to a new folder, whatever has changed, and the exit code is 0.
@@ -117,7 +115,7 @@ def merge(
     directories: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Folders of one run: its shards, or copies of it.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the merged run; the same command resumes it.")],
+    out: Annotated[Path, typer.Option(help="Folder of the merged run; the same command resumes it.")],
     as_json: JsonFlag = False,
 ) -> None:
     """Put the parts of a run into one folder, each episode once; folders of other runs are refused."""

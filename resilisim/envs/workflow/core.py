@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from resilisim.envs.settings import JUDGED_REWARDS
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import (
     ACTION_TYPES,
@@ -32,6 +33,7 @@ from resilisim.envs.workflow.arrays import (
 from resilisim.envs.workflow.columns import LARGEST, NUM_TASK_COLUMNS, NUM_TOOL_COLUMNS, quantised, saturated
 from resilisim.envs.workflow.context import WEIGHT_EMBEDDING, WEIGHT_PATTERN, WEIGHT_RULE, TaskContext, build_context
 from resilisim.envs.workflow.dynamics import OUTPUT_TYPE, Episodes, TaskRecords, Worlds, show_patterns, write_starts
+from resilisim.envs.workflow.judging import ActionJudge
 from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
 from resilisim.envs.workflow.training import MAX_STAGE
 from resilisim.errors import InvalidInputError
@@ -57,6 +59,7 @@ class WorkflowCore:
         episodes: The episodes' records, (num_envs,).
         finals: Records of last observations, (num_envs,), or (1,) and unused if they are not kept.
         observation: Observations as views into `episodes`: arrays (num_envs, ...).
+        judge: What pays the rewards `value` and `advantage`; None under the others.
         final_observation: Those at the end of the latest episode that ended, as views.
     """
 
@@ -77,6 +80,10 @@ class WorkflowCore:
         self.observation = self._observation_in(self.episodes["observation"])
         self.final_observation = self._observation_in(self.finals["words"]) if keep_finals else self.observation
         self.write_starts()
+        self.judge: ActionJudge | None = None
+        if options.reward in JUDGED_REWARDS:
+            problems = [self.problem_of(index) for index in range(len(self.tasks))]
+            self.judge = ActionJudge(self, problems, options.reward)
         self.action_space = spaces.Discrete(num_actions(num_tools))
         self.observation_space = spaces.Dict(
             {

@@ -70,8 +70,11 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     one or both, which plays any episode again by itself.
 
     ## Rewards
-    `full_success`: 1 at the end of an episode in which all required tools have succeeded in their order, else 0; what
-    the exact optimum maximises. `two_phase`: the paper's reward, coverage first and order later (`rewards`).
+    `full_success`, also called `success`: 1 at the end of an episode in which all required tools have succeeded in
+    their order, else 0; what the exact optimum maximises. `value`: V*(s') - V*(s) of each step, the sum is outcome -
+    V*(start). `advantage`: Q*(s, a) - V*(s), minus the regret of each step, which no luck changes; 0 for the optimum.
+    Both need the benchmark law; tables of V* are made at the start (145 MB for the train split, a few seconds).
+    `two_phase`: the paper's reward, coverage first and order later (`rewards`).
 
     ## Termination
     Benchmark law: full success, the last step (10), five failed executions in a row, the loop rule. Training law:
@@ -188,6 +191,8 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         if not isinstance(given, (int, np.integer)) or not 0 <= given < self._num_actions:
             raise InvalidInputError(f"action {action!r}: expected 0 to {self._num_actions - 1}")
         self._action[0] = given
+        if core.judge is not None:
+            core.judge.judge(self._action)
         step_environments(
             self._action,
             outcome,
@@ -200,6 +205,8 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
             self._reward,
             self._terminated,
         )
+        if core.judge is not None:
+            core.judge.pay(self._reward)
         info = self._info()
         info["execution"] = self._execution()
         terminated = bool(self._terminated[0])

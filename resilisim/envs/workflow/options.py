@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from resilisim.envs.conversation import resolve_task
-from resilisim.envs.settings import LawOptions
+from resilisim.envs.settings import JUDGED_REWARDS, LawOptions, Reward
 from resilisim.envs.workflow.context import SimilaritySource
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import check_options, option
@@ -19,7 +19,7 @@ from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
 Law = Literal["benchmark", "training"]
-Reward = Literal["full_success", "two_phase"]
+WorkflowReward = Literal["full_success", "two_phase", Reward]
 Required = Literal["shown", "hidden"]
 
 FILTERS = ("semantic", "dependency", "constraint")
@@ -53,7 +53,11 @@ class WorkflowOptions(LawOptions):
     tasks: Tasks = "train"
     library: ToolLibrary | None = None
     law: Law = option("benchmark", "The benchmark's law, or the training law of appendix D.4.1.")
-    reward: Reward = option("full_success", "1 at the end or 0, or the two-phase reward of appendix D.3.")
+    reward: WorkflowReward = option(
+        "full_success",
+        "1 at the end or 0 (also called success), the two-phase reward of appendix D.3, what each step changed of V*, "
+        "or what its choice gave away of V*.",
+    )
     filters: Collection[str] = ()
     required: Required = option(
         "shown", "Hidden, the required list is not shown, so that retrieval is the only hint.", noun="required option"
@@ -71,6 +75,10 @@ class WorkflowOptions(LawOptions):
         for name in self.filters:
             if name not in FILTERS:
                 raise unknown_name("filter", name, FILTERS)
+        if self.reward in JUDGED_REWARDS and self.law == "training":
+            raise InvalidInputError(
+                f"reward {self.reward!r} under the training law: expected the benchmark law, the one that is solved"
+            )
 
     def with_options(self, options: Mapping[str, Any]) -> WorkflowOptions:
         """Return options some of which have other values; an InvalidInputError tells one that does not exist."""

@@ -139,6 +139,8 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
             wrong = actions[(actions < 0) | (actions >= self._num_actions)][0]
             raise InvalidInputError(f"action {wrong}: expected 0 to {self._num_actions - 1}")
         was_over = core.episodes["needs_reset"].copy() if self.autoreset_mode is AutoresetMode.DISABLED else None
+        if core.judge is not None:
+            core.judge.judge(actions)
         rewards = np.empty(self.num_envs)
         terminated = np.empty(self.num_envs, dtype=np.bool_)
         num_ended = step_environments(
@@ -153,6 +155,8 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
             rewards,
             terminated.view(np.uint8),
         )
+        if core.judge is not None:
+            core.judge.pay(rewards)
         infos: Infos = {}
         if num_ended:
             infos = self._end_infos(terminated if was_over is None else terminated & (was_over == 0))

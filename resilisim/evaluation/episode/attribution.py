@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord, StepRecord, Totals, Worth
-from resilisim.simulator.exact import Optimum, solve
+from resilisim.simulator.exact import Judge, Optimum
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
@@ -47,19 +47,15 @@ _QUESTIONS = ("search", "info")
 class Attribution:
     """Says of the messages of one episode, as they come, what each was worth.
 
-    Args:
-        problem: The task's numbers.
-        planner: Who made the plan in the prompt; None if there is none.
-        flaw: What is wrong with that plan, as it stands in records; None for a sound plan or none. Without its part
-            `plan` (the tools as shown, with `limits` where steps have any) nothing is put down to the flaw.
+    `planner` is who made the plan in the prompt (None without one), `flaw` what is wrong with it, as it stands in
+    records. Without its part `plan` nothing is put down to the flaw.
 
     Raises:
         ExactLimitError: The task is too large to be solved exactly.
     """
 
     def __init__(self, problem: Problem, planner: str | None, flaw: Mapping[str, Any] | None) -> None:
-        self.optimum: Optimum = solve(problem)
-        self._value: float | None = None  # V* after the last message
+        self._judge = Judge(problem)
         # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
         self._plan_in_prompt = planner is not None and flaw is None
         self._asked: set[int] = set()
@@ -67,31 +63,29 @@ class Attribution:
         if flaw is not None and "plan" in flaw:
             self._flawed_plan = FlawedPlan(flaw, problem.library)
 
+    @property
+    def optimum(self) -> Optimum:
+        """The solved problem."""
+        return self._judge.optimum
+
     def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> Worth:
         """Say what the next message was worth, which was sent in one state and led to another."""
-        value = self.optimum.value(state) if self._value is None else self._value
-        action_value, self._value = self.optimum.judge(state, message, after)
-        regret, luck = value - action_value, self._value - action_value
-        label = None
-        if regret > REGRET_TOLERANCE:
-            label = self._reason(state, message)
-        elif regret < -(IDENTITY_TOLERANCE + self.optimum.gap):
-            raise AssertionError(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
-        elif self.optimum.gap == 0.0:
-            regret = 0.0
+        found = self._judge.judge(state, message, after)
+        label = self._reason(state, message) if found.regret > REGRET_TOLERANCE else None
         if message.kind in _QUESTIONS:
             self._asked.add(message.signature)
         if self._flawed_plan is not None:
             self._flawed_plan.note(message, has_succeeded(state, message, after))
-        return Worth(value=value, action_value=action_value, regret=regret, luck=luck, label=label)
+        return Worth(
+            value=found.value,
+            action_value=found.action_value,
+            regret=found.regret,
+            luck=found.luck,
+            label=label,
+        )
 
     def totals(self, steps: Sequence[StepRecord], searches: Searches) -> Totals:
-        """Return what a record says of its steps together.
-
-        Args:
-            steps: What each message was worth; `losses` has the labels in the order in which they first occur.
-            searches: How many searches show the tools, where the prompt does not tell them.
-        """
+        """Return what a record says of its steps together; labels of losses in the order in which they first occur."""
         losses: dict[str, float] = {}
         for step in steps:
             if step["label"] is not None:
@@ -163,12 +157,8 @@ class FlawedPlan:
     flaw that a sound plan would have asked for as well, nor what an agent does of its own accord after it left the plan
     (docs/decisions).
 
-    Args:
-        flaw: The flaw as records have it (`FlawRecord`).
-        library: The tools.
-
     Raises:
-        InvalidInputError: Its edits are none of that plan.
+        InvalidInputError: The edits of the flaw (`FlawRecord`) are none of its plan.
     """
 
     def __init__(self, flaw: Mapping[str, Any], library: ToolLibrary) -> None:
@@ -177,8 +167,12 @@ class FlawedPlan:
             limits = flaw.get("limits") or [(None, None)] * len(flaw["plan"])
             shown = [_limited(tool, *pair) for tool, pair in zip(flaw["plan"], limits, strict=True)]
             self._sound = _Reader(sound_steps(shown, edits))
-            changes = [edit for edit in edits if edit["what"] in ("parameter_changed", "parameter_dropped")]
-            self._changes = [_Change.of(edit) for edit in changes]
+            # Of each parameter that was changed: place of the step, name, value before, JSON text now (None: dropped).
+            self._changes = [
+                (edit["where"]["step"] - 1, edit["where"]["parameter"], json.loads(edit["before"]), edit["after"])
+                for edit in edits
+                if edit["what"] in ("parameter_changed", "parameter_dropped")
+            ]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InvalidInputError(f"the edits of a flawed plan cannot be undone: {error!r}") from error
         self._shown = _Reader(shown)
@@ -204,35 +198,15 @@ class FlawedPlan:
 
     def _is_refused_for_edits(self, message: Message) -> bool:
         """Return whether a call was refused for values that a flaw put into its step, and for nothing else."""
-        given = message.parameters
-        here = [change for change in self._changes if change.place == self._shown.place and change.is_in(given)]
-        restored = {**given, **{change.parameter: change.before for change in here}}
+        given, restored = message.parameters, dict(message.parameters)
+        for place, name, before, after in self._changes:
+            if place == self._shown.place and after == (as_json(given[name]) if name in given else None):
+                restored[name] = before
         tool = self._library[message.tool or ""]
         for mode in ("lenient", "strict"):
             if tuple(check_parameters(tool, given, mode)) == message.problems:
                 return accepts(tool, restored, mode)
         return False  # refused for another reason than the schema
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A parameter that a flaw changed, or dropped."""
-
-    place: int  # of the step in the plan that is shown
-    parameter: str
-    before: Any  # in the sound plan
-    after: str | None  # in the plan that is shown, as JSON; None if it was dropped
-
-    @classmethod
-    def of(cls, edit: Mapping[str, Any]) -> _Change:
-        where = edit["where"]
-        return cls(where["step"] - 1, where["parameter"], json.loads(edit["before"]), edit["after"])
-
-    def is_in(self, parameters: Mapping[str, Any]) -> bool:
-        """Return whether a call's parameters have the change."""
-        if self.parameter not in parameters:
-            return self.after is None
-        return as_json(parameters[self.parameter]) == self.after
 
 
 class _Reader:

@@ -167,18 +167,24 @@ def _common_texts() -> bytes:
     return resources.files(__package__).joinpath("texts-1.dictionary").read_bytes()
 
 
+def spoken_texts(record: EpisodeRecord) -> SpokenTexts | None:
+    """Return what the environment said in an opened record, as it was sent; None where it was not kept."""
+    spoken = record.get("texts")
+    return None if isinstance(spoken, str) else spoken
+
+
 def replies_of(record: EpisodeRecord) -> list[str | None]:
     """Return what the environment answered to each step of an opened record, in words; None where it was not kept."""
-    spoken = record.get("texts")
-    if spoken is None or isinstance(spoken, str):
+    spoken = spoken_texts(record)
+    if spoken is None:
         return [None] * len(record["steps"])
     return [observation_text(reply) for reply in spoken["replies"]]
 
 
 def prompt_of(record: EpisodeRecord) -> str | None:
     """Return the prompt of an opened record, in words; None where it was not kept."""
-    spoken = record.get("texts")
-    return None if spoken is None or isinstance(spoken, str) else observation_text(spoken["prompt"])
+    spoken = spoken_texts(record)
+    return None if spoken is None else observation_text(spoken["prompt"])
 
 
 def newly_told(record: EpisodeRecord) -> list[list[int]]:

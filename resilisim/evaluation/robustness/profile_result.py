@@ -85,7 +85,7 @@ class AxisProfile:
     # Mean V* after the fewest searches that show the tools, with V* where they are unknown; that of V* where no
     # prompt leaves the tools to be found
     after_search: tuple[float, ...]
-    plan_following: tuple[float, ...]  # mean chance of the required tools in order, each again until it succeeds
+    plan_following: tuple[float, ...]  # mean chance of the required tools in order, each repeated until it succeeds
     curves: tuple[Curve, ...]  # one for each policy and prompt
 
     @property

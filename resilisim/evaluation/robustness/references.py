@@ -30,7 +30,7 @@ class SettingReferences:
     """The references of all tasks under one setting; shape (num_tasks,) each."""
 
     optimum: FloatArray  # V* of each task's start
-    plan_following: FloatArray  # the chance of the required tools in order, each again until it succeeds
+    plan_following: FloatArray  # the chance of the required tools in order, each repeated until it succeeds
     # V* after the fewest searches that show the task's tools; V* where they are unknown or nobody has to search
     after_search: FloatArray
     gap: float  # by how much any V* may be too low; 0 where all are exact

@@ -138,7 +138,7 @@ class ModelSettings:
 
     models: tuple[str, ...] = option(
         (),
-        "Who answers LLM agents: openai:NAME, local, local:PATH, scripted:FILE; again for more, each agent plays with "
+        "Model behind LLM agents: openai:NAME, local, local:PATH, scripted:FILE; repeatable, each agent plays with "
         "each; ROLE=... for the model of one component (extractor=openai:small).",
         flag="--model",
     )

@@ -141,7 +141,7 @@ class _Past:
             if succeeds != step["success"]:
                 told = "success" if succeeds else "failure"
                 raise InvalidInputError(
-                    f"the luck of message {step['turn']} ({name}) is a {told}, the record denies it"
+                    f"the draw of message {step['turn']} ({name}) is a {told}, the record denies it"
                 )
         return done + 1, success_probability(problem, state, tool)
 

@@ -44,18 +44,18 @@ class RunLimits:
     """
 
     episodes: int | None = option(
-        None, "Stop when so many are finished in OUT.", least=1, most=MOST_USED, flag="--max-episodes"
+        None, "Stop once this many episodes are finished in OUT.", least=1, most=MOST_USED, flag="--max-episodes"
     )
     tokens: int | None = option(
-        None, "Stop when models have used so many in OUT.", least=1, most=MOST_USED, flag="--max-tokens"
+        None, "Stop once models have used this many tokens in OUT.", least=1, most=MOST_USED, flag="--max-tokens"
     )
     cost: float | None = option(
         None,
-        "Stop when so many dollars are spent in OUT; needs --prices for models that cost something.",
+        "Stop once this many dollars are spent in OUT; needs --prices for models that cost something.",
         least=0.0,
         flag="--max-cost",
     )
-    seconds: float | None = option(None, "Stop after so many.", least=0.0, flag="--max-seconds")
+    seconds: float | None = option(None, "Stop after this many seconds.", least=0.0, flag="--max-seconds")
 
     def __post_init__(self) -> None:
         """Refuse numbers that are none."""

@@ -47,7 +47,7 @@ _NAMES = {
     **{f"environment.{name}": f"law (factor {name})" for name in ("not_executed", "failed", "history")},
     **{f"environment.{name}": f"end rule {name}" for name in ("max_turns", "max_consecutive_failures", "loop_length")},
     "environment.prompt_style": "prompt style",
-    "environment.salt": "salt of the luck",
+    "environment.salt": "salt of the draws",
     "environment.search": "tool search",
     "library": "tool library",
     "planner": "trained policy that plans prompts",

@@ -45,15 +45,10 @@ class RunFacts:
 
 
 class RunCollector:
-    """Takes in the episodes of a run one by one; memory grows with tasks and policies, never with episodes.
-
-    Attributes:
-        lock: Held while an episode is taken in; who looks at `table` and `agents` from another thread holds it, too.
-        table: The table so far.
-        agents: What LLM agents used so far, by policy and prompt type.
-    """
+    """Takes in the episodes of a run one by one; memory grows with tasks and policies, never with episodes."""
 
     def __init__(self) -> None:
+        # Held while an episode is taken in; who looks at `table` and `agents` from another thread holds it, too.
         self.lock = threading.Lock()
         self.table = TableBuilder()
         self.agents: dict[tuple[str, str], AgentSums] = {}

@@ -254,9 +254,9 @@ def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:
     note = "V*: the best that any agent can reach."
     if shown or any(row.ceiling_name == "known_after_search" for row in rows):
         note += (
-            " ceiling: the best that an agent can reach with what its prompt tells: V* where it names the tools; where "
-            "they must be found, V* with the turns left after the fewest searches that show them. What the ceiling is "
-            "below V* is the price of finding the tools, which is no loss by calls."
+            " ceiling: the best that an agent can reach given what its prompt tells it: V* if it names the tools; if "
+            "they must be found, V* with the turns left after the fewest searches that show them. The ceiling is below "
+            "V* by the price of finding the tools, which is not a loss by calls."
         )
     missing = sum(row.num_without_ceiling for row in rows if not row.tries_again)
     if missing:
@@ -275,7 +275,7 @@ def overshoot_note(rows: Sequence[GroupSummary]) -> str | None:
         return None
     return (
         "A luck-adjusted value below 0 or above 100 comes from taking luck out of few episodes: it is right on "
-        "average, and the rate that it estimates lies between 0 and 100."
+        "average, and the rate it estimates lies between 0 and 100."
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from resilisim.envs.settings import JUDGED_REWARDS, Reward
 from resilisim.errors import InvalidInputError, import_extra, one_line, unknown_name
 from resilisim.inputs import read_text, validated
 
@@ -30,7 +31,8 @@ class TrainingConfig(BaseModel):
         device: Where the network is trained; auto takes a CUDA device if there is one. Environments run on the CPU.
         num_threads: Threads of torch on the CPU. Part of the settings because sums depend on it in the last bits.
         law: Success law in training (SPEC section 5); validation is always under the benchmark law.
-        reward: The plain reward full_success, or the paper's two phases.
+        reward: The plain reward full_success (or success), value or advantage by the exact optimum, or the paper's two
+            phases.
         reward_scale: Factor on every reward before PPO sees it; the two-phase reward is in the hundreds.
         printed_rules: The paper's rules to the letter where they can run at all.
         filters: Filters of the action mask.
@@ -82,7 +84,7 @@ class TrainingConfig(BaseModel):
     num_threads: int = Field(2, ge=1, le=256)
 
     law: Literal["benchmark", "training"] = "benchmark"
-    reward: Literal["full_success", "two_phase"] = "full_success"
+    reward: Literal["full_success", "two_phase", Reward] = "full_success"
     reward_scale: float = Field(1.0, gt=0)
     printed_rules: bool = False
     filters: tuple[Filter, ...] = ()
@@ -163,6 +165,8 @@ class TrainingConfig(BaseModel):
             raise ValueError(
                 f"batch_size is {self.batch_size}: expected at most num_envs x rollout_steps, which is {samples}"
             )
+        if self.reward in JUDGED_REWARDS and self.law == "training":
+            raise ValueError(f"reward is {self.reward!r}: expected the benchmark law with it, the one that is solved")
         if self.max_steps is None and self.max_minutes is None:
             raise ValueError("neither max_steps nor max_minutes is set: expected at least one, or training never ends")
         return self
@@ -185,17 +189,10 @@ def load_config(
     settings: Iterable[str] = (),
     **values: Any,
 ) -> TrainingConfig:
-    """Put the settings of a run together.
+    """Put the settings of a run together: a preset, a YAML file with some of them, and single ones.
 
-    Args:
-        preset: "quick", "full" or "paper".
-        file: A YAML file with some of the settings, or None.
-        settings: Texts `key=value`, as a command line has them; lists with commas, `none` for no value.
-        **values: Settings by name; None leaves one as it is.
-
-    Raises:
-        InvalidInputError: A source is unreadable, or a setting does not exist, is wrong, or contradicts another one.
-        MissingExtraError: PyYAML is not installed.
+    These are texts `key=value`, as a command line has them (lists with commas, `none` for no value), and `values` by
+    name, where None leaves one as it is. What is unreadable, unknown, wrong or contradictory is an InvalidInputError.
     """
     merged = _read_yaml(preset_text(preset), f"preset {preset!r}")
     if file is not None:

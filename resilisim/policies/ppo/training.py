@@ -127,7 +127,7 @@ def train(
 class _Standing:
     """How far a run is, as the point to resume from keeps it."""
 
-    reason: str | None = None  # why it ended
+    reason: str | None = None
     update: int = 0
     steps: int = 0
     elapsed: float = 0.0  # seconds of training, over all resumed parts
@@ -392,7 +392,7 @@ def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, de
             "tool_embeddings": config.tool_embeddings,
         }
     options["autocast"] = config.autocast and device.type == "cuda"
-    weights = FULL_SUCCESS_WEIGHTS if config.reward == "full_success" else TWO_PHASE_WEIGHTS
+    weights = TWO_PHASE_WEIGHTS if config.reward == "two_phase" else FULL_SUCCESS_WEIGHTS
     adjusted = config.reward_adjustment
     model = MaskablePPO(
         WorkflowPolicy,
@@ -449,7 +449,7 @@ def warm_start(config: TrainingConfig, network: Network, envs: WorkflowVectorEnv
         seed=config.seed,
     )
     # V* is the value under the plain reward without discounting only.
-    is_plain = config.reward == "full_success" and config.gamma == 1.0 and config.reward_scale == 1.0
+    is_plain = config.reward in ("full_success", "success") and config.gamma == 1.0 and config.reward_scale == 1.0
     updates = imitate(network, batches, value_weight=0.5 if is_plain else 0.0)
     agreement = updates[-1].agreement if updates else None
     return {"kind": "imitation of the exact optimum", "updates": len(updates), "agreement": agreement}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from resilisim.simulator.exact.judging import Judge, Judgement
 from resilisim.simulator.exact.optimum import Optimum, known_probabilities, solve
 from resilisim.simulator.exact.plan_following import (
     Obedience,
@@ -14,6 +15,8 @@ from resilisim.simulator.exact.plan_following import (
 from resilisim.simulator.exact.references import References, references, solve_all, solved_references
 
 __all__ = [
+    "Judge",
+    "Judgement",
     "Obedience",
     "Optimum",
     "PlanLimits",

@@ -89,7 +89,7 @@ OUT_OF_TABLE = -1
 class Arena:
     """The tools that the solver distinguishes, in arrays that the kernel reads."""
 
-    slot: dict[int, int]  # library index to arena index
+    slot: tuple[int, ...]  # (num_tools,) library index to arena index, or NO_TOOL
     place: NDArray[np.int64]  # (num_arena,) in the required list, or -1
     dependencies: NDArray[np.int64]  # (num_arena, max_dependencies) arena indices, padded with -1
     base_index: NDArray[np.int64]  # (num_arena,)
@@ -140,7 +140,7 @@ def _arena(problem: Problem, breakers: Breakers, max_entries: int) -> Arena:
     if math.prod(table_shape) > max_entries:
         raise ExactLimitError(_too_large(problem, math.prod(table_shape), max_entries))
     return Arena(
-        slot=slot,
+        slot=tuple(slot.get(tool, NO_TOOL) for tool in range(problem.num_tools)),
         place=np.array([problem.place[tool] for tool in members], dtype=np.int64),
         dependencies=dependencies_within(problem, members),
         base_index=np.array([problem.base_index[tool] for tool in members], dtype=np.int64),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,6 +181,41 @@ def solve_values(
                             values[turns_left, row, done, failures, consecutive, loop] = best_in_loop
 
 
+NOT_KNOWN = -1.0
+
+
+@scalar
+def value_without_table(counters: IntVector, num_required: int, max_turns: int) -> float:
+    """Return V* of a running state where it follows from the counters alone, else NOT_KNOWN."""
+    if counters[ORDER_BROKEN]:
+        return 0.0
+    if counters[NEXT_PLACE] == num_required:
+        return 1.0
+    if max_turns - counters[TURNS_USED] < num_required - counters[NEXT_PLACE]:
+        return 0.0
+    return NOT_KNOWN
+
+
+@scalar
+def status_code(status: IntVector, done: int, digits: Any) -> int:
+    """Return the arena's number for the statuses of tools, (num_tools,); `digits` as in `Arena`, or as an array."""
+    code = 0
+    for index in range(len(digits)):
+        digit = digits[index]
+        if not 0 <= digit[1] < done:
+            code += status[digit[0]] * digit[2]
+    return code
+
+
+@scalar
+def loop_state(status: IntVector, counters: IntVector, slot: IntVector, loop_length: int) -> int:
+    """Return the place on the table's last axis; `slot` as in `Arena`, or as an array."""
+    tool = counters[LOOP_SIGNATURE]
+    if not 0 <= tool < len(slot) or slot[tool] < 0 or status[tool] != SUCCEEDED:
+        return 0
+    return int(1 + slot[tool] * (loop_length - 1) + counters[LOOP_COUNT] - 1)
+
+
 # Values closer than this count as equal when an action is chosen, so that ties do not hang on rounding.
 TIE_TOLERANCE = 1e-12
 
@@ -225,18 +261,15 @@ class Optimum:
         counters = state.counters
         if counters[ENDED] != RUNNING:
             return float(outcome(self.problem, state))
-        if counters[ORDER_BROKEN]:
-            return 0.0
-        if is_done(self.problem, state):
-            return 1.0
-        turns_left = self.problem.rules.max_turns - counters[TURNS_USED]
-        if turns_left < len(self.problem.required) - counters[NEXT_PLACE]:
-            return 0.0
-        row = self.arena.compact[self._code(state)]
+        known = value_without_table(counters, len(self.problem.required), self.problem.rules.max_turns)
+        if known != NOT_KNOWN:
+            return known
+        place = counters[NEXT_PLACE]
+        row = self.arena.compact[status_code(state.status, place, self.arena.digits)]
         if row == OUT_OF_TABLE:
             return 0.0
+        turns_left = self.problem.rules.max_turns - counters[TURNS_USED]
         consecutive = counters[CONSECUTIVE_FAILURES] if self.problem.rules.max_consecutive_failures else 0
-        place = counters[NEXT_PLACE]
         return float(self.values[turns_left, row, place, counters[NUM_FAILURES], consecutive, self._loop(state)])
 
     def after_search(self, searches: int) -> float:
@@ -302,22 +335,10 @@ class Optimum:
         tools = [tool for tool in self.problem.closure if again or state.status[tool] != SUCCEEDED]
         return [*tools, *breakers.tools] if in_row or breakers.joining else tools
 
-    def _code(self, state: EpisodeState) -> int:
-        code = 0
-        done = state.counters[NEXT_PLACE]
-        for tool, place, stride in self.arena.digits:
-            if not 0 <= place < done:
-                code += state.status[tool] * stride
-        return code
-
     def _loop(self, state: EpisodeState) -> int:
         if not self.arena.loop_tools or self.values.shape[5] == 1:
             return 0
-        tool = state.counters[LOOP_SIGNATURE]
-        slot = self.arena.slot.get(tool)
-        if slot is None or state.status[tool] != SUCCEEDED:
-            return 0
-        return 1 + slot * (self.problem.rules.loop_length - 1) + state.counters[LOOP_COUNT] - 1
+        return loop_state(state.status, state.counters, self.arena.slot, self.problem.rules.loop_length)
 
 
 def solve(problem: Problem) -> Optimum:

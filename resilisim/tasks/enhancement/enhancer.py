@@ -110,11 +110,6 @@ class CallCount:
         """Return the sum."""
         return CallCount(self.calls + other.calls, self.cached_calls + other.cached_calls, self.usage + other.usage)
 
-    @classmethod
-    def of(cls, reply: ChatReply) -> CallCount:
-        """Return the count of one call."""
-        return cls(0, 1) if reply.from_cache else cls(1, 0, reply.usage)
-
 
 @dataclass(frozen=True, slots=True)
 class Enhancement:
@@ -163,8 +158,9 @@ def _told(
     return Enhancement(told, original, outcome, reason, count, error)
 
 
-def refused(original: Task, refusal: Refusal, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
+def refused(original: Task, refusal: Refusal, facts: Mapping[str, Any], count: CallCount) -> Enhancement:
     """Return the outcome of answers of which none could be used: the original, with the reason of the last one."""
+    made_by = {key: facts[key] for key in ("mode", "model", "made_from")}
     # Details may repeat what a model wrote: every file can hold them as valid Unicode, on one line, not long.
     detail = one_line(without_surrogates(refusal.detail), MAX_DETAIL_LENGTH)
     return _told("refused", original, made_by, count, reason=refusal.kind, detail=detail)
@@ -254,7 +250,7 @@ class TaskEnhancer:
                 status = getattr(error, "status", None)
                 detail = "no answer" if status is None else f"status {status}"  # nothing is said about the task
                 return _told("failed", task, made_by, count, reason="endpoint", detail=detail, error=error)
-            count = count + CallCount.of(reply)
+            count = count + (CallCount(0, 1) if reply.from_cache else CallCount(1, 0, reply.usage))
             result = await self._in_thread(self._read, task, reply)
             if isinstance(result, Task):
                 return _told("enhanced", task, made_by, count, task=result)
@@ -389,12 +385,10 @@ def holding_failures_back(enhancements: Iterable[Enhancement], give_up_after: in
 def without_duplicates(enhancements: Iterable[Enhancement], taken_ids: set[str]) -> Iterator[Enhancement]:
     """Yield enhancements; one whose task was there before is refused, since ids in a file must differ."""
     for enhancement in enhancements:
-        result = enhancement
-        if enhancement.task.instance_id in taken_ids and enhancement.outcome == "enhanced":
-            facts = enhancement.task.metadata["enhancement"]
-            made_by = {key: facts[key] for key in ("mode", "model", "made_from")}
-            refusal = Refusal("duplicate", f"{enhancement.task.instance_id} was designed before")
-            result = refused(enhancement.original, refusal, made_by, enhancement.count)
+        task, result = enhancement.task, enhancement
+        if task.instance_id in taken_ids and enhancement.outcome == "enhanced":
+            refusal = Refusal("duplicate", f"{task.instance_id} was designed before")
+            result = refused(enhancement.original, refusal, task.metadata["enhancement"], enhancement.count)
         taken_ids.add(result.task.instance_id)
         yield result
 

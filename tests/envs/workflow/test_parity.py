@@ -25,6 +25,7 @@ OPTIONS = [
     {},
     {"reward": "two_phase", "required": "hidden"},
     {"filters": FILTERS, "salt": "own"},
+    {"reward": "advantage", "max_consecutive_failures": 2},
     {"law": "training", "reward": "two_phase"},
     EVERYTHING,
 ]
@@ -95,7 +96,8 @@ def test_a_batch_is_many_scalar_environments(mode, options):
 def play_and_hash():
     """Return a hash of everything that some short batches show."""
     digest = hashlib.blake2b(digest_size=16)
-    for options in ({}, EVERYTHING | {"required": "shown", "printed_rules": False}):
+    judged = {"reward": "advantage", "max_turns": 4}
+    for options in ({}, judged, EVERYTHING | {"required": "shown", "printed_rules": False}):
         envs = WorkflowVectorEnv(3, tasks=TASKS[:6], autoreset_mode="SAME_STEP", **options)
         names = envs.core.library.names
         envs.set_patterns({(names[0], names[1]): 0.9})

@@ -73,6 +73,7 @@ def play(
             seen.add(ACTION_TYPES[action_type_of(action, len(wanted))])
             seen |= {columns.STATUSES[status] for status in np.unique(shown["tools"][:, columns.STATUS])}
             assert not truncated
+            assert shown["action_mask"].any(), where
             assert ended == expected_end, where
             assert reward == pytest.approx(expected_reward, abs=1e-4), where
             assert_same(shown, model.observation(), where)

@@ -370,12 +370,12 @@ def test_the_page_says_how_much_of_the_run_is_in_it(tmp_path: Path) -> None:
     small = Budget(numbers=6_500, texts=4_000)
     pack = packed(records, small)
     assert 0 < pack.num_with_texts < pack.num_packed < many
-    listed = f"Of {many} episodes {pack.num_packed} are listed here, failures first"
+    listed = f"Of {many} episodes, {pack.num_packed} are listed here, failures first"
     assert listed in section(records, small)
     assert f"What was sent is in this file for {pack.num_with_texts:,} of them" in section(records, small)
     half = f"Prompts, thoughts and replies are here for the {many:,} whose records kept them."
     assert half in section(records + later)
-    gone = f"the first to go where room is short: of the {many:,} episodes that have them, they are here for 0, "
+    gone = f"left out where space is short: of the {many:,} episodes that have them, 0 have them here, "
     assert gone in section(told, Budget(whole=0))
     assert "So are prompts, thoughts and replies" in section(told)
 

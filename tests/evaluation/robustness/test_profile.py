@@ -15,18 +15,17 @@ from pathlib import Path
 import pytest
 
 from resilisim.chat import ChatRequest
-from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation import read_records, read_results
 from resilisim.evaluation.robustness import profiling as profile_job
 from resilisim.evaluation.robustness.points import ProfileRun, check_points
-from resilisim.evaluation.robustness.profiling import ProfileInterrupted, ProfileResult, plan_profile, profile
-from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.evaluation.robustness.profiling import ProfileResult, plan_profile, profile
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.run_folder import first_difference
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.evaluation.agent_models import FollowingModel, following
 from tests.evaluation.robustness.profile_kill_target import make_profile
-from tests.evaluation.toy_policies import Quitter, Reading, Unreachable, toy_tasks
+from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 
 ROOT = Path(__file__).parents[3]
 POLICIES = ("exact-optimum", Reading, Quitter)
@@ -222,17 +221,6 @@ def test_a_killed_profile_goes_on(tmp_path: Path) -> None:
     assert {**result.to_mapping(), "directory": ""} == {**whole.to_mapping(), "directory": ""}
 
 
-def test_a_later_call_adds_its_points(tmp_path: Path) -> None:
-    one = profile(Quitter, toy_tasks(2), out=tmp_path, axes="turns", turns=(4,))
-    assert ([axis.values for axis in one.axes], one.flaws) == ([(4, 10)], None)
-    two = profile(Quitter, toy_tasks(2), out=tmp_path, axes="reliability", bases=(0.5,))
-    assert [(axis.axis, axis.values) for axis in two.axes] == [("reliability", (0.5, 0.8)), ("turns", (4, 10))]
-    with pytest.raises(StoreError, match=r"holds another profile: policies is"):
-        profile(Reading, toy_tasks(2), out=tmp_path, axes="turns", turns=(4,))
-    with pytest.raises(StoreError, match=r"holds another profile: tasks\.count is 2 there and 3 here"):
-        profile(Quitter, toy_tasks(3), out=tmp_path, axes="turns", turns=(4,))
-
-
 def test_several_prompts_have_a_curve_each_and_flaws_their_own_sound_run(tmp_path: Path) -> None:
     found = profile(
         Quitter,
@@ -280,20 +268,6 @@ def test_where_nothing_was_played_there_are_no_numbers(tmp_path: Path) -> None:
     assert found.flaws is not None
     assert found.flaws.policies[0].worst == ()
     json.dumps(found.to_mapping(), allow_nan=False)
-
-
-def test_another_failure_of_the_surroundings_ends_the_profile(tmp_path: Path) -> None:
-    with pytest.raises(InfrastructureError, match="the endpoint does not answer"):
-        profile(Unreachable, toy_tasks(2), out=tmp_path, axes="turns", turns=(4,), progress=False)
-
-
-def test_an_interrupted_profile_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*arguments: object, **options: object) -> None:
-        raise RunInterrupted(3, 12)
-
-    monkeypatch.setattr(profile_job, "evaluate", interrupted)
-    with pytest.raises(ProfileInterrupted, match="run 1 of 2, standard setting: interrupted: 3 of 12 episodes kept"):
-        profile(Quitter, toy_tasks(2), out=tmp_path, axes="turns", turns=(4,))
 
 
 def test_bad_arguments_are_refused_before_anything_is_written(tmp_path: Path) -> None:

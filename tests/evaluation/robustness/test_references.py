@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import ExactLimitError, InvalidInputError
+from resilisim.errors import ExactLimitError
 from resilisim.evaluation.robustness.references import carried_at_every_severity, obedience, setting_references
 from resilisim.simulator.exact import references
 from resilisim.simulator.law import BenchmarkLaw, EndRules
@@ -20,7 +20,6 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES
 from resilisim.workflows.plan_value import costs_of_tasks
-from resilisim.workflows.planner import resolve_planner
 from tests.evaluation.toy_policies import toy_tasks
 
 STANDARD = EnvironmentSettings()
@@ -113,12 +112,6 @@ def test_calls_are_refused_as_the_setting_says() -> None:
     }
     assert means["strict"] == 0.0  # a call without its parameters, or with wrong ones, is never executed
     assert means["strict"] < means["lenient"] < means["ignore"]  # only wrong ones are refused; nothing is
-
-
-def test_the_plan_is_that_of_the_setting_s_planner() -> None:
-    with pytest.raises(InvalidInputError, match="unknown planner 'exakt': did you mean 'exact'"):
-        obedience(toy_tasks(1), replace(STANDARD, planner="exakt"), LIBRARY, [], ignore)
-    assert resolve_planner("exact").plan(toy_tasks(1)[0]).planner == "exact"
 
 
 def test_a_flaw_is_carried_where_the_plan_carries_it_at_every_severity() -> None:

@@ -130,13 +130,6 @@ def test_published_values(accuracies, deviation, cps):
     assert math.floor(100 * combined_performance_score(accuracies)) / 100 == cps
 
 
-def test_one_model_and_none():
-    assert saturation([0.4]) == 1.0
-    assert combined_performance_score([0.4]) == 0.4
-    assert math.isnan(deviation_over_models([0.4]))
-    assert all(math.isnan(measure([])) for measure in MEASURES)
-
-
 @given(shares, st.randoms(use_true_random=False))
 def test_models_that_differ_lower_both_scores_in_any_order(accuracies, random):
     assert 0 <= saturation(accuracies) <= 1 + 1e-12

@@ -95,15 +95,6 @@ def test_totals_are_those_of_a_recount(played: list[EpisodeRecord], dimension: s
         assert row.losses == pytest.approx(dict(wanted["losses"]), abs=1e-9)
 
 
-def test_every_dimension_adds_up_to_the_same_losses(played: list[EpisodeRecord]) -> None:
-    breakdown = breakdown_of(played)
-    total = sum(record["regret"] for record in played)
-    for dimension in DIMENSIONS:
-        rows = breakdown.totals(dimension)
-        assert sum(sum(row.losses.values()) for row in rows) == pytest.approx(total)
-        assert sum(row.calls for row in rows) == sum(len(record["steps"]) for record in played)
-
-
 def test_flaws_are_summarised_by_policy_type_severity_and_method(played: list[EpisodeRecord]) -> None:
     table = sums_of(played)
     groups: dict[tuple[str, str, str, str], list[EpisodeRecord]] = defaultdict(list)
@@ -187,18 +178,7 @@ def test_among_equal_costs_the_earlier_episodes_are_kept() -> None:
 def test_groups_say_which_agent_and_model_they_are_of() -> None:
     def of_agent(policy: str, models: dict[str, str]) -> EpisodeRecord:
         record = synthetic_record(0, policy, "baseline", 0, 0, 0.0)
-        agent: dict[str, Any] = {
-            "architecture": "plan-execute",
-            "models": models,
-            "restarts": 0,
-            "options": {},
-            "protocol": "text",
-            "components": {},
-            "first_failure": None,
-            "ended_by": "answer",
-            "events": [],
-            "counters": {},
-        }
+        agent = {"architecture": "plan-execute", "models": models, "restarts": 0, "options": {}}
         return {**record, "agent": agent}
 
     sums = sums_of(

@@ -85,6 +85,13 @@ def test_what_is_not_clear_is_asked_for(policies_a, policies_b, options, text):
         compare_run_tables(run(*policies_a), run(*(policies_b or policies_a)), **options, same_run=same_run)
 
 
+def test_runs_without_episodes_or_a_common_prompt_are_refused():
+    with pytest.raises(InvalidInputError, match="B holds no episode"):
+        compare_run_tables(run("random"), table_of([], {"arguments": ARGUMENTS}))
+    with pytest.raises(InvalidInputError, match="no prompt type in common"):
+        compare_run_tables(run("random", prompts=("baseline",)), run("random", prompts=("optimal",)))
+
+
 def test_reworded_tasks_are_compared_and_told():
     def with_tasks(policy: str, count: int, sha256: str) -> EpisodeTable:
         table = run(policy)
@@ -96,13 +103,6 @@ def test_reworded_tasks_are_compared_and_told():
         result = compare_run_tables(first, other)
         assert (result.tasks_differ, result.to_mapping()["tasks_differ"]) == (told, told)
     assert not compare_run_tables(first, with_tasks("x", 13, "c")).tasks_differ  # other tasks, not others of one id
-
-
-def test_empty_runs_and_other_prompts_are_refused():
-    with pytest.raises(InvalidInputError, match="B holds no episode"):
-        compare_run_tables(run("random"), table_of([], {"arguments": ARGUMENTS}))
-    with pytest.raises(InvalidInputError, match="no prompt type in common"):
-        compare_run_tables(run("random", prompts=("baseline",)), run("random", prompts=("optimal",)))
 
 
 def test_json_has_each_method_at_the_top_and_corrected_p_values_below():
@@ -149,7 +149,7 @@ def changed(*path: str, value: object) -> dict:
         (("library",), "dd", "tool library is 'bb' in one and 'dd'"),
         (("environment", "base"), 0.9, r"law \(base success probability\) is 0.8 in one and 0.9"),
         (("environment", "max_turns"), 20, "end rule max_turns is 10 in one and 20"),
-        (("environment", "salt"), "t", "salt of the luck is 's' in one and 't'"),
+        (("environment", "salt"), "t", "salt of the draws is 's' in one and 't'"),
         (("environment", "planner"), "exact", "environment option planner is 'auto' in one and 'exact'"),
         (("something_new",), 1, "something_new is absent in one and 1"),
     ],
@@ -164,17 +164,13 @@ def test_texts_of_different_revisions_are_not_compared_and_missing_means_the_fir
     refuse_incomparable([MANIFEST, changed("benchmark", "texts", value=1)])
     now = changed("benchmark", "texts", value=2)
     refuse_incomparable([now, now])
-    now["arguments"]["environment"]["base"] = 0.1
+    now["arguments"]["environment"]["base"] = 0.1  # versions are named before everything that follows from them
     with pytest.raises(InvalidInputError) as refused:
         refuse_incomparable([MANIFEST, now], ["old", "new"])
     expected = "old and new cannot be compared: revision of the texts that agents read is 1 in one and 2 in the other"
     assert str(refused.value) == expected
-
-
-def test_the_version_is_named_before_everything_that_follows_from_it():
-    other = changed("benchmark", "version", value="benchmark-v2")
-    other["arguments"]["benchmark"]["sha256"] = "zz"
-    other["arguments"]["environment"]["base"] = 0.1
+    other = changed("environment", "base", value=0.1)
+    other["arguments"]["benchmark"] |= {"version": "benchmark-v2", "sha256": "zz"}
     with pytest.raises(InvalidInputError, match="benchmark version"):
         refuse_incomparable([MANIFEST, other])
 

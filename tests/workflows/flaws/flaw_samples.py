@@ -1,25 +1,18 @@
 """Plans of the benchmark and flaws in them, and whether a list of edits tells all that was done, by replaying it."""
 
-from __future__ import annotations
-
 import functools
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 
 from resilisim import benchmark_tasks, default_library
-from resilisim.tasks import Task
 from resilisim.tool_library.retrieval import default_retriever
-from resilisim.workflows import ExactPlanner, Step, Workflow
+from resilisim.workflows import ExactPlanner
 from resilisim.workflows.flaws import (
     EDIT_KINDS,
     FLAW_METHODS,
     SEVERITIES,
-    Edit,
     FlawedWorkflow,
-    FlawRefusal,
     Perturber,
-    ToolSimilarity,
     tool_similarity,
 )
 
@@ -31,43 +24,41 @@ METHODS = [(flaw, method) for flaw, methods in FLAW_METHODS.items() for method i
 
 
 @functools.cache
-def similarity() -> ToolSimilarity:
+def similarity():
     return tool_similarity(default_retriever(LIBRARY))
 
 
 @functools.cache
-def perturber() -> Perturber:
+def perturber():
     return Perturber(similarity=similarity)
 
 
 @functools.cache
-def planned(stride: int = STRIDE) -> tuple[tuple[Task, Workflow], ...]:
+def planned(stride=STRIDE):
     planner = ExactPlanner()
     return tuple((task, planner.plan(task)) for task in benchmark_tasks()[::stride])
 
 
-def distinct_plans(stride: int) -> list[tuple[Task, Workflow]]:
+def distinct_plans(stride):
     """Return every `stride`-th of the benchmark's required lists, one task of each."""
     planner = ExactPlanner()
     distinct = {task.required_tools: task for task in benchmark_tasks()}
     return [(task, planner.plan(task)) for task in list(distinct.values())[::stride]]
 
 
-def outcomes(
-    flaw: str, method: str, severity: str, seed: int = 0
-) -> Iterator[tuple[Task, FlawedWorkflow | FlawRefusal]]:
+def outcomes(flaw, method, severity, seed=0):
     for task, workflow in planned():
         yield task, perturber().perturb(workflow, task.required_tools, flaw, severity, method, seed)
 
 
 @functools.cache
-def flawed(flaw: str, method: str, severity: str) -> tuple[tuple[Task, FlawedWorkflow], ...]:
+def flawed(flaw, method, severity):
     """Return the flawed workflows of the sample's tasks whose plans can carry the flaw."""
     found = outcomes(flaw, method, severity)
     return tuple((task, outcome) for task, outcome in found if isinstance(outcome, FlawedWorkflow))
 
 
-def all_flawed(flaw: str, method: str) -> Iterator[tuple[Task, FlawedWorkflow]]:
+def all_flawed(flaw, method):
     for severity in SEVERITIES:
         yield from flawed(flaw, method, severity)
 
@@ -79,7 +70,7 @@ CHANGES_WITHIN = ("parameter_dropped", "parameter_changed")
 CHANGES_OF_TEXT = {"outcome_changed": "expected_outcome", "reason_changed": "reason"}
 
 
-def check_edits(flawed: FlawedWorkflow) -> None:
+def check_edits(flawed):
     """Fail unless every edit is true and the edits together lead from the original to the flawed workflow."""
     old, new, edits = flawed.original.steps, flawed.workflow.steps, flawed.edits
     assert edits
@@ -95,9 +86,9 @@ def check_edits(flawed: FlawedWorkflow) -> None:
             assert step == _replayed(old[origin - 1], step, [edit for edit in edits if edit.step == number])
 
 
-def _sources(old: tuple[Step, ...], new: tuple[Step, ...], edits: tuple[Edit, ...]) -> dict[int, int | None]:
+def _sources(old, new, edits):
     """Return, for each step of the flawed workflow, the number of the original step that it was, as the edits say."""
-    source: dict[int, int | None] = {}
+    source = {}
     for edit in edits:
         if edit.what in ("inserted", "duplicated"):
             source[edit.step] = None
@@ -114,7 +105,7 @@ def _sources(old: tuple[Step, ...], new: tuple[Step, ...], edits: tuple[Edit, ..
     return source
 
 
-def _check_claim(edit: Edit, old: tuple[Step, ...], new: tuple[Step, ...], source: dict[int, int | None]) -> None:
+def _check_claim(edit, old, new, source):
     was = old[edit.original_step - 1] if edit.original_step is not None else None
     now = new[edit.step - 1] if edit.step <= len(new) else None
     if edit.what == "removed":
@@ -143,7 +134,7 @@ def _check_claim(edit: Edit, old: tuple[Step, ...], new: tuple[Step, ...], sourc
         assert (edit.parameter is None) == (edit.what == "replaced" or edit.what in CHANGES_OF_TEXT)
 
 
-def _replayed(step: Step, now: Step, edits: list[Edit]) -> Step:
+def _replayed(step, now, edits):
     """Return an original step with the edits done to it; what follows from another tool is taken from the new step."""
     for edit in edits:
         if edit.what == "replaced":
@@ -163,5 +154,5 @@ def _replayed(step: Step, now: Step, edits: list[Edit]) -> Step:
     return step
 
 
-def _tools(steps: tuple[Step, ...]) -> list[str]:
+def _tools(steps):
     return [step.tool for step in steps]

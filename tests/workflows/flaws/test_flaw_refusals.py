@@ -176,7 +176,7 @@ def test_checking_operations_are_recognised_by_their_names():
     library = ToolLibrary([Tool(f"shop_{name}", "A tool.") for name in operations])
     flaw, names = ("missing_step", "light", "validation_removal"), library.names
     workflow, perturber = plan(*names, library=library), made_up(library)
-    found = [next(perturber.carried(workflow, names, [flaw], seed))[1] for seed in range(20)]
+    found = [perturber.perturb(workflow, names, *flaw, seed) for seed in range(20)]
     assert {edit.before for one in found for edit in one.edits} == {"shop_verify", "shop_audit"}
 
 

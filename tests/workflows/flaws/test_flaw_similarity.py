@@ -86,6 +86,17 @@ def naive_drift(tools, required, severity):
     return result
 
 
+def test_a_misused_tool_is_the_most_similar_one_that_does_not_do_the_same():
+    semantic, functional = similarity().semantic, similarity().functional
+    for task, one in all_flawed("tool_misuse", "semantic_similarity"):
+        edit = next(edit for edit in one.edits if edit.what == "replaced")
+        was, now = LIBRARY.index(edit.before), LIBRARY.index(edit.after)
+        taken = {*one.original.tools, *one.workflow.tools, *task.required_tools}
+        free = [place for place, name in enumerate(LIBRARY.names) if name not in taken and functional[was, place] < 1]
+        assert functional[was, now] < 1
+        assert semantic[was, now] >= semantic[was, free].max() or len(one.edits) > 1
+
+
 def test_the_drift_follows_its_formula():
     tried = 0
     for task, one in all_flawed("semantic_drift", "progressive_drift"):

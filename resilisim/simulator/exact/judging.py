@@ -1,0 +1,99 @@
+"""What each message of an episode was worth by the exact optimum: its regret, its luck, and what a trainer is paid.
+
+For a message a in state s that led to state s':
+
+    value      V*(s') - V*(s)               adds up to outcome - V*(start); the luck of the draw included
+    advantage  Q*(s, a) - V*(s) = -regret   what the choice alone gave away; never above 0 where V* is exact
+
+By the performance difference lemma the advantages of an episode add up, in the mean over its luck, to the agent's
+success rate minus V*(start), whatever the agent: both rewards rank agents as success does. `value` is potential-based
+shaping with the potential V* (Ng, Harada and Russell 1999), `advantage` the same without the luck of the draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from resilisim.simulator.compiled import scalar
+from resilisim.simulator.exact.optimum import TIE_TOLERANCE, solve
+from resilisim.simulator.messages import Message
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import EpisodeState
+
+LARGEST_ERROR = 1e-9  # Q* above V* by more is no rounding error
+
+
+@scalar
+def regret_of(value: float, action_value: float, gap: float) -> float:
+    """Return V* - Q*, without the rounding error where V* is exact, so never below 0 there."""
+    regret = value - action_value
+    return 0.0 if gap == 0.0 and regret <= TIE_TOLERANCE else regret
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one message was worth.
+
+    Attributes:
+        value: V* of the state in which it was sent.
+        action_value: Its Q* there.
+        reached: V* of the state that it led to; the outcome, 1 or 0, if the episode ended with it.
+        regret: V* - Q*; below 0 only where V* is a lower bound (`Optimum.gap`).
+
+    Example:
+        >>> from resilisim.simulator.exact import Judgement
+        >>> found = Judgement(value=0.75, action_value=0.5, reached=1.0, regret=0.25)
+        >>> found.luck, found.reward("value"), found.reward("advantage")
+        (0.5, 0.25, -0.25)
+    """
+
+    value: float
+    action_value: float
+    reached: float
+    regret: float
+
+    @property
+    def luck(self) -> float:
+        """What the draw brought, with mean zero; exactly 0 where nothing is drawn."""
+        return self.reached - self.action_value
+
+    def reward(self, name: str) -> float:
+        """Return what a trainer is paid for it: its "value" or its "advantage"."""
+        return self.reached - self.value if name == "value" else 0.0 - self.regret
+
+
+class Judge:
+    """Judges the messages of one episode, as they come.
+
+    Args:
+        problem: The task under its law and end rules.
+
+    Attributes:
+        optimum: The solved problem.
+
+    Raises:
+        ExactLimitError: The task is too large to be solved exactly.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import FINISH, build_problem, next_state, start_state
+        >>> from resilisim.simulator.exact import Judge
+        >>> problem = build_problem(default_library(), ["network_fetcher"])
+        >>> state = start_state(problem)
+        >>> given_up = Judge(problem).judge(state, FINISH, next_state(problem, state, FINISH))
+        >>> given_up.reached, round(given_up.reward("advantage"), 6)
+        (0.0, -0.996096)
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.optimum = solve(problem)
+        self._value: float | None = None  # V* after the last message
+
+    def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> Judgement:
+        """Judge the next message, which was sent in one state and led to another."""
+        value = self.optimum.value(state) if self._value is None else self._value
+        action_value, reached = self.optimum.judge(state, message, after)
+        if value - action_value < -(LARGEST_ERROR + self.optimum.gap):
+            raise AssertionError(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
+        self._value = reached
+        return Judgement(value, action_value, reached, regret_of(value, action_value, self.optimum.gap))
