@@ -16,6 +16,7 @@ from resilisim.integrations.mcp_server import Episodes, ServedRun
 from resilisim.policies.mcp_host import Hosts, http_server
 
 TARGET_RATIO = 1.2
+NO_END = ("--max-consecutive-failures", "0")
 RUNS = 3
 
 _SESSION = """
@@ -123,7 +124,7 @@ def _throughput(rounds: int) -> Measurement:
 async def _over_mcp(calls: int = 300) -> list[Measurement]:
     command = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "resilisim", "mcp", "serve", "--tasks", "1", "--turns", "400", "--loop-length", "0", "--max-consecutive-failures", "0"],
+        args=["-m", "resilisim", "mcp", "serve", "--tasks", "1", "--turns", "400", "--loop-length", "0", *NO_END],
     )
     async with Client(command) as client:
         stdio = await _rate(client, calls)

@@ -197,6 +197,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._prompt: Prompt | None = None
         self._seed = 0
         self._observation = ""
+        self.words: str | None = None  # of the last observation, where decoding it would give the same
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode, and return the prompt and the info of the start.
@@ -311,6 +312,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         reply, extra = self._reply(event)
         ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.settings.calling)
         text = f"{reply}\n\n{ending}" if reply else ending
+        # What JSON makes of a plain text is that text again.
+        self.words = text if text.isascii() and len(text) < MAX_OBSERVATION_LENGTH // 4 else None
         if self.protocol == "native":
             text = encode_native(text, ids, MAX_OBSERVATION_LENGTH)
         self._observation = _presentable(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Mapping
@@ -112,7 +113,6 @@ class AgentSession:
 
     Attributes:
         prompt: What there is to do.
-        tools: The tools; `finish` is the last of them.
 
     Example:
         >>> from resilisim import open_session
@@ -140,7 +140,11 @@ class AgentSession:
         self._answer: str | None = None
         self._context: contextvars.Token[AgentSession | None] | None = None
         self.prompt = session.reply.text
-        self.tools: list[SessionTool] = [self._as_tool(entry["function"]) for entry in self._functions]
+
+    @functools.cached_property
+    def tools(self) -> list[SessionTool]:
+        """The tools; `finish` is the last of them."""
+        return [self._as_tool(entry["function"]) for entry in self._functions]
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
         """Call a tool by its name; arguments that are None count as left out.
