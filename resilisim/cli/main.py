@@ -82,6 +82,7 @@ COMMANDS = {
     "prompts": ("prompts:app", "Make prompts of four types from tasks, and look at them."),
     "dataset": ("dataset:app", "Write datasets to train on, check them, and look at them."),
     "train": ("train:app", "Train a policy with PPO, and measure a trained one against the exact optimum."),
+    "mcp": ("mcp:app", "Serve episodes to any MCP client."),
     "models": ("models:app", "Language models that agents can use."),
     "episode": ("evaluation.episode:app", "Read one episode of a run, or replay it."),
 }

@@ -48,6 +48,16 @@ SeedsOption = Annotated[
     int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1, max=MAX_COUNT)
 ]
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)]
+ToolsOption = Annotated[
+    Literal["native", "discovery", "listed"] | None,
+    typer.Option(
+        "--tools",
+        help="How agents come by their tools: each is a function of its own (native), they are searched for "
+        "(discovery), or that with all names in the prompt (listed).",
+        show_default="native for agents with a loop of their own, else discovery",
+        rich_help_panel=ENVIRONMENT_GROUP,
+    ),
+]
 RecordTextsOption = Annotated[
     Literal["all", "failures", "none"] | None,
     output_option(

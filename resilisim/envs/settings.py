@@ -131,7 +131,7 @@ class EnvironmentSettings(LawOptions):
     payload: Payload = option("compact", "Size of what tools return.", noun="payload size", group=ENVIRONMENT_GROUP)
     tools: Tools = option(
         "discovery",
-        "How tools are found: by searching, from a list in the prompt, or as functions (native).",
+        "Put the names of the tools into the prompt.",
         noun="tools option",
         flag="--list-tools",
         switch="listed",
@@ -236,8 +236,10 @@ class EnvironmentSettings(LawOptions):
     def for_functions(self) -> EnvironmentSettings:
         """Return settings for agents that call functions: the native protocol, and each tool a function of its own.
 
-        Names that are listed in the prompt stay there.
+        Those with the native protocol stay as they are, and names that are listed in the prompt stay there.
         """
+        if self.protocol == "native":
+            return self
         return self.with_options(protocol="native", tools="native" if self.tools == "discovery" else self.tools)
 
     def law(self) -> BenchmarkLaw:

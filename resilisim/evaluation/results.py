@@ -213,8 +213,9 @@ def evaluate(
 
     Args:
         policies: Names, `module:attribute`, or classes or functions that return a policy.
-        agents: Functions of an `AgentSession`, sync or async, or `module:function` of some: agents with a loop of their
-            own. With one the protocol is native, and each tool is a function unless `tools` says otherwise.
+        agents: Functions of an `AgentSession`, sync or async, `module:function` of some, or "command:CMD" for
+            programs (`CommandAgent`): agents with a loop of their own. With one the protocol is native, and each tool
+            is a function unless `tools` says otherwise.
         tasks: What `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id; or a list of
             ids of benchmark tasks, mappings with the fields of a task, and `Task` objects.
         prompts: Prompt types; for flawed prompts also "flawed:FLAW", "flawed:FLAW:SEVERITY" or
@@ -262,7 +263,7 @@ def evaluate(
         check_address(ray)
     limits = RunLimits() if limits is None else limits
     agent_specs, prompt_types = check_agents(agents), check_prompts(prompts)
-    policy_specs = (*(() if agent_specs and policies == () else check_policies(policies)), *agent_specs)
+    policy_specs = (*(() if agent_specs and policies in ((), []) else check_policies(policies)), *agent_specs)
     environment = environment or EnvironmentSettings()
     if agent_specs:
         environment = environment.for_functions()

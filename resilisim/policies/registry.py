@@ -16,6 +16,7 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimError, nearest_name, unknown_name
 from resilisim.policies.base import Policy
+from resilisim.policies.command_agent import COMMAND_PREFIX, CommandAgent
 from resilisim.policies.function_agent import AGENT_PREFIX, FunctionAgent
 
 ENTRY_POINT_GROUP = "resilisim.policies"
@@ -79,9 +80,9 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
 
     Args:
         spec: A name (`policy_names`); "policy:DIR" for the trained policy in a folder, or "policy:default" for the one
-            that ships; "agent:module:function" for an agent that is a function of a session; or `module:attribute` of
-            a class, a function that returns a policy, or a policy. Modules are found as usual, and also in the working
-            directory. Options may follow in brackets, separated by commas, as in
+            that ships; "agent:module:function" for an agent that is a function of a session, "command:CMD" for a
+            program; or `module:attribute` of a class, a function that returns a policy, or a policy. Modules are found
+            as usual, and also in the working directory. Options may follow in brackets, separated by commas, as in
             "kpi-chain[theta=0.8,replanning=false]"; the policy is then shown under the whole text.
         offered: Arguments that are passed only if the policy has a parameter of that name (such as `seed`, `library`).
         **arguments: Arguments that the policy must take.
@@ -126,6 +127,8 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
 
 def split_options(spec: str) -> tuple[str, dict[str, Any]]:
     """Split "name[option=value,...]" into the name and the options; values are JSON where they can be, else texts."""
+    if spec.startswith(COMMAND_PREFIX):  # whose brackets are its own
+        return spec, {}
     match = _WITH_OPTIONS.match(spec.strip())
     if match is None:
         if "[" in spec and "]" not in spec:
@@ -166,6 +169,8 @@ def _find(spec: str) -> tuple[Any, str]:
     if spec.startswith(AGENT_PREFIX):
         function = _import(spec.removeprefix(AGENT_PREFIX), f"agent {spec.removeprefix(AGENT_PREFIX)!r}")
         return functools.partial(FunctionAgent, function), where
+    if spec.startswith(COMMAND_PREFIX):
+        return functools.partial(CommandAgent, spec.removeprefix(COMMAND_PREFIX)), where
     if _is_checkpoint(spec):
         folder = spec.removeprefix(CHECKPOINT_PREFIX)
         return functools.partial(_built_in("trained", where), checkpoint=folder, name=spec), where

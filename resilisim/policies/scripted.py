@@ -6,6 +6,7 @@ import functools
 import hashlib
 import logging
 from dataclasses import replace
+from importlib import resources
 from typing import Literal, get_args
 
 from resilisim.envs.session import Info
@@ -36,29 +37,6 @@ AskWhen = Literal["before", "after", "never"]
 SEARCH_PROBABILITY = 0.1
 FINISH_PROBABILITY = 0.05
 
-# Verbs that work on data is ordered with. A clause that begins with one is taken for a step; everything else (who asks,
-# why, until when, where things lie) is taken for background.
-# fmt: off
-WORK_VERBS = frozenset(
-    {
-        "add", "aggregate", "analyse", "analyze", "apply", "archive", "ask", "assemble", "authenticate", "build",
-        "cache", "calculate", "capture", "carry", "check", "choose", "classify", "clean", "collect", "combine",
-        "compare", "compile", "compress", "compute", "condense", "connect", "convert", "copy", "count", "create",
-        "decode", "delete", "deliver", "derive", "detect", "direct", "distribute", "download", "drop", "encode",
-        "encrypt", "enqueue", "enrich", "establish", "estimate", "evaluate", "examine", "export", "extract", "feed",
-        "fetch", "filter", "find", "forecast", "format", "forward", "gather", "generate", "get", "go", "group", "hand",
-        "identify", "import", "index", "inspect", "join", "keep", "let", "list", "load", "log", "look", "map", "mark",
-        "measure", "merge", "model", "monitor", "move", "normalise", "normalize", "notify", "obtain", "open",
-        "optimise", "optimize", "pack", "parse", "pick", "place", "plan", "poll", "post", "predict", "prepare",
-        "publish", "pull", "push", "put", "queue", "rank", "read", "receive", "record", "reduce", "register", "remove",
-        "report", "request", "reshape", "restructure", "retrieve", "route", "run", "save", "scan", "schedule", "score",
-        "search", "select", "send", "set", "share", "sign", "simulate", "solve", "sort", "split", "standardise",
-        "standardize", "store", "submit", "summarise", "summarize", "sync", "synchronise", "synchronize", "tell",
-        "test", "track", "transfer", "transform", "translate", "transmit", "turn", "unpack", "update", "upload", "use",
-        "validate", "verify", "watch", "write", "zip",
-    }
-)
-# fmt: on
 _POLITE_WORDS = frozenset({"please", "kindly", "first", "then", "next", "now", "also", "and", "afterwards", "finally"})
 
 
@@ -101,13 +79,7 @@ class RandomPolicy:
     """Runs a uniformly random tool each turn; now and then it searches, or finishes.
 
     Its choices are a function of its seed and of everything that it has read in the episode, so the same episode gives
-    the same messages, whatever ran before.
-
-    Args:
-        seed: Seed of the choices.
-        library: Tools to choose from; the default library if omitted.
-        search_probability: Chance that a turn searches, for the words of a random tool's name.
-        finish_probability: Chance that a turn finishes.
+    the same messages, whatever ran before. A search is for the words of a random tool's name.
     """
 
     name = "random"
@@ -165,9 +137,6 @@ class PlanFollower:
     passed; those that cannot be read are logged as a warning, with their words, and the step is run without any. Where
     the prompt holds no plan, it makes one of the top results of one search for each ordered step, and stops searching
     when every further turn is needed to run what was found.
-
-    Args:
-        pass_parameters: Whether to pass the parameters that the plan gives.
     """
 
     name = "plan-follower"
@@ -248,11 +217,8 @@ class RepairingFollower(PlanFollower):
     it is told cannot trap it. It also drops what a plan repeats and what the environment refuses. A tool that the
     plan's limits say to leave is not taken up again to mend another one.
 
-    Args:
-        ask: When to spend a turn on asking: "after" a failure for missing dependencies (default), "before" the first
-            call of each tool if the prompt says nothing about dependencies, or "never" (then the dependencies that the
-            failure names are run).
-        pass_parameters: Whether to pass the parameters that the plan gives.
+    It spends a turn on asking "after" a failure for missing dependencies, "before" the first call of each tool if the
+    prompt says nothing about dependencies, or "never" (then the dependencies that the failure names are run).
     """
 
     name = "repairing-follower"
@@ -338,7 +304,17 @@ def ordered_steps(work_order: str) -> list[str]:
     return steps or every
 
 
+@functools.cache
+def _work_verbs() -> frozenset[str]:
+    """Return the verbs that work on data is ordered with.
+
+    A clause that begins with one is taken for a step; everything else (who asks, why, until when, where things lie) is
+    taken for background.
+    """
+    return frozenset(resources.files(__package__).joinpath("work_verbs.txt").read_text(encoding="utf-8").split())
+
+
 def _is_order(clause: str) -> bool:
     words = ["".join(filter(str.isalpha, word)).lower() for word in clause.split()]
     verb = next((word for word in words if word and word not in _POLITE_WORDS), "")
-    return verb in WORK_VERBS
+    return verb in _work_verbs()

@@ -28,7 +28,7 @@ def test_evaluate_writes_records_the_same_command_changes_nothing_and_others_are
     assert len(lines) == len(played) == 2 * 6
     again = command(*RUN, "--out", out)
     assert again.out == first.out
-    assert "12 of 12 episodes were already there; policy code is not compared, use another --out" in again.err
+    assert "12 of 12 episodes were already there; policy code is not compared, use a different --out" in again.err
     assert (out / "episodes.jsonl").read_text(encoding="utf-8") == "".join(lines)
     line = command(*RUN, "--out", out, "--turns", "9").refusal()
     assert "max_turns" in line

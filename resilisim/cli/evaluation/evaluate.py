@@ -21,6 +21,7 @@ from resilisim.cli.options import (
     SeedsOption,
     SplitOption,
     TasksOption,
+    ToolsOption,
     WorkersOption,
     chosen_tasks,
     load,
@@ -35,6 +36,7 @@ from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.evaluation.table.agents import agent_table
 from resilisim.options import OUTPUT_GROUP
+from resilisim.policies.command_agent import COMMAND_PREFIX
 
 SCALE_PANEL = "Limits and several machines"
 
@@ -55,6 +57,8 @@ MODEL_OPTIONS = OptionGroup(
         "models",
         "base_url",
         "concurrency",
+        "episode_seconds",
+        "episode_retries",
         "retries",
         "timeout_seconds",
         "requests_per_minute",
@@ -82,13 +86,24 @@ def asked_at_once(models: ModelSettings) -> ModelSettings:
 def evaluate(
     *,
     policy: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--policy",
             help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
             "brackets: react[steps=10]; repeatable. 'resilisim agents' lists LLM agents and their options.",
         ),
-    ],
+    ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option("--agent", help="module:function of an agent that plays a session by itself; again for more."),
+    ] = None,
+    agent_command: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent-command",
+            help="A program that plays an episode over MCP, whose URL is in $RESILISIM_MCP_URL; again for more.",
+        ),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option("--out", help="Folder of the results; the same command resumes it.", rich_help_panel=OUTPUT_GROUP),
@@ -103,6 +118,7 @@ def evaluate(
     workers: WorkersOption = 1,
     environment: EnvironmentSettings,
     models: ModelSettings,
+    calling: ToolsOption = None,
     library: LibraryOption = None,
     record_texts: RecordTextsOption = None,
     shard: Annotated[
@@ -126,14 +142,18 @@ def evaluate(
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
+    agents = [*(agent or []), *(COMMAND_PREFIX + command for command in agent_command or [])]
+    if calling is not None:
+        environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
     chosen = load(library)
     environment.retriever(chosen)  # refuses a model that does not exist before all else
     try:
         result = run(
-            policy,
+            policy or [],
             chosen_tasks(tasks, split, chosen),
             tuple(prompt or ["baseline"]),
             seeds,
+            agents=agents,
             out=out,
             workers=workers,
             environment=environment,

@@ -49,15 +49,15 @@ def agents_section(facts: RunFacts) -> Section | None:
     if not agents:
         return None
     giving_up = _giving_up_table(agents)
-    replans = [replan for sums in agents for replan in _replans(sums)]
+    replans = _replans_table(agents)
     blocks: list[Block] = [
         say("agents"),
         *_tokens_chart(agents),
         beside_a_chart(_usage_table(agents), "Calls, tokens and seconds as a table"),
         giving_up if len(agents) <= MOST_OPEN_ROWS else Fold("Where agents gave up", [giving_up]),
     ]
-    if replans:
-        blocks.append(Fold("Episodes by number of replans", [_replans_table(replans)]))
+    if replans is not None:
+        blocks.append(Fold(replans.caption, [replans]))
     return Section("agents", "Language models", blocks)
 
 
@@ -120,7 +120,6 @@ def _usages(sums: AgentSums) -> Iterator[_Usage]:
 
 
 def _usage_table(agents: Sequence[AgentSums]) -> Table:
-    """Return calls, tokens and seconds per episode for each component, and for each agent as a whole."""
     estimated = [say("estimated_tokens")] if any(sums.has_estimates for sums in agents) else []
     return Table.of(
         "Use of language models per episode, by component",
@@ -143,7 +142,6 @@ def _usage_table(agents: Sequence[AgentSums]) -> Table:
 
 
 def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
-    """Return which component gave up first in failed episodes, how agents ended, and what could not be read."""
     return Table.of(
         "Where agents gave up",
         agents,
@@ -164,40 +162,21 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
     )
 
 
-class _Replan(NamedTuple):
-    """How many episodes of an agent took so many replans: all, those with an answer, those that succeeded."""
-
-    policy: str  # and prompt type; empty where they repeat those above
-    prompt: str
-    number: str
-    episodes: int
-    finished: int
-    right: int
-
-
-def _replans(sums: AgentSums) -> Iterator[_Replan]:
-    """Yield the numbers of replans of an agent, if it ever replanned."""
-    numbers = sorted(sums.replans["all"])
-    for place, number in enumerate(numbers if any(numbers) else ()):
-        counts = [sums.replans[which][number] for which in ("all", "finished", "right")]
-        names = ("", "") if place else (sums.policy, sums.prompt_type)
-        yield _Replan(*names, str(number), *counts)
-
-
-def _replans_table(replans: Sequence[_Replan]) -> Table:
-    """Return how many episodes took how many replans."""
-    return Table.of(
+def _replans_table(agents: Sequence[AgentSums]) -> Table | None:
+    """Return how many episodes took how many replans, or None if no agent replanned."""
+    rows: list[list[object]] = []
+    for sums in agents:
+        numbers = sorted(sums.replans["all"])
+        for place, number in enumerate(numbers if any(numbers) else ()):
+            counts = [sums.replans[which][number] for which in ("all", "finished", "right")]
+            names = ("", "") if place else (sums.policy, sums.prompt_type)
+            rows.append([*names, str(number), *counts, f"{counts[2] / counts[0]:.0%}"])
+    if not rows:
+        return None
+    return Table(
         "Episodes by number of replans",
-        replans,
-        [
-            ("policy", "policy"),
-            ("prompt", "prompt"),
-            ("replans", "number"),
-            ("episodes", "episodes"),
-            ("with an answer", "finished"),
-            ("full success", "right"),
-            ("share", lambda replan: replan.right / replan.episodes, ".0%"),
-        ],
+        ("policy", "prompt", "replans", "episodes", "with an answer", "full success", "share"),
+        rows,
         text_columns=3,
         notes=[say("no_intervals_replans")],
     )
@@ -250,7 +229,6 @@ def _players_by_agent(pools: PromptPools) -> dict[str, list[Player]]:
 
 
 def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
-    """Return full, partial and failed episodes of every agent with every model, under each prompt."""
     rows: list[list[object]] = []
     for player in (player for own in players.values() for player in own):
         name = name_cell(player.agent, pools.is_privileged(player.name))
@@ -266,7 +244,6 @@ def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) 
 
 
 def _evenness_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
-    """Return saturation, combined performance score and deviation of each agent over its models, under each prompt."""
     rows: list[tuple[str, str, list[float]]] = []
     for agent, own in players.items():
         for prompt in pools.prompts:

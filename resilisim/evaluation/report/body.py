@@ -41,12 +41,7 @@ MOST_ENTRIES = 40  # of a list among the arguments
 def build_page(
     facts: RunFacts, directory: Path | str, episodes: Markup | None = None, compare_with: Path | str | None = None
 ) -> Page:
-    """Return the page of a run, with the viewer of its episodes and compared with another run where these are given.
-
-    Raises:
-        StoreError: A folder cannot be read.
-        InvalidInputError: The other run cannot be compared with this one.
-    """
+    """Return the page of a run, with the viewer of its episodes and compared with another run where these are given."""
     broken = broken_episodes(directory)
     done, planned = facts.table.num_episodes, facts.num_planned
     warnings = [say("unfinished", done=done, planned=planned)] if done < planned else []

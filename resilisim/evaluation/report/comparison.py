@@ -48,12 +48,7 @@ _STYLES: Mapping[str, str] = {INDEPENDENT: "raw-beside", PAIRED: "series-1", PAI
 
 
 def refuse_unlike_runs(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> None:
-    """Refuse, before anything is computed, a run that cannot be compared with this one.
-
-    Raises:
-        StoreError: The other folder is none of results.
-        InvalidInputError: The two cannot be compared.
-    """
+    """Refuse, before anything is computed, a run that cannot be compared with this one."""
     other = read_manifest(compare_with)
     refuse_incomparable([facts.manifest, other], [directory, compare_with])
     mine = list(dict.fromkeys(row.policy for row in facts.rows))
@@ -66,12 +61,7 @@ def refuse_unlike_runs(facts: RunFacts, directory: Path | str, compare_with: Pat
 
 
 def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> Section:
-    """Return the comparison of a run (A), which has these facts, with another one (B).
-
-    Raises:
-        StoreError: The other folder is none of results.
-        InvalidInputError: The two cannot be compared.
-    """
+    """Return the comparison of a run (A), which has these facts, with another one (B)."""
     compared = compare_runs(directory, compare_with)
     first = compared.comparisons[0]
     # Policies of two names can only be compared where each run has one.

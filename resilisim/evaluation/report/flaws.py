@@ -18,7 +18,7 @@ import numpy as np
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ResiliSimError, count_of
 from resilisim.evaluation.report.charts import Entry, RowLabel, legend, series_entries, series_style
-from resilisim.evaluation.report.charts.rows import Mark, Panel, dot_panels
+from resilisim.evaluation.report.charts.rows import Dots, Mark, Panel, dot_panels
 from resilisim.evaluation.report.groups import (
     FLAWED_PLANS,
     LEVEL_NAMES,
@@ -143,21 +143,16 @@ def _chart(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, drawn: Seque
     cells = sorted({key for _, key in parts}, key=_place)
     flaws = list(dict.fromkeys(flaw for flaw, _ in cells))
 
-    def marks(flaw: str, severity: str) -> list[Mark]:
-        found = ((number, policy, parts.get((policy, (flaw, severity)))) for number, policy in enumerate(drawn))
-        return [
-            Mark(_adjusted(entry), series_style(number), f"{policy}, {plain(flaw)} {severity}, success")
-            for number, policy, entry in found
-            if entry is not None
-        ]
+    def dots(*key: str) -> Dots:
+        marks = []
+        for number, policy in enumerate(drawn):
+            if (policy, key) in parts:
+                name = f"{policy}, {plain(key[0])} {key[1]}, success"
+                marks.append(Mark(_adjusted(parts[policy, key]), series_style(number), name))
+        return Dots(marks, costs.deviate(key).value, costs.obey(key).value)
 
     panels = [
-        Panel(
-            f"{severity} flaws",
-            [marks(flaw, severity) for flaw in flaws],
-            [costs.deviate((flaw, severity)).value for flaw in flaws],
-            [costs.obey((flaw, severity)).value for flaw in flaws],
-        )
+        Panel(f"{severity} flaws", [dots(flaw, severity) for flaw in flaws])
         for severity in SEVERITIES
         if any(key[1] == severity for key in cells)
     ]

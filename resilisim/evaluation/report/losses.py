@@ -265,7 +265,6 @@ def errors_section(pools: PromptPools) -> Section | None:
 def _errors_table(
     pools: PromptPools, policies: Sequence[str], errors: Mapping[str, Counter[str]], executions: Mapping[str, int]
 ) -> Table:
-    """Return failed executions by type of error: counts, and of each policy how many of 100 executions."""
     total: Counter[str] = sum(errors.values(), Counter())
     num_executions = sum(executions.values())
     every = "all errors"
@@ -292,7 +291,6 @@ def _errors_table(
 
 
 def _kinds_table(pools: PromptPools) -> Table:
-    """Return what messages were, per episode of each policy."""
     kinds, episodes = _by_policy(pools.facts.breakdown.kinds), _episodes_of(pools)
 
     def column(name: str) -> tuple[str, Callable[[str], float | None], str]:
@@ -319,11 +317,7 @@ def _ordered(counts: Mapping[str, Counter[str]]) -> list[str]:
 
 
 def broken_episodes(directory: Path | str) -> list[FailureRecord]:
-    """Return the last failure of each episode that broke and was not finished by a later try, by place in the plan.
-
-    Raises:
-        StoreError: A file cannot be read.
-    """
+    """Return the last failure of each episode that broke and was not finished by a later try, by place in the plan."""
     last = {failure["index"]: failure for failure in read_failures(directory)}
     path = Path(directory) / EPISODES_NAME
     if last and path.exists():

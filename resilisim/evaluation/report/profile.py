@@ -166,7 +166,6 @@ def worst_text(policy: FlawProfile) -> str:
 
 
 def _axis_section(axis: AxisProfile) -> Section:
-    """Return a policy's success along an axis: a small chart each, the table, every point in detail."""
     search = Level(axis.after_search, "after-search", f"{AFTER_SEARCH}, where tools must be found")
     levels = [
         Level(axis.optimum, "optimum", "optimum V*"),
@@ -211,7 +210,6 @@ def _series(who: ProfiledPolicy, name: str, number: int, found: Sequence[CurvePo
 
 
 def _flaws_section(flaws: FlawsProfile) -> Section:
-    """Return what the flaws do: a small chart for each flaw, the table, every policy in detail."""
     carried = [flaw for flaw in flaws.flaws if flaws.reference(flaw, SOUND).num_tasks]
     entries = [Entry("line", "curve optimum", "deviate: V*"), Entry("line", "curve obey", "obey")]
     for number, policy in enumerate(flaws.policies):
@@ -252,7 +250,6 @@ def _curve_cell(axis: AxisProfile, curve: Curve) -> Cell:
 
 
 def _areas_table(axes: Sequence[AxisProfile]) -> Table:
-    """Return the mean success along each axis as a share of the mean ceiling."""
     spans = []
     for axis in axes:
         first, last = value_text(axis.axis, axis.values[0]), value_text(axis.axis, axis.values[-1])
@@ -269,7 +266,6 @@ def _areas_table(axes: Sequence[AxisProfile]) -> Table:
 
 
 def _axis_table(axis: AxisProfile) -> Table:
-    """Return raw success at each point, with the exact references."""
     value = value_text(axis.axis, axis.standard)
     standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
     return Table(
@@ -288,7 +284,6 @@ def _axis_table(axis: AxisProfile) -> Table:
 
 
 def _axis_details_table(axis: AxisProfile) -> Table:
-    """Return everything about each point: raw, adjusted, share of the ceiling, change against the standard setting."""
     points = [
         (curve, point, ceiling)
         for curve in axis.curves
@@ -325,8 +320,6 @@ def _policy_name(policy: FlawProfile) -> Cell:
 
 
 def _drops_table(flaws: FlawsProfile) -> Table:
-    """Return what flaws cost each policy, and where they cost most."""
-
     def drop(severity: str) -> tuple[str, Callable[[FlawProfile], Estimate]]:
         return f"drop, {severity}", lambda policy: policy.drop_by_severity[severity].better
 
@@ -350,8 +343,6 @@ def _drops_table(flaws: FlawsProfile) -> Table:
 
 
 def _flaws_table(flaws: FlawsProfile) -> Table:
-    """Return raw success under each flaw and severity, with the exact references."""
-
     def success(policy: FlawProfile) -> tuple[Cell, Callable[[FlawReference], Estimate | None]]:
         def of_policy(reference: FlawReference) -> Estimate | None:
             cell = policy.cell(reference.flaw, reference.severity)
@@ -383,7 +374,6 @@ def _flaws_table(flaws: FlawsProfile) -> Table:
 
 
 def _flaw_details_table(policy: FlawProfile) -> Table:
-    """Return everything about one policy under each flaw and severity."""
     return Table.of(
         say("profile_flaw_details_table", policy=policy.who.policy),
         policy.cells,
@@ -401,8 +391,6 @@ def _flaw_details_table(policy: FlawProfile) -> Table:
 
 
 def _runs_table(result: ProfileResult) -> Table:
-    """Return the runs of the profile with links to their own reports, where these were written."""
-
     def name(run: RunState) -> Cell:
         report = f"{run.name}/report.html"
         return Cell(run.name, link=report if (result.directory / report).exists() else None)

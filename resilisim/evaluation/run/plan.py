@@ -29,6 +29,7 @@ from resilisim.evaluation.run.contestants import (
     describe_policy,
 )
 from resilisim.policies.base import Contender
+from resilisim.policies.command_agent import COMMAND_PREFIX
 from resilisim.policies.function_agent import AGENT_PREFIX
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import checkpoint_hashes
@@ -247,9 +248,12 @@ def check_agents(agents: object) -> tuple[PolicySpec, ...]:
         if not (isinstance(agent, str) or callable(agent)) or isinstance(agent, type):
             raise InvalidInputError(f"agent {agent!r:.80}: expected a function of a session, or module:function")
     return tuple(
-        AGENT_PREFIX + agent.removeprefix(AGENT_PREFIX) if isinstance(agent, str) else AgentSpec(cast("Any", agent))
-        for agent in chosen
+        AgentSpec(cast("Any", agent)) if not isinstance(agent, str) else _named_agent(agent) for agent in chosen
     )
+
+
+def _named_agent(text: str) -> str:
+    return text if text.startswith((AGENT_PREFIX, COMMAND_PREFIX)) else AGENT_PREFIX + text
 
 
 def check_prompts(prompts: object) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.run.store import EpisodeJournal, journal_path
 from resilisim.policies.base import Policy, SessionAgent
+from resilisim.policies.command_agent import CommandAgent
 from resilisim.policies.function_agent import AgentFailed
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.processes import answers_of_processes
@@ -215,8 +216,13 @@ class _Team:
     async def _work(self) -> None:
         slot = Slot({})
         try:
-            for episode in self._pending:
-                await self._outcomes.put(await self._player.play_in_slot(slot, episode))
+            try:
+                for episode in self._pending:
+                    await self._outcomes.put(await self._player.play_in_slot(slot, episode))
+            finally:
+                for agent in slot.agents.values():
+                    if isinstance(agent, CommandAgent):
+                        await agent.aclose()
             await self._outcomes.put(None)
         except asyncio.CancelledError:
             raise

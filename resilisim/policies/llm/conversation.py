@@ -57,10 +57,10 @@ class ConversationToolbox:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool; only what is really sent uses a turn."""
-        read = self._read_json(name, arguments)
-        if isinstance(read, str):
-            return ToolResult.refused(read)
-        function, given = read
+        try:
+            function, given = self._read(name, arguments)
+        except _NoCallError as problem:
+            return ToolResult.refused(str(problem))
         text = _tag(function, given)
         if len(text) > MAX_MESSAGE_LENGTH:  # under the native protocol, too: both are to give the same episodes
             return ToolResult.refused(f"the call has {len(text):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}")
@@ -70,28 +70,29 @@ class ConversationToolbox:
 
     def message(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """Return a call as a message of the text protocol; None if it is none that can be sent."""
-        read = self._read_json(name, arguments)
-        return None if isinstance(read, str) else _tag(*read)
-
-    def _read_json(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str:
         try:
-            return self._read(name, _plain(dict(arguments)))
-        except (TypeError, ValueError, RecursionError) as error:
-            return f"the arguments are no JSON: {' '.join(str(error).split())[:_EXCERPT_LENGTH]}"
+            return _tag(*self._read(name, arguments))
+        except _NoCallError:
+            return None
 
-    def _read(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str:
-        """Return the environment's function and its arguments, or what is wrong, on one line."""
+    def _read(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return the environment's function and its arguments."""
+        try:
+            arguments = _plain(dict(arguments))
+        except (TypeError, ValueError, RecursionError) as error:
+            words = " ".join(str(error).split())[:_EXCERPT_LENGTH]
+            raise _NoCallError(f"the arguments are no JSON: {words}") from None
         if name == "tool_search":
             query = arguments.get("query")
             # In a tag a query cannot hold "<"; it is left out everywhere, so that both protocols ask for the same.
             words = " ".join(query.replace("<", " ").split()) if isinstance(query, str) else ""
             if set(arguments) != {"query"} or not words:
-                return f"tool_search needs a text 'query' and nothing else, not {_excerpt(arguments)}"
+                raise _NoCallError(f"tool_search needs a text 'query' and nothing else, not {_excerpt(arguments)}")
             return name, {"query": words}
         if name == "tool_info":
             tool = arguments.get("name")
             if set(arguments) != {"name"} or not isinstance(tool, str) or not _NAME.match(tool.strip()):
-                return f"tool_info needs the 'name' of a tool and nothing else, not {_excerpt(arguments)}"
+                raise _NoCallError(f"tool_info needs the 'name' of a tool and nothing else, not {_excerpt(arguments)}")
             return name, {"name": tool.strip()}
         if name == "tool_call":
             return _read_call(arguments)
@@ -101,27 +102,32 @@ class ConversationToolbox:
         names = ", ".join(known)
         near = nearest_name(name[:_EXCERPT_LENGTH], known)
         hint = f"did you mean {near!r}? Expected " if near else "expected "
-        return f"unknown tool {name[:_EXCERPT_LENGTH]!r}: {hint}{names}, or a tool that was shown"
+        raise _NoCallError(f"unknown tool {name[:_EXCERPT_LENGTH]!r}: {hint}{names}, or a tool that was shown")
 
     def _was_shown(self, name: str) -> bool:
         word = re.compile(rf"(?<![\w.\-]){re.escape(name)}(?![\w\-])")
         return any(name in text and word.search(text) for text in self._shown)
 
 
-def _read_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str:
+class _NoCallError(ValueError):
+    """What is called cannot be sent; the text says why, on one line."""
+
+
+def _read_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     tool = arguments.get("name")
     if not isinstance(tool, str) or not _NAME.match(tool.strip()):
-        return f"tool_call needs the 'name' of a tool, not {_excerpt(arguments)}"
+        raise _NoCallError(f"tool_call needs the 'name' of a tool, not {_excerpt(arguments)}")
     parameters = arguments.get("parameters")
     if isinstance(parameters, str) and parameters.strip():
         try:
             parameters = _plain(json.loads(parameters))
         except (ValueError, RecursionError):
-            return f"tool_call: 'parameters' are no JSON object: {parameters[:_EXCERPT_LENGTH]!r}"
+            cut = parameters[:_EXCERPT_LENGTH]
+            raise _NoCallError(f"tool_call: 'parameters' are no JSON object: {cut!r}") from None
     if parameters is None or parameters == "":
         parameters = {}
     if not isinstance(parameters, Mapping):
-        return f"tool_call: 'parameters' are {_excerpt(parameters)}, expected an object"
+        raise _NoCallError(f"tool_call: 'parameters' are {_excerpt(parameters)}, expected an object")
     others = {name: value for name, value in arguments.items() if name not in ("name", "parameters")}
     return "tool_call", {"name": tool.strip(), "parameters": {**parameters, **others}}
 

@@ -99,10 +99,10 @@ class McpToolbox:
                 raise InfrastructureError(
                     f"the MCP server did not answer the call of {name}: {error.message}"
                 ) from error
-            return ToolResult.refused(_cut(error.message))
+            return ToolResult.refused(one_line(error.message, _MAX_ERROR))
         text = _text_of(result)
         if result.is_error:
-            return ToolResult(text, _cut(text) or f"{name} failed without saying why")
+            return ToolResult(text, one_line(text, _MAX_ERROR) or f"{name} failed without saying why")
         return ToolResult(text, value=result.structured_content)
 
     async def _list(self) -> tuple[ToolSpec, ...]:
@@ -136,8 +136,5 @@ def _no_connection(error: BaseException, timeout: float) -> InvalidInputError | 
         return InvalidInputError(f"the MCP server cannot be started: {error}")
     while isinstance(error, BaseExceptionGroup):  # the client library wraps errors into groups
         error = error.exceptions[0]
-    return InfrastructureError(f"the MCP server does not list its tools: {_cut(error) or type(error).__name__}")
-
-
-def _cut(text: object) -> str:
-    return one_line(text, _MAX_ERROR)
+    words = one_line(error, _MAX_ERROR) or type(error).__name__
+    return InfrastructureError(f"the MCP server does not list its tools: {words}")

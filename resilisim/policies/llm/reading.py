@@ -132,11 +132,8 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
 
     Read are `Action: NAME {json}`, and what models write instead: bold labels, `NAME[...]`, `NAME(key="value")`, a
     separate line `Action Input:`, fences and backticks, an object that names the tool and stands alone or in the tags
-    `<tool_call>`, `Final Answer:`, `<finish/>`, a bare text for a tool with one parameter.
-
-    Args:
-        text: The reply; what it makes up from "Observation:" on is passed over.
-        tools: The tools on offer, for arguments without names.
+    `<tool_call>`, `Final Answer:`, `<finish/>`, a bare text for a tool with one parameter. What the reply makes up from
+    "Observation:" on is passed over; the `tools` on offer are for arguments without names.
     """
     said = visible(text)[:LONGEST_READ]
     shown = without_invented(said)

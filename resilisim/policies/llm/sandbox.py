@@ -78,13 +78,6 @@ class SandboxLimits:
     code_characters: int = 100_000
     shown_characters: int = 2_000
 
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise InvalidInputError(f"sandbox limit {name}={value!r}: expected a number above 0")
-
 
 @dataclass(frozen=True, slots=True)
 class CodeResult:
@@ -116,24 +109,14 @@ class CodeResult:
 class Sandbox:
     """Runs Python that a model wrote, in a process of its own.
 
-    So::
-
         async with Sandbox(functions={"add": add}) as box:
             result = await box.run("total = add(1, 2)")
-            result = await box.run("print(total)")
 
     The code reaches no file, no network, no environment variable and no object of the host. What it defines stays for
     the blocks after it. When a block meets a limit, its process is ended and the next block finds a new namespace,
     which `CodeResult.restarted` tells. The process starts with the first block and ends with the `async with`, also
-    when that is cancelled. One block runs at a time; any number of sandboxes run side by side.
-
-    Args:
-        limits: What a block may use.
-        functions: Functions of the host by name. A block may overwrite one for itself; the next finds it again.
-        prelude: Code that every new namespace begins with; it must run without an error.
-
-    Raises:
-        InvalidInputError: A function's name is no identifier.
+    when that is cancelled. One block runs at a time; any number of sandboxes run side by side. A block may overwrite a
+    function of the host for itself; the next finds it again. Every new namespace begins with the prelude.
     """
 
     def __init__(

@@ -42,14 +42,8 @@ class PromptTexts:
 def load_prompts(packaged: Mapping[str, str], folder: str | None, examples: str) -> PromptTexts:
     """Return the prompts of an agent: those that ship with it, replaced by files of the same name in a user's folder.
 
-    Args:
-        packaged: The agent's own templates (`packaged_prompts`).
-        folder: The user's; None for none.
-        examples: "none", "default", or a file with few-shot examples.
-
-    Raises:
-        InvalidInputError: The folder or the file does not exist, a file has an unknown name, or a template has a
-            placeholder that does not exist or lacks one of the packaged template.
+    `examples` are "none", "default", or a file. Refused are a folder or a file that does not exist, a file of an
+    unknown name, and a template with a placeholder that does not exist, or without one of the packaged template.
     """
     texts = {**packaged, **({} if folder is None else _own_templates(Path(folder), packaged))}
     default = texts.pop(EXAMPLES_NAME, "")

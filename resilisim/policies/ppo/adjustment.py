@@ -63,7 +63,7 @@ class EpisodeData:
     steps: NDArray[np.int64]  # steps of the episode before this one, also those of earlier rollouts
     final_scores: NDArray[np.float64]  # the episode's final score p where it ended; not read elsewhere
     similarity: NDArray[np.float64]  # in [0, 1], of task and chosen tool; 0 for actions without one
-    pattern_completed: NDArray[np.bool_]  # whether the step completed a mined pattern
+    pattern_completed: NDArray[np.bool_]
 
     @classmethod
     def empty(cls, num_steps: int, num_envs: int) -> Self:

@@ -143,10 +143,10 @@ class PolicyDescription(_Strict):
     weights_sha256: Text  # in hex, of the file with the weights that it belongs to
     layout: str  # version of observations and actions, see `layout_version`
     library: Text  # content hash of the tool library that it was trained on
-    benchmark: BenchmarkIdentity  # the task set that it was trained on
-    training: dict[str, Any]  # its configuration
+    benchmark: BenchmarkIdentity
+    training: dict[str, Any]
     provenance: dict[str, Any]  # command, versions, platform, time
-    results: dict[str, Any]  # what was measured with it
+    results: dict[str, Any]
 
 
 def describe_policy(
@@ -247,13 +247,9 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: Path | str) -> LoadedPolicy:
-    """Return the policy that a folder holds, running nothing of what stands there.
+    """Return the policy that a folder holds ("default" for the one that ships), running nothing of what stands there.
 
-    Args:
-        folder: A folder that `save_checkpoint` wrote, or "default" for the policy that ships with ResiliSim.
-
-    Raises:
-        InvalidInputError: It is no checkpoint, a broken one, or one for other observations or actions.
+    No checkpoint, a broken one, and one for other observations or actions is an InvalidInputError.
     """
     source = checkpoint_folder(folder)
     try:

@@ -189,17 +189,10 @@ def load_config(
     settings: Iterable[str] = (),
     **values: Any,
 ) -> TrainingConfig:
-    """Put the settings of a run together.
+    """Put the settings of a run together: a preset, a YAML file with some of them, and single ones.
 
-    Args:
-        preset: "quick", "full" or "paper".
-        file: A YAML file with some of the settings, or None.
-        settings: Texts `key=value`, as a command line has them; lists with commas, `none` for no value.
-        **values: Settings by name; None leaves one as it is.
-
-    Raises:
-        InvalidInputError: A source is unreadable, or a setting does not exist, is wrong, or contradicts another one.
-        MissingExtraError: PyYAML is not installed.
+    These are texts `key=value`, as a command line has them (lists with commas, `none` for no value), and `values` by
+    name, where None leaves one as it is. What is unreadable, unknown, wrong or contradictory is an InvalidInputError.
     """
     merged = _read_yaml(preset_text(preset), f"preset {preset!r}")
     if file is not None:

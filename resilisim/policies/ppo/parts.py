@@ -147,7 +147,7 @@ class ScheduleState(Remembered):
     changed_at: Annotated[int, Ge(0)] | None = None  # when the sequence phase last began after a coverage phase
     rates: tuple[Share, ...] = ()  # running success in this phase and stage, oldest first; at most `decline_window`
     recent_iterations: Annotated[int, Ge(0)] = RECENT_ITERATIONS  # from that beginning on
-    decline_window: Count = DECLINE_WINDOW  # iterations that the best rate is looked for in
+    decline_window: Count = DECLINE_WINDOW
     decline_margin: Share = DECLINE_MARGIN  # how far below the best a rate must have fallen
 
     @property
@@ -252,8 +252,8 @@ class ConvergenceMonitor(Remembered):
     correct: tuple[Share, ...] = ()  # the means that the phase is judged by: coverage or sequence correctness
     steps: tuple[Annotated[float, Ge(0)] | None, ...] = ()  # means of successful episodes, None where there were none
     consistent_windows: Count = CONSISTENT_WINDOWS  # windows in a row that "consistently" means
-    coverage_above: Share = 0.8  # line of the coverage phase
-    sequence_above: Share = 0.7  # line of the sequence phase
+    coverage_above: Share = 0.8
+    sequence_above: Share = 0.7
 
     def after(self, phase: int, coverage: float, sequence: float, steps: float | None) -> ConvergenceMonitor:
         """Return the monitor after a window in which at least one episode finished; a new phase starts from nothing.

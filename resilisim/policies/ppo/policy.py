@@ -140,18 +140,7 @@ class PolicyPlanner(KeepingPlanner[Task]):
 
     A step's confidence is the probability that the policy gave to the call. The predicted success probability is not
     the policy's opinion: it is the computed chance of full success of following this plan to the letter, and so at most
-    V*.
-
-    Args:
-        checkpoint: Folder of the policy, or "default" for the one that ships.
-        library: Tool library of the tasks; the default one if omitted.
-        law: Success law; the benchmark's if omitted.
-        rules: End rules; the benchmark's if omitted.
-        similar: Names the alternatives of a tool; without it they are the policy's next most probable calls.
-        match: Scores how well tools match a task's description; without it, steps have no semantic match.
-
-    Raises:
-        InvalidInputError: There is no such checkpoint, it is broken, or it was trained for another library.
+    V*. Alternatives of a tool are what `similar` names; without it they are the policy's next most probable calls.
     """
 
     def __init__(
@@ -221,11 +210,7 @@ class TrainedPolicy:
 
     It is privileged: it is told the task, the problem (law, end rules, required list) and what came of each call, which
     it enters into an episode of Workflow-v0 of its own, for the network sees the observations of that environment only.
-
-    Args:
-        checkpoint: Folder of the policy, or "default" for the one that ships.
-        library: Tool library that it will meet, to refuse a policy that was trained for another one at once.
-        name: What results are shown under.
+    A policy that was trained for another library than the one it will meet is refused at once.
     """
 
     privileged = True

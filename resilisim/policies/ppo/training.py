@@ -127,7 +127,7 @@ def train(
 class _Standing:
     """How far a run is, as the point to resume from keeps it."""
 
-    reason: str | None = None  # why it ended
+    reason: str | None = None
     update: int = 0
     steps: int = 0
     elapsed: float = 0.0  # seconds of training, over all resumed parts

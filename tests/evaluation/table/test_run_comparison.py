@@ -169,9 +169,10 @@ def test_texts_of_different_revisions_are_not_compared_and_missing_means_the_fir
         refuse_incomparable([MANIFEST, now], ["old", "new"])
     expected = "old and new cannot be compared: revision of the texts that agents read is 1 in one and 2 in the other"
     assert str(refused.value) == expected
-    now["arguments"]["benchmark"] |= {"version": "benchmark-v2", "sha256": "zz"}
+    other = changed("environment", "base", value=0.1)
+    other["arguments"]["benchmark"] |= {"version": "benchmark-v2", "sha256": "zz"}
     with pytest.raises(InvalidInputError, match="benchmark version"):
-        refuse_incomparable([MANIFEST, now])
+        refuse_incomparable([MANIFEST, other])
 
 
 WHO = ("policies", "policy_names", "models", "models_of_policies", "prompts")

@@ -41,38 +41,23 @@ def read(text: str) -> tuple[str, dict]:
         'Thought: t\nAction: search {"query": "x y"}',
         'Action: search {"query": "x y"}\nObservation: made up\nAction: finish {}',
         'Action: search {"query": "x y"}\nThought: next\nAction: finish {}',
-        '**Action:** `search` {"query": "x y"}',
-        'Action 3: Search["x y"]',
-        'Action: search ("x y")',
-        "Action: search(query='x y',)",
-        'Action: search(query: "x y")',
-        "Action: search x y",
-        'Action: search "x y"',
-        'Action: search\nAction Input: {"query": "x y"}',
         "Action: search\nAction Input: x y\nObservation: made up",
         'Action: search\n```json\n{"query": "x y"}\n```\nThat is it.',
         'Action:\n```json\n{"action": "search", "action_input": {"query": "x y"}}\n```',
-        'Action: {"name": "search", "arguments": {"query": "x y"}}',
         '{"name": "search", "arguments": "{\\"query\\": \\"x y\\"}"}',
         '{"type": "function", "function": {"name": "search", "arguments": {"query": "x y"}}}',
         'Thought: I look for it,\nand then\n{"name": "search", "arguments": {"query": "x y"}}',
         'I look for it:\n```json\n{"name": "search", "arguments": {"query": "x y"}}\n```\nThat is it.',
         'So:\n<tool_call>\n{"name": "search", "arguments": {"query": "x y"}}\n</tool_call>',
         'search {"query": "x y"}',
-        "Action: search {'query': 'x y'}",
         'I look for it. Action: search {"query": "x y"}',
         '<think>Action: finish {}</think>Action: search {"query": "x y"}',
         '**Thought:** t\n\n**Action:** search\n**Action Input:** {"query": "x y"}\n**Observation:** made up',
         '**Thought**: t\n\n**Action**: **search**\n**Action Input**: `{"query": "x y"}`',
         '### Action: `search`\n### Action Input:\n```json\n{"query": "x y"}\n```\nObservation: made up',
         '## Thought\nt\n\n## Action\nsearch\n\n## Action Input\n{"query": "x y"}\n\n## Observation\nmade up',
-        '**Action**\n`search({"query": "x y"})`',
         '- Action: search\n- Action Input: {"query": "x y"}\nAction: finish {}',
-        'Action: search Action Input: {"query": "x y"}',
-        'Action: `search({"query": "x y"})`',
         '```\nsearch({"query": "x y"})\n```',
-        'Action:\n```\nsearch({"query": "x y"})\n```',
-        'Action: <tool_call>{"name": "search", "arguments": {"query": "x y"}}</tool_call>',
         '<tool_call>\n{"name": "search", "arguments": {"query": "x y"}}\n{"name": "finish"}\n</tool_call>',
         '<tool_call>search {"query": "x y"}</tool_call><tool_response>no</tool_response><tool_call>finish</tool_call>',
         'My next action: a search.\n<tool_call>{"name": "search", "arguments": {"query": "x y"}}</tool_call>',
@@ -81,6 +66,22 @@ def read(text: str) -> tuple[str, dict]:
 )
 def test_one_action_in_many_hands(text):
     assert read(text) == ("search", {"query": "x y"})
+
+
+LABELS = ["Action: ", "**Action:** ", "**Action**: ", "Action 3: ", "### Action: ", "- Action: ", "I look. Action: "]
+CALLS = [
+    *('search {"query": "x y"}', "search {'query': 'x y'}", "`search` {'query': 'x y'}", "search x y", 'search "x y"'),
+    *('Search["x y"]', "search[x y]", 'search ("x y")', "search(query='x y',)", 'search(query: "x y")'),
+    *('`search({"query": "x y"})`', '```\nsearch({"query": "x y"})\n```', 'search Action Input: {"query": "x y"}'),
+    *('search\nAction Input: {"query": "x y"}', "<tool_call>search {'query': 'x y'}</tool_call>"),
+    '{"name": "search", "arguments": {"query": "x y"}}',
+]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_every_label_goes_with_every_form_of_a_call(label):
+    for call in CALLS:
+        assert read(f"Thought: t\n{label}{call}\nObservation: made up") == ("search", {"query": "x y"}), call
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from resilisim.policies.llm.agents.rp_react import (
     END_RESULT,
     Query,
     RPReAct,
-    first_tokens,
     read_move,
     result_block,
     written,
@@ -465,11 +464,3 @@ def test_after_a_kill_stored_outputs_are_there_again_and_the_rest_is_gone():
         *(done("b", "Observation: 2"), end("ok")),
     ]
     assert play(script, {"tool_call": [ToolResult("w" * 20_000_000)]}, memory_mib=8).answer == "ok"
-
-
-@given(st.text(st.characters(codec="utf-8"), max_size=400), st.integers(1, 50))
-def test_previews_are_beginnings_of_the_right_length(text, tokens):
-    preview = first_tokens(text, tokens)
-    assert text.startswith(preview)
-    assert estimated_tokens(preview) <= tokens
-    assert (preview == text) == (estimated_tokens(text) <= tokens)

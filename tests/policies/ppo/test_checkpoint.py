@@ -120,7 +120,7 @@ def test_what_stands_about_a_policy_comes_back(saved):
     assert sorted(os.listdir(saved)) == ["policy.json", "policy.safetensors"]
 
 
-def test_half_precision_halves_the_file_and_rounds_the_weights(saved, tmp_path):
+def test_half_precision_halves_the_file_and_saving_replaces_an_older_policy(saved, tmp_path):
     network = network_of()
     save_checkpoint(tmp_path / "half", network, description_of(network), "float16")
     small, large = ((folder / "policy.safetensors").stat().st_size for folder in (tmp_path / "half", saved))
@@ -128,14 +128,11 @@ def test_half_precision_halves_the_file_and_rounds_the_weights(saved, tmp_path):
     loaded = load_checkpoint(tmp_path / "half").network.state_dict()
     for name, tensor in network.state_dict().items():
         assert torch.equal(loaded[name], tensor.half().float())
-
-
-def test_saving_replaces_an_older_policy(saved):
     other = network_of(seed=1)
     save_checkpoint(saved, other, description_of(other, results={"success": 0.5}))
-    loaded = load_checkpoint(saved)
-    assert loaded.description.results == {"success": 0.5}
-    assert torch.equal(loaded.network.context.weight, other.context.weight)
+    replaced = load_checkpoint(saved)
+    assert replaced.description.results == {"success": 0.5}
+    assert torch.equal(replaced.network.context.weight, other.context.weight)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
@@ -157,13 +154,14 @@ def test_a_description_of_another_network_is_not_saved(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_cannot_be_made_is_told(saved):
-    network = network_of()
+def test_what_is_not_there_is_told_and_default_is_what_ships(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_module, "_DEFAULT_FOLDER", tmp_path / "absent")
+    text = "no trained policy ships with this version of ResiliSim: expected a checkpoint folder"
+    assert refusal("default") == text
+    monkeypatch.setattr(checkpoint_module, "_DEFAULT_FOLDER", saved)
+    assert load_checkpoint("default").folder == checkpoint_folder("default") == saved
     with pytest.raises(StoreError, match="cannot make the folder"):
-        save_checkpoint(saved / "policy.json" / "below", network, description_of(network))
-
-
-def test_what_is_not_there_is_told(saved, tmp_path):
+        save_checkpoint(saved / "policy.json" / "below", network_of(), description_of(network_of()))
     assert refusal(tmp_path / "nothing").startswith(f"no checkpoint '{tmp_path}/nothing': no such file or directory")
     assert "is a file" in refusal(saved / "policy.json")
     assert "null" in refusal("a\0b")
@@ -171,15 +169,6 @@ def test_what_is_not_there_is_told(saved, tmp_path):
     assert refusal(saved).endswith("cannot read policy.safetensors: no such file or directory")
     (saved / "policy.json").unlink()
     assert refusal(saved).endswith("cannot read policy.json: no such file or directory")
-
-
-def test_default_is_what_ships(monkeypatch, saved, tmp_path):
-    monkeypatch.setattr(checkpoint_module, "_DEFAULT_FOLDER", tmp_path / "absent")
-    text = refusal("default")
-    assert text == "no trained policy ships with this version of ResiliSim: expected a checkpoint folder"
-    monkeypatch.setattr(checkpoint_module, "_DEFAULT_FOLDER", saved)
-    assert load_checkpoint("default").folder == saved
-    assert checkpoint_folder("default") == saved
 
 
 @pytest.mark.parametrize("name", ["policy.json", "policy.safetensors"])
@@ -203,22 +192,18 @@ def transformer(**arguments):
 BAD_FIELDS = [
     ({"format": "resilisim-policy-2"}, "field 'format': got \"resilisim-policy-2\"; expected resilisim-policy-1"),
     ({"format": ...}, "field 'format': is missing"),
-    ({"network": []}, "expected an object"),
     ({"network": {"kind": "transformr", "arguments": {}}}, "did you mean 'transformer'?"),
     ({"network": {"kind": "os:system", "arguments": {}}}, "expected one of transformer, mlp"),
     ({"network": {"kind": "mlp", "arguments": {}}}, "field 'num_tools': is missing"),
     ({"network": {"kind": "mlp", "arguments": {"num_tools": 30, "width": 4, "x": 1}}}, "unknown field 'x'"),
     ({"layout": "0" * 64}, "is for other observations or actions"),
     ({"library": 7}, "field 'library': got 7"),
-    ({"benchmark": {}}, "field 'version': is missing"),
-    ({"training": 3}, "field 'training': got 3"),
     ({"weights_sha256": ""}, "field 'weights_sha256': got \"\"; expected a non-empty string"),
     ({"weights_sha256": "0" * 64}, "policy.safetensors is not the file that policy.json describes"),
     ({"__reduce__": ["os.system", "true"]}, "unknown field '__reduce__'"),
     ({"w" * 5000: 1}, "unknown field"),
     (transformer(heads=3), "there is no such network: heads 3"),
     *((transformer(width=width), "field 'width': got ") for width in (0, 8.0, "8", True, None, 10**12, 10**200)),
-    (transformer(layers=65), "field 'layers': got 65"),
     (transformer(num_tools=10**9), "field 'num_tools': got "),
     (transformer(attention_tokens={}), "field 'attention_tokens': got "),
     (transformer(tool_embeddings=1), "field 'tool_embeddings': got 1"),
@@ -266,10 +251,8 @@ def test_networks_that_the_file_does_not_hold_take_no_memory(saved):
 
 BAD_JSON = [
     b"",
-    b"[]",
     b"\xff\xfe{}",
     b'{"format": "resilisim-policy-1", "format": "resilisim-policy-1"}',
-    b'{"results": {"success": NaN}}',
     b"[" * 100_000,
     b"!!python/object/apply:os.system ['true']",
 ]
@@ -282,13 +265,11 @@ def test_descriptions_that_are_no_json_are_told_quickly(saved, text):
         assert "policy.json" in refusal(saved)
 
 
-def test_a_large_description_is_not_read(saved):
+def test_large_files_are_not_read(saved):
     with (saved / "policy.json").open("wb") as stream:
         stream.truncate(10 * 2**40)  # a sparse file; it takes no room
     assert refusal(saved).endswith(f"expected at most {MAX_DESCRIPTION_BYTES:,}")
-
-
-def test_large_weights_are_not_read(saved):
+    save_checkpoint(saved, network_of(), description_of(network_of()))
     with (saved / "policy.safetensors").open("r+b") as stream:
         stream.truncate(2**40)
     with no_endless_work():
@@ -317,11 +298,6 @@ def test_a_pickle_is_refused_and_never_run(saved, tmp_path, protocol):
     assert trap.exists()
 
 
-def test_a_file_of_torch_save_is_refused(saved):
-    torch.save(network_of().state_dict(), saved / "policy.safetensors")
-    assert refusal(saved).endswith("; a pickle is never read")
-
-
 @settings(max_examples=40)
 @given(st.data())
 def test_cut_or_changed_weights_are_told(tmp_path_factory, data):
@@ -331,24 +307,12 @@ def test_cut_or_changed_weights_are_told(tmp_path_factory, data):
     path = folder / "policy.safetensors"
     whole = path.read_bytes()
     if data.draw(st.booleans()):
-        path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+        path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))] + data.draw(st.binary(max_size=20)))
     else:
         place = data.draw(st.integers(0, len(whole) - 1))
         changed = whole[place] ^ data.draw(st.integers(1, 255))
         path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
     assert "policy.safetensors" in refusal(folder)
-
-
-@settings(max_examples=40)
-@given(garbage=st.binary(max_size=300))
-def test_garbage_is_told(tmp_path_factory, garbage):
-    folder = tmp_path_factory.mktemp("garbage")
-    network = network_of("mlp")
-    save_checkpoint(folder, network, description_of(network))
-    (folder / "policy.safetensors").write_bytes(garbage)
-    assert "policy.safetensors" in refusal(folder)
-    (folder / "policy.json").write_bytes(garbage)
-    assert "policy.json" in refusal(folder)
 
 
 HEADER_EDITS = {
@@ -360,15 +324,11 @@ HEADER_EDITS = {
     "shape": (lambda header: header["context.weight"].update(shape=[4, 16]), "has the shape [4, 16]: expected [8, 8]"),
     "huge shape": (lambda header: header["context.weight"].update(shape=[2**40, 8]), "not a safetensors file"),
     "type": (lambda header: header["context.weight"].update(dtype="I32"), "is of type torch.int32: expected 32 or 16"),
-    "wide type": (lambda header: header["context.weight"].update(dtype="F64"), "not a safetensors file"),
-    "no type": (lambda header: header["context.weight"].update(dtype=[]), "not a safetensors file"),
-    "entry": (lambda header: header.update({"context.weight": 5}), "not a safetensors file"),
     "offsets": (lambda header: header["context.weight"].update(data_offsets=[0, 4]), "not a safetensors file"),
     "far offsets": (
         lambda header: header["context.weight"].update(data_offsets=[2**50, 2**50 + 256]),
         "not a safetensors file",
     ),
-    "bad offsets": (lambda header: header["context.weight"].update(data_offsets="0"), "not a safetensors file"),
     "overlap": (
         lambda header: header["context.weight"].update(
             data_offsets=header["layers.0.attention_out.weight"]["data_offsets"]
@@ -388,6 +348,8 @@ def test_wrong_tensors_are_told(saved, name):
 
 
 def test_weights_of_another_network_are_told(saved, tmp_path):
+    torch.save(network_of().state_dict(), saved / "policy.safetensors")
+    assert refusal(saved).endswith("; a pickle is never read")
     other = network_of("all tools")
     save_checkpoint(tmp_path / "other", other, description_of(other))
     (saved / "policy.safetensors").write_bytes((tmp_path / "other" / "policy.safetensors").read_bytes())

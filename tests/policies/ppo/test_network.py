@@ -36,9 +36,6 @@ from resilisim.policies.ppo.network import (
 LOW_PRECISION = {"rtol": 1e-4, "atol": 1e-5}  # sums in another order
 
 
-# --- features -----------------------------------------------------------------------------------------------------
-
-
 def test_the_features_of_a_group_are_codes_then_sign_then_scaled():
     table = Group(0, codes=4, positive=True, scale=10).table()
     assert table.shape == (256, 6)
@@ -74,9 +71,6 @@ def test_features_are_the_rows_of_the_groups_side_by_side():
             np.testing.assert_array_equal(tool_features[row, tool].numpy(), np.concatenate(expected))
 
 
-# --- relevance ----------------------------------------------------------------------------------------------------
-
-
 def test_relevance_puts_due_tools_before_attempted_before_confident_before_similar_before_first():
     tools = np.zeros((1, 8, columns.NUM_TOOL_COLUMNS), dtype=np.uint8)
     tools[0, 1, columns.SIMILARITY] = 255
@@ -88,14 +82,9 @@ def test_relevance_puts_due_tools_before_attempted_before_confident_before_simil
     tools[0, 6, columns.FIRST_DESCENDANT_DUE] = 1
     scores = relevance(torch.from_numpy(tools))
     assert scores.argsort(descending=True).tolist() == [[6, 5, 4, 3, 2, 1, 0, 7]]
-
-
-def test_awaited_are_tools_that_are_due_or_led_to_until_they_have_succeeded():
-    tools = np.zeros((1, 4, columns.NUM_TOOL_COLUMNS), dtype=np.uint8)
-    tools[0, [1, 3], columns.DUE] = 1
-    tools[0, 2, columns.FIRST_DESCENDANT_DUE] = 2
-    tools[0, 3, columns.STATUS] = columns.SUCCESS
-    assert is_awaited(torch.from_numpy(tools)).tolist() == [[False, True, True, False]]
+    tools[0, 7, columns.DUE], tools[0, 7, columns.STATUS] = 1, columns.SUCCESS
+    awaited = is_awaited(torch.from_numpy(tools)).tolist()
+    assert awaited == [[False] * 5 + [True, True, False]], "due or led to, until it has succeeded"
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40))
@@ -104,8 +93,6 @@ def test_no_two_tools_are_equally_relevant(seed: int, num_tools: int):
     tools, _ = tensors(observation(2, num_tools, seed))
     assert all(len(set(row)) == num_tools for row in relevance(tools).tolist())
 
-
-# --- network ------------------------------------------------------------------------------------------------------
 
 NETWORKS = {
     "12 tokens": {},
@@ -124,6 +111,8 @@ def test_networks_have_a_logit_for_every_action_and_a_value(options, num_tools):
     assert result.shape == (3, num_actions(num_tools) + 1)
     assert result.dtype == torch.float32
     assert result.isfinite().all()
+    alone = torch.cat([outputs(network, {key: value[[row]] for key, value in shown.items()}) for row in range(3)])
+    torch.testing.assert_close(result, alone, **LOW_PRECISION)
     # Before training every action is about equally likely, but for the preference for tools that the list waits for.
     awaited = is_awaited(torch.as_tensor(shown["tools"]))
     by_type = result[:, : NUM_ACTION_TYPES * (num_tools + 1)].view(3, NUM_ACTION_TYPES, num_tools + 1)
@@ -165,6 +154,8 @@ def test_one_set_of_weights_serves_libraries_of_other_sizes(num_tools):
     seen = observation(2, num_tools)
     # The same forward, because nothing in it knows the library's size; embeddings of single tools do.
     assert torch.equal(outputs(other, seen), outputs(trained, seen))
+    with pytest.raises(InvalidInputError, match="heads 3: expected a divisor of width 32"):
+        WorkflowTransformer(30, heads=3)
     with pytest.raises(RuntimeError, match="tool_vectors"):
         WorkflowTransformer(num_tools, tool_embeddings=True).load_state_dict(
             WorkflowTransformer(30, tool_embeddings=True).state_dict()
@@ -181,13 +172,6 @@ def test_choosing_tokens_changes_nothing_where_there_are_no_layers_between():
     torch.testing.assert_close(outputs(few, seen)[:, :actions], outputs(every, seen)[:, :actions], **LOW_PRECISION)
 
 
-def test_rows_of_a_batch_do_not_touch_each_other():
-    network = WorkflowTransformer(30)
-    seen = observation(6, 30)
-    alone = torch.cat([outputs(network, {key: value[[row]] for key, value in seen.items()}) for row in range(6)])
-    torch.testing.assert_close(outputs(network, seen), alone, **LOW_PRECISION)
-
-
 @pytest.mark.parametrize(
     ("architecture", "options"), [("mlp", {"width": 32}), *(("transformer", options) for options in NETWORKS.values())]
 )
@@ -199,14 +183,6 @@ def test_gradient_reaches_every_parameter(architecture, options):
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
-
-
-def test_heads_have_to_divide_the_width():
-    with pytest.raises(InvalidInputError, match="heads 3: expected a divisor of width 32"):
-        WorkflowTransformer(30, heads=3)
-
-
-# --- drawing and acting -------------------------------------------------------------------------------------------
 
 
 def test_draw_follows_the_probabilities_and_never_takes_an_impossible_index():

@@ -98,11 +98,6 @@ class Axis:
         ends = (first, one, last, other) if self.length > 0.0 else (one, first, other, last)
         return line(*ends, style, tooltip)
 
-    def dot(self, value: float, across: float, style: str, tooltip: str, radius: float) -> Shape:
-        """Draw a dot at a value."""
-        x, y = (self.at(value), across) if self.length > 0.0 else (across, self.at(value))
-        return dot(x, y, style, tooltip, radius)
-
     def exact(self, value: float, across: float, half: float, style: str, name: str) -> list[Shape]:
         """Draw a number without uncertainty as a tick that reaches half as far to both sides; of NaN nothing."""
         ends = (across - half, across + half)
@@ -117,7 +112,8 @@ class Axis:
             ends = (estimate.low, estimate.high)
             yield self.line(ends, (across, across), f"interval {style.removesuffix(' hollow')}")
         if not math.isnan(estimate.value):
-            yield self.dot(estimate.value, across, f"dot {style}", tooltip, radius)
+            x, y = (self.at(estimate.value), across) if self.length > 0.0 else (across, self.at(estimate.value))
+            yield dot(x, y, f"dot {style}", tooltip, radius)
 
     def grid(self, ticks: Iterable[Tick], first: float, last: float) -> Iterator[Shape]:
         """Draw the grid of an axis between two distances across it, with its numbers before the first."""

@@ -78,17 +78,6 @@ class LinePanel:
     numbers: Sequence[float] = ()  # where on the axis the places lie; at equal distances if omitted
     standard: float | None = None  # the number that is marked
 
-    @property
-    def text(self) -> str:
-        """What it shows, in words."""
-        return self.description or "; ".join(
-            f"{one.name}: " + ", ".join(map(_at_place, self.places, one.estimates)) for one in self.series
-        )
-
-
-def _at_place(place: str, estimate: Estimate) -> str:
-    return f"{place} {estimate_text(estimate)}"
-
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
@@ -172,7 +161,11 @@ def _figure(panel: LinePanel, frame: _Frame) -> Figure:
             shapes += line_through(own, map(axis.at, one.values), f"line {one.style}" + " dashed" * one.hollow)
         for place, x in enumerate(own):
             shapes += _marks(one, place, axis, x, f"{one.name}, {panel.places[place]}")
-    return Figure(frame.width, frame.height, panel.title, panel.text, shapes)
+    numbers = [
+        f"{one.name}: " + ", ".join(map("{} {}".format, panel.places, map(estimate_text, one.estimates)))
+        for one in panel.series
+    ]
+    return Figure(frame.width, frame.height, panel.title, panel.description or "; ".join(numbers), shapes)
 
 
 def _place(panel: LinePanel, number: float, frame: _Frame) -> float:

@@ -1,6 +1,7 @@
 """Charts of rows: dots with intervals beside the ceiling, stacked bars, differences around zero, and the results.
 
 Each has columns with an axis of their own, on which rows are drawn one under the other: estimates, bars, exact numbers.
+Titles and descriptions are for readers of the page; every row has a label.
 """
 
 from __future__ import annotations
@@ -162,20 +163,23 @@ def _bar(
         amount += part.amount
 
 
+class Dots(NamedTuple):
+    """A row of dots, one below the other, with exact numbers drawn as ticks; NaN draws none."""
+
+    marks: Sequence[Mark]
+    ceiling: float  # V*
+    obedience: float  # what following its plan to the letter brings
+
+
 class Panel(NamedTuple):
-    """A column of a chart of dots, with exact numbers drawn as ticks; NaN draws none."""
+    """A column of a chart of dots."""
 
     heading: str
-    rows: Sequence[Sequence[Mark]]  # the marks of each row, one below the other where there are several
-    ceilings: Sequence[float]  # V* of each row
-    obediences: Sequence[float]  # of each row what following its plan to the letter brings
+    rows: Sequence[Dots]
 
 
 def dot_panels(title: str, description: str, labels: Sequence[RowLabel], panels: Sequence[Panel]) -> Markup:
-    """Draw rows of dots with intervals from 0 to 100%, for wide pages in panels beside each other, else one by one.
-
-    Title and description are for readers of the page; every row has a label.
-    """
+    """Draw rows of dots with intervals from 0 to 100%, for wide pages in panels beside each other, else one by one."""
 
     def draw(layout: Layout) -> list[Figure]:
         if not layout.is_narrow:
@@ -184,13 +188,9 @@ def dot_panels(title: str, description: str, labels: Sequence[RowLabel], panels:
 
     def alone(panel: Panel, layout: Layout) -> Figure:
         """Draw a panel with only those rows that have any mark."""
-        full = [row for row, marks in enumerate(panel.rows) if marks]
-        own = panel._replace(
-            rows=[panel.rows[row] for row in full],
-            ceilings=[panel.ceilings[row] for row in full],
-            obediences=[panel.obediences[row] for row in full],
-        )
-        return _dots(f"{title}, {panel.heading}", description, [labels[row] for row in full], [own], layout)
+        own = [label for label, row in zip(labels, panel.rows, strict=True) if row.marks]
+        full = Panel(panel.heading, [row for row in panel.rows if row.marks])
+        return _dots(f"{title}, {panel.heading}", description, own, [full], layout)
 
     return for_all_pages(draw, labels)
 
@@ -198,32 +198,29 @@ def dot_panels(title: str, description: str, labels: Sequence[RowLabel], panels:
 def _dots(title: str, description: str, labels: Sequence[RowLabel], panels: Sequence[Panel], layout: Layout) -> Figure:
     left, margin = (6.0, 6.0) if layout.is_narrow else (layout.label_width, 18.0)
     width = (layout.width - left - margin - COLUMN_GAP * (len(panels) - 1)) / len(panels)
-    most = max((len(marks) for panel in panels for marks in panel.rows), default=1)
+    most = max((len(row.marks) for panel in panels for row in panel.rows), default=1)
     height = DOTS_HEIGHT + DOT_HEIGHT * (most - 1)
-    columns = []
-    for number, panel in enumerate(panels):
+    half = height / 2.0 - 4.0
+
+    def column(number: int, panel: Panel) -> _Column:
         axis = Axis(left + number * (width + COLUMN_GAP), width)
         ticks = share_ticks(axis, 0.25 if width < 400 else 0.1)
-        draw = _row_of_dots(panel, axis, height / 2.0 - 4.0)
-        columns.append(_Column(axis, ticks, [panel.heading], draw))
+        return _Column(axis, ticks, [panel.heading], lambda row, y: _row_of_dots(panel.rows[row], axis, y, half))
+
+    columns = [column(number, panel) for number, panel in enumerate(panels)]
     return _figure(title, description, layout, height, columns, [_Group(labels)])
 
 
-def _row_of_dots(panel: Panel, axis: Axis, half: float) -> Callable[[int, float], Iterator[Shape]]:
-    def draw(row: int, middle: float) -> Iterator[Shape]:
-        marks, ceiling = panel.rows[row], panel.ceilings[row]
-        yield from axis.exact(ceiling, middle, half, "ceiling", "ceiling V*")
-        if marks:
-            last = marks[-1].estimate
-            reach = last.value if math.isnan(last.high) else last.high
-            if reach < ceiling:
-                y = middle + DOT_HEIGHT * (len(marks) - 1) / 2.0
-                yield axis.line((reach, ceiling), (y, y), "gap")
-        yield from _marks(axis, marks, middle, DOT_HEIGHT, estimate_text)
-        obedience = panel.obediences[row]
-        yield from axis.exact(obedience, middle, half, "reference", "obey: following the plan to the letter")
-
-    return draw
+def _row_of_dots(row: Dots, axis: Axis, middle: float, half: float) -> Iterator[Shape]:
+    yield from axis.exact(row.ceiling, middle, half, "ceiling", "ceiling V*")
+    if row.marks:
+        last = row.marks[-1].estimate
+        reach = last.value if math.isnan(last.high) else last.high
+        if reach < row.ceiling:
+            y = middle + DOT_HEIGHT * (len(row.marks) - 1) / 2.0
+            yield axis.line((reach, row.ceiling), (y, y), "gap")
+    yield from _marks(axis, row.marks, middle, DOT_HEIGHT, estimate_text)
+    yield from axis.exact(row.obedience, middle, half, "reference", "obey: following the plan to the letter")
 
 
 def bar_chart(
@@ -234,10 +231,7 @@ def bar_chart(
     unit: str,
     number: Callable[[float], str],
 ) -> Markup:
-    """Draw stacked bars of amounts on an axis that begins at 0.
-
-    Title and description are for readers of the page; `unit` is what the axis counts, and `number` writes an amount.
-    """
+    """Draw stacked bars of amounts; `unit` is what the axis counts, from 0 on, and `number` writes an amount."""
     longest = max((math.fsum(part.amount for part in bar) for bar in bars), default=0.0) or 1.0
 
     def draw(layout: Layout) -> list[Figure]:
@@ -259,10 +253,7 @@ def forest_chart(
     rows: Sequence[Sequence[Mark]],
     sides: tuple[str, str],
 ) -> Markup:
-    """Draw differences around zero as in a forest plot, those of one row under each other.
-
-    Title and description are for readers of the page; `sides` are what differences below and above 0 speak for.
-    """
+    """Draw differences around zero as in a forest plot; `sides` are what those below and above 0 speak for."""
     estimates = [mark.estimate for row in rows for mark in row]
     ends = [abs(end) for one in estimates for end in (one.value, one.low, one.high) if math.isfinite(end)]
     longest = max(ends, default=0.05) * 1.04

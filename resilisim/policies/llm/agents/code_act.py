@@ -85,11 +85,6 @@ class CodeAct(LlmPolicy[CodeActOptions]):
 
     The namespace lasts for the episode. Each call of a tool is a turn of the environment; Python itself is free. Code
     runs in a sandbox and never in this process. Its calls are counted under "agent".
-
-    Example:
-        >>> from resilisim.chat import ScriptedChatModel
-        >>> CodeAct(models=ScriptedChatModel([]), steps=10, block_seconds=2).options.block_seconds
-        2.0
     """
 
     name = "code-act"

@@ -44,11 +44,6 @@ class Direct(LlmPolicy[DirectOptions]):
     The environment reads tags, native calls and completion signals, and answers what it cannot read with a reminder.
     It also ends the episode; the agent has no answer of its own. Only a call that is written in another form, such as
     `Action: NAME {json}`, is put into the tags that the environment reads.
-
-    Example:
-        >>> from resilisim.chat import ScriptedChatModel
-        >>> Direct(models=ScriptedChatModel(["<finish/>"])).components
-        ('agent',)
     """
 
     name = "direct"

@@ -47,12 +47,6 @@ class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
 
     A plan with neither steps nor answer is a failure, and so is a failed step once no replan is left. Where the
     replanner is not asked, or must not change the plan any more, the result of the last step is the answer.
-
-    Example:
-        >>> from resilisim.chat import ScriptedChatModel
-        >>> policy = PlanAndExecute(models=ScriptedChatModel([]), executor="direct", replan="failure")
-        >>> policy.components
-        ('planner', 'executor', 'extractor', 'replanner')
     """
 
     name = "plan-and-execute"

@@ -55,11 +55,6 @@ class ReAct(LlmPolicy[ReActOptions]):
     """Thought, action, observation, until it finishes or has used its steps (Yao et al., 2023).
 
     Its calls are counted under "agent". With native calls the model's words beside a call are its thought.
-
-    Example:
-        >>> from resilisim.chat import ScriptedChatModel
-        >>> ReAct(models=ScriptedChatModel(["Action: finish[done]"]), steps=100).options.steps
-        100
     """
 
     name = "react"
@@ -155,20 +150,12 @@ async def react_loop(
 
     Every step is one call of the model, or two where the first reply held no action. An action that is none, or whose
     arguments cannot be read, uses a step, and its observation says which ones there are. Only what the model wrote is
-    read for actions; observations go into the conversation as they are, cut where they are long.
+    read for actions; observations go into the conversation as they are, cut behind `longest_observation` characters.
 
-    Args:
-        run: The episode; it says whether the model calls tools natively.
-        role: Which component asks: "agent", or "executor" inside another agent.
-        system: The instructions, which describe the tools and how to write actions (`loop_instructions`).
-        question: What there is to do.
-        tools: The tools, the caller's own ones included; finish is added.
-        steps: The limit.
-        prompts: Texts `retry`, `retry_native` and `invalid`; None takes the packaged ones.
-        longest_observation: In characters.
-        may_fail: Whether finish can be given a `problem` instead of an answer, as the instructions then say.
-        stop_when: Asked before each step.
-        record: Gets each step as JSON values as soon as it is over, so that it is up to date when the episode ends.
+    The `system` message describes the tools, to which finish is added, and how to write actions (`loop_instructions`);
+    of `prompts` the texts `retry`, `retry_native` and `invalid` are used. Where the loop `may_fail`, finish can be
+    given a `problem` instead of an answer. The `record` gets each step as JSON values as soon as it is over, so that it
+    is up to date when the episode ends.
     """
     loop = _Loop(run, role, tools, prompts or loop_prompts(), longest_observation)
     messages = [ChatMessage("system", system), ChatMessage("user", question)]

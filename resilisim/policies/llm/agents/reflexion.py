@@ -48,11 +48,6 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
     By default all trials share the episode and its turns: what an earlier one did stays done, and its finish is kept
     back until the evaluator accepts it, or turns or trials are used up. The last answer is kept. Where each trial has a
     fresh episode, one that the environment ends is followed by the next all the same.
-
-    Example:
-        >>> from resilisim.chat import ScriptedChatModel
-        >>> Reflexion(models=ScriptedChatModel([]), reflections=1).components
-        ('agent', 'evaluator', 'reflector')
     """
 
     name = "reflexion"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -296,8 +296,8 @@ class Components:
             plan=dump_yaml(self._state.plan_for_prompt()),
             failed_task=failed.task_id,
             used_ids=", ".join(used_ids),
-            kept_ids=_listed(task.task_id for task in kept if task.status == PENDING),
-            removed_ids=_listed(task.task_id for task in plan.tasks if task not in kept),
+            kept_ids=", ".join(task.task_id for task in kept if task.status == PENDING) or "none",
+            removed_ids=", ".join(task.task_id for task in plan.tasks if task not in kept) or "none",
             feedback=outcome.feedback,
         )
         system = self._prompts.fill("replanner", plan_format=self._plan_format())
@@ -423,10 +423,6 @@ class Components:
         self, task: PlanTask, role: str, request: str, read: Callable[[str, Sequence[EntitySpec]], Reading]
     ) -> Reading:
         return await self._ask(role, self._prompts.fill(role), request, lambda text: read(text, task.entities))
-
-
-def _listed(ids: Iterable[str]) -> str:
-    return ", ".join(ids) or "none"
 
 
 def _as_text(entities: Mapping[str, Any]) -> str:

@@ -324,7 +324,8 @@ def test_without_entities_every_task_brings_its_output():
 
 def continued(task):
     """Read a continuation after T3 has failed; T1 is done, and T2 gone."""
-    plan, _ = read_plan(plan_of(FIRST, LAST), RULES)
+    first = tool_task("T1", "it", "name", entity("note", required=False))
+    plan, _ = read_plan(plan_of(first, LAST), RULES)
     done = plan.with_task("T1", status="done", result={"name": "Kim"}).tasks[0]
     plan, _ = read_plan(plan_of(tool_task("T3", "x", "final_answer")), RULES)
     failed = plan.with_task("T3", status="failed", failure="why").tasks[0]
@@ -340,6 +341,7 @@ def continued(task):
         (answer_task("T3a", "T3.final_answer"), "'T3', which failed and has no results"),
         ({**answer_task("T3a", "T1.name"), "dependencies": ["T1", "T3"]}, "'T3', which failed"),
         (answer_task("T3a", "T2.final_answer"), "'T2', which does not exist"),
+        (answer_task("T3a", "T1.note"), "refers to T1.note, and T1 has no such entity"),  # optional, and not found
     ],
 )
 def test_a_continuation_builds_on_what_is_done_and_neither_repeats_nor_leans_on_what_failed(task, problem):

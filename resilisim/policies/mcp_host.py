@@ -1,0 +1,356 @@
+"""Sessions over the Model Context Protocol: episodes that any MCP client can play, over stdio or HTTP; extra `mcp`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from resilisim.envs.session import EpisodeEnded
+from resilisim.errors import InvalidInputError, ResiliSimError, import_extra, unknown_name
+from resilisim.policies.agent_session import AgentSession
+
+EPISODE_PATH: Final = "/episodes/{name}/mcp"  # protocol 2026-07-28 has no HTTP sessions, so each episode has a URL
+START: Final = "episode_start"
+FINISH: Final = "episode_finish"
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_MOST_EPISODES: Final = 100_000  # URLs that a server remembers
+
+# What begins an episode: task, seed and prompt, as far as the client names them.
+Begin: TypeAlias = Callable[[Mapping[str, Any]], AgentSession]
+# The server's sockets are ours to tell about, and its log is not the user's.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client is told: words, and the same as JSON if there is more to it."""
+
+    text: str
+    is_error: bool = False
+    data: Mapping[str, Any] | None = None
+
+
+class EpisodeHost:
+    """The episodes of one client, one after the other.
+
+    Simulated failures are answers that are errors; so is what a client does wrong: each says in one line what was
+    expected.
+
+    Args:
+        tools: The tools of an episode, as MCP lists them.
+        begin: Begins an episode; what it refuses is told to the client.
+        ended: Called once with each episode that is over, and how it ended for the host: "finished", "timeout", "gone".
+        starts: Whether the first call of a tool begins the episode, because everything about it is fixed.
+        repeats: Whether the next episode can be begun when one is over.
+        seconds: How long an episode may take.
+    """
+
+    def __init__(
+        self,
+        tools: list[dict[str, Any]],
+        begin: Begin,
+        ended: Callable[[AgentSession, str], None] = lambda session, how: None,
+        *,
+        starts: bool = False,
+        repeats: bool = True,
+        seconds: float | None = None,
+    ) -> None:
+        self.tools = [*_EPISODE_TOOLS, *(_for_mcp(tool) for tool in tools if tool["name"] != "finish")]
+        self._names = [tool["name"] for tool in self.tools]
+        self._begin = begin
+        self._tell_ended = ended
+        self._starts = starts
+        self._repeats = repeats
+        self._seconds = seconds
+        self._session: AgentSession | None = None
+        self._is_told = True  # whether the end of the episode was told
+        self._deadline: asyncio.TimerHandle | None = None
+        self._order = asyncio.Lock()  # calls that arrive at once are served in order of arrival
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+        """Answer a call of a tool."""
+        async with self._order:
+            try:
+                if name == START:
+                    return await self._start(arguments)
+                if name == FINISH:
+                    return self._finish(arguments)
+                if name not in self._names:
+                    raise unknown_name("tool", name[:100], self._names)
+                return await self._call(name, arguments)
+            except ResiliSimError as error:
+                return Answer(" ".join(str(error).split()), is_error=True)
+
+    def leave(self) -> None:
+        """End what is under way, because the client is gone: without finishing, it has stopped."""
+        if self._session is not None and not self._is_told:
+            self._session.stop()
+            self._end("finished")
+
+    def abandon(self, how: str) -> None:
+        """Give up what is under way; it has no score."""
+        if self._session is not None and not self._is_told:
+            self._session.close()
+            self._end(how)
+
+    async def _start(self, arguments: Mapping[str, Any]) -> Answer:
+        for name in arguments:
+            if name not in ("task", "seed", "prompt"):
+                raise unknown_name("argument", name[:100], ("task", "seed", "prompt"), START)
+        if self._session is not None:
+            if not self._session.ended:
+                raise InvalidInputError(f"an episode is under way: call {FINISH} before the next {START}")
+            if not self._repeats:
+                raise InvalidInputError("the episode of this URL is over: the next one needs another URL")
+        given = {name: value for name, value in arguments.items() if value is not None}
+        # The first exact optimum of a process compiles for seconds, in which other episodes go on.
+        session = self.take(await asyncio.to_thread(self._begin, given))
+        return Answer(self.prompt, data={"prompt": self.prompt, "turns": session.turns_left})
+
+    @property
+    def prompt(self) -> str:
+        """What there is to do, in words that fit MCP; empty before an episode has begun."""
+        return "" if self._session is None else _in_mcp_words(self._session.prompt)
+
+    def take(self, session: AgentSession) -> AgentSession:
+        """Make a session the episode that is played, and return it."""
+        self._session = session
+        self._is_told = False
+        if self._seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(self._seconds, self.abandon, "timeout")
+        return session
+
+    async def _call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+        session = self._session
+        if session is None and self._starts:
+            session = self.take(await asyncio.to_thread(self._begin, {}))
+        if session is None:
+            raise InvalidInputError(f"no episode has begun: call {START} first")
+        try:
+            result = session.call(name, arguments)
+        except EpisodeEnded:
+            raise InvalidInputError(self._over()) from None
+        if session.ended:
+            self._end("finished")
+        # No structured content: some clients show their model that alone, and the words say more.
+        return Answer(_in_mcp_words(result), not result.ok)
+
+    def _finish(self, arguments: Mapping[str, Any]) -> Answer:
+        for name in arguments:
+            if name != "answer":
+                raise unknown_name("argument", name[:100], ("answer",), FINISH)
+        session = self._session
+        if session is None:
+            raise InvalidInputError(f"no episode has begun: call {START} first")
+        if session.score is None and session.ended:
+            raise InvalidInputError(self._over())
+        session.finish(arguments.get("answer"))  # one that the environment has ended has its score all the same
+        self._end("finished")
+        score = session.score or {}
+        return Answer(json.dumps(score), data=score)
+
+    def _over(self) -> str:
+        then = f"{START} begins the next one" if self._repeats else f"{FINISH} tells its score"
+        return f"the episode is over: {then}"
+
+    def _end(self, how: str) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._session is not None and not self._is_told:
+            self._is_told = True
+            self._tell_ended(self._session, how)
+
+
+def _in_mcp_words(text: str) -> str:
+    return text.replace("the function finish", f"the tool {FINISH}")
+
+
+def _for_mcp(tool: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tool[name] for name in ("name", "description", "inputSchema")}
+
+
+_TEXT: Final = {"type": "string"}
+_EPISODE_TOOLS: Final[tuple[dict[str, Any], ...]] = (
+    {
+        "name": START,
+        "description": "Begin an episode, and read what there is to do. Leave out what you do not want to choose.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "task": {**_TEXT, "description": "Id of a task."},
+                "seed": {"type": "integer", "description": "Episode seed."},
+                "prompt": {**_TEXT, "description": "Prompt type: baseline, chain_of_thought, optimal, flawed."},
+            },
+        },
+    },
+    {
+        "name": FINISH,
+        "description": "Report that the task is complete; ends the episode and returns its score.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"answer": {**_TEXT, "description": "The answer, or what was done, in words."}},
+        },
+    },
+)
+
+
+def mcp_server(find: Callable[[str], EpisodeHost]) -> Any:
+    """Return a server of the package `mcp` for episodes that are found by the name in their URL ("" on stdio).
+
+    Raises:
+        MissingExtraError: The package `mcp` is not installed.
+    """
+    lowlevel: Any = import_extra("mcp.server.lowlevel", "serving MCP clients needs", "mcp")
+    types: Any = import_extra("mcp.types", "serving MCP clients needs", "mcp")
+
+    def host_of(context: Any) -> EpisodeHost:
+        return find("" if context.request is None else str(context.request.path_params["name"]))
+
+    async def list_tools(context: Any, params: Any) -> Any:
+        listed = [
+            types.Tool(name=tool["name"], description=tool["description"], input_schema=tool["inputSchema"])
+            for tool in host_of(context).tools
+        ]
+        return types.ListToolsResult(tools=listed)
+
+    async def call_tool(context: Any, params: Any) -> Any:
+        try:
+            answer = await host_of(context).call(params.name, params.arguments or {})
+        except ResiliSimError as error:  # no place for another episode
+            answer = Answer(" ".join(str(error).split()), is_error=True)
+        content = [types.TextContent(type="text", text=_encodable(answer.text))]
+        data = None if answer.data is None else dict(answer.data)
+        return types.CallToolResult(content=content, is_error=answer.is_error, structured_content=data)
+
+    return lowlevel.Server(
+        "resilisim",
+        instructions=f"Call {START} to learn what there is to do, then the tools, then {FINISH}.",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+class Hosts:
+    """Episodes by the name in their URL; a name that is new is a new episode.
+
+    Args:
+        make: Makes the host of a name.
+    """
+
+    def __init__(self, make: Callable[[str], EpisodeHost]) -> None:
+        self._make = make
+        self._hosts: dict[str, EpisodeHost] = {}
+
+    def __call__(self, name: str) -> EpisodeHost:
+        """Return the host of a name."""
+        if name not in self._hosts:
+            if len(self._hosts) >= _MOST_EPISODES:
+                raise InvalidInputError(f"this server has seen {_MOST_EPISODES:,} episodes: start another one")
+            self._hosts[name] = self._make(name)
+        return self._hosts[name]
+
+    def add(self, name: str, host: EpisodeHost) -> None:
+        """Know a name."""
+        self._hosts[name] = host
+
+    def forget(self, name: str) -> None:
+        """Forget a name, whose URL nobody will ask for again."""
+        self._hosts.pop(name, None)
+
+    def abandon(self, how: str) -> None:
+        """Give up whatever is under way."""
+        for host in self._hosts.values():
+            host.abandon(how)
+
+
+async def serve_stdio(host: EpisodeHost) -> None:
+    """Serve one client over the standard streams until it closes them."""
+    stdio: Any = import_extra("mcp.server.stdio", "serving MCP clients needs", "mcp")
+    server = mcp_server(lambda name: host)
+    async with stdio.stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+    host.leave()
+
+
+@contextlib.asynccontextmanager
+async def http_server(
+    find: Callable[[str], EpisodeHost], host: str = "127.0.0.1", port: int = 0, token: str | None = None
+) -> AsyncIterator[tuple[str, Awaitable[None]]]:
+    """Serve clients over HTTP, each episode at its own URL, while the block lasts.
+
+    Args:
+        find: Finds the host of an episode by its name.
+        host: Where to listen.
+        port: Port; 0 takes a free one.
+        token: What clients must send as bearer token; None lets everybody in.
+
+    Yields:
+        The URL up to the path, such as http://127.0.0.1:8000, and what ends when the server does.
+
+    Raises:
+        InvalidInputError: The address is taken, or is none.
+    """
+    uvicorn: Any = import_extra("uvicorn", "serving MCP clients needs", "mcp")
+    listening = _bound_socket(host, port)
+    app: Any = mcp_server(find).streamable_http_app(streamable_http_path=EPISODE_PATH, host=host)
+    if token is not None:
+        app = _WithToken(app, token)
+    config = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # signals are for whoever runs the loop
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{listening.getsockname()[1]}", serving
+    finally:
+        server.should_exit = True
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+        listening.close()
+
+
+def _bound_socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise InvalidInputError(f"cannot listen on {host}:{port}: {error}") from error
+    return listening
+
+
+class _WithToken:
+    """An application that answers only who sends its token."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app = app
+        self._wanted = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] == "http":
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(given, self._wanted):
+                await send(
+                    {"type": "http.response.start", "status": 401, "headers": [(b"www-authenticate", b"Bearer")]}
+                )
+                await send({"type": "http.response.body", "body": b"a bearer token is needed"})
+                return
+        await self._app(scope, receive, send)

@@ -1,0 +1,245 @@
+"""`resilisim mcp serve` and agents that are programs, met by real MCP clients over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from resilisim import ModelSettings, evaluate, open_session, read_results
+from resilisim.cli.mcp import TOKEN_VARIABLE
+from resilisim.envs import EnvironmentSettings
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation import read_records, rescore_record
+from resilisim.evaluation.run.store import read_failures
+from resilisim.integrations.mcp_server import Episodes, ServedRun, serve_http
+from resilisim.policies.mcp_host import Answer, EpisodeHost, Hosts, http_server
+
+TASK = "task_c64444cae27fab46"
+CALLS = ("file_operations_scanner", "network_fetcher", "network_validator", "data_processing_parser")
+PROGRAM = """
+import asyncio, json, os, sys
+from mcp import Client
+
+async def main():
+    told = json.load(open(os.environ["RESILISIM_EPISODE"]))
+    assert told == {"mcp_url": os.environ["RESILISIM_MCP_URL"], "prompt": os.environ["RESILISIM_PROMPT"]}
+    async with Client(told["mcp_url"]) as client:
+        for name in CALLS:
+            await client.call_tool(name, {})
+        await client.call_tool("episode_finish", {"answer": "done"})
+
+if "fail" in sys.argv:
+    sys.exit("nothing works here")
+if "sleep" in sys.argv:
+    import time; time.sleep(60)
+asyncio.run(main())
+""".replace("CALLS", repr(CALLS))
+
+
+def same_calls(seed: int) -> dict[str, Any]:
+    """Return the record of the same calls in a session."""
+    with open_session(TASK, seed) as session:
+        for name in CALLS:
+            session.call(name)
+        session.finish()
+    return session.record()
+
+
+async def said(client: Client, name: str, arguments: dict[str, Any] | None = None) -> Answer:
+    result = await client.call_tool(name, arguments or {})
+    return Answer(result.content[0].text, bool(result.is_error), result.structured_content)
+
+
+async def played(client: Client, seed: int) -> Answer:
+    assert (await said(client, "episode_start", {"task": TASK, "seed": seed})).data["turns"] == 10
+    for name in CALLS:
+        await said(client, name)
+    return await said(client, "episode_finish", {"answer": "done"})
+
+
+@asynccontextmanager
+async def served(run: ServedRun, **options: Any) -> AsyncIterator[tuple[Callable[[str], Client], Episodes, Hosts]]:
+    episodes = Episodes(run)
+    hosts = Hosts(lambda name: episodes.host(repeats=False))
+    async with http_server(hosts, **options) as (url, _):
+        yield (lambda name: Client(f"{url}/episodes/{name}/mcp")), episodes, hosts
+    episodes.close()
+
+
+def test_32_episodes_at_once_over_http_are_those_of_sessions(tmp_path: Path) -> None:
+    async def play_all() -> None:
+        async with served(ServedRun([TASK], seeds=32, out=tmp_path)) as (connect, _, _):
+
+            async def one(seed: int) -> None:
+                async with connect(f"number-{seed}") as client:
+                    score = await played(client, seed)
+                assert score.data == same_calls(seed)["score"]
+
+            await asyncio.gather(*map(one, range(32)))
+
+    asyncio.run(play_all())
+    records = {record["seed"]: record for record in read_records(tmp_path)}
+    assert len(records) == 32
+    for seed, record in records.items():
+        mine = same_calls(seed)
+        assert all(record[name] == mine[name] for name in ("outcome", "optimum", "regret", "luck", "losses", "score"))
+        assert rescore_record(record) == record["score"]
+    assert read_results(tmp_path).num_planned == 32
+    with pytest.raises(InvalidInputError, match="is left: all were played"):
+        Episodes(ServedRun([TASK], seeds=32, out=tmp_path)).begin({})
+
+
+def test_misuse_is_told_in_one_line() -> None:
+    async def misuse() -> list[tuple[str, Answer]]:
+        async with served(ServedRun(2, seeds=2)) as (connect, _, _), connect("one") as client:
+            return [
+                ("call episode_start first", await said(client, CALLS[0])),
+                ("call episode_start first", await said(client, "episode_finish")),
+                ("unknown task 'task_x'", await said(client, "episode_start", {"task": "task_x"})),
+                ("seed is 7: expected one of 0, 1", await said(client, "episode_start", {"seed": 7})),
+                ("seed is '7'", await said(client, "episode_start", {"seed": "7"})),
+                ("unknown prompt 'optimal'", await said(client, "episode_start", {"prompt": "optimal"})),
+                ("unknown argument 'tsk'", await said(client, "episode_start", {"tsk": 1})),
+                ("unknown task '[1]'", await said(client, "episode_start", {"task": [1]})),
+                ("# Task", Answer(f"{(await said(client, 'episode_start')).text[:6]}", True)),
+                ("an episode is under way", await said(client, "episode_start")),
+                ("did you mean 'network_fetcher'", await said(client, "network_fetchr")),
+                ("unknown parameter 'nope'", await said(client, "network_fetcher", {"nope": 1})),
+                ("expected string", await said(client, "network_fetcher", {"source": [[["deep"]]]})),
+                ("unknown argument 'x'", await said(client, "episode_finish", {"x": 1})),
+                ('"ended_by": "completion"', Answer((await said(client, "episode_finish")).text, True)),
+                ("the episode is over", await said(client, CALLS[0])),
+                ("the next one needs another URL", await said(client, "episode_start")),
+            ]
+
+    for expected, answer in asyncio.run(misuse()):
+        assert expected in answer.text
+        assert answer.is_error
+
+
+def test_one_that_vanishes_or_never_ends_is_a_failure_and_no_score(tmp_path: Path) -> None:
+    async def vanish() -> None:
+        run = ServedRun([TASK], seeds=3, out=tmp_path, episode_seconds=0.8)
+        async with served(run) as (connect, episodes, hosts):
+            async with connect("quick") as client:
+                await played(client, 0)
+            async with connect("vanishes") as client:
+                await said(client, "episode_start", {"seed": 1})
+                await said(client, CALLS[0])
+            await asyncio.sleep(1.0)
+            async with connect("vanishes") as client:
+                late = await said(client, CALLS[0])
+            assert "the episode is over" in late.text
+            async with connect("again") as client:  # what nobody has finished can be played again
+                await said(client, "episode_start", {"seed": 1})
+                hosts.abandon("gone")
+            assert episodes.num_played == 1
+
+    asyncio.run(vanish())
+    assert [record["seed"] for record in read_records(tmp_path)] == [0]
+    assert [(failure["seed"], failure["reason"]) for failure in read_failures(tmp_path)] == [
+        (1, "timeout"),
+        (1, "gone"),
+    ]
+
+
+def test_the_command_over_stdio_plays_one_episode_after_the_other(tmp_path: Path) -> None:
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "resilisim", "mcp", "serve", "--tasks", "2", "--out", str(tmp_path / "run"), "--name", "mine"],
+        env=dict(os.environ),
+    )
+
+    async def play() -> None:
+        async with Client(command) as client:
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            assert listed[:2] == ["episode_start", "episode_finish"]
+            assert len(listed) == 32
+            assert "the tool episode_finish" in (await said(client, "episode_start")).text
+            await said(client, CALLS[0])
+            assert (await said(client, "episode_finish")).data["level"] == "failure"
+            await said(client, "episode_start")
+            await said(client, CALLS[0])  # and the client leaves: the agent has stopped
+
+    asyncio.run(play())
+    records = list(read_records(tmp_path / "run"))
+    assert [(record["policy"], record["ended_by"]) for record in records] == [
+        ("mine", "completion"),
+        ("mine", "stopped"),
+    ]
+
+
+def status_of(url: str, headers: dict[str, str]) -> int:
+    try:
+        return int(urllib.request.urlopen(urllib.request.Request(url, b"{}", headers)).status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_the_command_over_http_wants_its_token_and_ends_with_a_signal(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-m", "resilisim", "mcp", "serve", "--host", "0.0.0.0", "--tasks", "2"]
+    process = subprocess.Popen(
+        [*arguments, "--out", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, TOKEN_VARIABLE: "s3"},
+    )
+    try:
+        assert process.stderr is not None
+        address = re.search(r"http://[\d.]+(:\d+)", process.stderr.readline())
+        assert address is not None
+        url = f"http://127.0.0.1{address[1]}/episodes/x/mcp"
+        assert status_of(url, {}) == 401
+        assert status_of(url, {"Authorization": "Bearer s3"}) not in (200, 401)  # let in, and told that it says nothing
+        process.send_signal(signal.SIGTERM)
+        assert "0 episodes played" in process.stderr.read()
+        assert process.wait() == 0
+    finally:
+        process.kill()
+
+
+def test_others_come_in_only_with_a_token() -> None:
+    with pytest.raises(InvalidInputError, match="expected a token"):
+        serve_http(ServedRun(1), "0.0.0.0", 0)
+    with pytest.raises(InvalidInputError, match="cannot listen on 127"):
+        serve_http(ServedRun(1), "127.0.0.1", 99999)
+
+
+def test_programs_play_and_what_breaks_them_is_no_score(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    sound, failing, sleeping = [f"command:{sys.executable} {program}{argument}" for argument in ("", " fail", " sleep")]
+    out = tmp_path / "run"
+    run = evaluate(agents=[sound, failing], tasks=[TASK], seeds=2, out=out)
+    assert (run.num_episodes, run.call.num_failures) == (2, 2)
+    for record in run.records():
+        mine = same_calls(record["seed"])
+        assert all(record[name] == mine[name] for name in ("outcome", "optimum", "regret", "luck", "losses", "score"))
+        assert record["agent"]["answer"] == "done"
+    assert all("nothing works here" in failure["error"] for failure in read_failures(out))
+    slow = evaluate(agents=sleeping, tasks=[TASK], model=ModelSettings(episode_seconds=0.5))
+    assert (slow.num_episodes, slow.call.last_error) == (0, "the agent took longer than 0.5 seconds")
+    with pytest.raises(InvalidInputError, match="expected a program that can be started"):
+        evaluate(agents="command:no-such-program-anywhere", tasks=1)
+
+
+def test_strict_parameters_are_required_and_lenient_ones_are_not() -> None:
+    for mode, required in (("lenient", False), ("strict", True)):
+        host: EpisodeHost = Episodes(ServedRun(1, environment=EnvironmentSettings(parameters=mode))).host(repeats=True)
+        reader = next(tool for tool in host.tools if tool["name"] == "file_operations_reader")
+        assert ("required" in reader["inputSchema"]) == required
+        assert json.dumps(host.tools)
