@@ -22,8 +22,13 @@ import numpy as np
 from benchmarks.measurement import REPOSITORY, this_machine
 from benchmarks.reward_gradients import ESTIMATORS, STRENGTHS, Comparison, Player, compare, comparison_from
 from resilisim.policies.ppo.config import TrainingConfig, load_config
-from resilisim.policies.ppo.training import train
+from resilisim.policies.ppo.training import train, training_tasks
 from resilisim.run_folder import JsonLinesWriter, read_json_lines
+from resilisim.seeding import VALIDATION_SALT
+from resilisim.simulator import Episode, build_problem
+from resilisim.simulator.exact import known_probabilities, solve
+from resilisim.simulator.state import outcome
+from resilisim.tool_library import default_library
 
 REWARDS = ("success", "value", "advantage")
 SHOWN_STEPS = (50_000, 100_000, 200_000)
@@ -91,6 +96,22 @@ def train_missing(path: Path, steps: int, seeds: int) -> list[dict[str, Any]]:
                 writer.write(done[-1])
                 print(json.dumps(done[-1]), flush=True)
     return done
+
+
+def optimum_share() -> float:
+    """Return the share of V* that the exact optimum itself reaches on the draws of the evaluations."""
+    tasks = training_tasks(config_of(Job("success", 0, 1)), default_library())[1]
+    problems = [build_problem(default_library(), task.required_tools) for task in tasks]
+    won = 0
+    for task, problem in zip(tasks, problems, strict=True):
+        optimum = solve(problem)
+        for seed in range(TRAINING["validation_episodes"]):
+            episode = Episode(problem, task.instance_id, seed, VALIDATION_SALT)
+            while episode.ended_by is None:
+                episode.apply(optimum.best_action(episode.state))
+            won += outcome(problem, episode.state)
+    expected = sum(known_probabilities(problem) for problem in problems) * TRAINING["validation_episodes"]
+    return float(won / expected)
 
 
 def training_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -202,6 +223,7 @@ def main() -> None:
     print(this_machine().to_text())
     print(gradient_tables(compared))
     print(training_table(trained))
+    print(f"the exact optimum on the draws of the evaluations: {optimum_share():.3f}")
     plot_variance(compared, arguments.images / "rewards_variance.svg")
     plot_training(trained, arguments.images / "rewards_training.svg")
 
