@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import json
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -141,18 +142,20 @@ class AgentSession:
         self.prompt = session.reply.text
         self.tools: list[SessionTool] = [self._as_tool(entry["function"]) for entry in self._functions]
 
-    def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
+    def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> CallResult:
         """Call a tool by its name; arguments that are None count as left out.
+
+        They may be the text of a JSON object, as a model wrote it: the environment refuses what cannot be read.
 
         Raises:
             EpisodeEnded: The episode is over.
             ToolFailed: The call failed, and the session raises what fails.
         """
-        given = {key: value for key, value in (arguments or {}).items() if value is not None}
+        given = _given(arguments)
         if self.ended:
             raise EpisodeEnded(self._session.reply)
         if name == "finish":
-            return self.finish(given.get("answer"))
+            return self.finish(None if isinstance(given, str) else given.get("answer"))
         with self._lock:
             reply = self._session.send(_message(name, given))
         result = CallResult.of(result_of(reply, _FINISH))
@@ -160,7 +163,7 @@ class AgentSession:
             raise ToolFailed(result)
         return result
 
-    async def acall(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
+    async def acall(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> CallResult:
         """Call a tool by its name, and let others run before."""
         await asyncio.sleep(0)
         return self.call(name, arguments)
@@ -337,8 +340,23 @@ def current_session() -> AgentSession | None:
     return _CURRENT.get()
 
 
-def _message(name: str, given: Mapping[str, Any]) -> AssistantMessage:
+def _given(arguments: Mapping[str, Any] | str | None) -> dict[str, Any] | str:
+    """Return arguments without those that are None; a text that is no JSON object stays as it is."""
+    if isinstance(arguments, str):
+        try:
+            read = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            return arguments
+        if not isinstance(read, dict):
+            return arguments
+        arguments = read
+    return {key: value for key, value in (arguments or {}).items() if value is not None}
+
+
+def _message(name: str, given: Mapping[str, Any] | str) -> AssistantMessage:
     """Return a call as a message; arguments that JSON has no form for become some that the environment refuses."""
+    if isinstance(given, str):
+        return {"role": "assistant", "content": None, "tool_calls": [ToolCall("call_1", name, given).to_openai()]}
     try:
         return native_message(name, given)
     except (TypeError, ValueError, RecursionError) as error:
