@@ -207,6 +207,16 @@ class AgentSession:
         """The score (level, and the criteria that held); None before the end."""
         return self._session.score
 
+    @property
+    def rewards(self) -> list[float]:
+        """What each message was paid, for a trainer (`open_session(..., reward="advantage")`)."""
+        return list(self._session.rewards)
+
+    @property
+    def reward(self) -> float | None:
+        """The sum of the rewards; None for an episode that did not end, so one that broke has none."""
+        return self._session.reward
+
     def record(self) -> dict[str, Any]:
         """Return the record of the episode, the same that `evaluate` writes.
 
