@@ -20,7 +20,7 @@ def test_examples_are_short_and_shown_in_the_guide(path: Path) -> None:
     definitions = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")]
     assert "agent" in [node.name for node in definitions]
     assert all(node.end_lineno - node.lineno < LONGEST_FUNCTION for node in definitions)
-    assert f"../../examples/agents/{path.name}" in (ROOT / "docs/guides/evaluate-agents.md").read_text(encoding="utf-8")
+    assert f"../../examples/agents/{path.name}" in (ROOT / "docs/guides/your-agent.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["openai"])

@@ -1,0 +1,76 @@
+"""OpenEnv, really run: a server on loopback and its own client, every episode beside Conversation-v0."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import uvicorn
+from openenv.core import GenericEnvClient
+from scripted import SCRIPTS, SEEDS, TASKS, check, next_tool
+
+from resilisim.integrations.openenv_server import app
+
+
+def main() -> None:
+    """Play the gate over WebSockets, then what may go wrong."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app(reward="value"), host="127.0.0.1", port=port, log_level="warning"))
+    threading.Thread(target=server.run, daemon=True).start()
+    while not server.started:
+        time.sleep(0.05)
+    played: list[tuple[str, int, str, Mapping[str, Any]]] = []
+    with GenericEnvClient(base_url=f"http://127.0.0.1:{port}", message_timeout_s=300).sync() as client:
+        for task in TASKS:
+            for seed in SEEDS:
+                for script in SCRIPTS:
+                    played.append((task, seed, script, play(client, task, seed, script)))
+        check("OpenEnv", played)
+        refused(client.step, {"tool": "finish", "arguments": {}}, text="has ended")
+        refused(client.reset, task="task_x", text="task_x")
+        refused(client.step, {"tool": "finish", "arguments": {}}, text="has not begun")
+        assert client.reset(seed=0, task=TASKS[0]).reward is None
+        with GenericEnvClient(
+            base_url=f"http://127.0.0.1:{port}", message_timeout_s=300
+        ).sync() as other:  # an episode of its own
+            other.reset(seed=1, task=TASKS[1])
+            assert other.step({"tool": "no_such_tool", "arguments": {}}).observation["ok"] is False
+            assert client.state()["step_count"] == 0
+    server.should_exit = True
+    print("OpenEnv: misuse is an error and no reward; clients do not meet")
+
+
+def play(client: Any, task: str, seed: int, script: str) -> Mapping[str, Any]:
+    """Play one episode, and return its record."""
+    result = client.reset(seed=seed, task=task, prompt="optimal")
+    prompt, said, paid = result.observation["text"], "", 0.0
+    while not result.done:
+        assert client.state()["record"] is None
+        result = client.step({"tool": next_tool(script, prompt, said) or "finish", "arguments": {}})
+        said += result.observation["text"] + "\n"
+        paid += result.reward
+    record: Mapping[str, Any] = client.state()["record"]
+    assert result.observation["score"] == record["score"]
+    assert math.isclose(paid, record["outcome"] - record["optimum"], abs_tol=1e-9)
+    return record
+
+
+def refused(function: Any, *arguments: Any, text: str, **named: Any) -> None:
+    """Check that a call is an error that says so."""
+    try:
+        function(*arguments, **named)
+    except Exception as error:
+        said = str(error)
+    else:
+        said = "nothing was refused"
+    assert text in said, said
+
+
+if __name__ == "__main__":
+    main()
