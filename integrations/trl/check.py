@@ -27,7 +27,9 @@ from resilisim.integrations.trl import (
 from resilisim.tasks import find_task
 
 TOOLS = (*find_task(TASKS[0]).required_tools, "finish")
-NO_TOOLS = (*find_task(TASKS[0]).required_tools, "finish")
+NO_TOOLS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+)
 SMALL: dict[str, Any] = {"prompt_style": "compact", "max_turns": 7}
 
 
