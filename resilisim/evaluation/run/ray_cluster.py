@@ -65,7 +65,7 @@ def play_on_cluster(
         InfrastructureError: The cluster cannot be reached, nothing is left of it, or an episode takes down actors.
         Exception: Whatever an episode raises; the others are stopped.
     """
-    address = players.ray or "auto"
+    address = "auto" if players.ray is None else players.ray
     with connected(address) as ray:
         num_processors = _num_processors(ray)
         if num_processors < 1:
