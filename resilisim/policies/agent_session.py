@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import json
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -165,6 +166,24 @@ class AgentSession:
         await asyncio.sleep(0)
         return self.call(name, arguments)
 
+    def send(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        """Send a model's reply as it stands: its text, or an OpenAI-style assistant message with its calls.
+
+        It is one message of Conversation-v0 whatever it holds: words that say that the task is complete end the
+        episode, others use a turn, and of several calls only the first is made.
+
+        Returns:
+            The messages that answer it, as OpenAI-compatible endpoints take them.
+
+        Raises:
+            EpisodeEnded: The episode is over.
+        """
+        if self.ended:
+            raise EpisodeEnded(self._session.reply)
+        with self._lock:
+            answers: list[dict[str, Any]] = json.loads(self._session.send(message).observation)
+        return answers
+
     def finish(self, answer: object = None) -> CallResult:
         """Report that the task is complete, with an answer for the record; changes nothing if the episode is over."""
         with self._lock:
@@ -198,6 +217,11 @@ class AgentSession:
     def score(self) -> dict[str, Any] | None:
         """The score (level, and the criteria that held); None before the end."""
         return self._session.score
+
+    @property
+    def reward(self) -> float | None:
+        """What the episode paid (`reward=` of the environment); None before the end, so what broke pays nothing."""
+        return self._session.reward
 
     def record(self) -> dict[str, Any]:
         """Return the record of the episode, the same that `evaluate` writes.
