@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import json
 import threading
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 from resilisim.chat import ChatReply, ChatRequest, TokenUsage, ToolCall
+from resilisim.envs.feedback import FINISH_HINT
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
 from resilisim.policies.llm.conversation import finish_message, native_message, result_of
@@ -112,7 +114,6 @@ class AgentSession:
 
     Attributes:
         prompt: What there is to do.
-        tools: The tools; `finish` is the last of them.
 
     Example:
         >>> from resilisim import open_session
@@ -140,7 +141,11 @@ class AgentSession:
         self._answer: str | None = None
         self._context: contextvars.Token[AgentSession | None] | None = None
         self.prompt = session.reply.text
-        self.tools: list[SessionTool] = [self._as_tool(entry["function"]) for entry in self._functions]
+
+    @functools.cached_property
+    def tools(self) -> list[SessionTool]:
+        """The tools; `finish` is the last of them."""
+        return [self._as_tool(entry["function"]) for entry in self._functions]
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> CallResult:
         """Call a tool by its name; arguments that are None count as left out.
@@ -158,7 +163,7 @@ class AgentSession:
             return self.finish(None if isinstance(given, str) else given.get("answer"))
         with self._lock:
             reply = self._session.send(_message(name, given))
-        result = CallResult.of(result_of(reply, _FINISH))
+        result = CallResult.of(result_of(reply, FINISH_HINT["functions"]))
         if not result.ok and self._on_failure == "raise":
             raise ToolFailed(result)
         return result
@@ -326,7 +331,6 @@ class AgentSession:
 
 # The session in whose `with` block or agent function the running code stands.
 _CURRENT: contextvars.ContextVar[AgentSession | None] = contextvars.ContextVar("resilisim_session", default=None)
-_FINISH: Final = "the function finish"
 _ENDED_BY: Final = {"completion": "answer", "stopped": "gave_up"}
 _WITH_ANSWER: Final[dict[str, Any]] = {
     "type": "object",
