@@ -122,12 +122,13 @@ class WorkflowHarness(vf.Harness[vf.HarnessConfig]):
         """Play the episode of a trace; what it paid is noted at its end alone."""
         session = await asyncio.to_thread(_open, data, ctx.model)
         system, prompt = self.resolve_prompt(data)
+        tools: list[Any] = session.openai_tools()
         messages: list[Any] = [] if system is None else [{"role": "system", "content": system}]
         messages.append({"role": "user", "content": prompt})
         async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0, timeout=None) as client:
             while not session.ended:
                 answer = await client.chat.completions.create(
-                    model=ctx.model, messages=messages, tools=session.openai_tools(), parallel_tool_calls=False
+                    model=ctx.model, messages=messages, tools=tools, parallel_tool_calls=False
                 )
                 if answer.usage is not None:
                     usage = answer.usage
