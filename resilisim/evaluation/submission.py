@@ -553,15 +553,16 @@ class _Checker:
 
     def _replayed(self, record: EpisodeRecord, planned: PlannedEpisode) -> str | None:
         """Return where the environment, sent the same messages, comes to another record."""
-        place = {name: record[name] for name in ("index", "salt", "manifest")}  # type: ignore[literal-required]
         again = play_episode(
             self._env,
             _Recorded(record),
             planned.task,
             record["prompt_type"],
             planned.seed,
+            index=record["index"],
             name=record["policy"],
-            **place,
+            salt=record["salt"],
+            manifest=record["manifest"],
         )
         then: Any = {name: value for name, value in record.items() if name != "agent"}
         now: Any = {**again, "protocol": record["protocol"]}
