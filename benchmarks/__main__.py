@@ -12,6 +12,7 @@ from benchmarks import (
     agents,
     attribution,
     datasets,
+    doors,
     environment,
     evaluation,
     exact,
@@ -37,6 +38,7 @@ BENCHMARKS = (
     Benchmark("attribution", "saved episodes attributed again, and the sums of a run", attribution.measure),
     Benchmark("report", "a report of 10,000 episodes: building, size, opening in a browser", report.measure),
     Benchmark("agents", "LLM agents at once against a slow endpoint, their own time and memory", agents.measure),
+    Benchmark("doors", "sessions beside steps, function agents at once, calls over MCP", doors.measure),
     Benchmark("datasets", "memory and time of exporting 200,000 prompts", datasets.measure),
     Benchmark("memory", "memory over 500,000 episodes", memory.measure),
 )

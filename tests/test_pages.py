@@ -221,7 +221,7 @@ def test_the_keys_of_records_are_those_of_their_page() -> None:
         assert {line.partition(": ")[0] for line in body.splitlines()} == get_type_hints(found(target)).keys(), target
 
 
-CODE = ("resilisim", "tests", "verification", "benchmarks")
+CODE = ("resilisim", "tests", "verification", "benchmarks", "examples", "integrations")
 PATH = re.compile(rf"`((?:{'|'.join(CODE)}|docs)/[\w./-]+(?:\.\w+|/)|[\w./-]+\.py)`")
 PAGES_THAT_NAME_CODE = sorted(
     path

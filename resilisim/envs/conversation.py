@@ -177,6 +177,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._functions = (
             tool_functions(self.library, settings.parameters) if settings.tools == "native" else native_tools()
         )
+        self._offered = tuple(entry["function"]["name"] for entry in self._functions)
         self.render_mode = render_mode
         self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
         self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
@@ -196,6 +197,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._prompt: Prompt | None = None
         self._seed = 0
         self._observation = ""
+        self.words: str | None = None  # of the last observation, where decoding it would give the same
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode, and return the prompt and the info of the start.
@@ -310,6 +312,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         reply, extra = self._reply(event)
         ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.settings.calling)
         text = f"{reply}\n\n{ending}" if reply else ending
+        # What JSON makes of a plain text is that text again.
+        self.words = text if text.isascii() and len(text) < MAX_OBSERVATION_LENGTH // 4 else None
         if self.protocol == "native":
             text = encode_native(text, ids, MAX_OBSERVATION_LENGTH)
         self._observation = _presentable(text)
@@ -325,8 +329,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return read_text(text, self.library, self.settings.parameters)
 
     def _read_native(self, message: Mapping[str, Any]) -> Message:
-        offered = [entry["function"]["name"] for entry in self._functions]
-        return read_native(message, self.library, self.settings.parameters, offered)
+        return read_native(message, self.library, self.settings.parameters, self._offered)
 
     def _reply(self, event: Event) -> tuple[str, dict[str, Any]]:
         message = event.message

@@ -126,6 +126,8 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str) 
 def progress_for(text: str, finish: str) -> str:
     """Return what `progress` said for an agent that ends an episode in a form of its own; an empty one tells no way."""
     hints = [hint for hint in FINISH_HINT.values() if hint in text]
+    if finish in hints:
+        return text
     if not finish:
         return "\n".join(line for line in text.splitlines() if not any(hint in line for hint in hints))
     return text.replace(hints[0], finish) if hints else text

@@ -273,7 +273,7 @@ def _first_call(reader: _Reader, calls: list[Any]) -> Message:
 def native_text(message: Mapping[str, Any]) -> str:
     """Return an assistant message as JSON text; one that JSON has no form for becomes one that cannot be read."""
     try:
-        return json.dumps(message, allow_nan=False, default=_plain_mapping)
+        return _ENCODER.encode(message)
     except (TypeError, ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return json.dumps({"content": None, "tool_calls": [f"a message that is no JSON ({reason:.{_EXCERPT_LENGTH}})"]})
@@ -285,10 +285,14 @@ def _plain_mapping(value: object) -> dict[Any, Any]:
     raise TypeError(f"it holds a {type(value).__name__}")
 
 
+# Made once: `json.dumps` and `json.loads` with an option make one for every call.
+_ENCODER = json.JSONEncoder(allow_nan=False, default=_plain_mapping)
+
+
 def decode_native(action: str) -> Mapping[str, Any]:
     """Return an assistant message from its JSON text; a text that is none is an answer without calls."""
     try:
-        message = json.loads(action, parse_float=_finite, parse_constant=_finite)
+        message = _DECODER.decode(action)
     except (ValueError, RecursionError):
         return {"content": action}
     return message if isinstance(message, dict) else {"content": action}
@@ -318,10 +322,10 @@ def encode_native(text: str, ids: list[str], max_length: int) -> str:
 
 def _answers(text: str, ids: list[str]) -> str:
     if not ids:
-        return json.dumps([{"role": "user", "content": text}], ensure_ascii=False)
+        return _ANSWER_ENCODER.encode([{"role": "user", "content": text}])
     replies = [{"role": "tool", "tool_call_id": ids[0], "content": text}]
     replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in ids[1:]]
-    return json.dumps(replies, ensure_ascii=False)
+    return _ANSWER_ENCODER.encode(replies)
 
 
 def _split_thoughts(text: str) -> tuple[str, str]:
@@ -342,7 +346,7 @@ def _read_object(raw: object) -> tuple[dict[str, Any], str | None]:
     value = raw
     if isinstance(raw, str):
         try:
-            value = json.loads(raw, parse_float=_finite, parse_constant=_finite)
+            value = _DECODER.decode(raw)
         except json.JSONDecodeError as error:
             return {}, f"the parameters are not valid JSON ({error.msg}): {raw[:_EXCERPT_LENGTH]!r}"
         except (ValueError, RecursionError) as error:
@@ -361,6 +365,10 @@ def _finite(number: str) -> float:
     if not math.isfinite(value):
         raise ValueError(number)
     return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+_ANSWER_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 _NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name"}

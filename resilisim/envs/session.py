@@ -38,10 +38,13 @@ class Reply:
     observation: str  # as it says it; under the native protocol a JSON list of messages
     info: Info = field(hash=False)  # what the agent may know about it
     ended: bool = False  # whether the episode has ended with it
+    words: str | None = field(default=None, repr=False, compare=False)  # what `text` is, where nobody need decode it
 
     @property
     def text(self) -> str:
         """Its words, the same under both protocols."""
+        if self.words is not None:
+            return self.words
         return observation_text(self.observation) if self.info.get("protocol") == "native" else self.observation
 
 
@@ -99,7 +102,7 @@ class Session:
         text = native_text(message) if isinstance(message, Mapping) else message
         before: EpisodeState = self._info["state"]
         observation, reward, ended, _, self._info = self._env.stop() if text is None else self._env.step(text)
-        self.reply = Reply(observation, self._view(), ended)
+        self.reply = Reply(observation, self._view(), ended, self._env.words)
         self.rewards.append(float(reward))
         self._answered(str(text or ""), before)
         return self.reply

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
+import json
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 from resilisim.chat import ChatReply, ChatRequest, TokenUsage, ToolCall
+from resilisim.envs.feedback import FINISH_HINT
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
 from resilisim.policies.llm.conversation import finish_message, native_message, result_of
@@ -111,7 +114,6 @@ class AgentSession:
 
     Attributes:
         prompt: What there is to do.
-        tools: The tools; `finish` is the last of them.
 
     Example:
         >>> from resilisim import open_session
@@ -139,31 +141,55 @@ class AgentSession:
         self._answer: str | None = None
         self._context: contextvars.Token[AgentSession | None] | None = None
         self.prompt = session.reply.text
-        self.tools: list[SessionTool] = [self._as_tool(entry["function"]) for entry in self._functions]
 
-    def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
+    @functools.cached_property
+    def tools(self) -> list[SessionTool]:
+        """The tools; `finish` is the last of them."""
+        return [self._as_tool(entry["function"]) for entry in self._functions]
+
+    def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> CallResult:
         """Call a tool by its name; arguments that are None count as left out.
+
+        They may be the text of a JSON object, as a model wrote it: the environment refuses what cannot be read.
 
         Raises:
             EpisodeEnded: The episode is over.
             ToolFailed: The call failed, and the session raises what fails.
         """
-        given = {key: value for key, value in (arguments or {}).items() if value is not None}
+        given = _given(arguments)
         if self.ended:
             raise EpisodeEnded(self._session.reply)
         if name == "finish":
-            return self.finish(given.get("answer"))
+            return self.finish(None if isinstance(given, str) else given.get("answer"))
         with self._lock:
             reply = self._session.send(_message(name, given))
-        result = CallResult.of(result_of(reply, _FINISH))
+        result = CallResult.of(result_of(reply, FINISH_HINT["functions"]))
         if not result.ok and self._on_failure == "raise":
             raise ToolFailed(result)
         return result
 
-    async def acall(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
+    async def acall(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> CallResult:
         """Call a tool by its name, and let others run before."""
         await asyncio.sleep(0)
         return self.call(name, arguments)
+
+    def send(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        """Send a model's reply as it stands: its text, or an OpenAI-style assistant message with its calls.
+
+        It is one message of Conversation-v0 whatever it holds: words that say that the task is complete end the
+        episode, others use a turn, and of several calls only the first is made.
+
+        Returns:
+            The messages that answer it, as OpenAI-compatible endpoints take them.
+
+        Raises:
+            EpisodeEnded: The episode is over.
+        """
+        if self.ended:
+            raise EpisodeEnded(self._session.reply)
+        with self._lock:
+            answers: list[dict[str, Any]] = json.loads(self._session.send(message).observation)
+        return answers
 
     def finish(self, answer: object = None) -> CallResult:
         """Report that the task is complete, with an answer for the record; changes nothing if the episode is over."""
@@ -198,6 +224,16 @@ class AgentSession:
     def score(self) -> dict[str, Any] | None:
         """The score (level, and the criteria that held); None before the end."""
         return self._session.score
+
+    @property
+    def rewards(self) -> list[float]:
+        """What each message was paid, for a trainer (`open_session(..., reward="advantage")`)."""
+        return list(self._session.rewards)
+
+    @property
+    def reward(self) -> float | None:
+        """The sum of the rewards; None for an episode that did not end, so one that broke has none."""
+        return self._session.reward
 
     def record(self) -> dict[str, Any]:
         """Return the record of the episode, the same that `evaluate` writes.
@@ -313,7 +349,6 @@ class AgentSession:
 
 # The session in whose `with` block or agent function the running code stands.
 _CURRENT: contextvars.ContextVar[AgentSession | None] = contextvars.ContextVar("resilisim_session", default=None)
-_FINISH: Final = "the function finish"
 _ENDED_BY: Final = {"completion": "answer", "stopped": "gave_up"}
 _WITH_ANSWER: Final[dict[str, Any]] = {
     "type": "object",
@@ -327,8 +362,23 @@ def current_session() -> AgentSession | None:
     return _CURRENT.get()
 
 
-def _message(name: str, given: Mapping[str, Any]) -> AssistantMessage:
+def _given(arguments: Mapping[str, Any] | str | None) -> dict[str, Any] | str:
+    """Return arguments without those that are None; a text that is no JSON object stays as it is."""
+    if isinstance(arguments, str):
+        try:
+            read = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            return arguments
+        if not isinstance(read, dict):
+            return arguments
+        arguments = read
+    return {key: value for key, value in (arguments or {}).items() if value is not None}
+
+
+def _message(name: str, given: Mapping[str, Any] | str) -> AssistantMessage:
     """Return a call as a message; arguments that JSON has no form for become some that the environment refuses."""
+    if isinstance(given, str):
+        return {"role": "assistant", "content": None, "tool_calls": [ToolCall("call_1", name, given).to_openai()]}
     try:
         return native_message(name, given)
     except (TypeError, ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim import evaluate
+from resilisim import evaluate, open_session
 from resilisim.envs import ConversationEnv, EnvironmentSettings, check_conversation_env
 from resilisim.envs.workflow import WorkflowEnv, WorkflowVectorEnv
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
@@ -61,6 +61,17 @@ def test_every_session_is_paid_what_its_record_says(task, seed, data):
     assert played["advantage"].reward == pytest.approx(-record["regret"], abs=1e-12)
     plain.restart()
     assert (plain.rewards, plain.reward) == ([], None)
+
+
+def test_a_session_of_functions_is_paid_once_it_has_ended():
+    with open_session(TASKS[0], 4, reward="advantage") as session:
+        session.call(TASKS[0].required_tools[-1])
+        assert (len(session.rewards), session.reward) == (1, None)
+    assert session.rewards == [-step["regret"] for step in session.record()["steps"]]
+    assert session.reward == sum(session.rewards) < 0.0
+    with pytest.raises(ConnectionError), open_session(TASKS[0], 4) as broken:
+        raise ConnectionError
+    assert broken.reward is None
 
 
 @pytest.mark.parametrize("reward", REWARDS)

@@ -203,3 +203,13 @@ def test_hostile_arguments_use_a_turn_and_break_nothing() -> None:
         assert not session.call("\ud800 nonsense", {}).ok
         assert not session.call("", {}).ok
     assert len(session.record()["steps"]) == 8
+
+
+def test_arguments_may_be_the_text_that_a_model_wrote() -> None:
+    with open_session(TASK, base=1.0, parameters="strict") as session:
+        assert session.call("file_operations_reader", '{"source": "/data", "options": null}').ok
+        for unreadable in ('{"source": "/da', '["/data"]', "[" * 100_000):
+            assert not session.call("file_operations_reader", unreadable).ok
+        assert session.turns_left == 6
+        session.call("finish", '{"answer": "read"}')
+    assert session.record()["agent"]["answer"] == "read"

@@ -23,7 +23,7 @@ from resilisim.simulator.state import ENDED, NO_LOOP, NUM_COUNTERS, NUM_FAILURES
 
 # What is known of an environment's action before the step.
 NOT_ACTING = 0  # the episode had ended before it
-NOTHING_DRAWN = 1  # its Q* is V* of the state that it leads to
+NOTHING_DRAWN = 1  # its Q*, if it is asked for, is V* of the state that it leads to
 EXECUTING = 2
 
 
@@ -37,6 +37,7 @@ class Judged(NamedTuple):
 
 @kernel
 def judge_before(
+    advantage: bool,
     actions: Int,
     episodes: Records,
     tasks: Records,
@@ -55,6 +56,8 @@ def judge_before(
         task, entry, status = tasks[episode.task], tables.entries[episode.task], episode.status
         judged.values[env] = tabulated_value(status, episode.counters, entry, tables)
         judged.kinds[env] = NOTHING_DRAWN
+        if not advantage:
+            continue  # Q* is not asked for
         action_type, tool = int(world.action_type[actions[env]]), int(world.action_tool[actions[env]])
         if episode.action_mask[actions[env]] == 0 or action_type not in (INVOKE_TOOL, RETRY_TOOL):
             continue
@@ -139,7 +142,7 @@ class ActionJudge:
     def judge(self, actions: Int) -> None:
         """Judge the actions (num_envs,) that the next step will take."""
         core = self._core
-        judge_before(actions, core.episodes, core.records, core.worlds, self._tables, self._judged)
+        judge_before(self._is_advantage, actions, core.episodes, core.records, core.worlds, self._tables, self._judged)
 
     def pay(self, rewards: NDArray[np.float64]) -> None:
         """Replace the rewards (num_envs,) of the step that was taken with these actions."""

@@ -18,6 +18,9 @@ from resilisim.policies.llm.tools import ToolResult, ToolSpec
 
 Send = Callable[[AssistantMessage], Awaitable[Reply]]
 
+# Made once: `json.dumps` with an option makes one for every call.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
+
 _NAME = re.compile(r"[\w.\-]{1,200}\Z")
 _EXCERPT_LENGTH = 200
 # What prompts say about writing tags is of no use to agents that have their own way of calling, and would mislead them.
@@ -148,7 +151,7 @@ def _tag(function: str, given: Mapping[str, Any]) -> str:
 def native_message(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the assistant message that calls one function of the environment."""
     kept = {name: value for name, value in given.items() if value != {}}
-    call = ToolCall("call_1", function, json.dumps(kept, ensure_ascii=False, default=str))
+    call = ToolCall("call_1", function, _ENCODER.encode(kept))
     return {"role": "assistant", "content": None, "tool_calls": [call.to_openai()]}
 
 

@@ -1,0 +1,149 @@
+"""Doors: what a call of a session costs beside a step, many function agents at once, calls a second over MCP."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+
+from benchmarks.agents import CONCURRENCY, LONG_ROUNDS, ROUNDS, SECONDS, TARGET_SHARE
+from benchmarks.measurement import Measurement, in_fresh_process, repeated
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.integrations.mcp_server import Episodes, ServedRun
+from resilisim.policies.mcp_host import Hosts, http_server
+
+TARGET_RATIO = 1.2
+NO_END = ("--max-consecutive-failures", "0")
+RUNS = 3
+
+_SESSION = """
+import json, time
+from resilisim.envs import ConversationEnv, Session
+from resilisim.evaluation.episode.play import JudgedSession
+from resilisim.policies import AgentSession
+from resilisim.policies.llm.conversation import native_message
+from resilisim.tasks.benchmark import benchmark_tasks
+
+TASKS, SEEDS = benchmark_tasks()[:20], 40
+env = ConversationEnv(protocol="native", tools="native")
+
+def calls(session_of):
+    def play(task, seed):
+        session = AgentSession(session_of(env, task, "optimal", seed))
+        begun = time.process_time()
+        for name in task.required_tools:
+            if session.ended:
+                break
+            session.call(name)
+        return time.process_time() - begun
+    return play
+
+MESSAGES = {{task.instance_id: [native_message(name, {{}}) for name in task.required_tools] for task in TASKS}}
+
+def of_steps(task, seed):
+    env.reset(seed=seed, options={{"task": task, "prompt": "optimal"}})
+    begun = time.process_time()
+    for message in MESSAGES[task.instance_id]:
+        if env.step(message)[2]:
+            break
+    return time.process_time() - begun
+
+def seconds(play):
+    return sum(play(task, seed) for task in TASKS for seed in range(SEEDS))
+
+ways = [of_steps, calls(Session), calls(JudgedSession)]
+for way in ways:
+    seconds(way)  # compiles, solves, fills caches
+times = [min(seconds(way) for _ in range(3)) for way in ways]
+number = sum(len(task.required_tools) for task in TASKS) * SEEDS
+print(json.dumps({{"session": times[1] / times[0], "judged": times[2] / times[0], "step_us": 1e6 * times[0] / number}}))
+"""
+
+_AGENTS = """
+import asyncio, json, time
+from resilisim import ModelSettings, evaluate
+from benchmarks.slow_endpoint import TOOLS
+
+async def waits(session):
+    for name in TOOLS:
+        await asyncio.sleep({seconds})  # the model thinks
+        await session.acall(name)
+    await asyncio.sleep({seconds})
+    return "done"
+
+settings = ModelSettings(concurrency={concurrency})
+evaluate(agents=waits, tasks=1, progress=False)
+begun, cpu = time.perf_counter(), time.process_time()
+result = evaluate(agents=waits, tasks=32, prompts="optimal", seeds={seeds}, model=settings, progress=False)
+taken, cpu = time.perf_counter() - begun, time.process_time() - cpu
+calls = sum(len(record["steps"]) for record in result.records())
+print(json.dumps({{"seconds": taken, "cpu": cpu, "calls": calls, "episodes": result.num_episodes}}))
+"""
+
+
+def measure(long: bool) -> list[Measurement]:
+    """Measure overhead, throughput of function agents, and calls over MCP."""
+    return [*_overhead(), _throughput(LONG_ROUNDS if long else ROUNDS), *asyncio.run(_over_mcp())]
+
+
+def _overhead() -> list[Measurement]:
+    answers = repeated(_SESSION.format(), RUNS)
+    note = f"processor time; a step takes {answers[0]['step_us']:.0f} µs"
+    return [
+        Measurement(
+            "a call of a session / a step of Conversation-v0",
+            "times",
+            [answer["session"] for answer in answers],
+            TARGET_RATIO,
+            note=note,
+        ),
+        Measurement(
+            "the same with every call judged by the exact optimum", "times", [answer["judged"] for answer in answers]
+        ),
+    ]
+
+
+def _throughput(rounds: int) -> Measurement:
+    seeds = CONCURRENCY * rounds // 32
+    answer = in_fresh_process(_AGENTS.format(seconds=SECONDS, concurrency=CONCURRENCY, seeds=seeds))
+    ideal = answer["calls"] * SECONDS / CONCURRENCY  # each call, and the end, waits once
+    return Measurement(
+        f"{CONCURRENCY} async function agents at once, each waiting {SECONDS:g} s for every call",
+        "of ideal",
+        [ideal / answer["seconds"]],
+        TARGET_SHARE,
+        "higher",
+        note=f"{answer['episodes']:,} episodes, {answer['calls']:,} calls in {answer['seconds']:.1f} s, "
+        f"{1000 * answer['cpu'] / answer['calls']:.2f} ms of one core a call",
+    )
+
+
+async def _over_mcp(calls: int = 300) -> list[Measurement]:
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "resilisim", "mcp", "serve", "--tasks", "1", "--turns", "400", "--loop-length", "0", *NO_END],
+    )
+    async with Client(command) as client:
+        stdio = await _rate(client, calls)
+    environment = EnvironmentSettings(max_turns=400, loop_length=0, max_consecutive_failures=0)
+    episodes = Episodes(ServedRun(1, environment=environment))
+    hosts = Hosts(lambda name: episodes.host(repeats=False))
+    async with http_server(hosts) as (url, _), Client(f"{url}/episodes/one/mcp") as client:
+        http = await _rate(client, calls)
+    return [
+        Measurement("calls over MCP, stdio, one client", "a second", [stdio], better="higher"),
+        Measurement("calls over MCP, HTTP, one client in the same process", "a second", [http], better="higher"),
+    ]
+
+
+async def _rate(client: Any, calls: int) -> float:
+    await client.call_tool("episode_start", {})
+    for _ in range(10):
+        await client.call_tool("network_fetcher", {})
+    begun = time.perf_counter()
+    for _ in range(calls):
+        await client.call_tool("network_fetcher", {})
+    return calls / (time.perf_counter() - begun)
