@@ -264,7 +264,8 @@ class SubmissionCheck:
     Example:
         >>> from resilisim import evaluate
         >>> from resilisim.evaluation import check_submission
-        >>> found = check_submission(evaluate("plan-follower", 3, "optimal").directory, "open-v1")
+        >>> run = evaluate("plan-follower", 3, "optimal")
+        >>> found = check_submission(run.directory, "open-v1")
         >>> found.is_accepted, str(found.refusals[0])
         (False, 'salt of the draws is "resilisim/evaluation", expected "resilisim/open-v1"')
     """
