@@ -55,6 +55,26 @@ check: $(STAMP) ## format, lint, types, imports between floors
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Harnesses and trainers of others, which cannot be installed together: each folder of integrations/ has an environment of
+# its own under .venv-integrations/. `make integrations ONLY=inspect` takes one.
+INTEGRATIONS := .venv-integrations
+ONLY ?= $(notdir $(patsubst %/requirements.txt,%,$(wildcard integrations/*/requirements.txt)))
+
+.PHONY: integrations
+integrations: ## play through the harnesses of others, each in an environment of its own (minutes, network)
+	@set -e; for name in $(ONLY); do \
+	  own=$(INTEGRATIONS)/$$name; wanted="integrations/$$name/requirements.txt"; \
+	  if ! cmp -s $$wanted $$own/.installed; then \
+	    python=$$($(FIND_PYTHON)) || exit 1; \
+	    echo "making $$own"; \
+	    "$$python" -m venv --clear $$own; \
+	    $$own/bin/python -m pip install --quiet -r $$wanted -e .; \
+	    cp $$wanted $$own/.installed; \
+	  fi; \
+	  echo "== $$name"; \
+	  PATH="$$PWD/$$own/bin:$$PATH" PYTHONPATH=integrations $$own/bin/python integrations/$$name/check.py; \
+	done
+
 .PHONY: verify
 verify: $(STAMP) ## compare simulation with closed forms and brute force, at a stated error rate
 	$(BIN)/python -m verification

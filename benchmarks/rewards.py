@@ -224,6 +224,7 @@ def main() -> None:
     print(gradient_tables(compared))
     print(training_table(trained))
     print(f"the exact optimum on the draws of the evaluations: {optimum_share():.3f}")
+    arguments.images.mkdir(parents=True, exist_ok=True)
     plot_variance(compared, arguments.images / "rewards_variance.svg")
     plot_training(trained, arguments.images / "rewards_training.svg")
 

@@ -173,6 +173,24 @@ class AgentSession:
         await asyncio.sleep(0)
         return self.call(name, arguments)
 
+    def send(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        """Send a model's reply as it stands: its text, or an OpenAI-style assistant message with its calls.
+
+        It is one message of Conversation-v0 whatever it holds: words that say that the task is complete end the
+        episode, others use a turn, and of several calls only the first is made.
+
+        Returns:
+            The messages that answer it, as OpenAI-compatible endpoints take them.
+
+        Raises:
+            EpisodeEnded: The episode is over.
+        """
+        if self.ended:
+            raise EpisodeEnded(self._session.reply)
+        with self._lock:
+            answers: list[dict[str, Any]] = json.loads(self._session.send(message).observation)
+        return answers
+
     def finish(self, answer: object = None) -> CallResult:
         """Report that the task is complete, with an answer for the record; changes nothing if the episode is over."""
         with self._lock:

@@ -118,10 +118,9 @@ def agent_table(agents: Sequence[AgentSums]) -> Table:
         table.add_column(name, justify="right")
     table.add_column("first to give up in failed episodes", overflow="fold")
     for sums in agents:
-        rows = list(sums.components.items()) or [("none", dict.fromkeys(SUM_FIELDS, 0.0))]
-        for place, (role, values) in enumerate(rows):
-            calls, prompt, reply, seconds, _ = (values[name] / sums.num_episodes for name in SUM_FIELDS)
-            cells = [role, f"{calls:.1f}", f"{prompt:,.0f}", f"{reply:,.0f}", f"{seconds:.1f}"]
+        used = [(role, _per_episode(values, sums.num_episodes)) for role, values in sums.components.items()]
+        for place, (role, shown) in enumerate(used or [("none noted", ["-"] * 4)]):
+            cells = [role, *shown]
             head, dollars, blame = ["", "", ""], "", ""
             if place == 0:
                 head = [sums.policy, sums.prompt_type, ", ".join(sums.protocols)]
@@ -133,6 +132,11 @@ def agent_table(agents: Sequence[AgentSums]) -> Table:
     table.caption = "\n".join(notes) or None
     table.caption_justify = "left"
     return table
+
+
+def _per_episode(values: Mapping[str, float], num_episodes: int) -> list[str]:
+    calls, prompt, reply, seconds, _ = (values[name] / num_episodes for name in SUM_FIELDS)
+    return [f"{calls:.1f}", f"{prompt:,.0f}", f"{reply:,.0f}", f"{seconds:.1f}"]
 
 
 def _replans(sums: AgentSums) -> str:
