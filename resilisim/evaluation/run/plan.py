@@ -61,7 +61,7 @@ class RunSettings:
         return default_library() if self.library is None else ToolLibrary.from_json(self.library, source="library")
 
     def make_environment(self, library: ToolLibrary) -> ConversationEnv:
-        """Return a new environment; rewards that tell what a message was worth are for trainers, not for who is judged."""
+        """Return a new environment; what rewards tell of a message is for trainers, not for those who are judged."""
         return ConversationEnv(replace(self.environment, reward="success"), library=library)
 
 
