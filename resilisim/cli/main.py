@@ -83,6 +83,7 @@ COMMANDS = {
     "dataset": ("dataset:app", "Write datasets to train on, check them, and look at them."),
     "train": ("train:app", "Train a policy with PPO, and measure a trained one against the exact optimum."),
     "mcp": ("mcp:app", "Serve episodes to any MCP client."),
+    "submit": ("submit:app", "Check runs that others send: were they played on a published set, to the last draw?"),
     "models": ("models:app", "Language models that agents can use."),
     "episode": ("evaluation.episode:app", "Read one episode of a run, or replay it."),
 }

@@ -12,6 +12,14 @@ from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.runner import RunLimits
 from resilisim.evaluation.run.store import read_manifest, read_records
+from resilisim.evaluation.submission import (
+    PublishedSet,
+    SubmissionCheck,
+    check_submission,
+    define_set,
+    load_set,
+    write_set,
+)
 from resilisim.evaluation.table.comparing import compare_runs, compare_tables
 from resilisim.evaluation.table.episodes import EpisodeTable, read_episode_table
 from resilisim.evaluation.table.leaderboard import read_leaderboard
@@ -26,15 +34,20 @@ __all__ = [
     "GroupSummary",
     "JudgedAccuracy",
     "ModelSettings",
+    "PublishedSet",
     "RunLimits",
     "StepRecord",
+    "SubmissionCheck",
     "SummaryTable",
     "Verdict",
+    "check_submission",
     "compare_runs",
     "compare_tables",
+    "define_set",
     "evaluate",
     "judge",
     "judged_accuracy",
+    "load_set",
     "merge_runs",
     "open_session",
     "opened",
@@ -46,4 +59,5 @@ __all__ = [
     "read_results",
     "rescore_record",
     "write_report",
+    "write_set",
 ]

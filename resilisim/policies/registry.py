@@ -38,6 +38,8 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
 }
 # Those that ask a language model.
 LLM_POLICIES = ("direct", "react", "plan-and-execute", "code-act", "reflexion", "rp-react", "kpi-chain")
+# Those that see the state; trained policies in folders (CHECKPOINT_PREFIX) do, too.
+PRIVILEGED_POLICIES = ("exact-optimum", "trained")
 # Built-in policies that need packages of an extra.
 EXTRAS: Mapping[str, str] = {"trained": "train"}
 # policy:DIR is the trained policy whose checkpoint lies in the folder DIR, policy:default the one that ships.

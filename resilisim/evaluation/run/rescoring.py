@@ -275,7 +275,7 @@ def rescore_run(
     counts: Counter[Verdict] = Counter()
     differences: list[str] = []
     with contextlib.nullcontext() if store is None else store:
-        for answers in answers_in_order(_Rescorer, setup, _batches(setup.path), workers):
+        for answers in answers_in_order(_Rescorer, setup, batches(setup.path), workers):
             counts.update(answer.verdict for answer in answers)
             told = [f"episode {answer.index}: {answer.difference}" for answer in answers if answer.difference]
             differences += told[: NUM_SHOWN - len(differences)]
@@ -330,7 +330,7 @@ class _Rescorer:
         path = self._setup.path
         record = checked_record(parse_line(line, place, path), f"line {place} of {path}")
         try:
-            self._check_origin(record)
+            check_origin(record, self._setup.source_hash, self._setup.environment)
             again = reattribute(record, self._library, self._read)
         except InvalidInputError as error:
             return _Answer(record["index"], "impossible", str(error), None)
@@ -341,16 +341,17 @@ class _Rescorer:
             written = encode_json_line(again)
         return _Answer(record["index"], verdict, difference, written)
 
-    def _check_origin(self, record: EpisodeRecord) -> None:
-        """Refuse an episode of another run, or one that was played under other constants than its run."""
-        if record["manifest"] != self._setup.source_hash:
-            raise InvalidInputError(f"it belongs to another run than {MANIFEST_NAME} describes")
-        told = {**record["law"], **record["rules"], "salt": record["salt"], "search": record.get("search", "semantic")}
-        environment = {"search": "semantic", **self._setup.environment}
-        for name, value in told.items():
-            expected = environment.get(name, value)
-            if expected != value:
-                raise InvalidInputError(f"{name} is {value!r:.60} in the record and {expected!r:.60} in the manifest")
+
+def check_origin(record: EpisodeRecord, manifest_hash: str, environment: Mapping[str, Any]) -> None:
+    """Refuse an episode of another run, or one that was played under other constants than its run."""
+    if record["manifest"] != manifest_hash:
+        raise InvalidInputError(f"it belongs to another run than {MANIFEST_NAME} describes")
+    told = {**record["law"], **record["rules"], "salt": record["salt"], "search": record.get("search", "semantic")}
+    environment = {"search": "semantic", **environment}
+    for name, value in told.items():
+        expected = environment.get(name, value)
+        if expected != value:
+            raise InvalidInputError(f"{name} is {value!r:.60} in the record and {expected!r:.60} in the manifest")
 
 
 def _new_store(source: Path, out: Path, manifest: Mapping[str, Any]) -> RunStore:
@@ -364,9 +365,10 @@ def _new_store(source: Path, out: Path, manifest: Mapping[str, Any]) -> RunStore
     return RunStore(out, arguments, num_episodes)
 
 
-def _batches(path: Path) -> Iterator[list[tuple[int, bytes]]]:
+def batches(path: Path, size: int = LINES_PER_JOB) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield the lines of a file of episodes, each with its number, as jobs for processes."""
     lines = whole_lines(path) if path.exists() else iter(())
-    while batch := list(itertools.islice(lines, LINES_PER_JOB)):
+    while batch := list(itertools.islice(lines, size)):
         yield batch
 
 

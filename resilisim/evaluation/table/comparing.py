@@ -351,7 +351,12 @@ def incomparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str,
         return None
     place, *values = found
     here, there = ("absent" if value is ABSENT else shown_value(value) for value in values)
-    return _NAMES.get(place, place.replace("environment.", "environment option ")), here, there
+    return argument_name(place), here, there
+
+
+def argument_name(place: str) -> str:
+    """Return what a place in a manifest's arguments is called in refusals."""
+    return _NAMES.get(place, place.replace("environment.", "environment option "))
 
 
 def _decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:

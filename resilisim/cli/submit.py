@@ -1,0 +1,137 @@
+"""`resilisim submit`: published sets, and the check of runs that were played on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from resilisim.cli import options, output
+from resilisim.cli.help import command_group
+from resilisim.errors import count_of
+from resilisim.evaluation.run.store import read_manifest
+from resilisim.evaluation.submission import (
+    OPEN_SET,
+    REFUSALS,
+    SHOWN_OF_A_KIND,
+    SubmissionCheck,
+    check_submission,
+    define_set,
+    load_set,
+    write_set,
+)
+from resilisim.inputs import read_text
+from resilisim.tasks.sources import read_tasks
+
+app = command_group("Check runs that others send: were they played on a published set, to the last draw?")
+
+REFUSED = 1  # exit code of a run that is not taken
+
+
+@app.command()
+def check(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
+    published: Annotated[
+        str, typer.Option("--set", metavar="NAME|FILE", help="The set that the run was played on.")
+    ] = OPEN_SET,
+    salt_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the salt of a private set, which names only its hash.", dir_okay=False),
+    ] = None,
+    tasks: Annotated[
+        str | None, typer.Option("--tasks", help="JSON Lines file of the set's tasks, if they are no benchmark tasks.")
+    ] = None,
+    workers: options.WorkersOption = 1,
+    library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Check that a run was played on a published set; the exit code is 1 if it is not taken.
+
+    Every episode is judged again from its record, with the draws that the salt gives, and its messages are sent to the
+    environment once more. Nothing that the run names is imported or asked.
+    """
+    chosen, own_library = load_set(published), options.load(library)
+    salt = None if salt_file is None else read_text(salt_file, "salt file", "a file with the salt").rstrip("\r\n")
+    own_tasks = None if tasks is None else read_tasks(tasks, own_library)
+    planned = int(read_manifest(directory)["arguments"].get("num_episodes", 0))
+    with output.Progressing("checking episodes", planned) as shown:
+        found = check_submission(
+            directory,
+            chosen,
+            salt=salt,
+            tasks=own_tasks,
+            library=own_library,
+            workers=workers,
+            progress=shown.advance,
+        )
+    if as_json:
+        output.print_json(found.to_mapping())
+    else:
+        output.say(*_told(found))
+    if not found.is_accepted:
+        raise typer.Exit(REFUSED)
+
+
+def _told(found: SubmissionCheck) -> Iterator[str]:
+    named = ", ".join(found.policies)
+    if found.is_accepted:
+        yield f"accepted: {count_of(found.num_episodes, 'episode')} of {named} on {found.set_name}"
+    else:
+        yield (
+            f"refused: {found.num_episodes:,} of {count_of(found.num_expected, 'episode')} of {named} on "
+            f"{found.set_name}"
+        )
+    for kind, heading in REFUSALS.items():
+        number = found.num_refusals.get(kind, 0)
+        if number:
+            yield f"{heading} ({number:,}):"
+            yield from (f"  {refusal}" for refusal in found.refusals if refusal.kind == kind)
+        if number > SHOWN_OF_A_KIND:
+            yield f"  and {number - SHOWN_OF_A_KIND:,} more"
+    for luck in found.luck:
+        yield (
+            f"luck of {luck.policy} under {luck.prompt_type}: {luck.total:+.1f} in "
+            f"{count_of(luck.num_episodes, 'episode')} (standard deviation {luck.variance**0.5:.1f})"
+        )
+    yield from found.notes
+
+
+@app.command()
+def define(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run on what the set is to be.")],
+    name: Annotated[str, typer.Option(help="What it is called, with its version, such as spring-v1.")],
+    out: Annotated[Path, typer.Option(help="File to write.", dir_okay=False)],
+    private: Annotated[
+        bool, typer.Option("--private", help="Name only the hash of the salt, so that nobody else can play it.")
+    ] = False,
+) -> None:
+    """Write the set that a run was played on: its tasks, seeds, prompts, environment and salt."""
+    with output.error_console().status("reading episodes"):
+        published = define_set(directory, name, private=private)
+    write_set(out, published)
+    output.say(f"{published.num_episodes:,} episodes of each policy: {out}")
+
+
+@app.command()
+def show(
+    published: Annotated[str, typer.Argument(metavar="[SET]", help="Name or file of a set.")] = OPEN_SET,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Show what a set fixes."""
+    chosen = load_set(published)
+    if as_json:
+        output.write_json(chosen.to_json().decode())
+        return
+    environment = ", ".join(f"{name} {value}" for name, value in chosen.environment.items())
+    output.say(
+        f"{chosen.name}: {len(chosen.tasks)} tasks x {len(chosen.seeds)} seeds x {len(chosen.prompts)} prompts = "
+        f"{chosen.num_episodes:,} episodes of each policy",
+        f"benchmark: {chosen.benchmark.get('version')}, texts {chosen.benchmark.get('texts')}",
+        f"tasks: SHA-256 {chosen.tasks_sha256}",
+        f"seeds: {', '.join(map(str, chosen.seeds))}",
+        f"prompts: {', '.join(chosen.prompts)}",
+        f"environment: {environment}",
+        f"salt: {'private, ' if chosen.is_private else ''}SHA-256 {chosen.salt_sha256}",
+    )

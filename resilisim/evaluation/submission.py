@@ -1,0 +1,692 @@
+"""Published sets: the episodes that everybody plays to be compared, and the check of a run that was played on one.
+
+A set fixes benchmark, tool library, tasks, seeds, prompts and all options of the environment, the salt of the draws
+included, or its hash where only the owner of the set is to know it. The check believes nothing but the messages that
+a run's agent sent: each episode is judged again from its record (`run.rescoring`), so every success has to follow from
+the draws, and then its messages are sent to the environment once more, so prompt, replies and ceiling have to be those
+of the record. No code and no model of the run is needed, or run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+
+from annotated_types import Ge, Le, MinLen
+
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.session import Info
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import InvalidInputError, StoreError, nearest_name
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord, checked_record, differences, tries_again
+from resilisim.evaluation.episode.texts import has_agent_texts, opened, prompt_of
+from resilisim.evaluation.run.plan import Plan, PlannedEpisode, hash_tasks
+from resilisim.evaluation.run.replay import first_difference
+from resilisim.evaluation.run.rescoring import batches, check_origin, compare_records, message_reader, reattribute
+from resilisim.evaluation.run.store import EPISODES_NAME, read_failures, read_manifest, read_own_records
+from resilisim.evaluation.table.comparing import MAY_DIFFER, argument_name
+from resilisim.inputs import read_json, read_text, validated
+from resilisim.policies.registry import PRIVILEGED_POLICIES, split_options
+from resilisim.processes import answers_in_order
+from resilisim.provenance import canonical_json, encode_json
+from resilisim.run_folder import parse_line, write_file_atomically
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import find_task
+from resilisim.tool_library import ToolLibrary, default_library
+
+OPEN_SET: Final = "open-v1"
+SET_SCHEMA: Final = "resilisim-set-1"
+SETS: Final = "sets"  # folder of the sets that come with the package
+
+EPISODES_PER_JOB: Final = 20
+SHOWN_OF_A_KIND: Final = 5  # refusals that are told one by one
+# Luck that an agent without knowledge of the draws has less often than this is taken for knowledge of them.
+DRAWS_LEVEL: Final = 1e-6
+
+RefusalKind = Literal[
+    "run", "privileged", "missing", "doubled", "other_episode", "tries_again", "texts", "record", "replay", "draws"
+]
+# What each kind of refusal is called where they are counted.
+REFUSALS: Final[Mapping[RefusalKind, str]] = {
+    "run": "what the run was asked for is not what the set fixes",
+    "privileged": "a policy sees what no agent may see",
+    "missing": "episodes are missing",
+    "doubled": "episodes stand there twice",
+    "other_episode": "episodes are not those of the run",
+    "tries_again": "an agent has tried again on the same draws",
+    "texts": "what was said was left out",
+    "record": "records do not follow from what happened",
+    "replay": "the environment answers otherwise",
+    "draws": "more luck than an agent has that does not know the draws",
+}
+Sha256 = Annotated[str, MinLen(64)]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSet:
+    """What everybody plays to be compared: a run that fits it in everything can stand in one table with all others.
+
+    Raises:
+        InvalidInputError: The environment is none, or draws nothing from its salt.
+
+    Example:
+        >>> from resilisim.evaluation import load_set
+        >>> chosen = load_set("open-v1")
+        >>> len(chosen.tasks), chosen.seeds, chosen.prompts, chosen.is_private
+        (100, [0, 1, 2], ['baseline', 'optimal'], False)
+    """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+
+    schema: Literal["resilisim-set-1"]
+    name: Annotated[str, MinLen(1)]
+    benchmark: dict[str, Any]  # version, SHA-256 and revision of the texts, as manifests have them
+    library: Sha256  # content hash of the tool library
+    tasks: Annotated[list[str], MinLen(1)]  # their ids, in order
+    tasks_sha256: Sha256  # of the tasks themselves, as manifests have it
+    seeds: Annotated[list[Annotated[int, Ge(0), Le(2**63 - 1)]], MinLen(1)]
+    prompts: Annotated[list[str], MinLen(1)]
+    environment: dict[str, Any]  # options of `EnvironmentSettings`; without its salt where that is private
+    salt_sha256: Sha256
+
+    def __post_init__(self) -> None:
+        """Refuse an environment that is none, and draws that anybody could say anything about."""
+        salt = self.settings().salt
+        if not self.is_private and (not salt or salt_hash(salt) != self.salt_sha256):
+            raise InvalidInputError(
+                f"the salt of set {self.name!r:.60} is {salt!r:.60} with SHA-256 {salt_hash(salt)}: expected one that "
+                f"is not empty, with {self.salt_sha256!r:.70}"
+            )
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only the owner knows the salt."""
+        return "salt" not in self.environment
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes of each policy."""
+        return len(self.tasks) * len(self.seeds) * len(self.prompts)
+
+    def settings(self, salt: str | None = None) -> EnvironmentSettings:
+        """Return the options of the environment, with a private salt if one is given."""
+        return EnvironmentSettings().with_options(**self.environment | ({} if salt is None else {"salt": salt}))
+
+    def to_json(self) -> bytes:
+        """Return the file that `load_set` reads."""
+        return encode_json(asdict(self), indent=2) + b"\n"
+
+
+def salt_hash(salt: str) -> str:
+    """Return the SHA-256 of a salt, in hex, by which a private set names it."""
+    return hashlib.sha256(salt.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def load_set(name: str | Path) -> PublishedSet:
+    """Return the set of that name that comes with the package, or the one in a file.
+
+    Raises:
+        InvalidInputError: There is neither, or the file is no set.
+
+    Example:
+        >>> from resilisim.evaluation import load_set
+        >>> load_set("open-v1").num_episodes
+        600
+    """
+    folder = resources.files("resilisim.evaluation").joinpath(SETS)
+    shipped = {file.name.removesuffix(".json"): file for file in folder.iterdir()}
+    if str(name) in shipped:
+        text, where = shipped[str(name)].read_text(encoding="utf-8"), f"set {name}"
+    elif nearest_name(str(name), shipped) and not Path(name).exists():
+        raise InvalidInputError(f"unknown set {str(name)!r}: did you mean {nearest_name(str(name), shipped)!r}?")
+    else:
+        expected = f"one of {', '.join(sorted(shipped))}, or the path of a JSON file"
+        text, where = read_text(Path(name), "set", expected), str(name)
+    return validated(PublishedSet, read_json(text, where), where)
+
+
+def define_set(directory: Path | str, name: str, *, private: bool = False) -> PublishedSet:
+    """Return the set that a finished run was played on.
+
+    Args:
+        directory: The run's folder.
+        name: What the set is called, with its version ("open-v1").
+        private: Whether the set names only the hash of the salt.
+
+    Raises:
+        StoreError: It is no folder of results.
+        InvalidInputError: Tasks of the run have not been played, or its draws have no salt.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> from resilisim.evaluation import define_set
+        >>> result = evaluate("plan-follower", 3, "optimal", seeds=2, salt="spring")
+        >>> define_set(result.directory, "mine-v1", private=True).environment.get("salt") is None
+        True
+    """
+    manifest = read_manifest(directory)
+    arguments = manifest["arguments"]
+    environment = EnvironmentSettings(**arguments["environment"]).to_mapping()
+    count = arguments["tasks"]["count"]
+    per_task = max(arguments["num_episodes"] // count, 1)
+    ids = {record["index"] // per_task: record["instance_id"] for record in read_own_records(directory, manifest)}
+    if len(ids) < count:
+        raise InvalidInputError(f"{directory} holds episodes of {len(ids)} of its {count} tasks: expected all of them")
+    salt = environment.pop("salt") if private else environment["salt"]
+    if not salt:
+        raise InvalidInputError(f"the salt of {directory} is {salt!r}: expected one that is not empty")
+    return PublishedSet(
+        schema="resilisim-set-1",
+        name=name,
+        benchmark=arguments["benchmark"],
+        library=arguments["library"],
+        tasks=[ids[number] for number in range(count)],
+        tasks_sha256=arguments["tasks"]["sha256"],
+        seeds=list(arguments["seeds"]),
+        prompts=list(arguments["prompts"]),
+        environment=environment,
+        salt_sha256=salt_hash(salt),
+    )
+
+
+def write_set(path: Path | str, published: PublishedSet) -> None:
+    """Write the file of a set; StoreError if that cannot be done.
+
+    Example:
+        >>> import tempfile
+        >>> from resilisim.evaluation import load_set, write_set
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_set(f"{folder}/copy.json", load_set("open-v1"))
+        ...     load_set(f"{folder}/copy.json") == load_set("open-v1")
+        True
+    """
+    write_file_atomically(Path(path), published.to_json())
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a run is not taken: what was found, and what was expected."""
+
+    kind: RefusalKind
+    text: str
+    episode: int | None = None  # its number, None where it is about the whole run
+
+    def __str__(self) -> str:
+        """Return one line."""
+        return self.text if self.episode is None else f"episode {self.episode}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Luck:
+    """What the draws gave one policy under one prompt type.
+
+    Attributes:
+        total: Sum of its luck, in episodes; its mean is 0 for whoever does not know the draws.
+        variance: Its predictable variance: of each execution, before it was drawn.
+        bound: How often an agent without that knowledge has as much luck, at most (Freedman 1975).
+    """
+
+    policy: str
+    prompt_type: str
+    num_episodes: int
+    total: float
+    variance: float
+
+    @property
+    def bound(self) -> float:
+        """Freedman's inequality for a martingale whose steps are at most 1."""
+        if self.total <= 0.0:
+            return 1.0
+        return math.exp(-(self.total**2) / (2.0 * (self.variance + self.total / 3.0)))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {**asdict(self), "bound": self.bound}
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionCheck:
+    """What the check of a run against a set has found.
+
+    Attributes:
+        refusals: The first of each kind.
+        num_refusals: How many there are of each kind.
+        notes: What is no reason to refuse it, and what readers should know.
+        luck: What the draws gave each policy under each prompt type.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> from resilisim.evaluation import check_submission
+        >>> run = evaluate("plan-follower", 3, "optimal")
+        >>> found = check_submission(run.directory, "open-v1")
+        >>> found.is_accepted, str(found.refusals[0])
+        (False, 'salt of the draws is "resilisim/evaluation", expected "resilisim/open-v1"')
+    """
+
+    directory: Path
+    set_name: str
+    policies: tuple[str, ...]
+    num_episodes: int
+    num_expected: int
+    refusals: tuple[Refusal, ...]
+    num_refusals: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+    luck: tuple[Luck, ...] = ()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether nothing was found."""
+        return not self.num_refusals
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            "directory": str(self.directory),
+            "set": self.set_name,
+            "accepted": self.is_accepted,
+            "policies": list(self.policies),
+            "num_episodes": self.num_episodes,
+            "num_expected": self.num_expected,
+            "num_refusals": dict(self.num_refusals),
+            "refusals": [asdict(refusal) for refusal in self.refusals],
+            "notes": list(self.notes),
+            "luck": [each.to_mapping() for each in self.luck],
+        }
+
+
+def check_submission(
+    directory: Path | str,
+    published: PublishedSet | str | Path = OPEN_SET,
+    *,
+    salt: str | None = None,
+    tasks: Sequence[Task] | None = None,
+    library: ToolLibrary | None = None,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> SubmissionCheck:
+    """Check that a run was played on a published set, and that everything in its records follows from the set.
+
+    Args:
+        directory: The run's folder; it is only read, and nothing that it names is imported.
+        published: The set, its name, or its file.
+        salt: The salt of a private set.
+        tasks: The tasks of the set, if they are not tasks of the benchmark.
+        library: The set's tool library; the default one if omitted.
+        workers: Number of processes.
+        progress: Called with the number of episodes done since the last call.
+
+    Raises:
+        StoreError: It is no folder of results, or cannot be read.
+        InvalidInputError: The set cannot be read, its salt, tasks or library are not those that were given, or it is
+            private and no salt was given.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> from resilisim.evaluation import check_submission, define_set
+        >>> run = evaluate("plan-follower", 3, "optimal", seeds=2, record_texts="all")
+        >>> check_submission(run.directory, define_set(run.directory, "mine-v1")).is_accepted
+        True
+    """
+    published = published if isinstance(published, PublishedSet) else load_set(published)
+    library = library if library is not None else default_library()
+    salt = _known_salt(published, salt)
+    chosen = _tasks_of(published, tasks, library)
+    folder, manifest = Path(directory), read_manifest(directory)
+    arguments = manifest["arguments"]
+    found = _Found(folder, published, tuple(arguments.get("policy_names", ())))
+    for refusal in _refused_arguments(arguments, published, salt):
+        found.refuse(refusal)
+    if found.counts:
+        return found.result(("episodes were not looked at, as the run is another one",))
+    plan = Plan(chosen, len(found.policies), len(published.prompts), arguments["seeds"])
+    setup = _Setup(
+        folder / EPISODES_NAME,
+        plan,
+        arguments,
+        manifest["hash"],
+        None if library == default_library() else library.to_json(),
+    )
+    for refusal in _privileged_names(arguments):
+        found.refuse(refusal)
+    for answers in answers_in_order(_Checker, setup, batches(setup.path, EPISODES_PER_JOB), workers):
+        for answer in answers:
+            found.add(answer)
+        if progress is not None:
+            progress(len(answers))
+    found.look_at_the_whole(plan, arguments["prompts"])
+    return found.result()
+
+
+def _known_salt(published: PublishedSet, salt: str | None) -> str:
+    if salt is None:
+        if published.is_private:
+            raise InvalidInputError(
+                f"set {published.name} is private, it names only the hash of its salt: its owner checks with "
+                "--salt-file"
+            )
+        return published.settings().salt
+    if salt_hash(salt) != published.salt_sha256:
+        raise InvalidInputError(
+            f"the salt has the SHA-256 {salt_hash(salt)}: expected that of set {published.name}, "
+            f"{published.salt_sha256}"
+        )
+    return salt
+
+
+def _tasks_of(published: PublishedSet, tasks: Sequence[Task] | None, library: ToolLibrary) -> list[Task]:
+    if library.content_hash != published.library:
+        raise InvalidInputError(
+            f"the tool library has the hash {library.content_hash}: expected that of set {published.name}, "
+            f"{published.library} (--library)"
+        )
+    if tasks is None:
+        chosen = [find_task(name) for name in published.tasks]
+    else:
+        by_id = {task.instance_id: task for task in tasks}
+        lost = next((name for name in published.tasks if name not in by_id), None)
+        if lost is not None:
+            raise InvalidInputError(f"task {lost} of set {published.name} is not among the tasks: expected all of them")
+        chosen = [by_id[name] for name in published.tasks]
+    if hash_tasks(chosen) != published.tasks_sha256:
+        raise InvalidInputError(
+            f"the tasks of set {published.name} have the SHA-256 {hash_tasks(chosen)} here: expected "
+            f"{published.tasks_sha256}"
+        )
+    return chosen
+
+
+def _refused_arguments(arguments: Mapping[str, Any], published: PublishedSet, salt: str) -> Iterator[Refusal]:
+    """Yield where what a run was asked for is not what a set fixes."""
+    try:
+        settings = EnvironmentSettings().with_options(**arguments.get("environment", {}))
+    except InvalidInputError as error:
+        yield Refusal("run", f"the options of its environment are not known here: {error}")
+        return
+    here, there = _fixed(arguments, settings), _fixed(_arguments_of(published), published.settings(salt))
+    for place, value, expected in differences(here, there):
+        if published.is_private and place == "environment.salt":
+            value, expected = (salt_hash(str(each)) for each in (value, expected))
+        name = argument_name(place)
+        yield Refusal("run", f"{name} is {_shown(value)}, expected {_shown(expected)}")
+    names = arguments.get("policy_names")
+    if not isinstance(names, list) or not names or len(set(names)) < len(names):
+        yield Refusal("run", f"policies are {_shown(names)}, expected at least one, each once")
+    elif arguments.get("num_episodes") != len(names) * published.num_episodes:
+        expected = len(names) * published.num_episodes
+        yield Refusal("run", f"it plans {_shown(arguments.get('num_episodes'))} episodes, expected {expected}")
+    for name in sorted(arguments.keys() - MAY_DIFFER - here.keys()):
+        yield Refusal("run", f"it has the argument {name!r:.60}, expected none of that name")
+
+
+def _fixed(arguments: Mapping[str, Any], settings: EnvironmentSettings) -> dict[str, Any]:
+    """Return what a set fixes of a run; the order of prompts and seeds decides no episode."""
+    return {
+        "benchmark": arguments.get("benchmark"),
+        "library": arguments.get("library"),
+        "environment": {"search": "semantic", **settings.to_mapping()},
+        "tasks": arguments.get("tasks"),
+        **{name: sorted(arguments.get(name) or (), key=str) for name in ("prompts", "seeds")},
+    }
+
+
+def _arguments_of(published: PublishedSet) -> dict[str, Any]:
+    return {
+        "benchmark": published.benchmark,
+        "library": published.library,
+        "tasks": {"count": len(published.tasks), "sha256": published.tasks_sha256},
+        "prompts": published.prompts,
+        "seeds": published.seeds,
+    }
+
+
+def _shown(value: object) -> str:
+    text = "absent" if value is None else canonical_json(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _privileged_names(arguments: Mapping[str, Any]) -> Iterator[Refusal]:
+    """Yield policies that are privileged by what the manifest says, whatever their records say of it."""
+    for name, spec in zip(arguments["policy_names"], arguments["policies"], strict=False):
+        built_in = isinstance(spec, str) and split_options(spec)[0] in PRIVILEGED_POLICIES
+        if built_in or spec in arguments.get("checkpoints", {}):
+            yield Refusal("privileged", f"policy {name} is {spec}, which sees the state, expected one that does not")
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """What travels to each process."""
+
+    path: Path  # of the episodes
+    plan: Plan
+    arguments: Mapping[str, Any]  # of the run, which are those of the set
+    manifest_hash: str
+    library: str | None  # as JSON; None is the default one
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What was found in one episode."""
+
+    index: int
+    policy: str
+    prompt_type: str
+    luck: float
+    variance: float  # of the luck
+    refusals: tuple[Refusal, ...]
+    other_labels: bool = False
+
+
+class _Checker:
+    """Checks batches of recorded episodes; made once in each process."""
+
+    def __init__(self, setup: _Setup) -> None:
+        self._setup = setup
+        library = default_library() if setup.library is None else ToolLibrary.from_json(setup.library, source="library")
+        self._library = library
+        self._env = ConversationEnv(EnvironmentSettings(**setup.arguments["environment"]), library=library)
+        self._read = message_reader(library, setup.arguments["environment"])
+
+    def __call__(self, job: tuple[int, Sequence[tuple[int, bytes]]]) -> Iterator[tuple[int, list[_Answer]]]:
+        number, lines = job
+        yield number, [self._answer(place, line) for place, line in lines]
+
+    def _answer(self, place: int, line: bytes) -> _Answer:
+        path = self._setup.path
+        record = checked_record(parse_line(line, place, path), f"line {place} of {path}")
+        index, plan = record["index"], self._setup.plan
+        facts = (index, record["policy"], record["prompt_type"], record["luck"], 0.0)
+        if index >= len(plan):
+            text = f"it is outside the run, expected a number from 0 to {len(plan) - 1}"
+            return _Answer(*facts, (Refusal("other_episode", text, index),))
+        planned = plan.episode(index)
+        refused = [Refusal(kind, text, index) for kind, text in self._refused(record, planned)]
+        if refused:  # nothing else is certain about it, not even that its task can be solved
+            return _Answer(*facts, tuple(refused))
+        try:
+            again = reattribute(record, self._library, self._read)
+        except InvalidInputError as error:
+            return _Answer(*facts, (Refusal("record", str(error), index),))
+        verdict, difference = compare_records(record, again)
+        if verdict not in ("agreeing", "other_labels"):
+            return _Answer(*facts, (Refusal("record", f"{difference}", index),))
+        problem = self._replayed(opened(record), planned)
+        variance = sum(_luck_variance(step) for step in record["steps"])
+        refusals = () if problem is None else (Refusal("replay", problem, index),)
+        return _Answer(*facts[:4], variance, refusals, verdict == "other_labels")
+
+    def _refused(self, record: EpisodeRecord, planned: PlannedEpisode) -> Iterator[tuple[RefusalKind, str]]:
+        """Yield what the record of an episode says that no record at its place may say."""
+        setup, task = self._setup, planned.task
+        expected = {
+            "policy": setup.arguments["policy_names"][planned.policy],
+            "prompt_type": setup.arguments["prompts"][planned.prompt],
+            "seed": planned.seed,
+            **{name: getattr(task, name) for name in ("instance_id", "task_type", "complexity")},
+            "required_tools": list(task.required_tools),
+        }
+        told: Mapping[str, Any] = record
+        for name, value in expected.items():
+            if told[name] != value:
+                yield "other_episode", f"{name} is {told[name]!r:.80}, expected {value!r:.80}"
+        try:
+            check_origin(record, setup.manifest_hash, setup.arguments["environment"])
+        except InvalidInputError as error:
+            yield "other_episode", str(error)
+        if record["privileged"] or record.get("agent", {}).get("oracle"):
+            yield "privileged", f"policy {record['policy']} is privileged, expected one that does not see the state"
+        if tries_again(record):
+            restarts = record["agent"]["restarts"]
+            yield "tries_again", f"it began anew {restarts} times in the same draws, expected the first try alone"
+        try:
+            whole = opened(record)
+        except StoreError as error:
+            yield "texts", str(error)
+            return
+        if prompt_of(whole) is None or ("agent" in whole and not has_agent_texts(whole)):
+            yield "texts", "its texts were left out, expected prompt, replies and all calls (--record-texts all)"
+
+    def _replayed(self, record: EpisodeRecord, planned: PlannedEpisode) -> str | None:
+        """Return where the environment, sent the same messages, comes to another record."""
+        again = play_episode(
+            self._env,
+            _Recorded(record),
+            planned.task,
+            record["prompt_type"],
+            planned.seed,
+            index=record["index"],
+            name=record["policy"],
+            salt=record["salt"],
+            manifest=record["manifest"],
+        )
+        then: Any = {name: value for name, value in record.items() if name != "agent"}
+        now: Any = {**again, "protocol": record["protocol"]}
+        for before, after in zip(then["steps"], now["steps"], strict=False):
+            after["label"] = before["label"]  # what losses are called may change, and is compared by itself
+        now["losses"] = then["losses"]
+        difference = first_difference(then, now)
+        return None if difference is None else f"sent the same messages, {difference} in the record"
+
+
+class _Recorded:
+    """Sends the messages of a record once more."""
+
+    def __init__(self, record: EpisodeRecord) -> None:
+        self.name = record["policy"]
+        self._messages = [None if step["kind"] == "stop" else step["message"] for step in record["steps"]]
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Begin with the first message."""
+        self._left = iter(self._messages)
+
+    def act(self, observation: str, info: Info) -> str | None:
+        """Return the next message; after the last one the episode has ended, or is stopped."""
+        return next(self._left, None)
+
+
+def _luck_variance(step: Mapping[str, Any]) -> float:
+    """Return the variance that the luck of a message had before it was drawn.
+
+    With D = V* after success - V* after failure, its luck is (1 - p) D or -p D, so p (1 - p) D^2 follows from it.
+    """
+    chance, luck = step["success_probability"], step["luck"]
+    if chance is None or not 0.0 < chance < 1.0:
+        return 0.0
+    odds = chance / (1.0 - chance)
+    return float(luck * luck * (odds if step["success"] else 1.0 / odds))
+
+
+@dataclass(slots=True)
+class _Found:
+    """Collects what a check finds."""
+
+    folder: Path
+    published: PublishedSet
+    policies: tuple[str, ...]
+    counts: Counter[str] = field(default_factory=Counter)
+    shown: list[Refusal] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+    groups: dict[tuple[str, str], list[Luck]] = field(default_factory=lambda: defaultdict(list))
+    num_other_labels: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def refuse(self, refusal: Refusal) -> None:
+        self.counts[refusal.kind] += 1
+        if self.counts[refusal.kind] <= SHOWN_OF_A_KIND:
+            self.shown.append(refusal)
+
+    def add(self, answer: _Answer) -> None:
+        """Add what was found in an episode; one that stands there twice counts once."""
+        if answer.index in self.seen:
+            self.refuse(Refusal("doubled", "it stands there twice, expected it once", answer.index))
+            return
+        self.seen.add(answer.index)
+        for refusal in answer.refusals:
+            self.refuse(refusal)
+        self.num_other_labels += answer.other_labels
+        group = (answer.policy, answer.prompt_type)
+        self.groups[group].append(Luck(*group, 1, answer.luck, answer.variance))
+
+    def look_at_the_whole(self, plan: Plan, prompts: Sequence[str]) -> None:
+        """Refuse what only all episodes together show."""
+        failures = {failure["index"]: failure["reason"] for failure in read_failures(self.folder)}
+        for index in (index for index in range(len(plan)) if index not in self.seen):
+            planned = plan.episode(index)
+            reason = f"; it broke: {failures[index]:.100}" if index in failures else ""
+            what = f"{planned.task.instance_id}, seed {planned.seed}, {prompts[planned.prompt]}"
+            text = f"it is missing ({what}, policy {self.policies[planned.policy]}), expected all episodes{reason}"
+            self.refuse(Refusal("missing", text, index))
+        if "record" in self.counts or "other_episode" in self.counts:
+            return
+        level = DRAWS_LEVEL / max(len(self.groups), 1)
+        for luck in self.luck():
+            if luck.bound < level:
+                self.refuse(
+                    Refusal(
+                        "draws",
+                        f"policy {luck.policy} under {luck.prompt_type} has the luck {luck.total:+.1f} in "
+                        f"{luck.num_episodes} episodes, which an agent that does not know the draws has at most "
+                        f"{luck.bound:.1g} of the time, expected {level:.1g} or more",
+                    )
+                )
+        repeated = sorted(self.seen & failures.keys())
+        if repeated:
+            self.notes.append(
+                f"{len(repeated):,} episodes broke and were played again, the first is episode {repeated[0]}: "
+                f"{failures[repeated[0]]:.100}"
+            )
+        if self.num_other_labels:
+            self.notes.append(f"{self.num_other_labels:,} episodes have the same numbers and other reasons of losses")
+
+    def luck(self) -> tuple[Luck, ...]:
+        """Return the luck of each policy under each prompt type."""
+        return tuple(
+            replace(
+                parts[0],
+                num_episodes=len(parts),
+                total=math.fsum(part.total for part in parts),
+                variance=math.fsum(part.variance for part in parts),
+            )
+            for parts in self.groups.values()
+        )
+
+    def result(self, notes: tuple[str, ...] = ()) -> SubmissionCheck:
+        """Return everything, sorted by kind, then as it was found."""
+        kinds: tuple[str, ...] = get_args(RefusalKind)
+        return SubmissionCheck(
+            directory=self.folder,
+            set_name=self.published.name,
+            policies=self.policies,
+            num_episodes=len(self.seen),
+            num_expected=len(self.policies) * self.published.num_episodes,
+            refusals=tuple(sorted(self.shown, key=lambda refusal: kinds.index(refusal.kind))),
+            num_refusals={kind: self.counts[kind] for kind in kinds if self.counts[kind]},
+            notes=(*self.notes, *notes),
+            luck=self.luck(),
+        )
