@@ -1,9 +1,14 @@
 """A run on the machines of a Ray cluster: the records of a run on one machine, whatever happens to the machines."""
 
+import asyncio
+import contextlib
 import json
 import logging
 import re
 import socket
+import threading
+import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,12 +17,17 @@ from ray.cluster_utils import Cluster
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
+from resilisim.evaluation import ModelSettings, evaluate, opened, read_records
 from resilisim.evaluation.run import ray_cluster
 from resilisim.evaluation.run.contestants import Contestant
 from resilisim.evaluation.run.plan import Plan, RunSettings
 from resilisim.evaluation.run.player import EpisodePlayer, Players
 from resilisim.evaluation.run.ray_cluster import play_on_cluster
+from resilisim.evaluation.run.store import JOURNALS_NAME, read_failures
 from resilisim.provenance import encode_json_line
+from resilisim.workflows import parse_plan
+from tests.chat.loopback import LoopbackServer, completion, error
+from tests.evaluation.agent_models import endpoint, following_answer, next_reply
 from tests.evaluation.toy_policies import toy_tasks
 
 TOYS = "tests.evaluation.toy_policies"
@@ -50,6 +60,10 @@ def serial_lines(settings, episodes):
     return [encode_json_line(outcome) for outcome in EpisodePlayer(settings).play_all(iter(episodes))]
 
 
+def play_on_machines(settings, episodes, address="auto"):
+    return play_on_cluster(settings, iter(episodes), len(episodes), replace(PLAYERS, ray=address))
+
+
 def in_order(lines):
     return sorted(lines, key=lambda line: json.loads(line)["index"])
 
@@ -58,13 +72,33 @@ class Machines:
     """A cluster whose head only directs, and two machines with one processor each."""
 
     def __init__(self):
-        small = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
-        self._cluster = Cluster(True, head_node_args={**small, "num_cpus": 0, "_system_config": QUICK_EYES})
-        self._nodes = [self._cluster.add_node(num_cpus=1, **small) for _ in range(2)]
+        self._small = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
+        self._cluster = Cluster(True, head_node_args={**self._small, "num_cpus": 0, "_system_config": QUICK_EYES})
+        self._nodes = []
+        self.make_whole()
         self.address = self._cluster.address
+
+    def make_whole(self):
+        while len(self._nodes) < 2:
+            self._nodes.append(self._cluster.add_node(num_cpus=1, **self._small))
 
     def kill_one(self):
         self._cluster.remove_node(self._nodes.pop(), allow_graceful=False)
+
+    @contextlib.contextmanager
+    def one_dies(self, is_time):
+        """Kill a machine once it is time; `is_time` is asked again and again meanwhile."""
+
+        def kill():
+            while not is_time():
+                time.sleep(0.005)
+            self.kill_one()
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        yield
+        killer.join(60.0)
+        assert not killer.is_alive(), "the run ended before a machine was killed"
 
     def stop(self):
         self._cluster.shutdown()
@@ -81,14 +115,129 @@ def machines():
         made.stop()
 
 
+def follow(session):
+    time.sleep(0.1)
+    for name in parse_plan(session.prompt):
+        while session.turns_left and not session.call(name).ok:
+            pass
+    return "done"
+
+
+def agents_that_travel():
+    """Return agents as objects that no module has: one that fails at first, one always, one that sleeps at times."""
+    tries = Counter()
+
+    def shaky(session):
+        tries[session.prompt] += 1
+        if tries[session.prompt] == 1:
+            raise ConnectionError("no route")
+        return follow(session)
+
+    def broken(session):
+        raise KeyError("no such thing")
+
+    async def sleeper(session):
+        await asyncio.sleep(60.0 if "Toy number 2" in session.prompt else 0.0)
+
+    return [shaky, broken, sleeper]
+
+
+def test_agents_survive_the_death_of_a_machine(machines, tmp_path):
+    machines.make_whole()
+    lock = threading.Lock()
+    with pytest.raises(InvalidInputError, match=r"^a policy cannot be handed to other machines \([^\n]*lock[^\n]*$"):
+        evaluate(agents=lambda session: lock.locked(), tasks=1, ray="auto")
+    agents = [follow, *agents_that_travel(), "command:true"]
+    limits = ModelSettings(concurrency=4, episode_seconds=3.0, episode_retries=1, give_up_after=100)
+    written = tmp_path / "episodes.jsonl"
+    with machines.one_dies(lambda: written.exists() and written.read_bytes().count(b"\n") >= 3):
+        result = evaluate(
+            agents=agents, tasks=toy_tasks(3), prompts="optimal", seeds=2, model=limits, out=tmp_path, ray="auto"
+        )
+    counts = Counter(record["policy"] for record in read_records(tmp_path))
+    assert counts == {"follow": 6, "shaky": 6, "sleeper": 4, "true": 6}
+    follower, shaky = (result.row(name, "optimal") for name in ("follow", "shaky"))
+    assert follower.success == shaky.success
+    failures = list(read_failures(tmp_path))
+    assert Counter(failure["reason"] for failure in failures) == {"KeyError": 6, "TimeoutError": 2}
+    assert all("in broken" in failure["traceback"] for failure in failures if failure["reason"] == "KeyError")
+
+
+def bodies(requests):
+    return Counter(json.dumps(seen.body, sort_keys=True) for seen in requests)
+
+
+def test_replies_survive_the_way_to_a_cluster_and_the_death_of_a_machine(machines, tmp_path):
+    """The endpoint breaks a run on this machine; a cluster resumes it, and one of its machines dies."""
+    machines.make_whole()
+    answered, kept, is_up = [], set(), threading.Event()
+
+    def slowly(seen):
+        time.sleep(0.3)
+        if seen.number > 10 and not is_up.is_set():
+            return error(503)
+        answered.append(seen.number)
+        text = next_reply([message["content"] for message in seen.body["messages"][1:]])
+        return completion(text.replace("Thought:", f"Thought: number {seen.number};"))
+
+    def numbers(text):
+        return {int(number) for number in re.findall(r"number (\d+);", text)}
+
+    def is_time():
+        kept.clear()
+        for path in (tmp_path / JOURNALS_NAME).glob("*.jsonl"):
+            with contextlib.suppress(FileNotFoundError):  # its episode has just ended
+                kept.update(numbers(path.read_text()))
+        return len(answered) >= 24 and len(kept.difference(first)) >= 4
+
+    with LoopbackServer(slowly) as server:
+        settings = endpoint(server, concurrency=4, give_up_after=3)
+        run = {"out": tmp_path, "model": settings}
+        with pytest.raises(InfrastructureError, match="3 episodes in a row broke"):
+            evaluate("react", toy_tasks(4), "optimal", 4, **run)
+        first = set(answered)
+        is_up.set()
+        with machines.one_dies(is_time):
+            result = evaluate("react", toy_tasks(4), "optimal", 4, **run, ray="auto")
+    assert (result.num_episodes, result.call.num_failures) == (16, 0)
+    used = numbers(json.dumps([opened(record) for record in result.records()]))
+    assert first | kept <= used
+    # Of each of the two episodes on the dead machine one reply may have been under way to it, and one from it.
+    assert len(used) <= len(answered) <= len(used) + 4
+    assert not (tmp_path / JOURNALS_NAME).exists()
+
+
+def test_a_run_that_broke_on_a_cluster_is_resumed_without_one(machines, tmp_path):
+    lock, answered, is_up = threading.Lock(), [], threading.Event()
+
+    def breaks(seen):
+        with lock:
+            if len(answered) < 10 or is_up.is_set():
+                answered.append(json.dumps(seen.body, sort_keys=True))
+                return following_answer(seen)
+        time.sleep(0.4)  # until what was answered has arrived
+        return error(503)
+
+    with LoopbackServer(breaks) as server:
+        settings = endpoint(server, concurrency=4, give_up_after=3)
+        with pytest.raises(InfrastructureError, match="3 episodes in a row broke"):
+            evaluate("react", toy_tasks(2), "optimal", 4, out=tmp_path, model=settings, ray="auto")
+        time.sleep(1.0)  # machines that were told to end may still ask
+        is_up.set()
+        result = evaluate("react", toy_tasks(2), "optimal", 4, out=tmp_path, model=settings)
+    assert result.num_episodes == 8
+    assert len(answered) == len(set(answered)) == result.agents()[0].components["agent"]["calls"]
+
+
 def test_machines_fail_one_after_the_other(machines, capfd, monkeypatch):
     """One test, for what is killed stays dead: all machines, then one, then none."""
+    machines.make_whole()
     settings = settings_of("Slow", "Quitter")
     episodes = episodes_of(settings, seeds=12)
     expected = serial_lines(settings, episodes)
 
     lines = []
-    for outcome, line in play_on_cluster(settings, iter(episodes), machines.address, PLAYERS):
+    for outcome, line in play_on_machines(settings, episodes, machines.address):
         assert outcome == json.loads(line)
         lines.append(line)
         if len(lines) == 30:
@@ -100,18 +249,17 @@ def test_machines_fail_one_after_the_other(machines, capfd, monkeypatch):
     monkeypatch.setattr(ray_cluster, "MOST_LOSSES", 2)
     dying = settings_of("Dying")
     with pytest.raises(InfrastructureError, match=r"died 2 times while it had episode \d+") as refusal:
-        list(play_on_cluster(dying, iter(episodes_of(dying)), "auto", PLAYERS))
+        list(play_on_machines(dying, episodes_of(dying)))
     assert "\n" not in str(refusal.value)
 
-    rest = iter(episodes)
-    played = play_on_cluster(settings, rest, "auto", PLAYERS)
+    played = play_on_machines(settings, episodes)
     first = [next(played)[1] for _ in range(3)]
     assert set(first) <= set(expected)
     machines.kill_one()
     with pytest.raises(InfrastructureError, match="no machine is left in the Ray cluster"):
         list(played)
     with pytest.raises(InfrastructureError, match="has no processor to run on"):
-        list(play_on_cluster(settings, rest, "auto", PLAYERS))
+        list(play_on_machines(settings, episodes))
     assert ray.is_initialized()
     assert capfd.readouterr().out == ""  # it belongs to results; Ray would tell of dead nodes there
 
@@ -119,7 +267,7 @@ def test_machines_fail_one_after_the_other(machines, capfd, monkeypatch):
 def test_an_address_of_another_cluster_is_refused(machines):
     settings = settings_of("Slow")
     with pytest.raises(InvalidInputError, match="this process is connected to the Ray cluster at"):
-        list(play_on_cluster(settings, iter(()), "127.0.0.1:1", PLAYERS))
+        list(play_on_machines(settings, (), "127.0.0.1:1"))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +275,7 @@ def test_an_address_of_another_cluster_is_refused(machines):
 )
 def test_text_that_is_no_address_is_refused_before_anything_is_started(address):
     with pytest.raises(InvalidInputError, match="expected 'auto', 'local' or HOST:PORT, on a machine that"):
-        list(play_on_cluster(settings_of("Slow"), iter(()), address, PLAYERS))
+        list(play_on_machines(settings_of("Slow"), (), address))
 
 
 @pytest.mark.parametrize("from_environment", [False, True])
@@ -139,48 +287,31 @@ def test_an_address_where_nobody_listens_is_refused_at_once(from_environment, mo
         monkeypatch.setenv("RAY_ADDRESS", address if from_environment else "")
         given = "auto" if from_environment else address
         with pytest.raises(InfrastructureError, match=f"cannot reach the Ray cluster at {address}: .*refused"):
-            list(play_on_cluster(settings_of("Slow"), iter(()), given, PLAYERS))
+            list(play_on_machines(settings_of("Slow"), (), given))
 
 
 def test_a_missing_ray_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[ray\]'"):
-        list(play_on_cluster(settings_of("Slow"), iter(()), "auto", PLAYERS))
+        list(play_on_machines(settings_of("Slow"), ()))
 
 
 def test_what_a_machine_cannot_play_is_named():
     """The player itself, without a cluster: its errors travel as values, with machine or episode named."""
     player = ray_cluster._RemotePlayer()
+    version = ray_cluster.resilisim.__version__
     nobody = replace(settings_of("Slow"), contestants=(Contestant(f"{TOYS}:Nobody", "nobody"),))
-    part = player.start(nobody, ray_cluster.resilisim.__version__)
-    assert isinstance(part.error, InvalidInputError)
-    assert re.search(r"Nobody.*\(on .+\)", str(part.error))
+    (refusal,) = player.start(nobody, version)
+    assert isinstance(refusal, InvalidInputError)
+    assert re.search(r"Nobody.*\(on .+\)", str(refusal))
     broken = settings_of("Broken")
-    assert player.start(broken, "0.0.0").error is not None
-    assert player.start(broken, ray_cluster.resilisim.__version__).error is None
-    lines, part = [], player.play(episodes_of(broken))
-    while not part.is_last:
-        lines, part = lines + part.lines, player.play(None)
-    assert [json.loads(line)["index"] for line in lines + part.lines] == [0, 1]
-    assert isinstance(part.error, KeyError)
-    assert any("episode 2: policy broken" in note for note in part.error.__notes__)
-
-
-def test_replies_are_forgotten_when_their_records_are_written(tmp_path, monkeypatch):
-    """The player itself, without a cluster: the replies of a job go when the next one comes."""
-    monkeypatch.setattr(ray_cluster, "PART_SECONDS", 60.0)
-    settings = replace(settings_of("Quitter"), directory=str(tmp_path))
-    episodes = episodes_of(settings, 2)
-    unfinished = tmp_path / "unfinished"
-    unfinished.mkdir()
-    for episode in episodes:
-        (unfinished / f"{episode.index}.jsonl").touch()
-    player = ray_cluster._RemotePlayer()
-    assert player.start(settings, ray_cluster.resilisim.__version__).error is None
-    part = player.play(episodes[:5])
-    assert (len(part.lines), part.is_last, part.error) == (5, True, None)
-    assert len(list(unfinished.iterdir())) == 12
-    player.play(episodes[5:7])
-    assert len(list(unfinished.iterdir())) == 7
-    player.forget()
-    assert len(list(unfinished.iterdir())) == 5
+    (refusal,) = player.start(broken, "0.0.0")
+    assert "all machines need the same" in str(refusal)
+    assert player.start(broken, version) == [None]
+    messages = player.play(episodes_of(broken))
+    while isinstance(messages[-1], bytes):
+        messages += player.play()
+    *lines, problem = messages
+    assert [json.loads(line)["index"] for line in lines] == [0, 1]
+    assert isinstance(problem, KeyError)
+    assert any("episode 2: policy broken" in note for note in problem.__notes__)

@@ -10,7 +10,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.texts import opened, stored
 from resilisim.evaluation.run.replay import find_episode, finished, first_difference, replay_episode
-from resilisim.evaluation.run.store import journal_path, read_records
+from resilisim.evaluation.run.store import JournalFolder, read_records
 from resilisim.tool_library import default_library
 from tests.chat.loopback import LoopbackServer, error
 from tests.evaluation.agent_models import endpoint, following_answer
@@ -106,11 +106,11 @@ def test_a_broken_episode_goes_on_from_the_replies_it_has(tmp_path):
     failure = find_episode(tmp_path, "0")
     assert finished(failure) is None
     with LoopbackServer(following_answer) as server:
-        kept = journal_path(tmp_path, 0).read_bytes()
+        kept = JournalFolder(tmp_path).kept(0)
         again = replay_episode(tmp_path, failure, find_task, default_library(), endpoint(server))
         assert len(server.requests) == len(again["agent"]["calls"])  # another address is another model
     assert again["score"]["level"]
-    assert journal_path(tmp_path, 0).read_bytes() == kept  # what was paid for stays for the run itself
+    assert JournalFolder(tmp_path).kept(0) == kept  # what was paid for stays for the run itself
 
 
 def test_prices_are_no_part_of_what_is_compared(tmp_path):

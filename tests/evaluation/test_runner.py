@@ -15,7 +15,7 @@ import pytest
 
 from resilisim.errors import ExactLimitError, InfrastructureError, InvalidInputError
 from resilisim.evaluation import RunLimits, evaluate, read_results, write_report
-from resilisim.evaluation.run.plan import Plan, Shard
+from resilisim.evaluation.run.plan import Plan
 from resilisim.evaluation.run.store import RunStore, read_manifest, read_records
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.evaluation.toy_policies import Broken, Exiting, Halves, Quitter, Reading, Searching, Unreachable, toy_tasks
@@ -110,7 +110,7 @@ def wait_until_gone(pids):
 
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
 def test_shards_are_whole_tasks_and_together_the_run(count):
-    plans = [Plan(toy_tasks(), 2, 3, (0, 1), Shard(number, count)) for number in range(1, count + 1)]
+    plans = [Plan(toy_tasks(), 2, 3, (0, 1), slice(number - 1, None, count)) for number in range(1, count + 1)]
     parts = [list(plan.pending(lambda index: False)) for plan in plans]
     assert sorted(index for part in parts for index in part) == list(range(len(plans[0])))
     assert [plan.part_size for plan in plans] == [len(part) for part in parts]

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -13,10 +14,8 @@ from resilisim.chat import ChatMessage, ChatReply, ChatRequest, TokenUsage, Tool
 from resilisim.errors import StoreError
 from resilisim.evaluation.run.store import (
     EpisodeJournal,
+    JournalFolder,
     RunStore,
-    discard_journal,
-    discard_journals,
-    journal_path,
     read_manifest,
     read_records,
 )
@@ -183,61 +182,69 @@ REPLIES = [
 ]
 
 
-def filled(path):
-    with EpisodeJournal(path, "model") as journal:
-        for number, request in enumerate(REQUESTS):
-            assert journal.recall(number, request) is None
-            journal.keep(number, request, REPLIES[number])
-    return path
+def journal_of(folder, identity="model", index=0):
+    journals = JournalFolder(folder)
+    return EpisodeJournal(journals.kept(index), identity, functools.partial(journals.write, index))
+
+
+def filled(folder):
+    journal = journal_of(folder)
+    for number, request in enumerate(REQUESTS):
+        assert journal.recall(number, request) is None
+        journal.keep(number, request, REPLIES[number])
+    return JournalFolder(folder).path(0)
 
 
 def test_what_is_kept_is_taken_again_for_the_same_questions_to_the_same_model(tmp_path):
-    path = filled(tmp_path / "folder" / "0.jsonl")
+    path = filled(tmp_path / "folder")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["number"], line["reply"]["text"]) for line in lines] == [(n, f"answer {n}\n") for n in range(4)]
-    journal = EpisodeJournal(path, "model")
+    journal = journal_of(tmp_path / "folder")
     assert [journal.recall(number, request) for number, request in enumerate(REQUESTS)] == REPLIES
     assert journal.recall(4, REQUESTS[0]) is None
     assert (journal.num_kept, journal.num_recalled) == (4, 4)
-    assert EpisodeJournal(path, "another").recall(0, REQUESTS[0]) is None
-    journal = EpisodeJournal(path, "model")
+    assert journal_of(tmp_path / "folder", "another").recall(0, REQUESTS[0]) is None
+    journal = journal_of(tmp_path / "folder")
     assert journal.recall(1, dataclasses.replace(REQUESTS[1], temperature=0.9)) is None
     assert journal.recall(2, REQUESTS[2]) is None  # what followed answered another conversation
     assert journal.recall(0, REQUESTS[0]) == REPLIES[0]
+    journal.keep(1, REQUESTS[2], REPLIES[2])
+    assert journal_of(tmp_path / "folder").recall(1, REQUESTS[2]) == REPLIES[2]  # nor does it stand in the file
 
 
 @given(st.data())
 def test_a_cut_file_gives_the_replies_that_are_whole_and_goes_on(tmp_path_factory, data):
-    path = filled(tmp_path_factory.mktemp("cut") / "0.jsonl")
+    folder = tmp_path_factory.mktemp("cut")
+    path = filled(folder)
     whole = path.read_bytes()
     length = data.draw(st.integers(0, len(whole)))
     path.write_bytes(whole[:length])
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
     complete = sum(1 for end in ends if end <= length + 1)  # a line end alone may be missing
-    with EpisodeJournal(path, "model") as journal:
-        taken = [journal.recall(number, REQUESTS[number]) for number in range(4)]
-        assert [reply for reply in taken if reply is not None] == REPLIES[:complete]
-        for number in range(complete, 4):
-            journal.keep(number, REQUESTS[number], REPLIES[number])
+    journal = journal_of(folder)
+    taken = [journal.recall(number, REQUESTS[number]) for number in range(4)]
+    assert [reply for reply in taken if reply is not None] == REPLIES[:complete]
+    for number in range(complete, 4):
+        journal.keep(number, REQUESTS[number], REPLIES[number])
     if complete < 4:
         assert path.read_bytes() == whole
 
 
 def test_a_disk_that_takes_nothing_costs_one_warning(tmp_path):
-    blocked = tmp_path / "file"
-    blocked.write_text("no folder")
-    journal = EpisodeJournal(blocked / "0.jsonl", "model")
-    with pytest.warns(UserWarning, match="replies cannot be kept"):
+    (tmp_path / "unfinished").write_text("no folder")
+    journal = journal_of(tmp_path)
+    with pytest.warns(UserWarning, match="replies cannot be kept") as warned:
         journal.keep(0, REQUESTS[0], REPLIES[0])
-    journal.keep(1, REQUESTS[1], REPLIES[1])
+    assert len(warned) == 1
+    journal.keep(1, REQUESTS[1], REPLIES[1])  # without another warning
     assert journal.num_kept == 2
 
 
 def test_journals_go_when_they_are_no_longer_needed(tmp_path):
-    filled(journal_path(tmp_path, 7))
-    discard_journals(tmp_path)
-    assert journal_path(tmp_path, 7).exists()  # not empty: an unfinished episode
+    path, journals = filled(tmp_path), JournalFolder(tmp_path)
+    journals.remove()
+    assert path.exists()  # not empty: an unfinished episode
     for _ in range(2):
-        discard_journal(tmp_path, 7)
-        discard_journals(tmp_path)
-    assert not journal_path(tmp_path, 7).parent.exists()
+        journals.discard(0)
+        journals.remove()
+    assert not path.parent.exists()

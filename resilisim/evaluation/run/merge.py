@@ -15,10 +15,8 @@ from resilisim.evaluation.episode.texts import opened_if_whole
 from resilisim.evaluation.run.store import (
     EPISODES_NAME,
     JOURNALS_NAME,
+    JournalFolder,
     RunStore,
-    discard_journal,
-    discard_journals,
-    journal_path,
     read_failures,
     read_manifest,
     read_records,
@@ -192,11 +190,11 @@ class _Merge:
 
     def _keep_journals(self, sources: Sequence[Path]) -> int:
         """Copy the replies of episodes that are not finished, the longest of each; return how many there are."""
-        own = self.store.directory
+        own, journals = self.store.directory, JournalFolder(self.store.directory)
         try:
             for source in sources:
                 for index, path in self._journals(source):
-                    replies, there = path.read_bytes(), journal_path(own, index)
+                    replies, there = path.read_bytes(), journals.path(index)
                     kept = there.read_bytes().count(b"\n") if there.exists() else -1
                     if not self.store.is_finished(index) and kept < replies.count(b"\n"):
                         there.parent.mkdir(exist_ok=True)
@@ -206,8 +204,8 @@ class _Merge:
         found = [index for index, _ in self._journals(own)]
         finished = [index for index in found if self.store.is_finished(index)]
         for index in finished:
-            discard_journal(own, index)
-        discard_journals(own)
+            journals.discard(index)
+        journals.remove()
         return len(found) - len(finished)
 
     def _journals(self, directory: Path) -> Iterator[tuple[int, Path]]:

@@ -52,7 +52,7 @@ class RunSettings:
     environment: EnvironmentSettings
     library: str | None  # as JSON; None is the default one
     models: ModelSettings = field(default_factory=ModelSettings)
-    directory: str | None = None  # the run's folder, where replies of episodes under way are kept; None keeps none
+    directory: str | None = None  # the run's folder here, where replies of episodes under way are kept; None: nowhere
     manifest_hash: str = ""  # of the run's arguments, which every record carries
     record_texts: RecordTexts | None = None  # whose texts records keep (`evaluation.episode.texts.stored`)
 
@@ -63,14 +63,6 @@ class RunSettings:
     def make_environment(self, library: ToolLibrary) -> ConversationEnv:
         """Return a new environment; what rewards tell of a message is for trainers, not for those who are judged."""
         return ConversationEnv(replace(self.environment, reward="success"), library=library)
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One of several parts of a run that are played apart and merged later: part `number`, from 1, of `count`."""
-
-    number: int = 1
-    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +84,15 @@ class Plan:
     finished when it is stopped is about the same for all policies.
 
     Attributes:
-        shard: Which part of it is to be played: every n-th task. Whole tasks, so that all policies of a shard meet each
-            other and no task is solved in two places.
+        shard: Which tasks are to be played, those of the others apart and merged later: every n-th. Whole tasks, so
+            that all policies of a shard meet each other and no task is solved in two places.
     """
 
     tasks: Sequence[Task]
     num_policies: int
     num_prompts: int
     seeds: Sequence[int]
-    shard: Shard = Shard()
+    shard: slice = field(default_factory=lambda: slice(None))
 
     @property
     def episodes_per_task(self) -> int:
@@ -114,7 +106,7 @@ class Plan:
     @property
     def part_size(self) -> int:
         """Number of episodes of the shard."""
-        return len(self.tasks[self.shard.number - 1 :: self.shard.count]) * self.episodes_per_task
+        return len(self.tasks[self.shard]) * self.episodes_per_task
 
     def episode(self, index: int) -> PlannedEpisode:
         """Return the episode at a place of the plan."""
@@ -125,7 +117,7 @@ class Plan:
 
     def pending(self, is_finished: Callable[[int], bool]) -> Iterator[int]:
         """Yield the places of the shard's episodes that are not finished, in order."""
-        for task in range(self.shard.number - 1, len(self.tasks), self.shard.count):
+        for task in range(len(self.tasks))[self.shard]:
             first = task * self.episodes_per_task
             for index in range(first, first + self.episodes_per_task):
                 if not is_finished(index):
@@ -285,10 +277,10 @@ def check_seeds(seeds: object) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def check_shard(shard: object, num_tasks: int) -> Shard:
-    """Return the part of a run that "i/n" means, the whole run for None; parts without a task are refused."""
+def check_shard(shard: object, num_tasks: int) -> slice:
+    """Return which tasks "i/n" means, all of them for None; parts without a task are refused."""
     if shard is None:
-        return Shard()
+        return slice(None)
     found = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", shard) if isinstance(shard, str) else None
     if found is None:
         raise InvalidInputError(f"shard is {shard!r:.60}: expected i/n, such as '1/4'")
@@ -297,7 +289,7 @@ def check_shard(shard: object, num_tasks: int) -> Shard:
         raise InvalidInputError(f"shard is {shard!r}: expected a number from 1 to {max(count, 1)} before the slash")
     if number > num_tasks:
         raise InvalidInputError(f"shard is {shard!r}: expected at most {num_tasks} parts, one for each task of the run")
-    return Shard(number, count)
+    return slice(number - 1, None, count)
 
 
 def check_tasks(tasks: object, library: ToolLibrary) -> list[Task]:

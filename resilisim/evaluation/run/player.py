@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
+import math
 import pickle
 import time
 from collections.abc import Generator, Iterator
@@ -17,13 +19,13 @@ from typing import Any, TypeAlias
 
 from resilisim.chat import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError
+from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, one_line
 from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode
 from resilisim.evaluation.episode.record import FAILURE_SCHEMA, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
-from resilisim.evaluation.run.store import EpisodeJournal, journal_path
+from resilisim.evaluation.run.store import EpisodeJournal, JournalFolder, Journals
 from resilisim.policies.base import Policy, SessionAgent
 from resilisim.policies.command_agent import CommandAgent
 from resilisim.policies.function_agent import AgentFailed
@@ -38,10 +40,15 @@ Job: TypeAlias = "list[PlannedEpisode]"
 
 
 class EpisodePlayer:
-    """Plays the episodes of a run in this process."""
+    """Plays the episodes of a run in this process.
 
-    def __init__(self, settings: RunSettings) -> None:
+    Replies of models are kept in `journals`, in the run's folder (`RunSettings.directory`) if omitted.
+    """
+
+    def __init__(self, settings: RunSettings, journals: Journals | None = None) -> None:
         self._settings = settings
+        here = None if settings.directory is None else JournalFolder(settings.directory)
+        self._journals: Journals | None = journals or here
         library = settings.load_library()
         self._models = settings.models.make()
         self._maker = PolicyMaker(library, self._models, settings.models.load_prices())
@@ -104,7 +111,8 @@ class EpisodePlayer:
         prompt = self._settings.prompts[episode.prompt]
         place = self._place(episode)
         models = self._settings.models
-        with _named(self._describe(episode)), self._journal(agent, episode) as journal:
+        journal = self._journal(agent, episode)
+        with _named(self._describe(episode)):
             for retries_left in reversed(range(models.episode_retries + 1)):
                 try:
                     async with asyncio.timeout(models.episode_seconds):
@@ -121,13 +129,12 @@ class EpisodePlayer:
                         return self._failure(episode, error, 0 if journal is None else journal.num_kept)
         raise AssertionError("an episode is tried at least once")
 
-    def _journal(
-        self, agent: SessionAgent, episode: PlannedEpisode
-    ) -> contextlib.AbstractContextManager[EpisodeJournal | None]:
-        if self._settings.directory is None or not isinstance(agent, LlmPolicy):
-            return contextlib.nullcontext()
+    def _journal(self, agent: SessionAgent, episode: PlannedEpisode) -> EpisodeJournal | None:
+        if self._journals is None or not isinstance(agent, LlmPolicy):
+            return None
         identity = canonical_json(agent.models.identities())
-        return EpisodeJournal(journal_path(self._settings.directory, episode.index), identity)
+        write = functools.partial(self._journals.write, episode.index)
+        return EpisodeJournal(self._journals.kept(episode.index), identity, write)
 
     def _failure(self, episode: PlannedEpisode, error: Exception, num_calls: int) -> FailureRecord:
         words = " ".join(str(error).split())
@@ -276,7 +283,7 @@ def play_here(
         return
     settings = replace(settings, models=settings.models.share(workers))
     refuse_what_cannot_travel(settings, pickle.dumps, "processes", ", or use one worker")
-    jobs = EpisodeJobs(pending, players.wait_for_models, settings.models.concurrency)
+    jobs = EpisodeJobs(pending, math.ceil(num_pending / workers), players.wait_for_models, settings.models.concurrency)
     for line in answers_of_processes(_job_player, settings, jobs.next, workers, players.until):
         yield json.loads(line), line
 
@@ -287,7 +294,7 @@ def refuse_what_cannot_travel(settings: RunSettings, pack: Any, where: str, else
         pack(settings)
     except Exception as error:
         raise InvalidInputError(
-            f"a policy cannot be handed to other {where} ({error}): give it as module:attribute{else_}"
+            f"a policy cannot be handed to other {where} ({one_line(error)}): give it as module:attribute{else_}"
         ) from error
 
 
@@ -307,14 +314,14 @@ WAITING_JOB_ROUNDS = 8
 class EpisodeJobs:
     """The jobs that episodes are handed out in, to processes or machines.
 
-    Those that wait for models are played at once, `concurrency` in each process, so their jobs are of many. Others grow
-    until they take JOB_SECONDS.
+    Those that wait for models are played at once, `concurrency` in each process, so their jobs are of many, and at most
+    a worker's equal share. Others grow until they take JOB_SECONDS.
     """
 
-    def __init__(self, pending: Iterator[PlannedEpisode], waits_for_models: bool, concurrency: int) -> None:
+    def __init__(self, pending: Iterator[PlannedEpisode], share: int, waits_for_models: bool, concurrency: int) -> None:
         self._pending = pending
         self._grows = not waits_for_models
-        self._size = FIRST_JOB_EPISODES if self._grows else concurrency * WAITING_JOB_ROUNDS
+        self._size = FIRST_JOB_EPISODES if self._grows else max(1, min(concurrency * WAITING_JOB_ROUNDS, share))
 
     def next(self, last: Job | None, seconds: float) -> Job | None:
         """Return the next job of a worker, None when there is none left; its last one has taken it so long."""

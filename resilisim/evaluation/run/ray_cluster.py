@@ -5,8 +5,8 @@ the last one. What was not handed over when an actor or its node died is played 
 worked is replaced where the cluster has room. Every machine needs this package in the same version, with its extras,
 keys of endpoints in its environment, and whatever modules the policies `module:attribute` stand in.
 
-Replies of language models (`RunSettings.directory`) are kept on the machine that plays. If the folder is not shared
-among the machines, an episode that breaks or whose machine dies asks anew when it is played on another one.
+Replies of language models are handed over as they come, and whoever drives keeps them in the run's folder, which no
+other machine has to see. Whoever plays an episode that has replies is given them with the job.
 """
 
 from __future__ import annotations
@@ -15,48 +15,47 @@ import contextlib
 import importlib
 import json
 import logging
+import math
 import os
 import platform
+import queue
 import socket
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import resilisim
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, import_extra
-from resilisim.evaluation.episode.record import is_failure
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.run.player import (
     EpisodeJobs,
     EpisodePlayer,
     FinishedEpisode,
     Job,
-    Outcome,
     Players,
     refuse_what_cannot_travel,
 )
-from resilisim.evaluation.run.store import discard_journal
+from resilisim.evaluation.run.store import JournalFolder
 from resilisim.processes import transportable
 from resilisim.provenance import encode_json_line
 
-PART_SECONDS = 0.25  # an actor hands over what it has at the latest this long after it was asked
+PART_SECONDS = 0.1  # what an actor has waits so long for more, then it is handed over
 LOOK_SECONDS = 1.0  # between two looks at a cluster from which nothing comes
 START_SECONDS = 300.0  # in which one actor at least has to start; larger clusters add machines on demand
-FORGET_SECONDS = 5.0
+STOP_SECONDS = 5.0  # in which actors hand over their replies when a run stops
 MOST_LOSSES = 3  # times that an episode may take its actor down, before the episode is taken for the reason
 
 _GO_ON = "what was finished is kept, and the same command resumes it"
 
 
 def play_on_cluster(
-    settings: RunSettings, pending: Iterator[PlannedEpisode], address: str, players: Players
+    settings: RunSettings, pending: Iterator[PlannedEpisode], num_pending: int, players: Players
 ) -> Generator[FinishedEpisode, None, None]:
-    """Play episodes on the Ray cluster at an address (`connected`) and yield what they come to as they end.
+    """Play episodes on the Ray cluster at `players.ray` (`connected`) and yield what they come to as they end.
 
     What models may be asked at once is shared among the actors: at most one for each processor of the cluster.
 
@@ -66,20 +65,24 @@ def play_on_cluster(
         InfrastructureError: The cluster cannot be reached, nothing is left of it, or an episode takes down actors.
         Exception: Whatever an episode raises; the others are stopped.
     """
+    address = "auto" if players.ray is None else players.ray
     with connected(address) as ray:
         num_processors = _num_processors(ray)
         if num_processors < 1:
             raise InfrastructureError(f"the Ray cluster at {address!r} has no processor to run on")
         size = min(players.workers, num_processors) if players.workers > 1 else num_processors
-        first = list(islice(pending, size))  # each actor plays at least one
-        if not first:
+        # Each actor plays at least one.
+        size = (
+            min(size, num_pending, settings.models.concurrency) if players.wait_for_models else min(size, num_pending)
+        )
+        if not size:
             return
-        size = min(len(first), settings.models.concurrency) if players.wait_for_models else len(first)
-        folder = None if settings.directory is None else str(Path(settings.directory).absolute())
-        settings = replace(settings, models=settings.models.share(size), directory=folder)
+        journals = None if settings.directory is None else JournalFolder(settings.directory)
+        settings = replace(settings, models=settings.models.share(size), directory=None)
         refuse_what_cannot_travel(settings, ray.cloudpickle.dumps, "machines")
-        jobs = EpisodeJobs(chain(first, pending), players.wait_for_models, settings.models.concurrency)
-        with contextlib.closing(_Crew(ray, settings, jobs)) as crew:
+        share = math.ceil(num_pending / size)
+        jobs = EpisodeJobs(pending, share, players.wait_for_models, settings.models.concurrency)
+        with contextlib.closing(_Crew(ray, settings, jobs, journals)) as crew:
             yield from crew.play(size, players.until)
 
 
@@ -87,62 +90,68 @@ def _num_processors(ray: Any) -> int:
     return int(ray.cluster_resources().get("CPU", 0))
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What an actor hands over at once: episodes that ended, encoded, and what ended its job before it was done."""
-
-    lines: list[bytes]
-    is_last: bool  # whether the job is done
-    error: Exception | None = None
+# What an actor hands over: episodes that ended, encoded; replies that are to be kept (`Journals.write`); and at the end
+# of a job None, or what ended it before it was done.
+_Replies: TypeAlias = "tuple[int, bytes, bool]"
+_Message: TypeAlias = "bytes | _Replies | Exception | None"
 
 
 class _RemotePlayer:
-    """Hands over what an `EpisodePlayer` on some machine of the cluster plays, in parts."""
+    """Lets an `EpisodePlayer` on some machine of the cluster play, and hands over what comes of it, in parts.
+
+    It is the `Journals` of that player. Two of its methods may run at once.
+    """
 
     def __init__(self) -> None:
-        self._outcomes: Iterator[Outcome] = iter(())
-        self._directory: str | None = None
-        self._ended: list[int] = []
+        self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self._kept: Mapping[int, bytes] = {}
 
-    def start(self, settings: RunSettings, version: str) -> _Part:
+    def start(self, settings: RunSettings, version: str) -> list[_Message]:
         """Get ready to play."""
         host = platform.node()
         if version != resilisim.__version__:
             text = f"{host} has ResiliSim {resilisim.__version__}, and {version} drives: all machines need the same"
-            return _Part([], True, InfrastructureError(text))
-        self._directory = settings.directory
+            return [InfrastructureError(text)]
         try:
-            self._player = EpisodePlayer(settings)
+            self._player = EpisodePlayer(settings, self)
         except ResiliSimError as error:
-            return _Part([], True, transportable(type(error)(f"{error} (on {host})")))
+            return [transportable(type(error)(f"{error} (on {host})"))]
         except Exception as error:
-            return _Part([], True, transportable(error))
-        return _Part([], True)
+            return [transportable(error)]
+        return [None]
 
-    def play(self, job: Job | None) -> _Part:
-        """Play on, or begin a new job, for PART_SECONDS."""
+    def play(self, job: Job | None = None, kept: Mapping[int, bytes] | None = None) -> list[_Message]:
+        """Play on, or begin a new job with what is kept of its episodes; what comes first waits for PART_SECONDS."""
         if job is not None:
-            self.forget()
-            self._outcomes = self._player.play_all(iter(job))
-        lines: list[bytes] = []
-        began = time.monotonic()
-        try:
-            for outcome in self._outcomes:
-                lines.append(encode_json_line(outcome))
-                if not is_failure(outcome):
-                    self._ended.append(outcome["index"])
-                if time.monotonic() - began > PART_SECONDS:
-                    return _Part(lines, False)
-        except Exception as error:
-            return _Part(lines, True, transportable(error))
-        return _Part(lines, True)
+            self._kept = kept or {}
+            threading.Thread(target=self._play, args=(job,), daemon=True).start()
+        messages = [self._messages.get()]
+        until = time.monotonic() + PART_SECONDS
+        while isinstance(messages[-1], bytes | tuple) and (left := until - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                messages.append(self._messages.get(timeout=left))
+        return messages
 
-    def forget(self) -> None:
-        """Remove the replies of episodes whose records are written; where the folder is shared, they are gone."""
-        if self._directory is not None:
-            for index in self._ended:
-                discard_journal(self._directory, index)
-        self._ended = []
+    def hand_over(self) -> None:
+        """Let `play` return at once with all there is."""
+        self._messages.put(None)
+
+    def kept(self, index: int) -> bytes:
+        """Return the replies of an episode that came with the job."""
+        return self._kept.get(index, b"")
+
+    def write(self, index: int, lines: bytes, anew: bool) -> None:
+        """Send replies to whoever drives."""
+        self._messages.put((index, lines, anew))
+
+    def _play(self, job: Job) -> None:
+        try:
+            for outcome in self._player.play_all(iter(job)):
+                self._messages.put(encode_json_line(outcome))
+        except Exception as error:
+            self._messages.put(transportable(error))
+        else:
+            self._messages.put(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -159,11 +168,12 @@ class _Member:
 class _Crew:
     """The actors of a run."""
 
-    def __init__(self, ray: Any, settings: RunSettings, jobs: EpisodeJobs) -> None:
+    def __init__(self, ray: Any, settings: RunSettings, jobs: EpisodeJobs, journals: JournalFolder | None) -> None:
         self._ray = ray
         self._settings = settings
         self._jobs = jobs
-        self._make = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(_RemotePlayer)
+        self._journals = journals
+        self._make = ray.remote(num_cpus=1, scheduling_strategy="SPREAD", max_concurrency=2)(_RemotePlayer)
         self._members: list[_Member] = []
         self._calls: dict[Any, _Member] = {}
         self._returned: deque[Job] = deque()
@@ -183,12 +193,30 @@ class _Crew:
             for call in ended:
                 yield from self._receive(call)
             self._refuse_to_wait_for_ever()
-        self._let_forget()
 
     def close(self) -> None:
-        """Stop all actors."""
-        for member in self._members:
-            self._kill(member)
+        """Stop all actors; what they have of replies is kept."""
+        try:
+            self._fetch_replies()
+        finally:
+            for member in self._members:
+                self._kill(member)
+
+    def _fetch_replies(self) -> None:
+        playing = {call: member for call, member in self._calls.items() if member.is_ready}
+        if self._journals is None or not playing:
+            return
+        for member in playing.values():
+            member.actor.hand_over.remote()
+        ended, _ = self._ray.wait(list(playing), num_returns=len(playing), timeout=STOP_SECONDS)
+        for call in ended:
+            with contextlib.suppress(self._ray.exceptions.RayError):  # it has died meanwhile
+                self._keep_replies(self._ray.get(call))
+
+    def _keep_replies(self, messages: Iterable[_Message]) -> None:
+        for message in messages:
+            if isinstance(message, tuple) and self._journals is not None:
+                self._journals.write(*message)
 
     def _is_done(self) -> bool:
         return self._all_handed_out and not self._returned and not any(member.left for member in self._members)
@@ -201,7 +229,7 @@ class _Crew:
     def _receive(self, call: Any) -> Iterator[FinishedEpisode]:
         member = self._calls.pop(call)
         try:
-            part: _Part = self._ray.get(call)
+            messages: list[_Message] = self._ray.get(call)
         except self._ray.exceptions.RayTaskError as error:
             reason = [line for line in str(error).splitlines() if line.strip()][-1].strip()
             raise InfrastructureError(f"a machine of the Ray cluster cannot play: {reason}") from error
@@ -210,16 +238,19 @@ class _Crew:
             return
         member.is_ready = True
         self._last_sign = time.monotonic()
-        for line in part.lines:
-            outcome = json.loads(line)
-            del member.left[outcome["index"]]
-            yield outcome, line
-        if part.error is not None:
-            raise part.error
-        if part.is_last:
+        self._keep_replies(messages)  # first: whoever takes the outcomes may stop at any of them
+        for line in messages:
+            if isinstance(line, bytes):
+                outcome = json.loads(line)
+                del member.left[outcome["index"]]
+                yield outcome, line
+        last = messages[-1]
+        if isinstance(last, Exception):
+            raise last
+        if last is None:
             self._give(member)
         else:
-            self._calls[member.actor.play.remote(None)] = member
+            self._calls[member.actor.play.remote()] = member
 
     def _give(self, member: _Member) -> None:
         """Give an actor its next job, if there is one."""
@@ -230,7 +261,9 @@ class _Crew:
             return
         member.job, member.left = job, {episode.index: episode for episode in job}
         member.since = time.monotonic()
-        self._calls[member.actor.play.remote(job)] = member
+        kept = {} if self._journals is None else {index: self._journals.kept(index) for index in member.left}
+        call = member.actor.play.remote(job, {index: lines for index, lines in kept.items() if lines})
+        self._calls[call] = member
 
     def _lose(self, member: _Member) -> None:
         """Let others do what a dead actor has left; one that had worked is replaced."""
@@ -268,11 +301,6 @@ class _Crew:
             raise InfrastructureError(
                 f"no worker on the Ray cluster began within {START_SECONDS:.0f} s: others may use it; {_GO_ON}"
             )
-
-    def _let_forget(self) -> None:
-        calls = [member.actor.forget.remote() for member in self._members if member.is_ready]
-        if calls and self._settings.directory is not None:
-            self._ray.wait(calls, num_returns=len(calls), timeout=FORGET_SECONDS)
 
     def _kill(self, member: _Member) -> None:
         with contextlib.suppress(Exception):  # whatever is wrong with it, it is not needed any more

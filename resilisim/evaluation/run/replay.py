@@ -24,7 +24,7 @@ from resilisim.evaluation.episode.record import (
 )
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
-from resilisim.evaluation.run.store import EpisodeJournal, journal_path, read_failures, read_manifest, read_records
+from resilisim.evaluation.run.store import EpisodeJournal, JournalFolder, read_failures, read_manifest, read_records
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
 from resilisim.provenance import canonical_json
@@ -179,7 +179,7 @@ def replay_episode(
     journal: Journal | None = None
     if recorded is None:
         identity = canonical_json(policy.models.identities())
-        journal = EpisodeJournal(journal_path(directory, episode["index"]), identity, is_read_only=True)
+        journal = EpisodeJournal(JournalFolder(directory).kept(episode["index"]), identity)
     elif models is None and "agent" in recorded:
         journal = RecordedReplies(recorded)
     return asyncio.run(play_agent_episode(env, policy, task, prompt, seed, journal, **place))

@@ -15,7 +15,7 @@ from resilisim.evaluation.run.plan import Plan, RunSettings
 from resilisim.evaluation.run.player import Players, play_here
 from resilisim.evaluation.run.progress import LiveTable, RunProgress
 from resilisim.evaluation.run.ray_cluster import play_on_cluster
-from resilisim.evaluation.run.store import RunStore, discard_journal, discard_journals
+from resilisim.evaluation.run.store import JournalFolder, RunStore
 from resilisim.evaluation.table.facts import RunCollector, RunFacts
 from resilisim.options import check_options, option
 from resilisim.provenance import content_hash
@@ -185,8 +185,9 @@ def play_run(
     if out is None:
         temporary = tempfile.TemporaryDirectory(prefix="resilisim-")
         out = temporary.name
-    # Replies are only kept where somebody can come back for them.
-    kept_in = None if temporary is not None or not players.wait_for_models else str(out)
+    # Replies are only kept where somebody can come back for them: a later call, or another machine of a cluster.
+    comes_back = temporary is None or players.ray is not None
+    kept_in = str(out) if comes_back and players.wait_for_models else None
     settings = replace(settings, manifest_hash=content_hash(arguments), directory=kept_in)
     tally = _Tally(limits, settings.models.give_up_after)
     with RunStore(out, arguments, len(plan), on_record=tally.add) as store:
@@ -201,7 +202,7 @@ def play_run(
         except KeyboardInterrupt as error:
             raise RunInterrupted(store.num_finished if temporary is None else 0, len(plan)) from error
         if kept_in is not None and store.num_finished == len(plan):
-            discard_journals(kept_in)
+            JournalFolder(kept_in).remove()
         call = tally.outcome(already_there, stopped_by)
         return store.directory, tally.collector.facts(store.manifest), call, temporary
 
@@ -216,10 +217,9 @@ def _play_pending(
         return stopped_by if num_pending else None
     pending = map(plan.episode, plan.pending(store.is_finished))
     players = replace(players, until=tally.until)
-    if players.ray is None:
-        playing = play_here(settings, pending, num_pending, players)
-    else:
-        playing = play_on_cluster(settings, pending, players.ray, players)
+    play = play_here if players.ray is None else play_on_cluster
+    playing = play(settings, pending, num_pending, players)
+    journals = None if settings.directory is None else JournalFolder(settings.directory)
     shown = RunProgress(plan.part_size, plan.part_size - num_pending, progress, table=tally.live)
     with contextlib.closing(shown), contextlib.closing(playing) as outcomes:
         for outcome, line in outcomes:
@@ -229,8 +229,8 @@ def _play_pending(
                 continue
             record = cast("EpisodeRecord", outcome)
             store.append_encoded(line, record["index"])
-            if settings.directory is not None:
-                discard_journal(settings.directory, record["index"])
+            if journals is not None:
+                journals.discard(record["index"])
             tally.add(record)
             shown.advance()
             if tally.reached() is not None:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 from resilisim.chat import ChatReply, ChatRequest
 from resilisim.chat.middleware import request_key
@@ -21,7 +21,6 @@ from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, ch
 from resilisim.provenance import describe_os_error, encode_json_line
 from resilisim.run_folder import (
     MANIFEST_NAME,
-    Closing,
     JsonLinesWriter,
     RunFolder,
     load_manifest,
@@ -179,27 +178,85 @@ def foreign_episode(directory: Path, index: int) -> StoreError:
 JOURNALS_NAME = "unfinished"
 
 
-class EpisodeJournal(Closing):
-    """The replies of one episode under way: what was paid for is not asked for again after a kill or a broken endpoint.
+class Journals(Protocol):
+    """Where the replies of a run's episodes under way are kept, wherever the episodes are played."""
 
-    One file for each episode, which goes when its record is written. Because tools, luck and agents are functions of
-    what was said before, an episode that is played again with the same replies comes to the same place.
+    def kept(self, index: int) -> bytes:
+        """Return the lines that are kept of an episode."""
+        ...
 
-    A reply that cannot be kept costs a warning, and another request if the episode breaks; never the episode.
+    def write(self, index: int, lines: bytes, anew: bool) -> None:
+        """Append lines to those of an episode, or put them in their place (`anew`)."""
+        ...
 
-    Args:
-        path: The file; made with the first reply.
-        identity: What models answer; replies of others are not taken.
-        is_read_only: Whether the file stays as it is, whatever is asked.
+
+class JournalFolder:
+    """The replies of a run's episodes under way in its folder: one file for each, which goes with its record.
+
+    Replies that cannot be kept cost one warning, and other requests if episodes break; never an episode.
     """
 
-    def __init__(self, path: Path, identity: str, is_read_only: bool = False) -> None:
-        self._path = path
+    def __init__(self, directory: Path | str) -> None:
+        self._folder = Path(directory) / JOURNALS_NAME
+        self._writes = True
+
+    def path(self, index: int) -> Path:
+        """Return the file of an episode."""
+        return self._folder / f"{index}.jsonl"
+
+    def kept(self, index: int) -> bytes:
+        """Return the lines that are kept of an episode; its last one may be torn."""
+        try:
+            return self.path(index).read_bytes()
+        except OSError:
+            return b""
+
+    def write(self, index: int, lines: bytes, anew: bool) -> None:
+        """Append lines to those of an episode, or put them in their place (`anew`)."""
+        if not self._writes:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if anew:
+                write_file_atomically(self.path(index), lines)
+                return
+            with self.path(index).open("ab") as file:  # a run of many episodes at once must not hold as many files
+                file.write(lines)
+        except (OSError, StoreError) as error:
+            self._writes = False
+            problem = describe_os_error(error) if isinstance(error, OSError) else error
+            warnings.warn(f"replies cannot be kept in {self._folder}: {problem}", UserWarning, stacklevel=2)
+
+    def discard(self, index: int) -> None:
+        """Remove the replies of an episode whose record is written."""
+        with contextlib.suppress(OSError):
+            self.path(index).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the folder, unless it holds replies, or what somebody else has put there."""
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
+
+
+class EpisodeJournal:
+    """The replies of one episode under way: what was paid for is not asked for again after a kill or a broken endpoint.
+
+    Because tools, luck and agents are functions of what was said before, an episode that is played again with the same
+    replies comes to the same place, on any machine.
+
+    Args:
+        lines: What is kept of it.
+        identity: What models answer; replies of others are not taken.
+        write: Takes lines that are to be kept, and whether they replace those that were (`Journals.write`); None keeps
+            none.
+    """
+
+    def __init__(self, lines: bytes, identity: str, write: Callable[[bytes, bool], None] | None = None) -> None:
+        self._kept = _replies(lines)
         self._identity = identity
-        self._kept = _read(path)
-        self._file: IO[bytes] | None = None
-        self._writes = not is_read_only
-        self.num_recalled = 0  # replies that were taken from the file
+        self._write = write
+        self._begins_anew = bool(lines)  # without a line that a kill has cut, or that fits no more
+        self.num_recalled = 0  # replies that were taken from those that were kept
 
     @property
     def num_kept(self) -> int:
@@ -213,6 +270,7 @@ class EpisodeJournal(Closing):
         key, reply = self._kept[number]
         if key != request_key(self._identity, request):
             del self._kept[number:]  # another agent, or other prompts: what followed belongs to it
+            self._begins_anew = True
             return None
         self.num_recalled += 1
         return reply
@@ -220,31 +278,14 @@ class EpisodeJournal(Closing):
     def keep(self, number: int, request: ChatRequest, reply: ChatReply) -> None:
         """Keep the reply to a call."""
         key = request_key(self._identity, request)
+        lines = _line(number, key, reply)
+        if self._begins_anew:
+            before = (_line(place, *entry) for place, entry in enumerate(self._kept))
+            lines = b"".join((*before, lines))
         self._kept.append((key, reply))
-        if not self._writes:
-            return
-        try:
-            if self._file is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._write_kept()
-                self._file = self._path.open("ab", buffering=0)
-            self._file.write(_line(number, key, reply))
-        except (OSError, StoreError) as error:
-            self._writes = False
-            problem = describe_os_error(error) if isinstance(error, OSError) else error
-            warnings.warn(f"replies cannot be kept in {self._path.parent}: {problem}", UserWarning, stacklevel=2)
-
-    def _write_kept(self) -> None:
-        """Begin the file with what was taken from it: without a line that a kill has cut, or that fits no more."""
-        kept = self._kept[:-1]
-        if kept or self._path.exists():
-            write_file_atomically(self._path, b"".join(_line(number, *entry) for number, entry in enumerate(kept)))
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._write is not None:
+            self._write(lines, self._begins_anew)
+        self._begins_anew = False
 
 
 def _line(number: int, key: str, reply: ChatReply) -> bytes:
@@ -252,32 +293,10 @@ def _line(number: int, key: str, reply: ChatReply) -> bytes:
     return encode_json_line(entry)
 
 
-def journal_path(directory: Path | str, index: int) -> Path:
-    """Return where the replies of an episode of a run are kept while it is under way."""
-    return Path(directory) / JOURNALS_NAME / f"{index}.jsonl"
-
-
-def discard_journal(directory: Path | str, index: int) -> None:
-    """Remove the replies of an episode whose record is written."""
-    with contextlib.suppress(OSError):
-        journal_path(directory, index).unlink(missing_ok=True)
-
-
-def discard_journals(directory: Path | str) -> None:
-    """Remove what a finished run has left of its folder of replies."""
-    folder = Path(directory) / JOURNALS_NAME
-    with contextlib.suppress(OSError):
-        folder.rmdir()  # empty, unless somebody else has put something there
-
-
-def _read(path: Path) -> list[tuple[str, ChatReply]]:
-    """Return the replies in a file up to the first line that is none."""
+def _replies(lines: bytes) -> list[tuple[str, ChatReply]]:
+    """Return the replies in lines up to the first that is none."""
     kept: list[tuple[str, ChatReply]] = []
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        return kept
-    for number, line in enumerate(lines):
+    for number, line in enumerate(lines.split(b"\n")):
         try:
             entry = json.loads(line)
             reply = replace(ChatReply.from_mapping(entry["reply"]), from_cache=bool(entry["from_cache"]))
