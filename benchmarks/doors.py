@@ -129,13 +129,25 @@ async def _over_mcp(calls: int = 300) -> list[Measurement]:
     async with Client(command) as client:
         stdio = await _rate(client, calls)
     environment = EnvironmentSettings(max_turns=400, loop_length=0, max_consecutive_failures=0)
-    episodes = Episodes(ServedRun(1, environment=environment))
+    episodes = Episodes(ServedRun(1, seeds=2, environment=environment))
     hosts = Hosts(lambda name: episodes.host(repeats=False))
-    async with http_server(hosts) as (url, _), Client(f"{url}/episodes/one/mcp") as client:
-        http = await _rate(client, calls)
+    http = {}
+    async with http_server(hosts) as (url, _):
+        for mode in ("auto", "legacy"):
+            async with Client(f"{url}/episodes/{mode}/mcp", mode=mode) as client:
+                http[mode] = await _rate(client, calls)
     return [
         Measurement("calls over MCP, stdio, one client", "a second", [stdio], better="higher"),
-        Measurement("calls over MCP, HTTP, one client in the same process", "a second", [http], better="higher"),
+        Measurement(
+            "calls over MCP, HTTP, one client in the same process", "a second", [http["legacy"]], better="higher"
+        ),
+        Measurement(
+            "the same by the newer protocol",
+            "a second",
+            [http["auto"]],
+            better="higher",
+            note="a server of the library mcp with a tool that does nothing comes to the same",
+        ),
     ]
 
 

@@ -145,6 +145,17 @@ def test_tools_can_have_to_be_found() -> None:
     assert record["known_after_search"] is not None
 
 
+def test_nobody_who_is_judged_learns_from_rewards_what_a_call_was_worth() -> None:
+    seen: list[float] = []
+
+    def peeks(session: AgentSession) -> None:
+        session.tools[0]()
+        seen.extend(session.rewards)
+
+    evaluate(agents=peeks, tasks=2, reward="advantage")
+    assert seen == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("agents", "message"),
     [

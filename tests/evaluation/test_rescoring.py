@@ -163,8 +163,8 @@ def test_what_does_not_follow_is_found(place, value, verdict):
         (("steps", 1, "kind"), "finish", "but its success is"),
         (("steps",), episode()["steps"][:-1], "does not end with its last message, number 4"),
         (("steps",), episode()["steps"] * 2, "message 1 comes after the end"),
-        (("seed",), 5, "luck"),
-        (("salt",), "another", "luck"),
+        (("seed",), 5, "the draw of message"),
+        (("salt",), "another", "the draw of message"),
         (("law", "bases"), 0.8, "not known"),
         (("law", "base"), 1.5, "expected a probability"),
         (("required_tools",), [READER, "no_such_tool"], "no_such_tool"),
@@ -236,7 +236,7 @@ def test_changed_episodes_are_counted_and_named(run, tmp_path):
     outcome, label, law, manifest, seed = summary.differences[:5]
     assert outcome.startswith(f"episode {indices[3]}: outcome is ")
     assert label.startswith(f"episode {indices[5]}: losses.wrong_order is 0.125")
-    assert "luck" in seed
+    assert "the draw of message" in seed
     assert law == f"episode {indices[9]}: base is 0.9 in the record and 0.8 in the manifest"
     assert manifest.endswith("it belongs to another run than manifest.json describes")
 

