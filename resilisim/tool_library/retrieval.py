@@ -457,7 +457,7 @@ def default_retriever(library: ToolLibrary, search: str = "semantic") -> Retriev
         InvalidInputError: There is no such search.
 
     Example:
-        >>> from resilisim.tool_library import default_library
+        >>> from resilisim.tool_library import default_library, default_retriever
         >>> [hit.name for hit in default_retriever(default_library(), "lexical").search("write a file", k=1)]
         ['file_operations_writer']
     """

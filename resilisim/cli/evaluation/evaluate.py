@@ -29,7 +29,7 @@ from resilisim.cli.options import (
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import count_of
+from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import EvaluationResult, ModelSettings, RunLimits
 from resilisim.evaluation import evaluate as run
 from resilisim.evaluation.run.runner import RunInterrupted
@@ -143,6 +143,8 @@ def evaluate(
 ) -> None:
     """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
     agents = [*(agent or []), *(COMMAND_PREFIX + command for command in agent_command or [])]
+    if not policy and not agents:
+        raise InvalidInputError("nobody plays: expected --policy, --agent or --agent-command")
     if calling is not None:
         environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
     chosen = load(library)
