@@ -254,6 +254,8 @@ def test_a_limit_of_seconds_does_not_wait_for_answers_and_keeps_replies(tmp_path
     def silent_after_some(seen):
         return following_answer(seen) if next(numbers) < 6 else Answer(kind="hang")
 
+    with LoopbackServer(following_answer) as server:  # what is compiled and imported at first takes seconds of its own
+        evaluate("react", *RUN, model=endpoint(server, concurrency=4))
     with LoopbackServer(silent_after_some) as server, no_endless_wait():  # nothing but the limit ends the waiting
         settings = endpoint(server, concurrency=4)
         result = evaluate("react", *RUN, out=tmp_path, model=settings, limits=RunLimits(seconds=2.0))
