@@ -133,14 +133,14 @@ def test_misuse_is_told_in_one_line() -> None:
 
 def test_one_that_vanishes_or_never_ends_is_a_failure_and_no_score(tmp_path: Path) -> None:
     async def vanish() -> None:
-        run = ServedRun([TASK], seeds=3, out=tmp_path, episode_seconds=0.8)
+        run = ServedRun([TASK], seeds=3, out=tmp_path, episode_seconds=3.0)
         async with served(run) as (connect, episodes, hosts):
             async with connect("quick") as client:
                 await played(client, 0)
             async with connect("vanishes") as client:
                 await said(client, "episode_start", {"seed": 1})
                 await said(client, CALLS[0])
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(3.3)
             async with connect("vanishes") as client:
                 late = await said(client, CALLS[0])
             assert "the episode is over" in late.text
