@@ -234,11 +234,13 @@ async def _until_stopped(
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # not in the main thread
+        with contextlib.suppress(NotImplementedError):  # on Windows, where Ctrl-C raises instead
             loop.add_signal_handler(number, stopped.set)
     hosts = Hosts(lambda name: episodes.host(repeats=False))
     async with http_server(hosts, host, port, token) as (url, serving):
         tell(url)
         stopping = asyncio.ensure_future(stopped.wait())
-        await asyncio.wait([stopping, asyncio.ensure_future(serving)], return_when=asyncio.FIRST_COMPLETED)
-        hosts.abandon("gone")
+        try:
+            await asyncio.wait([stopping, asyncio.ensure_future(serving)], return_when=asyncio.FIRST_COMPLETED)
+        finally:  # however it ends, what is under way is written down as given up
+            hosts.abandon("gone")

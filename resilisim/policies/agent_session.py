@@ -279,7 +279,7 @@ class AgentSession:
         with self._lock:
             self._transcript.add_call(ChatRequest((), role="agent"), reply, model, turn, cost)
 
-    def part(self, architecture: str, ended_by: str | None = None) -> AgentRecord:
+    def part(self, architecture: str) -> AgentRecord:
         """Return the agent's part of the record."""
         transcript = self._transcript
         ending = self._session.score or {}
@@ -298,7 +298,7 @@ class AgentSession:
             "first_failure": None,
             "structure": {},
             "answer": self._answer,
-            "ended_by": ended_by or _ENDED_BY.get(str(ending.get("ended_by")), "environment"),
+            "ended_by": _ENDED_BY.get(str(ending.get("ended_by")), "environment"),
             "restarts": 0,
             "oracle": False,
         }
