@@ -1,4 +1,4 @@
-"""Worlds: what calls really do, and what a right answer is, where more than an order of names counts."""
+"""Worlds: what calls really do, where more than an order of names counts, and how answers are scored."""
 
 from __future__ import annotations
 
