@@ -25,6 +25,9 @@ MAX_SEED = 2**63 - 1
 PURPOSE_SUCCESS = 0
 PURPOSE_FAILURE = 1
 PURPOSE_PAYLOAD = 2
+PURPOSE_ERROR_CODE = 3  # under a law with kinds of errors
+PURPOSE_CORRUPT = 4
+PURPOSE_DURATION = 5
 
 # The salts of the three uses of luck; any other text makes a private leaderboard.
 EVALUATION_SALT = "resilisim/evaluation"
