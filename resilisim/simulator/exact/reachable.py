@@ -22,7 +22,6 @@ from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.stage import (
     COLUMN_DOWN,
     NOT_KNOWN,
-    Cast,
     Neutral,
     Stage,
     make_stage,
@@ -47,7 +46,7 @@ from resilisim.simulator.parts.rules import (
     SOUND,
     SUCCESS,
     UNCHECKED,
-    Rulebook,
+    Tables,
     enter_execution,
     fill_chances,
     finish_value,
@@ -120,28 +119,26 @@ def find_row(row: NDArray[np.int64], rows: NDArray[np.int64], slots: NDArray[np.
 
 @kernel
 def settle(
-    rules: Rulebook,
-    cast: Cast,
+    rules: Any,
     status: NDArray[np.int64],
     counters: NDArray[np.int64],
     parts: NDArray[np.int64],
     hidden: NDArray[np.int64],
     informed: bool,
+    scratch: NDArray[np.int64],
     row: NDArray[np.int64],
 ) -> float:
-    """Return V* of a state where it follows at once; else write its row and return NOT_KNOWN."""
+    """Return V* of a state where it follows at once; else simplify it, write its row and return NOT_KNOWN."""
     known = value_at_once(rules, status, counters, parts, hidden, informed)
     if known == NOT_KNOWN:
-        useful = np.zeros(len(status), dtype=np.int64)
-        simplify(rules, cast, status, counters, parts, hidden, informed, useful)
+        simplify(rules, status, counters, parts, hidden, informed, scratch)
         pack(rules, status, counters, parts, hidden, informed, row)
     return known
 
 
 @scalar
 def is_worth_a_thought(
-    rules: Rulebook,
-    cast: Cast,
+    rules: Any,
     status: Any,
     counters: Any,
     parts: Any,
@@ -153,15 +150,15 @@ def is_worth_a_thought(
     """Return whether calling a tool can be the best message; else another one is at least as good, surely."""
     in_row = rules.max_consecutive_failures > 0 and counters[CONSECUTIVE_FAILURES] > 0
     probes = rules.group[tool] >= 0 and not informed
-    if not cast.is_offered[tool]:
+    if not rules.is_offered[tool]:
         return False
-    if cast.is_neutral[tool]:
-        return (cast.breaks_rows[tool] == 1 and in_row) or (probes and not cast.breaks_rows[tool])
+    if rules.is_neutral[tool]:
+        return (rules.breaks_rows[tool] == 1 and in_row) or (probes and not rules.breaks_rows[tool])
     if not useful[tool]:
         return False
     watched = False  # whether others profit from its having been executed, even in vain
     if status[tool] == NOT_EXECUTED:
-        for dependent in cast.dependents[tool]:
+        for dependent in rules.dependents[tool]:
             if dependent >= 0 and useful[dependent] and (status[dependent] != SUCCEEDED or rules.at_sound >= 0):
                 watched = True
     if status[tool] == SUCCEEDED:
@@ -182,8 +179,8 @@ def is_worth_a_thought(
 @kernel
 def sweep(
     mode: int,
-    rules: Rulebook,
-    cast: Cast,
+    rules: Any,
+    tables: Tables,
     informed: bool,
     turns_used: int,
     rows: NDArray[np.int64],
@@ -200,7 +197,7 @@ def sweep(
     ADD enters what can follow into `next_rows` and its hash table, and stops where there is no room for it; VALUE
     writes V* into `values`.
     """
-    num_tools = len(rules.place)
+    num_tools = rules.num_tools
     status, new_status = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
     counters, new_counters = np.zeros(NUM_COUNTERS, dtype=np.int64), np.zeros(NUM_COUNTERS, dtype=np.int64)
     parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
@@ -217,7 +214,7 @@ def sweep(
     capacity, most = len(next_rows), len(next_slots) // 2
     for number in range(first, last):
         unpack(rules, rows[number], turns_used, informed, status, counters, parts, hidden)
-        mark_useful(rules, cast, status, counters, useful)
+        mark_useful(rules, status, counters, useful)
         best = finish_value(rules, counters, parts, hidden, informed)
         for action in range(num_tools + rules.waiting_is_productive):
             waits = action == num_tools
@@ -226,9 +223,9 @@ def sweep(
                     chances[result] = 0.0
                 chances[SUCCESS] = 1.0
             else:
-                if not is_worth_a_thought(rules, cast, status, counters, parts, hidden, informed, useful, action):
+                if not is_worth_a_thought(rules, status, counters, parts, hidden, informed, useful, action):
                     continue
-                fill_chances(rules, status, counters, parts, hidden, informed, action, 0, chances)
+                fill_chances(rules, tables, status, counters, parts, hidden, informed, action, 0, chances)
             limit = time_limit(rules, parts)
             value = 0.0
             for result in range(NUM_RESULTS):
@@ -238,16 +235,16 @@ def sweep(
                 in_time = 1.0
                 if timed and result != SLOW:
                     in_time = 0.0
-                    for duration in range(len(rules.duration_ticks)):
+                    for duration in range(rules.num_durations):
                         if rules.duration_ticks[duration] <= limit:
-                            in_time += rules.duration_probability[duration]
+                            in_time += rules.duration_chance[duration]
                 num_unchecked = 0
                 if result == SUCCESS and not waits and rules.is_validator[action] and not rules.shows_payload:
                     for tool in range(num_tools):
                         if parts[rules.at_sound + tool] == UNCHECKED and rules.place[tool] >= 0:
                             unchecked[num_unchecked] = tool
                             num_unchecked += 1
-                for duration in range(len(rules.duration_ticks) if timed and result != SLOW else 1):
+                for duration in range(rules.num_durations if timed and result != SLOW else 1):
                     chance, ticks = chances[result], 0
                     if timed:
                         ticks = limit
@@ -255,7 +252,7 @@ def sweep(
                             ticks = rules.duration_ticks[duration]
                             if ticks > limit:
                                 continue
-                            chance *= rules.duration_probability[duration] / in_time
+                            chance *= rules.duration_chance[duration] / in_time
                     for subset in range(1 << num_unchecked):
                         odds, findings = chance, 0
                         for place in range(num_unchecked):
@@ -279,6 +276,7 @@ def sweep(
                         else:
                             enter_execution(
                                 rules,
+                                tables,
                                 new_status,
                                 new_counters,
                                 new_parts,
@@ -292,10 +290,6 @@ def sweep(
                             )
                             if new_counters[ENDED] != RUNNING:
                                 continue  # worth nothing
-                        known = value_at_once(rules, new_status, new_counters, new_parts, new_hidden, informed)
-                        if known != NOT_KNOWN:
-                            value += odds * known
-                            continue
                         for step in range(num_steps):
                             step_chance = odds
                             if num_steps > 1:
@@ -307,10 +301,12 @@ def sweep(
                                     new_hidden[rules.at_down + group] = down
                             if step_chance <= 0.0:
                                 continue
-                            simplify(
-                                rules, cast, new_status, new_counters, new_parts, new_hidden, informed, scratch
+                            known = settle(
+                                rules, new_status, new_counters, new_parts, new_hidden, informed, scratch, row
                             )
-                            pack(rules, new_status, new_counters, new_parts, new_hidden, informed, row)
+                            if known != NOT_KNOWN:
+                                value += step_chance * known
+                                continue
                             slot = find_slot(row, next_rows, next_slots)
                             if mode == VALUE:
                                 value += step_chance * next_values[next_slots[slot]]
@@ -405,7 +401,7 @@ class Reachable:
         last = here.size
         while first < last:
             arrays = (here.rows, first, last, here.values, following.rows, following.slots, following.values)
-            first = sweep(mode, self.stage.rules, self.stage.cast, self.informed, turn, *arrays, following.count)
+            first = sweep(mode, self.stage.rules, self.stage.tables, self.informed, turn, *arrays, following.count)
             if first < last:
                 following.grow()
                 if self.num_states > MAX_STATES:
@@ -424,7 +420,7 @@ class Reachable:
         stage, rules = self.stage, self.stage.rules
         full = self.problem.parts
         assert full is not None
-        tools, num_tools = list(stage.tools), len(rules.place)
+        tools, num_tools = list(stage.tools), int(rules.num_tools)
         status = np.zeros(num_tools, dtype=np.int64)
         status[: len(tools)] = [state.status[tool] for tool in tools]
         counters = np.array(state.counters, dtype=np.int64)
@@ -448,7 +444,7 @@ class Reachable:
             at, at_full = getattr(rules, name), getattr(full.rules, name)
             if at >= 0:
                 hidden[at : at + len(tools)] = [state.hidden[at_full + tool] for tool in tools]
-        return float(settle(rules, stage.cast, status, counters, parts, hidden, self.informed, row))
+        return float(settle(rules, status, counters, parts, hidden, self.informed, np.zeros_like(status), row))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
-from resilisim.simulator.parts.build import ToolFacts, as_arrays, make_rulebook
+from resilisim.simulator.parts.build import ToolFacts, make_rulebook
 from resilisim.simulator.parts.rules import (
     CLOSED,
     NEVER_SEEN,
     OPEN,
     SOUND,
     UNSOUND,
-    Rulebook,
+    Tables,
     finish_value,
     is_opened,
     is_time_up,
@@ -36,28 +36,8 @@ from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import CONSECUTIVE_FAILURES, NEXT_PLACE, NUM_FAILURES, ORDER_BROKEN, TURNS_USED
 
 MAX_TOOLS = 31  # statuses are two bits each of one number
-
-
-class Cast(NamedTuple):
-    """What the solver knows of its tools beside the rulebook.
-
-    Attributes:
-        is_neutral: (num_tools,) 1 for entries that stand for outside tools.
-        is_offered: (num_tools,) 0 for neutral ones that are only there for the other bound.
-        breaks_rows: (num_tools,) 1 for neutral ones that are called to break a row of failures.
-        dependents: (num_tools, most) tools that depend on each, padded with -1.
-        order: (num_tools,) tools, dependents before what they depend on.
-        group_breaks_rows: (num_groups,) 1 if a neutral tool of the group breaks rows.
-        key_of_tool: (num_tools,) rate key that only this tool has, or -1.
-    """
-
-    is_neutral: NDArray[np.int64]
-    is_offered: NDArray[np.int64]
-    breaks_rows: NDArray[np.int64]
-    dependents: NDArray[np.int64]
-    order: NDArray[np.int64]
-    group_breaks_rows: NDArray[np.int64]
-    key_of_tool: NDArray[np.int64]
+MAX_WIDTH = 31  # dependencies of a tool
+MAX_DURATIONS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,8 +46,12 @@ class Stage:
 
     Attributes:
         tools: Library indices of the tools; neutral ones follow them in the rulebook.
-        rules: The law for these tools, in arrays.
-        cast: What else the solver knows of them.
+        rules: The law for these tools, and what else the solver knows of them, as a record for compiled code: the fields
+            of `Rulebook`, `is_neutral`, `is_offered` (0 for neutral ones that are only there for the other bound),
+            `breaks_rows` (1 for neutral ones that are called to break a row of failures), `dependents` (tools that
+            depend on each), `order` (dependents before what they depend on), `group_breaks_rows` and `own_key` (the
+            rate key that only this tool has, or -1).
+        tables: The law's tables.
         neutral: For each neutral entry the library indices that it stands for.
         rate_keys: For each rate key its number in the library's rulebook.
         groups: For each group likewise.
@@ -75,8 +59,8 @@ class Stage:
     """
 
     tools: tuple[int, ...]
-    rules: Rulebook
-    cast: Cast
+    rules: Any
+    tables: Tables
     neutral: tuple[tuple[int, ...], ...]
     rate_keys: NDArray[np.int64]
     groups: NDArray[np.int64]
@@ -146,8 +130,8 @@ def neutral_tools(problem: Problem, tools: Sequence[int]) -> tuple[list[Neutral]
     if not outside or (not probes and (not breaks or as_good_as_any)):
         exact = as_good_as_any[:1] if breaks else []
         return exact, exact
-    row = max((facts[tool] for tool in outside), key=lambda one: one.base_rows)
-    ideal = ToolFacts("any tool", row.base_rows, ())
+    row = max((facts[tool] for tool in outside), key=lambda one: one.first_row)
+    ideal = ToolFacts("any tool", row.first_row, ())
     bounding = [Neutral(ideal, (), breaks)]
     bounding += [Neutral(replace(ideal, group=group), (), breaks_rows=False) for group in sorted(map(str, probes))]
     return [replace(one, breaks_rows=breaks) for one in there], bounding
@@ -171,7 +155,7 @@ def make_stage(
             f"most {MAX_TOOLS}; use a shorter list"
         )
     place = [problem.place[tool] for tool in tools] + [-1] * len(neutral)
-    rules = make_rulebook(parts.numbers, facts, place, len(problem.required), as_arrays)
+    rules = make_rulebook(parts.numbers, facts, place, len(problem.required))
     keys = list(dict.fromkeys(one.rate_key for one in facts if one.rate_key is not None))
     groups = list(dict.fromkeys(one.group for one in facts if one.group is not None))
     every_key = list(dict.fromkeys(one.rate_key for one in every if one.rate_key is not None))
@@ -184,30 +168,52 @@ def make_stage(
     breaks = [0] * len(tools) + [int(one.breaks_rows) for one in neutral]
     group_breaks = [int(any(b and one.group == group for b, one in zip(breaks, facts, strict=True))) for group in groups]
     holders = [[number for number, one in enumerate(facts) if one.rate_key == key] for key in keys]
-    key_of_tool = [-1] * len(facts)
+    own_key = [-1] * len(facts)
     for key, holding in enumerate(holders):
         if len(holding) == 1:
-            key_of_tool[holding[0]] = key
-    cast = Cast(
-        is_neutral=as_arrays([0] * len(tools) + [1] * len(neutral), int),
-        is_offered=as_arrays(offered, int),
-        breaks_rows=as_arrays(breaks, int),
-        dependents=as_arrays([[*some, *[-1] * (max(map(len, dependents)) + 1 - len(some))] for some in dependents], int),
-        order=as_arrays(_dependents_first(facts), int),
-        group_breaks_rows=as_arrays(group_breaks or [0], int),
-        key_of_tool=as_arrays(key_of_tool, int),
-    )
+            own_key[holding[0]] = key
+    most = max(map(len, dependents))
+    beside = {
+        "is_neutral": [0] * len(tools) + [1] * len(neutral),
+        "is_offered": offered,
+        "breaks_rows": breaks,
+        "dependents": [[*some, *[-1] * (most - len(some))] for some in dependents] if most else [[-1]] * len(facts),
+        "order": _dependents_first(facts),
+        "group_breaks_rows": group_breaks,
+        "own_key": own_key,
+    }
     width = 2 + 5 + rules.num_rate_keys + rules.num_groups + 1
     width += len(facts) if rules.at_evidence >= 0 else 0
     return Stage(
         tools=tuple(tools),
-        rules=rules,
-        cast=cast,
+        rules=_as_record({**rules._asdict(), **beside}),
+        tables=parts.numbers.tables,
         neutral=tuple(one.tools for one in neutral),
         rate_keys=np.array([every_key.index(key) for key in keys], dtype=np.int64),
         groups=np.array([parts.groups.index(group) for group in groups], dtype=np.int64),
         width=width,
     )
+
+
+def _as_record(values: dict[str, Any]) -> Any:
+    """Return the rulebook for compiled code, every vector as long as any problem's, so that all are of one type."""
+    widest = {"dependencies": MAX_WIDTH, "dependents": MAX_TOOLS}
+    lengths = {"duration_ticks": MAX_DURATIONS, "duration_chance": MAX_DURATIONS}
+    padded: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(value, list | tuple):
+            padded[name] = value
+            continue
+        array = np.array(value if len(value) else [-1])
+        kind = np.float64 if array.dtype.kind == "f" else np.int64
+        shape = [lengths.get(name, MAX_TOOLS + 1), *([widest[name]] if array.ndim > 1 else [])]
+        padded[name] = np.full(shape, -1, dtype=kind)
+        padded[name][tuple(slice(length) for length in array.shape)] = array
+    kinds = [(name, np.asarray(value).dtype, np.shape(value)) for name, value in padded.items()]
+    record = np.zeros(1, dtype=np.dtype((np.record, kinds)))
+    for name, value in padded.items():
+        record[name] = value
+    return record[0]
 
 
 def _dependents_first(facts: Sequence[ToolFacts]) -> list[int]:
@@ -229,7 +235,7 @@ NOT_KNOWN = -1.0
 
 @scalar
 def value_at_once(
-    rules: Rulebook, status: IntVector, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool
+    rules: Any, status: IntVector, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool
 ) -> float:
     """Return V* of a running state where it follows without looking ahead, else NOT_KNOWN."""
     if counters[ORDER_BROKEN]:
@@ -245,7 +251,7 @@ def value_at_once(
         repairs = missing
         for place in range(rules.num_required):
             corrupt, hopeless = place < counters[NEXT_PLACE], place >= counters[NEXT_PLACE]
-            for tool in range(len(rules.place)):
+            for tool in range(rules.num_tools):
                 if rules.place[tool] == place:
                     if rules.at_sound >= 0 and parts[rules.at_sound + tool] != UNSOUND and status[tool] == SUCCEEDED:
                         corrupt = False
@@ -261,39 +267,38 @@ def value_at_once(
 
 
 @scalar
-def mark_useful(rules: Rulebook, cast: Cast, status: IntVector, counters: IntVector, useful: IntVector) -> None:
+def mark_useful(rules: Any, status: IntVector, counters: IntVector, useful: IntVector) -> None:
     """Write into `useful` (num_tools,) which tools a missing success can still profit from."""
-    num_tools = len(rules.place)
+    num_tools = rules.num_tools
     any_closable = False
     for tool in range(num_tools):
         useful[tool] = 0
     for number in range(num_tools):
-        tool = cast.order[number]
+        tool = rules.order[number]
         place = rules.place[tool]
         if place >= counters[NEXT_PLACE] or (place >= 0 and rules.at_sound >= 0):
             useful[tool] = 1
         if rules.at_unsound >= 0 and rules.is_validator[tool]:
             useful[tool] = 1
-        for dependent in cast.dependents[tool]:
+        for dependent in rules.dependents[tool]:
             if dependent >= 0 and useful[dependent] and (status[dependent] != SUCCEEDED or rules.at_sound >= 0):
                 useful[tool] = 1
         if useful[tool] and rules.access_share[tool] > 0.0 and (status[tool] != SUCCEEDED or rules.at_sound >= 0):
             any_closable = True
     if rules.at_block >= 0 and any_closable and not is_opened(rules, status):
-        for opener in rules.openers:
-            if opener >= 0:
-                useful[opener] = 1
+        for tool in range(num_tools):
+            if rules.is_opener[tool]:
+                useful[tool] = 1
         for number in range(num_tools):  # and what those depend on
-            tool = cast.order[number]
-            for dependent in cast.dependents[tool]:
+            tool = rules.order[number]
+            for dependent in rules.dependents[tool]:
                 if dependent >= 0 and useful[dependent] and status[dependent] != SUCCEEDED:
                     useful[tool] = 1
 
 
 @scalar
 def simplify(
-    rules: Rulebook,
-    cast: Cast,
+    rules: Any,
     status: IntVector,
     counters: IntVector,
     parts: IntVector,
@@ -302,18 +307,18 @@ def simplify(
     useful: IntVector,
 ) -> None:
     """Forget in place what makes no difference to the value of a state; `useful` is for scratch."""
-    mark_useful(rules, cast, status, counters, useful)
+    mark_useful(rules, status, counters, useful)
     turns_left = rules.max_turns - counters[TURNS_USED]
     limit = rules.max_consecutive_failures
     if limit == 0 or counters[CONSECUTIVE_FAILURES] + turns_left < limit:
         counters[CONSECUTIVE_FAILURES] = 0  # the row cannot become long enough any more
     opened = rules.at_block >= 0 and is_opened(rules, status)
-    for tool in range(len(rules.place)):
-        is_over = cast.is_neutral[tool] == 1 or not useful[tool]
+    for tool in range(rules.num_tools):
+        is_over = rules.is_neutral[tool] == 1 or not useful[tool]
         is_over = is_over or (status[tool] == SUCCEEDED and rules.at_sound < 0)
-        if cast.is_neutral[tool] or (not useful[tool] and rules.place[tool] < 0 and not _opens(rules, tool, status)):
+        if rules.is_neutral[tool] or (not useful[tool] and rules.place[tool] < 0 and not _opens(rules, tool, status)):
             status[tool] = NOT_EXECUTED
-        elif status[tool] == FAILED and not _is_watched(rules, cast, status, useful, tool):
+        elif status[tool] == FAILED and not _is_watched(rules, status, useful, tool):
             status[tool] = NOT_EXECUTED
         if rules.at_evidence >= 0 and (is_over or informed or status[tool] == SUCCEEDED):
             parts[rules.at_evidence + tool] = 0
@@ -325,11 +330,11 @@ def simplify(
             hidden[rules.at_broken + tool] = 0
         if informed and rules.at_unsound >= 0 and rules.place[tool] < 0:
             hidden[rules.at_unsound + tool] = 0
-        if is_over and cast.key_of_tool[tool] >= 0:
-            parts[rules.at_rate + cast.key_of_tool[tool]] = 0
+        if is_over and rules.own_key[tool] >= 0:
+            parts[rules.at_rate + rules.own_key[tool]] = 0
     for group in range(rules.num_groups):
-        matters = cast.group_breaks_rows[group] == 1 and limit > 0
-        for tool in range(len(rules.place)):
+        matters = rules.group_breaks_rows[group] == 1 and limit > 0
+        for tool in range(rules.num_tools):
             if rules.group[tool] == group and useful[tool]:
                 matters = matters or status[tool] != SUCCEEDED or rules.at_sound >= 0
         if not matters or informed:
@@ -340,19 +345,14 @@ def simplify(
 
 
 @scalar
-def _opens(rules: Rulebook, tool: int, status: IntVector) -> bool:
-    if rules.at_block < 0 or status[tool] != SUCCEEDED:
-        return False
-    for opener in rules.openers:
-        if opener == tool:
-            return True
-    return False
+def _opens(rules: Any, tool: int, status: IntVector) -> bool:
+    return bool(rules.at_block >= 0 and status[tool] == SUCCEEDED and rules.is_opener[tool])
 
 
 @scalar
-def _is_watched(rules: Rulebook, cast: Cast, status: IntVector, useful: IntVector, tool: int) -> bool:
+def _is_watched(rules: Any, status: IntVector, useful: IntVector, tool: int) -> bool:
     """Return whether a tool that has not succeeded yet makes a difference to others by having been executed."""
-    for dependent in cast.dependents[tool]:
+    for dependent in rules.dependents[tool]:
         if dependent >= 0 and useful[dependent] and (status[dependent] != SUCCEEDED or rules.at_sound >= 0):
             return True
     return False
@@ -360,7 +360,7 @@ def _is_watched(rules: Rulebook, cast: Cast, status: IntVector, useful: IntVecto
 
 @scalar
 def pack(
-    rules: Rulebook,
+    rules: Any,
     status: IntVector,
     counters: IntVector,
     parts: IntVector,
@@ -369,7 +369,7 @@ def pack(
     row: Any,
 ) -> None:
     """Write a simplified state into a row; the place of what is down is COLUMN_DOWN."""
-    num_tools = len(rules.place)
+    num_tools = rules.num_tools
     for column in range(len(row)):
         row[column] = 0
     for tool in range(num_tools):
@@ -407,7 +407,7 @@ COLUMN_DOWN = 6
 
 @scalar
 def unpack(
-    rules: Rulebook,
+    rules: Any,
     row: Any,
     turns_used: int,
     informed: bool,
@@ -417,7 +417,7 @@ def unpack(
     hidden: IntVector,
 ) -> None:
     """Read a row back, the inverse of `pack`."""
-    num_tools = len(rules.place)
+    num_tools = rules.num_tools
     for number in range(len(counters)):
         counters[number] = 0
     counters[5] = -1  # no loop

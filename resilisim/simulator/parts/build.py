@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.simulator.failure_model import TICKS_PER_SECOND, Law
-from resilisim.simulator.law import EndRules, LawTable, tabulate_law
+from resilisim.simulator.law import EndRules, tabulate_law
 from resilisim.simulator.parts.rules import (
     ACCESS_FAILURE,
     EVIDENCE_UNITS,
@@ -22,6 +22,7 @@ from resilisim.simulator.parts.rules import (
     NO_SECTION,
     NONE,
     Rulebook,
+    Tables,
 )
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
 
@@ -31,7 +32,7 @@ class ToolFacts:
     """What a law says of one tool."""
 
     name: str
-    base_rows: tuple[int, ...]  # (max_turns + 1,) rows of the table, by turns used
+    first_row: int  # in the tables
     dependencies: tuple[int, ...]
     rate_key: str | None = None
     group: str | None = None
@@ -82,14 +83,14 @@ class LawNumbers:
 
     Attributes:
         facts: (num_tools,) what it says of each tool.
-        table: The law, tabulated for every base that a tool has at some turn.
+        tables: The law, tabulated for every base that a tool has at some turn.
         equivalents: For each tool (its index) those that can stand in for it.
     """
 
     law: Law
     rules: EndRules
     facts: tuple[ToolFacts, ...]
-    table: LawTable
+    tables: Tables
     equivalents: Mapping[int, tuple[int, ...]]
 
 
@@ -101,14 +102,14 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
     """
     for name in law.bases:
         library.index(name)
+    given = [law.bases.get(tool.name, tool.success_probability or law.base) for tool in library]
+    distinct = sorted(set(given))
     drift = law.drift.per_message if law.drift is not None else 0.0
-    turns = range(rules.max_turns + 1)
-    bases = [law.bases.get(tool.name, tool.success_probability or law.base) for tool in library]
-    drifting = [[min(max(base + drift * turn, 0.0), 1.0) for turn in turns] for base in bases]
-    distinct = sorted({value for values in drifting for value in values})
-    row = {value: number for number, value in enumerate(distinct)}
+    by_turn = [min(max(base + drift * turn, 0.0), 1.0) for base in distinct for turn in range(rules.max_turns + 1)]
+    rows_of_base = 1 if law.drift is None else rules.max_turns + 1
     dependencies = [tuple(library.index(name) for name in library.dependencies(tool.name)) for tool in library]
-    table = tabulate_law(law.constants, distinct, max(map(len, dependencies)), rules.max_turns)
+    bases = distinct if law.drift is None else by_turn
+    table = tabulate_law(law.constants, bases, max(map(len, dependencies)), rules.max_turns)
     group = _groups(library, law)
     broken = _chosen(library, law.broken.tools if law.broken else (), "broken")
     corrupt = _chosen(library, law.corrupt.tools if law.corrupt else (), "corrupt")
@@ -122,7 +123,7 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
         facts.append(
             ToolFacts(
                 name=tool.name,
-                base_rows=tuple(row[value] for value in drifting[number]),
+                first_row=distinct.index(given[number]) * rows_of_base,
                 dependencies=dependencies[number],
                 rate_key=_rate_key(law, tool),
                 group=group.get(number),
@@ -140,7 +141,7 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
     equivalents = {
         library.index(name): tuple(library.index(other) for other in others) for name, others in law.equivalents.items()
     }
-    return LawNumbers(law, rules, tuple(facts), table, equivalents)
+    return LawNumbers(law, rules, tuple(facts), Tables(table.probability, _evidence(table.probability)), equivalents)
 
 
 def _rate_key(law: Law, tool: Tool) -> str | None:
@@ -189,11 +190,7 @@ def _by_operation(library: ToolLibrary, names: Sequence[str] | None, operation: 
 
 
 def make_rulebook(
-    numbers: LawNumbers,
-    facts: Sequence[ToolFacts],
-    place: Sequence[int],
-    num_required: int,
-    vector: Callable[[Any, type], Any],
+    numbers: LawNumbers, facts: Sequence[ToolFacts], place: Sequence[int], num_required: int
 ) -> Rulebook:
     """Return the rulebook of some tools.
 
@@ -202,7 +199,6 @@ def make_rulebook(
         facts: (num_tools,) the tools; their dependencies are places in this list.
         place: (num_tools,) place of each in the required list, or -1.
         num_required: Length of the required list.
-        vector: Makes a vector or matrix of a type from nested lists.
     """
     law, rules = numbers.law, numbers.rules
     keys = list(dict.fromkeys(one.rate_key for one in facts if one.rate_key is not None))
@@ -229,39 +225,37 @@ def make_rulebook(
         sections[name] = num_hidden if is_there else NO_SECTION
         num_hidden += size if is_there else 0
     durations = sorted(law.latency.distribution, key=lambda one: one.seconds) if law.latency else ()
-    probability = numbers.table.probability
-    evidence = _evidence(probability)
     rate, outage = law.rate_limit, law.outage
     return Rulebook(
-        place=vector(list(place), int),
-        dependencies=vector([[*one.dependencies, *[-1] * (width - len(one.dependencies))] for one in facts], int),
-        base_row=vector([list(one.base_rows) for one in facts], int),
-        probability=probability,
-        clean=np.ascontiguousarray(probability[:, 0, 0, :]),
-        evidence=evidence,
+        num_tools=len(facts),
+        place=tuple(place),
+        dependencies=tuple((*one.dependencies, *[-1] * (width - len(one.dependencies))) for one in facts),
+        first_row=tuple(one.first_row for one in facts),
+        rows_by_turn=int(law.drift is not None),
         num_required=num_required,
         max_turns=rules.max_turns,
         max_consecutive_failures=rules.max_consecutive_failures,
         loop_length=rules.loop_length,
-        rate_key=vector([NONE if one.rate_key is None else keys.index(one.rate_key) for one in facts], int),
+        rate_key=tuple(NONE if one.rate_key is None else keys.index(one.rate_key) for one in facts),
         num_rate_keys=len(keys),
         rate_calls=rate.calls if rate else 0,
         rate_window=rate.window if rate else 1,
-        group=vector([NONE if one.group is None else groups.index(one.group) for one in facts], int),
+        group=tuple(NONE if one.group is None else groups.index(one.group) for one in facts),
         num_groups=len(groups),
         begins=outage.begins if outage else 0.0,
         ends=outage.ends if outage else 0.0,
         share_down=outage.share_down if outage else 0.0,
-        broken_prior=vector([one.broken_prior for one in facts], float),
-        corrupt_chance=vector([one.corrupt_chance for one in facts], float),
-        is_validator=vector([int(one.is_validator) for one in facts], int),
+        broken_prior=tuple(one.broken_prior for one in facts),
+        corrupt_chance=tuple(one.corrupt_chance for one in facts),
+        is_validator=tuple(int(one.is_validator) for one in facts),
+        is_opener=tuple(int(one.is_opener) for one in facts),
         shows_payload=int(law.corrupt is None or law.corrupt.shows == "payload"),
-        input_share=vector([one.input_share for one in facts], float),
-        access_share=vector([one.access_share for one in facts], float),
-        opened_input_share=vector([one.opened_input_share for one in facts], float),
-        openers=vector([number for number, one in enumerate(facts) if one.is_opener] or [-1], int),
-        duration_ticks=vector([one.ticks for one in durations] or [0], int),
-        duration_probability=vector([one.probability for one in durations] or [1.0], float),
+        input_share=tuple(one.input_share for one in facts),
+        access_share=tuple(one.access_share for one in facts),
+        opened_input_share=tuple(one.opened_input_share for one in facts),
+        num_durations=len(durations) or 1,
+        duration_ticks=tuple(one.ticks for one in durations) or (0,),
+        duration_chance=tuple(one.probability for one in durations) or (1.0,),
         timeout=_ticks(law.latency.timeout if law.latency else None),
         budget=_ticks(law.latency.budget if law.latency else None),
         waiting_is_productive=int(law.waiting_can_help),
@@ -281,13 +275,3 @@ def _evidence(probability: NDArray[np.float64]) -> NDArray[np.int64]:
         nats = np.minimum(-np.log1p(-probability), MOST_EVIDENCE)
     found: NDArray[np.int64] = np.round(nats * EVIDENCE_UNITS).astype(np.int64)
     return found
-
-
-def as_tuples(values: Any, kind: type) -> Any:
-    """Return nested lists as tuples, for Python."""
-    return tuple(as_tuples(value, kind) for value in values) if isinstance(values, list) else kind(values)
-
-
-def as_arrays(values: Any, kind: type) -> Any:
-    """Return nested lists as int64 or float64 arrays, for compiled code."""
-    return np.array(values, dtype=np.int64 if kind is int else np.float64)

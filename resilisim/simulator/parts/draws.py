@@ -27,13 +27,14 @@ from resilisim.simulator.parts.rules import (
     SLOW,
     SUCCESS,
     UNCHECKED,
+    clean_probability,
     is_opened,
     is_refused,
     law_probability,
     messages_until_free,
     time_limit,
 )
-from resilisim.simulator.state import NUM_FAILURES, TURNS_USED, EpisodeState
+from resilisim.simulator.state import EpisodeState
 
 if TYPE_CHECKING:
     from resilisim.simulator.problem import Problem
@@ -71,7 +72,7 @@ def draw_execution(
     limit = time_limit(rules, state.parts)
     if 0 <= limit < ticks:
         return Draw(SLOW, limit), Failure(TIMEOUT, f"No result within {limit / TICKS_PER_SECOND:g} seconds")
-    probability = law_probability(rules, state.status, state.counters, tool)
+    probability = law_probability(rules, parts.numbers.tables, state.status, state.counters, tool)
     threshold = success_threshold(probability)
     luck_bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
     is_broken = rules.at_broken >= 0 and bool(state.hidden[rules.at_broken + tool])
@@ -83,8 +84,7 @@ def draw_execution(
         return Draw(CORRUPT if is_corrupt else SUCCESS, ticks, findings), None
     if is_broken and threshold < 1 << UNIFORM_BITS:  # it fails as an unlucky tool does, so that its errors tell nothing
         luck_bits = threshold + ((luck_bits * ((1 << UNIFORM_BITS) - threshold)) >> UNIFORM_BITS)
-    clean = rules.clean[rules.base_row[tool][state.counters[TURNS_USED]], state.counters[NUM_FAILURES]]
-    if luck_bits < success_threshold(float(clean)):
+    if luck_bits < success_threshold(clean_probability(rules, parts.numbers.tables, state.counters, tool)):
         return Draw(FAILURE, ticks), dependency_failure(problem, state, tool)
     weighed, slot_bits = _drawn_error(problem, parts, state, tool, key, attempt)
     return Draw(weighed.result, ticks), Failure(weighed.error.code, filled(weighed.error, slot_bits))
@@ -94,7 +94,7 @@ def _duration(parts: LawParts, key: tuple[int, int], attempt: int) -> int:
     if parts.numbers.law.latency is None:
         return 0
     uniform = draw_bits(*key, attempt, PURPOSE_DURATION) * UNIT
-    pairs = list(zip(parts.rules.duration_ticks, parts.rules.duration_probability, strict=True))
+    pairs = list(zip(parts.rules.duration_ticks, parts.rules.duration_chance, strict=True))
     for ticks, chance in pairs:
         uniform -= chance
         if uniform < 0.0:
@@ -138,7 +138,7 @@ def _refused(problem: Problem, parts: LawParts, state: EpisodeState, tool: int) 
     code = next((error.code for error in described.failure_errors if error.code in codes), codes[0])
     if not is_closed:
         return Failure(code, "The same input was refused before: a parameter has to change")
-    names = [problem.library.names[opener] for opener in parts.rules.openers if opener >= 0]
+    names = [one.name for one in parts.numbers.facts if one.is_opener]
     what = f"until {' or '.join(names)} has succeeded" if names else "in this episode"
     return Failure(code, f"Access to {described.name} stays closed {what}")
 

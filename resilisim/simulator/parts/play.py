@@ -15,7 +15,7 @@ from resilisim.seeding import UNIFORM_BITS, hash_words
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.law import NOT_EXECUTED
 from resilisim.simulator.messages import Message
-from resilisim.simulator.parts.build import LawNumbers, as_tuples, make_rulebook
+from resilisim.simulator.parts.build import LawNumbers, make_rulebook
 from resilisim.simulator.parts.rules import (
     CORRUPT,
     DOWN,
@@ -91,7 +91,7 @@ class LawParts:
 
     def __init__(self, library: Sequence[Tool], numbers: LawNumbers, place: Sequence[int], num_required: int) -> None:
         self.numbers = numbers
-        self.rules: Rulebook = make_rulebook(numbers, numbers.facts, place, num_required, as_tuples)
+        self.rules: Rulebook = make_rulebook(numbers, numbers.facts, place, num_required)
         self.groups = tuple(dict.fromkeys(one.group for one in numbers.facts if one.group is not None))
         self._library = library
         self._names = tuple(one.name for one in numbers.facts)
@@ -133,8 +133,9 @@ class LawParts:
         chances = [0.0] * NUM_RESULTS
         known = bool(state.hidden) if informed is None else informed
         hidden = state.hidden or NOTHING
+        tables, parts = self.numbers.tables, state.parts or NOTHING
         fill_chances(
-            self.rules, state.status, state.counters, state.parts or NOTHING, hidden, known, tool, digest, chances
+            self.rules, tables, state.status, state.counters, parts, hidden, known, tool, digest, chances
         )
         return chances
 
@@ -185,6 +186,7 @@ class LawParts:
             executions = (*executions[:tool], executions[tool] + 1, *executions[tool + 1 :])
             enter_execution(
                 rules,
+                self.numbers.tables,
                 status,
                 counters,
                 parts,
@@ -256,7 +258,7 @@ class LawParts:
         limit = time_limit(rules, state.parts)
         if result == SLOW:
             return [(1.0, limit)]
-        pairs = zip(rules.duration_probability, rules.duration_ticks, strict=True)
+        pairs = zip(rules.duration_chance, rules.duration_ticks, strict=True)
         in_time = [(chance, ticks) for chance, ticks in pairs if ticks <= limit]
         total = sum(chance for chance, _ in in_time)
         return [(chance / total, ticks) for chance, ticks in in_time]

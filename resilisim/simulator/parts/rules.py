@@ -13,6 +13,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import SUCCEEDED, IntVector, count_failed_dependencies, count_not_executed
 from resilisim.simulator.state import (
@@ -71,38 +74,51 @@ EVIDENCE_UNITS = 2.0**46  # a nat
 MOST_EVIDENCE = 64.0  # nats of one failure, where success was certain but for the tool being broken
 
 
-class Rulebook(NamedTuple):
-    """A law with parts for some tools of a library, in numbers; tuples for Python, arrays for compiled code.
+class Tables(NamedTuple):
+    """The success law, tabulated (`LawTable`), and what a failure says.
 
     Attributes:
-        place: (num_tools,) in the required list, or -1; equivalents share a place.
-        dependencies: (num_tools, max_dependencies) padded with -1.
-        base_row: (num_tools, max_turns + 1) first index of `probability`, by turns used.
-        probability: The law's table, see `LawTable`.
-        clean: (num_rows, max_failures + 1) probability without unmet dependencies.
-        evidence: Same shape as `probability`: units that a failure says for the tool being broken.
-        rate_key: (num_tools,) what is counted together, or NONE.
-        group: (num_tools,) group of outages, or NONE.
-        broken_prior: (num_tools,) chance that the tool is broken.
-        corrupt_chance: (num_tools,) chance that a successful output is corrupt.
-        is_validator: (num_tools,) 1 if its success tells of outputs.
-        input_share: (num_tools,) share of failures of the input among those that are not of dependencies.
-        access_share: (num_tools,) likewise of access, before a tool that opens has succeeded.
-        opened_input_share: (num_tools,) `input_share` after that.
-        openers: (num_openers,) tools that open what is closed.
-        duration_ticks: (num_durations,) ascending, and how likely they are.
+        probability: float64 (num_rows, max_dependencies + 1, max_dependencies + 1, max_failures + 1).
+        evidence: int64, same shape: units that a failure of a tool says for its being broken.
+    """
+
+    probability: NDArray[np.float64]
+    evidence: NDArray[np.int64]
+
+
+class Rulebook(NamedTuple):
+    """A law with parts for some tools of a library, in numbers; `as_record` makes the same for compiled code.
+
+    Attributes:
+        num_tools: Number of tools; what follows has an entry for each, if nothing else is said.
+        place: Place in the required list, or -1; equivalents share one.
+        dependencies: Tools that each depends on, (num_tools, most of them), padded with -1.
+        first_row: First row of the tool in `Tables`.
+        rows_by_turn: 1 if the base of the law drifts: then a row follows for every turn used.
+        num_required: Length of the required list.
+        rate_key: What is counted together, or NONE.
+        group: Group of outages, or NONE.
+        broken_prior: Chance that the tool is broken.
+        corrupt_chance: Chance that a successful output is corrupt.
+        is_validator: 1 if its success tells of outputs.
+        is_opener: 1 if its success opens what is closed.
+        input_share: Share of failures of the input among those that are not of dependencies.
+        access_share: Likewise of access, before a tool that opens has succeeded.
+        opened_input_share: `input_share` after that.
+        num_durations: Number of durations that a call can have.
+        duration_ticks: (num_durations,) the durations, ascending.
+        duration_chance: (num_durations,) how likely they are.
         timeout: Ticks that a call may take, or NONE.
         budget: Ticks that an episode has, or NONE.
         at_rate: Place of a section in `parts`; likewise the others: rate keys, groups twice, tools, tools, tools, one.
         at_down: Place of a section in `hidden`; likewise the others: groups, tools, tools.
     """
 
+    num_tools: int
     place: Any
     dependencies: Any
-    base_row: Any
-    probability: Any
-    clean: Any
-    evidence: Any
+    first_row: Any
+    rows_by_turn: int
     num_required: int
     max_turns: int
     max_consecutive_failures: int
@@ -119,13 +135,14 @@ class Rulebook(NamedTuple):
     broken_prior: Any
     corrupt_chance: Any
     is_validator: Any
+    is_opener: Any
     shows_payload: int
     input_share: Any
     access_share: Any
     opened_input_share: Any
-    openers: Any
+    num_durations: int
     duration_ticks: Any
-    duration_probability: Any
+    duration_chance: Any
     timeout: int
     budget: int
     waiting_is_productive: int
@@ -194,8 +211,8 @@ def chance_broken(rules: Rulebook, status: IntVector, parts: IntVector, tool: in
 @scalar
 def is_opened(rules: Rulebook, status: IntVector) -> bool:
     """Return whether a tool that opens has succeeded."""
-    for opener in rules.openers:
-        if opener >= 0 and status[opener] == SUCCEEDED:
+    for tool in range(rules.num_tools):
+        if rules.is_opener[tool] and status[tool] == SUCCEEDED:
             return True
     return False
 
@@ -231,28 +248,37 @@ def chance_slow(rules: Rulebook, limit: int) -> float:
     """Return the chance that a call takes longer than a number of ticks; NONE is no limit."""
     chance = 0.0
     if limit >= 0:
-        for number in range(len(rules.duration_ticks)):
+        for number in range(rules.num_durations):
             if rules.duration_ticks[number] > limit:
-                chance += rules.duration_probability[number]
+                chance += rules.duration_chance[number]
     return min(chance, 1.0)
 
 
 @scalar
-def law_probability(rules: Rulebook, status: IntVector, counters: IntVector, tool: int) -> float:
+def table_row(rules: Rulebook, counters: IntVector, tool: int) -> int:
+    """Return the row of `Tables` that an execution of a tool reads now."""
+    return int(rules.first_row[tool] + rules.rows_by_turn * counters[TURNS_USED])
+
+
+@scalar
+def law_probability(rules: Rulebook, tables: Tables, status: IntVector, counters: IntVector, tool: int) -> float:
     """Return the probability that the draw of success is won by a tool that is not broken."""
-    return float(
-        rules.probability[
-            rules.base_row[tool][counters[TURNS_USED]],
-            count_not_executed(status, rules.dependencies[tool]),
-            count_failed_dependencies(status, rules.dependencies[tool]),
-            counters[NUM_FAILURES],
-        ]
-    )
+    num_not_executed = count_not_executed(status, rules.dependencies[tool])
+    num_failed = count_failed_dependencies(status, rules.dependencies[tool])
+    row = table_row(rules, counters, tool)
+    return float(tables.probability[row, num_not_executed, num_failed, counters[NUM_FAILURES]])
+
+
+@scalar
+def clean_probability(rules: Rulebook, tables: Tables, counters: IntVector, tool: int) -> float:
+    """Return the same without unmet dependencies."""
+    return float(tables.probability[table_row(rules, counters, tool), 0, 0, counters[NUM_FAILURES]])
 
 
 @scalar
 def fill_chances(
     rules: Rulebook,
+    tables: Tables,
     status: IntVector,
     counters: IntVector,
     parts: IntVector,
@@ -287,7 +313,7 @@ def fill_chances(
     broken = 0.0
     if rules.at_evidence >= 0:
         broken = float(hidden[rules.at_broken + tool]) if informed else chance_broken(rules, status, parts, tool)
-    probability = law_probability(rules, status, counters, tool)
+    probability = law_probability(rules, tables, status, counters, tool)
     success = in_time * (1.0 - broken) * probability
     corrupt = 0.0
     if rules.at_sound >= 0 and (informed or rules.shows_payload):
@@ -297,7 +323,7 @@ def fill_chances(
     failure = in_time * (1.0 - (1.0 - broken) * probability)
     if rules.at_block >= 0:
         # A failure is of the dependencies if without them the draw would have been won; else it has a kind.
-        clean = rules.clean[rules.base_row[tool][counters[TURNS_USED]], counters[NUM_FAILURES]]
+        clean = clean_probability(rules, tables, counters, tool)
         of_a_kind = failure * ((1.0 - clean) / (1.0 - probability) if probability < 1.0 else 1.0)
         if is_opened(rules, status):
             chances[INPUT_FAILURE] = of_a_kind * rules.opened_input_share[tool]
@@ -324,6 +350,7 @@ def pass_message(rules: Rulebook, parts: IntVector, key: int) -> None:
 @scalar
 def enter_execution(
     rules: Rulebook,
+    tables: Tables,
     status: IntVector,
     counters: IntVector,
     parts: IntVector,
@@ -339,6 +366,7 @@ def enter_execution(
 
     Args:
         rules: The law.
+        tables: Its tables.
         status: (num_tools,) as in `EpisodeState`; so are the next three.
         counters: (NUM_COUNTERS,).
         parts: (num_parts,).
@@ -356,8 +384,8 @@ def enter_execution(
             parts[rules.at_evidence + tool] = 0  # it works: nothing is left to doubt
         elif result in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE) and status[tool] != SUCCEEDED:
             if rules.broken_prior[tool] > 0.0:
-                parts[rules.at_evidence + tool] += rules.evidence[
-                    rules.base_row[tool][counters[TURNS_USED]],
+                parts[rules.at_evidence + tool] += tables.evidence[
+                    table_row(rules, counters, tool),
                     count_not_executed(status, rules.dependencies[tool]),
                     count_failed_dependencies(status, rules.dependencies[tool]),
                     counters[NUM_FAILURES],
@@ -398,7 +426,7 @@ def _enter_output(
     if rules.at_unsound >= 0 and informed:
         hidden[rules.at_unsound + tool] = 1 if return_unseen and result == CORRUPT else 0
     if rules.is_validator[tool] and not rules.shows_payload:
-        for other in range(len(rules.place)):
+        for other in range(rules.num_tools):
             if parts[at_sound + other] == UNCHECKED:
                 parts[at_sound + other] = UNSOUND if (findings >> other) & 1 else SOUND
 
@@ -424,7 +452,7 @@ def finish_value(
     value = 1.0
     for place in range(rules.num_required):
         none_sound = 1.0
-        for tool in range(len(rules.place)):
+        for tool in range(rules.num_tools):
             if rules.place[tool] == place:
                 none_sound *= chance_unsound(rules, parts, hidden, informed, tool)
         value *= 1.0 - none_sound
