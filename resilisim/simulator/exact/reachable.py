@@ -47,6 +47,7 @@ from resilisim.simulator.parts.rules import (
     SUCCESS,
     UNCHECKED,
     Tables,
+    chance_broken,
     enter_execution,
     fill_chances,
     finish_value,
@@ -148,12 +149,15 @@ def is_worth_a_thought(
     tool: int,
 ) -> bool:
     """Return whether calling a tool can be the best message; else another one is at least as good, surely."""
-    in_row = rules.max_consecutive_failures > 0 and counters[CONSECUTIVE_FAILURES] > 0
+    failures = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures > 0 else 0
     probes = rules.group[tool] >= 0 and not informed
     if not rules.is_offered[tool]:
         return False
     if rules.is_neutral[tool]:
-        return (rules.breaks_rows[tool] == 1 and in_row) or (probes and not rules.breaks_rows[tool])
+        least = rules.least_row[tool]
+        return probes if least == 0 else failures >= least
+    if status[tool] == SUCCEEDED and 0 < rules.recall_row <= failures:
+        return True
     if not useful[tool]:
         return False
     watched = False  # whether others profit from its having been executed, even in vain
@@ -180,7 +184,8 @@ def is_worth_a_thought(
 def sweep(
     mode: int,
     rules: Any,
-    tables: Tables,
+    probability: NDArray[np.float64],
+    evidence: NDArray[np.int64],
     informed: bool,
     turns_used: int,
     rows: NDArray[np.int64],
@@ -197,7 +202,7 @@ def sweep(
     ADD enters what can follow into `next_rows` and its hash table, and stops where there is no room for it; VALUE
     writes V* into `values`.
     """
-    num_tools = rules.num_tools
+    num_tools, tables = rules.num_tools, Tables(probability, evidence)
     status, new_status = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
     counters, new_counters = np.zeros(NUM_COUNTERS, dtype=np.int64), np.zeros(NUM_COUNTERS, dtype=np.int64)
     parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
@@ -371,10 +376,22 @@ class Reachable:
     def value(self, state: EpisodeState) -> float:
         """Return V* of a running state; for the informed, what is hidden must be known."""
         row = np.zeros(self.stage.width, dtype=np.int64)
-        known = self._settle(state, row)
-        if known != NOT_KNOWN:
-            return known
-        return self.value_of_row(row, state.counters[TURNS_USED])
+        value = self._settle(state, row)
+        if value == NOT_KNOWN:
+            value = self.value_of_row(row, state.counters[TURNS_USED])
+        return value * self._chance_of_case(state)
+
+    def _chance_of_case(self, state: EpisodeState) -> float:
+        """Return the chance that the tools work that the values take to work."""
+        parts, chance = self.problem.parts, 1.0
+        if parts is None or parts.rules.at_evidence < 0:
+            return chance
+        for tool in self.stage.alone:
+            if self.informed and state.hidden:
+                chance *= 1.0 - state.hidden[parts.rules.at_broken + tool]
+            else:
+                chance *= 1.0 - chance_broken(parts.rules, state.status, state.parts, tool)
+        return chance
 
     def value_of_row(self, row: NDArray[np.int64], turns_used: int, extends: bool = True) -> float:
         """Return V* of a packed state, which is added if need be; NOT_KNOWN if it is not to be."""
@@ -401,7 +418,8 @@ class Reachable:
         last = here.size
         while first < last:
             arrays = (here.rows, first, last, here.values, following.rows, following.slots, following.values)
-            first = sweep(mode, self.stage.rules, self.stage.tables, self.informed, turn, *arrays, following.count)
+            law = (self.stage.rules, self.stage.tables.probability, self.stage.tables.evidence)
+            first = sweep(mode, *law, self.informed, turn, *arrays, following.count)
             if first < last:
                 following.grow()
                 if self.num_states > MAX_STATES:
@@ -444,6 +462,9 @@ class Reachable:
             at, at_full = getattr(rules, name), getattr(full.rules, name)
             if at >= 0:
                 hidden[at : at + len(tools)] = [state.hidden[at_full + tool] for tool in tools]
+        if self.informed and rules.at_broken >= 0:
+            for number, tool in enumerate(tools):
+                hidden[rules.at_broken + number] *= tool not in stage.alone
         return float(settle(rules, status, counters, parts, hidden, self.informed, np.zeros_like(status), row))
 
 
@@ -573,6 +594,7 @@ def first_states(problem: Problem, state: EpisodeState, states: Reachable) -> li
     places = [(rules.at_down + int(group), rules.share_down) for group in states.stage.groups]
     if rules.at_broken >= 0:
         places += [(rules.at_broken + tool, rules.broken_prior[tool]) for tool in states.stage.tools]
+    places = [(place, share) for place, share in places if share > 0.0]
     found = []
     for combination in itertools.product((0, 1), repeat=len(places)):
         chance = 1.0

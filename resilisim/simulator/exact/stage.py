@@ -48,11 +48,12 @@ class Stage:
         tools: Library indices of the tools; neutral ones follow them in the rulebook.
         rules: The law for these tools, and what else the solver knows of them, as a record for compiled code: the fields
             of `Rulebook`, `is_neutral`, `is_offered` (0 for neutral ones that are only there for the other bound),
-            `breaks_rows` (1 for neutral ones that are called to break a row of failures), `dependents` (tools that
+            `least_row` (failures in a row from which on a
+            neutral one is called to break the row, or 0), `recall_row` (likewise for tools that have succeeded), `dependents` (tools that
             depend on each), `order` (dependents before what they depend on), `group_breaks_rows` and `own_key` (the
             rate key that only this tool has, or -1).
         tables: The law's tables.
-        neutral: For each neutral entry the library indices that it stands for.
+        alone: Library indices of the tools that are taken to work; the value is for that case.
         rate_keys: For each rate key its number in the library's rulebook.
         groups: For each group likewise.
         width: Length of a packed state.
@@ -61,7 +62,7 @@ class Stage:
     tools: tuple[int, ...]
     rules: Any
     tables: Tables
-    neutral: tuple[tuple[int, ...], ...]
+    alone: tuple[int, ...]
     rate_keys: NDArray[np.int64]
     groups: NDArray[np.int64]
     width: int
@@ -69,11 +70,17 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Neutral:
-    """An outside tool that can be called at any time, and which it really is."""
+    """A kind of call of an outside tool.
+
+    Attributes:
+        facts: What the law says of the tool.
+        tools: Library indices of the tools that it can be.
+        least_row: Failures in a row from which on it is called to break the row; 0 if it never is.
+    """
 
     facts: ToolFacts
     tools: tuple[int, ...]
-    breaks_rows: bool = True
+    least_row: int
 
 
 def told_apart(problem: Problem) -> tuple[int, ...]:
@@ -89,52 +96,55 @@ def told_apart(problem: Problem) -> tuple[int, ...]:
     return tuple(library.index(name) for name in library.closure(library.names[tool] for tool in sorted(wanted)))
 
 
+def single_row(problem: Problem) -> int:
+    """Return from how many failures in a row on calling one successful tool until the row is broken is never a loop."""
+    rules = problem.rules
+    return max(1, rules.max_consecutive_failures - rules.loop_length + 1) if rules.loop_length > 0 else 1
+
+
 def neutral_tools(problem: Problem, tools: Sequence[int]) -> tuple[list[Neutral], list[Neutral]]:
     """Return neutral calls that are surely there, and those that bound what any outside tool can do.
 
     Both are the same where the former are as good as any call of an outside tool.
     """
-    parts = problem.parts
+    parts, rules = problem.parts, problem.rules
     assert parts is not None
-    facts, rules = parts.numbers.facts, problem.rules
-    outside = [tool for tool in range(problem.num_tools) if tool not in set(tools)]
+    facts, law, told = parts.numbers.facts, parts.numbers.law, set(tools)
+    outside = [tool for tool in range(problem.num_tools) if tool not in told]
     highest = max(problem.table.bases)
     free = [tool for tool in outside if not facts[tool].dependencies]
     best = [tool for tool in free if problem.base(tool) == highest and facts[tool].access_share == 0.0]
-    inside_groups = {facts[tool].group for tool in tools} - {None}
-    inside_keys = {facts[tool].rate_key for tool in tools} - {None}
-    law = parts.numbers.law
     per_tool = law.rate_limit is not None and law.rate_limit.per == "tool"
-    classes: dict[tuple[str | None, str | None], list[int]] = {}
+    classes: dict[ToolFacts, list[int]] = {}
     for tool in best:
-        key = None if per_tool else facts[tool].rate_key
-        classes.setdefault((key, facts[tool].group), []).append(tool)
+        kept = replace(facts[tool], name="any tool", rate_key=None if per_tool else facts[tool].rate_key)
+        kept = replace(kept, input_share=0.0, opened_input_share=0.0, corrupt_chance=0.0)
+        classes.setdefault(replace(kept, is_validator=False, is_opener=False), []).append(tool)
     there = []
-    for (key, group), members in classes.items():
-        # Each call can be of a tool that was not called lately, and two in turn are never a loop.
-        lasting = not per_tool or len(members) * parts.rules.rate_calls >= rules.max_turns
-        fresh = max(facts[tool].broken_prior for tool in members) == 0.0 or len(members) >= rules.max_turns
-        tracked = (key is None or key in inside_keys) and (group is None or group in inside_groups)
-        if len(members) >= 2 and lasting and fresh and tracked:
-            own = replace(facts[members[0]], rate_key=key, dependencies=(), input_share=0.0, opened_input_share=0.0)
-            there.append(Neutral(replace(own, corrupt_chance=0.0, is_validator=False, is_opener=False), tuple(members)))
+    for kept, members in classes.items():
+        # Each call can be of a tool that was not called lately, nor before where tools may be broken; two in turn are
+        # never a loop.
+        tracked = {None, *(facts[tool].group for tool in tools)}
+        supply = len(members) * (parts.rules.rate_calls if per_tool else rules.max_turns)
+        if kept.group in tracked and supply >= rules.max_turns and (kept.broken_prior == 0.0 or len(members) >= rules.max_turns):
+            is_single = len(members) == 1 or kept.broken_prior > 0.0
+            there.append(Neutral(kept, tuple(members), single_row(problem) if is_single else 1))
     breaks = rules.max_consecutive_failures > 0
-    probes = {facts[tool].group for tool in outside} & inside_groups
+    probes = {facts[tool].group for tool in outside} & {facts[tool].group for tool in tools} - {None}
+    shared = law.rate_limit is None or law.rate_limit.per != "category"
     as_good_as_any = [
         one
         for one in there
-        if one.facts.group is None
-        and one.facts.broken_prior == 0.0
-        and (one.facts.rate_key is None or law.rate_limit is None or law.rate_limit.per == "all")
+        if one.least_row == 1 and one.facts.group is None and one.facts.broken_prior == 0.0 and shared
     ]
     if not outside or (not probes and (not breaks or as_good_as_any)):
         exact = as_good_as_any[:1] if breaks else []
         return exact, exact
     row = max((facts[tool] for tool in outside), key=lambda one: one.first_row)
-    ideal = ToolFacts("any tool", row.first_row, ())
-    bounding = [Neutral(ideal, (), breaks)]
-    bounding += [Neutral(replace(ideal, group=group), (), breaks_rows=False) for group in sorted(map(str, probes))]
-    return [replace(one, breaks_rows=breaks) for one in there], bounding
+    ideal = ToolFacts("an ideal tool", row.first_row, ())
+    bounding = [Neutral(ideal, (), 1)] if breaks else []
+    bounding += [Neutral(replace(ideal, group=group), (), 0) for group in sorted(map(str, probes))]
+    return (there if breaks else []), bounding
 
 
 def make_stage(
@@ -148,6 +158,10 @@ def make_stage(
     facts = [
         replace(every[tool], dependencies=tuple(place_of[other] for other in every[tool].dependencies)) for tool in tools
     ]
+    # Where a required tool that nothing stands in for is broken, all is lost whatever is done. So values are solved as
+    # if it works, and multiplied by the chance of that.
+    alone = [place >= 0 and problem.place.count(place) == 1 for place in (problem.place[tool] for tool in tools)]
+    facts = [replace(one, broken_prior=0.0) if is_alone else one for one, is_alone in zip(facts, alone, strict=True)]
     facts += [one.facts for one in neutral]
     if len(facts) > MAX_TOOLS:
         raise ExactLimitError(
@@ -165,8 +179,8 @@ def make_stage(
             dependents[other].append(number)
     num_offered = len(neutral) if num_offered is None else num_offered
     offered = [1] * len(tools) + [int(number < num_offered) for number in range(len(neutral))]
-    breaks = [0] * len(tools) + [int(one.breaks_rows) for one in neutral]
-    group_breaks = [int(any(b and one.group == group for b, one in zip(breaks, facts, strict=True))) for group in groups]
+    breaks = [0] * len(tools) + [one.least_row for one in neutral]
+    group_breaks = [int(any(b > 0 and one.group == group for b, one in zip(breaks, facts, strict=True))) for group in groups]
     holders = [[number for number, one in enumerate(facts) if one.rate_key == key] for key in keys]
     own_key = [-1] * len(facts)
     for key, holding in enumerate(holders):
@@ -176,7 +190,8 @@ def make_stage(
     beside = {
         "is_neutral": [0] * len(tools) + [1] * len(neutral),
         "is_offered": offered,
-        "breaks_rows": breaks,
+        "least_row": breaks,
+        "recall_row": single_row(problem) if neutral and num_offered < len(neutral) or len(neutral) > 1 else 0,
         "dependents": [[*some, *[-1] * (most - len(some))] for some in dependents] if most else [[-1]] * len(facts),
         "order": _dependents_first(facts),
         "group_breaks_rows": group_breaks,
@@ -188,7 +203,7 @@ def make_stage(
         tools=tuple(tools),
         rules=_as_record({**rules._asdict(), **beside}),
         tables=parts.numbers.tables,
-        neutral=tuple(one.tools for one in neutral),
+        alone=tuple(tool for tool, is_alone in zip(tools, alone, strict=True) if is_alone),
         rate_keys=np.array([every_key.index(key) for key in keys], dtype=np.int64),
         groups=np.array([parts.groups.index(group) for group in groups], dtype=np.int64),
         width=width,
@@ -316,7 +331,10 @@ def simplify(
     for tool in range(rules.num_tools):
         is_over = rules.is_neutral[tool] == 1 or not useful[tool]
         is_over = is_over or (status[tool] == SUCCEEDED and rules.at_sound < 0)
-        if rules.is_neutral[tool] or (not useful[tool] and rules.place[tool] < 0 and not _opens(rules, tool, status)):
+        if rules.is_neutral[tool]:
+            if status[tool] != SUCCEEDED or rules.at_evidence < 0 or rules.broken_prior[tool] <= 0.0:
+                status[tool] = NOT_EXECUTED  # where tools may be broken, one that works is worth knowing
+        elif not useful[tool] and rules.place[tool] < 0 and not _opens(rules, tool, status):
             status[tool] = NOT_EXECUTED
         elif status[tool] == FAILED and not _is_watched(rules, status, useful, tool):
             status[tool] = NOT_EXECUTED
@@ -337,6 +355,8 @@ def simplify(
         for tool in range(rules.num_tools):
             if rules.group[tool] == group and useful[tool]:
                 matters = matters or status[tool] != SUCCEEDED or rules.at_sound >= 0
+            if rules.group[tool] == group and rules.recall_row > 0 and status[tool] == SUCCEEDED:
+                matters = matters or limit > 0
         if not matters or informed:
             parts[rules.at_outage + 2 * group] = NEVER_SEEN
             parts[rules.at_outage + 2 * group + 1] = 0
