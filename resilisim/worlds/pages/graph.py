@@ -6,11 +6,13 @@ one answer; the other direction gives the lists. Names are made of syllables, ma
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final, Literal, TypeAlias
+from functools import cached_property, lru_cache
+from importlib import resources
+from typing import Any, Final, Literal, TypeAlias
 
 from resilisim.errors import InvalidInputError, check_integer
 from resilisim.seeding import MAX_SEED, Draws
@@ -36,18 +38,13 @@ _INSTITUTIONS = {"academy": "Academy", "conservatory": "Conservatory", "institut
 _SOCIETIES = {"society": "Society", "circle": "Circle", "guild": "Guild", "fellowship": "Fellowship"}
 _EVENTS = {"expedition": "Expedition", "exhibition": "Exhibition", "congress": "Congress", "festival": "Festival"}
 
-_ONSETS = "b br c d f g gr h j k l m n p r s st t th tr v w".split()
-_VOWELS = "a e i o u a e o i ai".split()
-_CODAS = "l n r s th m nd ll rn sk lm v d k".split()
-_CITY_ENDINGS = "mar dell wick holt vane strand ford mouth stead gate".split()
-_REGION_ENDINGS = "ia or esse and una".split()
-_ADJECTIVES = """amber ashen bitter borrowed brass broken candid cinder copper crooked distant drowned dusty eleventh
-feral gilded glass hollow idle iron ivory lapsed leaden lesser lunar marble midnight narrow nettled ochre patient pewter
-quiet restless rusted sable salt scarlet seventh silent sleeping sunken tallow tidal unlit velvet wandering winter""".split()
-_NOUNS = """almanac anchor archer atlas balcony basin beacon bellows bridge canopy cartographer chandelier chorus cistern
-compass corridor courier ferryman furnace garden harbour heron inventory lantern ledger lighthouse locksmith loom mantle
-meridian mirror monsoon orchard parish pavilion pendulum pilgrim quarry regatta reservoir saltworks sextant shepherd
-signal staircase tapestry threshold turnstile vineyard watchman weathervane widower windmill zephyr""".split()
+
+@lru_cache(maxsize=8)
+def texts(name: str) -> Mapping[str, Any]:
+    """Return a file of the words that encyclopedias are made of, from the package's data."""
+    text = resources.files("resilisim.worlds.pages").joinpath(f"data/{name}.json").read_text(encoding="utf-8")
+    loaded: Mapping[str, Any] = json.loads(text)
+    return loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +106,16 @@ class Graph:
         """Return all subjects for which a relation gives this value."""
         return tuple(self._subjects.get((relation, value), ()))
 
-    def of_kind(self, *kinds: str) -> tuple[Entity, ...]:
-        """Return the entities of some kinds, in their order."""
-        return tuple(entity for entity in self.entities.values() if entity.kind in kinds)
+    def of_kind(self, kind: Kind) -> tuple[Entity, ...]:
+        """Return the entities of a kind, in their order."""
+        return self._of_kind.get(kind, ())
+
+    @cached_property
+    def _of_kind(self) -> Mapping[str, tuple[Entity, ...]]:
+        found: dict[str, list[Entity]] = defaultdict(list)
+        for entity in self.entities.values():
+            found[entity.kind].append(entity)
+        return {kind: tuple(entities) for kind, entities in found.items()}
 
     @cached_property
     def facts_of(self) -> Mapping[str, tuple[Fact, ...]]:
@@ -152,6 +156,7 @@ class _Generator:
         self.values: dict[tuple[str, str], Value] = {}
         self.years: dict[str, tuple[int, int]] = {}  # of people: birth and death
         self.words: set[str] = set()  # invented so far
+        self.stems: list[str] = []
         self.surnames: list[str] = []
         self.cities: list[str] = []
 
@@ -171,10 +176,13 @@ class _Generator:
 
     def _places(self) -> None:
         draws = self.draws
-        regions = [self._add(self._word(2, 2, _REGION_ENDINGS), "region", "region") for _ in range(self.size // 14)]
+        regions = [
+            self._add(self._word(2, 2, texts("names")["region_endings"]), "region", "region")
+            for _ in range(self.size // 14)
+        ]
         rivers = [self._add(f"River {self._word(1, 2)}", "river", "river") for _ in range(self.size // 14)]
         for number in range(self.size // 4):
-            city = self._add(self._word(1, 2, _CITY_ENDINGS), "city", "city")
+            city = self._add(self._word(1, 2, texts("names")["city_endings"]), "city", "city")
             self.cities.append(city)
             # Each region and each river has a city at least.
             self._say(city, "in_region", regions[number] if number < len(regions) else draws.choice(regions))
@@ -334,7 +342,8 @@ class _Generator:
         """Return the title of a work that no other one has."""
         draws = self.draws
         for _ in range(1000):
-            adjective, noun = draws.choice(_ADJECTIVES).capitalize(), draws.choice(_NOUNS).capitalize()
+            adjective = draws.choice(texts("names")["adjectives"]).capitalize()
+            noun = draws.choice(texts("names")["nouns"]).capitalize()
             share = draws.uniform()
             if share < 0.55:
                 title = f"The {adjective} {noun}"
@@ -347,16 +356,20 @@ class _Generator:
         return f"{title} {self._word(2, 2)}"
 
     def _word(self, least: int, most: int, endings: Sequence[str] = ()) -> str:
-        """Return a new name of so many syllables, with an ending perhaps; sometimes a stem comes with two endings."""
+        """Return a new name of so many syllables and an ending; a stem comes with several endings at times."""
         for attempt in range(200):
-            stem = self._syllables(self.draws.between(least, most) + attempt // 50)
-            word = stem + (self.draws.choice(endings) if endings else self.draws.choice(("", "a", "el", "um")))
+            if self.stems and attempt == 0 and self.draws.uniform() < 0.15:
+                stem = self.draws.choice(self.stems)
+            else:
+                stem = self._syllables(self.draws.between(least, most) + attempt // 50)
+            word = stem + (self.draws.choice(endings or texts("names")["organisation_endings"]))
             if len(word) >= 5 and word not in self.words:
                 self.words.add(word)
+                self.stems.append(stem)
                 return word.capitalize()
         raise InvalidInputError("no names are left: expected a smaller encyclopedia")
 
     def _syllables(self, count: int) -> str:
         draws = self.draws
-        parts = [draws.choice(_ONSETS) + draws.choice(_VOWELS) for _ in range(count)]
-        return "".join(parts) + draws.choice(_CODAS)
+        parts = [draws.choice(texts("names")["onsets"]) + draws.choice(texts("names")["vowels"]) for _ in range(count)]
+        return "".join(parts) + draws.choice(texts("names")["codas"])

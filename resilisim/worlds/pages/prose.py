@@ -6,17 +6,15 @@ other subjects stand under their full names.
 
 from __future__ import annotations
 
-import json
 import string
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Final
 
 from resilisim.seeding import Draws
-from resilisim.worlds.pages.graph import ISSUER_OF, Entity, Fact, Graph, Value
+from resilisim.worlds.pages.graph import ISSUER_OF, Entity, Fact, Graph, Value, texts
 
 LEAST_TOKENS, MOST_TOKENS = 300, 6000
 _SKEW = 2.2  # of page lengths: half of the pages have less than about 600 tokens
@@ -59,23 +57,6 @@ class Page:
     evidence: Mapping[str, str]
 
 
-@lru_cache(maxsize=1)
-def relation_texts() -> Mapping[str, Any]:
-    """Return how relations are said and asked, from the package's data."""
-    return _data("relations")
-
-
-@lru_cache(maxsize=1)
-def _digressions() -> Mapping[str, Any]:
-    return _data("digressions")
-
-
-def _data(name: str) -> Mapping[str, Any]:
-    text = resources.files("resilisim.worlds.pages").joinpath(f"data/{name}.json").read_text(encoding="utf-8")
-    loaded: Mapping[str, Any] = json.loads(text)
-    return loaded
-
-
 def mention(entity: Entity) -> str:
     """Return how a sentence names an entity for the first time."""
     return f"the {entity.title}" if entity.kind in _WITH_ARTICLE else entity.title
@@ -83,7 +64,7 @@ def mention(entity: Entity) -> str:
 
 def words_of(entity: Entity) -> dict[str, str]:
     """Return the words that depend on what a work or an event is: written, author, published and the like."""
-    verbs: Mapping[str, str] = relation_texts()["verbs"].get(entity.noun, {})
+    verbs: Mapping[str, str] = texts("relations")["verbs"].get(entity.noun, {})
     return {**verbs, "issuer": ISSUER_OF.get(entity.noun, ""), "noun": entity.noun, "article": _article(entity.noun)}
 
 
@@ -113,8 +94,9 @@ def write_pages(graph: Graph, seed: int = 0) -> tuple[Page, ...]:
 
 
 def _stem(entity: Entity) -> str:
-    name = entity.title.rsplit(" ", 1)[-1] if entity.kind in ("person", "river") else entity.title
-    return name[:5]
+    """Return the part of a name by which it may be taken for another."""
+    last = entity.title.rsplit(" ", 1)[-1]
+    return last if entity.kind == "work" else last[:5] if entity.kind in ("person", "river") else entity.title[:5]
 
 
 class _Writer:
@@ -133,7 +115,7 @@ class _Writer:
     def page(self) -> Page:
         share = self.draws.uniform() ** _SKEW
         length = _CHARACTERS_PER_TOKEN * LEAST_TOKENS * (MOST_TOKENS / LEAST_TOKENS) ** share
-        headings = _digressions()["headings"][self.entity.kind]
+        headings = texts("digressions")["headings"][self.entity.kind]
         sections: list[list[str]] = [[] for _ in headings]
         for place, said in sorted(self._said(), key=lambda pair: pair[0]):
             sections[place].append(said)
@@ -147,20 +129,20 @@ class _Writer:
                 break
             section.insert(self.draws.between(0, len(section)), text)
             written += len(text) + 2
-        parts = [f"{heading}\n" + "\n\n".join(texts) for heading, texts in zip(headings, sections, strict=True) if texts]
+        parts = [f"{heading}\n" + "\n\n".join(said) for heading, said in zip(headings, sections, strict=True) if texts]
         return Page(self.entity.title, "\n\n".join([self.entity.title, lead, *parts]), self.evidence)
 
     def _lead(self) -> str:
         entity = self.entity
         facts = {fact.relation: str(fact.value) for fact in self.graph.facts_of.get(entity.title, ())}
         slots = {**words_of(entity), **facts, "T": _capitalised(mention(entity)), "t": mention(entity)}
-        sentence = self.draws.choice(relation_texts()["leads"][entity.kind]).format_map(slots)
+        sentence = self.draws.choice(texts("relations")["leads"][entity.kind]).format_map(slots)
         self.evidence |= dict.fromkeys((name for name in _IN_THE_LEAD if name in facts), sentence)
         parts = [sentence]
         if self.near:
             other = self.draws.choice(self.near)
             parts.append(f"Not to be confused with {mention(other)}, {_article(other.noun)} {other.noun}.")
-        parts += self._fillers(self.draws.between(1, 2))
+        parts += self._fillers(self._own_theme(), self.draws.between(1, 2))
         return " ".join(parts)
 
     def _said(self) -> list[tuple[int, str]]:
@@ -184,7 +166,7 @@ class _Writer:
                 if self.draws.uniform() < 0.4 and key in facts and (denied := self._denial(facts[key])) is not None:
                     sentences.append(denied)
                 if self.draws.uniform() < 0.5:
-                    sentences += self._fillers(1)
+                    sentences += self._fillers(self._own_theme(), 1)
                     told = False
             if sentences:
                 result.append((place, " ".join(sentences)))
@@ -194,18 +176,21 @@ class _Writer:
         if fact is None:
             return None
         entity = self.graph.entities[fact.subject]
-        return self._sentence(_of_noun(relation_texts()["facts"], fact.relation, entity.noun), entity, naming, o=fact.value)
+        return self._sentence(
+            of_noun(texts("relations")["facts"], fact.relation, entity.noun), entity, naming, o=fact.value
+        )
 
     def _list(self, key: str, naming: bool) -> str | None:
         relation = key.removeprefix("list:")
         names = self.graph.subjects(relation, self.entity.title)
         if not names:
             return None
-        return self._sentence(relation_texts()["lists"][relation], self.entity, naming, list=in_words(names))
+        templates = texts("relations")["lists"][relation if len(names) > 1 else f"{relation}:one"]
+        return self._sentence(templates, self.entity, naming, list=in_words(names))
 
     def _denial(self, fact: Fact) -> str | None:
         """Return a sentence that names a wrong value and says that it is wrong."""
-        templates = relation_texts()["denials"].get(fact.relation)
+        templates = texts("relations")["denials"].get(fact.relation)
         right = self.graph.entities[str(fact.value)]
         wrong = [one for one in self.graph.of_kind(right.kind) if one.title != right.title and one.noun == right.noun]
         if templates is None or not wrong:
@@ -215,32 +200,38 @@ class _Writer:
     def _comparison(self) -> str:
         """Return a paragraph about another entity of the same kind: near misses, under its own name."""
         other = self.draws.choice(self.peers)
-        opening = _digressions()["opening"]["person" if self.entity.kind == "person" else "other"]
+        opening = texts("digressions")["opening"]["person" if self.entity.kind == "person" else "other"]
         sentences = [self._sentence(opening, self.entity, True)]
         keys = [key for key in _SECTIONS[other.kind] if not key.startswith("list:")]
         facts = {fact.relation: fact for fact in self.graph.facts_of[other.title]}
         chosen = [facts[key] for key in self.draws.shuffled(keys) if key in facts][:3]
-        for number, fact in enumerate(chosen):
-            templates = _of_noun(relation_texts()["facts"], fact.relation, other.noun)
-            sentences.append(self._sentence(templates, other, number == 0, full=True, o=fact.value))
+        for fact in chosen:
+            templates = of_noun(texts("relations")["facts"], fact.relation, other.noun)
+            sentences.append(self._sentence(templates, other, naming=True, full=True, o=fact.value))
         return " ".join(sentences)
 
-    def _digression(self) -> str:
-        return " ".join(self._fillers(self.draws.between(3, 6)))
+    def _own_theme(self) -> str:
+        themes: Sequence[str] = texts("digressions")["own_themes"][self.entity.kind]
+        return self.draws.choice(themes)
 
-    def _fillers(self, count: int) -> list[str]:
-        """Return sentences of one theme, those first that the page does not have yet."""
-        themes = _digressions()["themes"]
-        theme = self.draws.choice(tuple(themes))
+    def _digression(self) -> str:
+        theme = self.draws.choice(tuple(texts("digressions")["themes"]))
+        away = theme not in texts("digressions")["own_themes"][self.entity.kind]
+        opening = [self._filled(self.draws.choice(texts("digressions")["elsewhere"]))] if away else []
+        return " ".join([*opening, *self._fillers(theme, self.draws.between(3, 6))])
+
+    def _fillers(self, theme: str, count: int) -> list[str]:
+        """Return sentences of a theme, those first that the page does not have yet."""
+        themes = texts("digressions")["themes"]
         if len(self.unused.get(theme, ())) < count:
             self.unused[theme] = self.draws.shuffled(themes[theme])
         return [self._filled(self.unused[theme].pop()) for _ in range(count)]
 
     def _filled(self, template: str) -> str:
         """Fill each slot of a template on its own, so that two of the same name differ."""
-        slots = _digressions()["slots"]
+        slots = texts("digressions")["slots"]
         parts = []
-        for literal, name, _, _ in string.Formatter().parse(template):
+        for literal, name in _parsed(template):
             parts.append(literal)
             if name == "year":
                 parts.append(str(self.draws.between(1640, 1950)))
@@ -288,7 +279,12 @@ class _Writer:
         )
 
 
-def _of_noun(texts: Mapping[str, Any], relation: str, noun: str) -> Any:
+@lru_cache(maxsize=1024)
+def _parsed(template: str) -> tuple[tuple[str, str | None], ...]:
+    return tuple((literal, name) for literal, name, _, _ in string.Formatter().parse(template))
+
+
+def of_noun(texts: Mapping[str, Any], relation: str, noun: str) -> Any:
     """Return what is said of a relation, for this noun in particular where there is that."""
     return texts.get(f"{relation}:{noun}", texts[relation])
 
