@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, MissingExtraError, import_extra, one_line, unknown_name
-from resilisim.tool_library.library import ToolLibrary
+from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.model import Tool
 
 FloatArray = NDArray[np.float32]
@@ -441,6 +441,44 @@ def _stemmer() -> Any:
     from snowballstemmer.english_stemmer import EnglishStemmer
 
     return EnglishStemmer()
+
+
+class TextIndex:
+    """Texts of the caller that are searched again and again, by the measures by which retrievers find tools.
+
+    Args:
+        texts: What is searched. By meaning only the beginning of a long text counts, as models read no more.
+        search: "lexical", by words, or "semantic", by meaning.
+
+    Raises:
+        InvalidInputError: There is no such search.
+
+    Example:
+        >>> from resilisim.tool_library import TextIndex
+        >>> [hit.index for hit in TextIndex(["a walk by the sea", "a house of stone"]).search("stones", k=1)]
+        [1]
+    """
+
+    def __init__(self, texts: Sequence[str], search: str = "lexical") -> None:
+        """Index the texts."""
+        if search not in SEARCHES:
+            raise unknown_name("search", search, SEARCHES)
+        self._similarities = (_similarities_by_words if search == "lexical" else _similarities_by_meaning)(texts)
+
+    def search(self, query: str, k: int = DEFAULT_HITS) -> list[TextHit]:
+        """Return the k texts nearest to a query, best first; texts with equal rounded scores stand in their order."""
+        return [TextHit(place, score) for place, score in _ranked(self._similarities(query), k)]
+
+
+def _similarities_by_words(texts: Sequence[str]) -> Callable[[str], FloatArray]:
+    index = _WordIndex(texts)
+    return lambda query: index.shares([query])[0]
+
+
+def _similarities_by_meaning(texts: Sequence[str]) -> Callable[[str], FloatArray]:
+    embed = ToolRetriever(default_library()).embed
+    vectors = embed(texts)
+    return lambda query: vectors @ embed([query])[0]
 
 
 SEARCHES: Mapping[str, Callable[[ToolLibrary], Retriever]] = {"semantic": ToolRetriever, "lexical": LexicalRetriever}

@@ -106,7 +106,7 @@ class Graph:
         """Return all subjects for which a relation gives this value."""
         return tuple(self._subjects.get((relation, value), ()))
 
-    def of_kind(self, kind: Kind) -> tuple[Entity, ...]:
+    def of_kind(self, kind: str) -> tuple[Entity, ...]:
         """Return the entities of a kind, in their order."""
         return self._of_kind.get(kind, ())
 
@@ -362,7 +362,7 @@ class _Generator:
                 stem = self.draws.choice(self.stems)
             else:
                 stem = self._syllables(self.draws.between(least, most) + attempt // 50)
-            word = stem + (self.draws.choice(endings or texts("names")["organisation_endings"]))
+            word = stem + (str(self.draws.choice(endings or texts("names")["organisation_endings"])))
             if len(word) >= 5 and word not in self.words:
                 self.words.add(word)
                 self.stems.append(stem)
@@ -372,4 +372,4 @@ class _Generator:
     def _syllables(self, count: int) -> str:
         draws = self.draws
         parts = [draws.choice(texts("names")["onsets"]) + draws.choice(texts("names")["vowels"]) for _ in range(count)]
-        return "".join(parts) + draws.choice(texts("names")["codas"])
+        return "".join([*parts, draws.choice(texts("names")["codas"])])

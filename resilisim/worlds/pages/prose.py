@@ -129,7 +129,7 @@ class _Writer:
                 break
             section.insert(self.draws.between(0, len(section)), text)
             written += len(text) + 2
-        parts = [f"{heading}\n" + "\n\n".join(said) for heading, said in zip(headings, sections, strict=True) if texts]
+        parts = [f"{heading}\n" + "\n\n".join(said) for heading, said in zip(headings, sections, strict=True) if said]
         return Page(self.entity.title, "\n\n".join([self.entity.title, lead, *parts]), self.evidence)
 
     def _lead(self) -> str:
@@ -262,7 +262,7 @@ class _Writer:
         is_pronoun = name == entity.pronoun
         possessive = _POSSESSIVE[entity.pronoun]
         value = values.pop("o", "")
-        shown = mention(self.graph.entities[value]) if value in self.graph.entities else str(value)
+        shown = mention(self.graph.entities[str(value)]) if value in self.graph.entities else str(value)
         has_name = any(slot in template for slot in ("{S}", "{s}", "{P}"))
         return template.format_map(
             {
