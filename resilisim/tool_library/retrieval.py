@@ -444,41 +444,55 @@ def _stemmer() -> Any:
 
 
 class TextIndex:
-    """Texts of the caller that are searched again and again, by the measures by which retrievers find tools.
+    """Texts that are searched again and again: words or embeddings are taken from them once.
 
     Args:
-        texts: What is searched. By meaning only the beginning of a long text counts, as models read no more.
-        search: "lexical", by words, or "semantic", by meaning.
+        texts: What is searched.
+        search: "lexical", by the words of a query (BM25), or "semantic", by its meaning (a FAISS index).
 
     Raises:
         InvalidInputError: There is no such search.
+        MissingExtraError: Search by meaning, without the extra `retrieval`.
 
     Example:
         >>> from resilisim.tool_library import TextIndex
-        >>> [hit.index for hit in TextIndex(["a walk by the sea", "a house of stone"]).search("stones", k=1)]
+        >>> index = TextIndex(["A ferry to Ostrel.", "A festival of kites."], "lexical")
+        >>> [hit.index for hit in index.search("kites", k=1)]
         [1]
     """
 
-    def __init__(self, texts: Sequence[str], search: str = "lexical") -> None:
-        """Index the texts."""
+    def __init__(self, texts: Sequence[str], search: str = "semantic") -> None:
         if search not in SEARCHES:
             raise unknown_name("search", search, SEARCHES)
-        self._similarities = (_similarities_by_words if search == "lexical" else _similarities_by_meaning)(texts)
+        self._similarities = self._by_words(texts) if search == "lexical" else self._by_meaning(texts)
 
     def search(self, query: str, k: int = DEFAULT_HITS) -> list[TextHit]:
-        """Return the k texts nearest to a query, best first; texts with equal rounded scores stand in their order."""
-        return [TextHit(place, score) for place, score in _ranked(self._similarities(query), k)]
+        """Return the k texts nearest to a query, best first, by the scores and rules of `Retriever.search`."""
+        if k < 1:
+            raise InvalidInputError(f"search for k={k} texts: expected at least 1")
+        scores = np.round(self._similarities(query), SCORE_DECIMALS) + 0.0
+        best = np.argsort(-scores, kind="stable")[:k]
+        return [TextHit(int(place), round(float(scores[place]), SCORE_DECIMALS)) for place in best]
 
+    @staticmethod
+    def _by_words(texts: Sequence[str]) -> Callable[[str], FloatArray]:
+        index = _WordIndex(texts)
+        return lambda query: index.shares([query])[0]
 
-def _similarities_by_words(texts: Sequence[str]) -> Callable[[str], FloatArray]:
-    index = _WordIndex(texts)
-    return lambda query: index.shares([query])[0]
+    @staticmethod
+    def _by_meaning(texts: Sequence[str]) -> Callable[[str], FloatArray]:
+        embed = ToolRetriever(default_library()).embed  # whatever the library; its tools are not looked at
+        vectors = embed(texts)
+        index = _require("faiss").IndexFlatIP(vectors.shape[1])
+        index.add(vectors)
 
+        def similarities(query: str) -> FloatArray:
+            scores, places = index.search(embed([query]), len(texts))
+            row: FloatArray = np.empty_like(scores[0])
+            row[places[0]] = scores[0]
+            return row
 
-def _similarities_by_meaning(texts: Sequence[str]) -> Callable[[str], FloatArray]:
-    embed = ToolRetriever(default_library()).embed
-    vectors = embed(texts)
-    return lambda query: vectors @ embed([query])[0]
+        return similarities
 
 
 SEARCHES: Mapping[str, Callable[[ToolLibrary], Retriever]] = {"semantic": ToolRetriever, "lexical": LexicalRetriever}
