@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from itertools import chain, zip_longest
-from typing import Final, get_args
+from typing import ClassVar, Final, get_args
 
 from resilisim.errors import InvalidInputError, check_integer
 from resilisim.inputs import validated
@@ -29,8 +29,8 @@ from resilisim.worlds.pages.world import Encyclopedia, PagesWorld, question_task
 
 PAGES_VERSION: Final = "pages-v1"
 PAGES_SIZE, PAGES_SEED, PAGES_QUESTIONS = 240, 0, 120
-PAGES_SHA256 = ""  # of the uncompressed JSON Lines of its tasks
-ENCYCLOPEDIA_SHA256 = ""  # of its pages
+PAGES_SHA256 = "2b5ca130828227f0e96a7ef3e050d35628430a5e7c1a33f5ac19fd3d03ead3fc"  # of its tasks' JSON Lines
+ENCYCLOPEDIA_SHA256 = "b61dc6f117909bc3fe9f6583eaaec9f7ea4f38f90d7112d73828ea37013bfcc6"  # of its pages
 DATA_FILE = f"data/{PAGES_VERSION}.jsonl.gz"
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 MOST_QUESTIONS: Final = 10_000
@@ -54,6 +54,8 @@ class Recipe:
         >>> len(Recipe(size=60, seed=1, questions=2).pages) > 180
         True
     """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     size: int = PAGES_SIZE
     seed: int = PAGES_SEED
@@ -92,17 +94,18 @@ class Recipe:
         Each must be for words of the question or of a page that an earlier search returned, and return the page that
         holds the evidence; the answers must stand in what was returned, or in the evidence.
         """
-        known = normalized(" ".join(question.turns))
+        known = [normalized(" ".join(question.turns))]
         evidence = []
         for step in question.steps:
-            if normalized(step.query) not in known:
+            wanted = normalized(step.query)
+            if not any(wanted in text for text in known):
                 return False
             found = {page["title"]: page["text"] for page in self.encyclopedia.search(step.query)}
             sentences = [self._page_of[step.query].evidence[key] for key in step.evidence]
             if not all(sentence in found.get(step.query, "") for sentence in sentences):
                 return False
             evidence += sentences
-            known = " ".join([known, *map(normalized, found.values())])
+            known += [self._normalized_page(title) for title in found]
         told = normalized(" ".join(evidence))
         # Of the searched subjects themselves the evidence may only say "she" or "the novel".
         return all(
@@ -112,6 +115,15 @@ class Recipe:
     @cached_property
     def _page_of(self) -> Mapping[str, Page]:
         return {page.title: page for page in self.pages}
+
+    def _normalized_page(self, title: str) -> str:
+        if title not in self._normalized:
+            self._normalized[title] = normalized(self._page_of[title].text)
+        return self._normalized[title]
+
+    @cached_property
+    def _normalized(self) -> dict[str, str]:
+        return {}
 
     def _task(self, name: str, question: Question) -> Task:
         form = _FORMS.get(question.kind, "one")
@@ -134,7 +146,8 @@ def _wordings(answer: str) -> list[str]:
 
 def pages_lines() -> bytes:
     """Generate the JSON Lines of pages-v1 by its recipe."""
-    return b"".join(encode_json_line(task.to_mapping()) for task in Recipe().tasks(PAGES_VERSION))
+    recipe = Recipe(PAGES_SIZE, PAGES_SEED, PAGES_QUESTIONS)
+    return b"".join(encode_json_line(task.to_mapping()) for task in recipe.tasks(PAGES_VERSION))
 
 
 @lru_cache(maxsize=1)
@@ -206,14 +219,14 @@ def guess_rates(tasks: Sequence[Task]) -> dict[str, float]:
         >>> guess_rates([question_task("w", "bridge", [f"{n}?"], [answer], ["x"]) for n, answer in enumerate("aab")])
         {'bridge': 0.6666666666666666}
     """
-    weights: dict[str, Counter[str]] = {}
+    weights: dict[str, dict[str, float]] = {}
     sizes: Counter[str] = Counter()
     for task in tasks:
         right = task.metadata["right"]
         answers = right[:1] if task.metadata["form"] == "one" else right
         weight = 1.0 / len(answers) if task.metadata["form"] == "list" else 1.0
         sizes[task.task_type] += 1 if task.metadata["form"] == "list" else len(answers)
-        counts = weights.setdefault(task.task_type, Counter())
+        counts = weights.setdefault(task.task_type, defaultdict(float))
         for answer in answers:
-            counts[answer if isinstance(answer, str) else answer[0]] += weight  # type: ignore[assignment]
+            counts[answer if isinstance(answer, str) else answer[0]] += weight
     return {kind: max(counts.values()) / sizes[kind] for kind, counts in weights.items()}

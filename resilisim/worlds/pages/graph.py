@@ -351,7 +351,8 @@ class _Generator:
                 title = f"{adjective} {noun}"
             else:
                 title = f"The {noun} of {draws.choice(self.cities)}"
-            if title not in self.entities:
+            # An article is no difference, neither for a reader nor for a score.
+            if not {title, f"The {title}", title.removeprefix("The ")} & self.entities.keys():
                 return title
         return f"{title} {self._word(2, 2)}"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from resilisim.errors import InvalidInputError
 from resilisim.tasks import Task, split_of
 from resilisim.tasks.model import instance_id_of
 from resilisim.tool_library import Parameter, ReturnValue, TextIndex, Tool, ToolLibrary
@@ -24,14 +24,15 @@ from resilisim.worlds.base import DoneCall, Grade, ToolError
 
 SEARCH_TOOL: Final = "search"
 RESULTS: Final = 2  # pages that a search returns; whole ones, of thousands of tokens
-_TITLE_WEIGHT: Final = 4  # how often a title counts as words of its page
+_TITLE_WEIGHT: Final = 2.0  # of how well a title fits, against 1 for the text
+_CANDIDATES: Final = 50  # pages by title, and by text, of which the best by both are returned
 _LONGEST_QUERY: Final = 2_000  # characters
 
 _ASKED_OF: Mapping[str, str] = {
     "one": "Answer with the name or the year alone.",
     "list": "Give all of them, with semicolons between them.",
-    "turns": "Give one answer for each question, in this order, with semicolons between them; write 'unknown' where you "
-    "find none.",
+    "turns": "Give one answer for each question, in this order, with semicolons between them; where you find none, "
+    "write 'unknown'.",
 }
 
 
@@ -51,9 +52,11 @@ def search_library() -> ToolLibrary:
 class Encyclopedia:
     """Pages and their search by words: the same query always returns the same pages.
 
+    How well a page fits is the sum of how well its text and, twice, how well its title does, so that it is found by its
+    name however long it is.
+
     Args:
         pages: Titles and whole texts.
-        search: "lexical", by words, or "semantic", by meaning.
 
     Example:
         >>> from resilisim.worlds.pages import Encyclopedia
@@ -62,14 +65,19 @@ class Encyclopedia:
         ['Vane']
     """
 
-    def __init__(self, pages: Sequence[tuple[str, str]], search: str = "lexical") -> None:
+    def __init__(self, pages: Sequence[tuple[str, str]]) -> None:
         self.pages = tuple(pages)
-        self._index = TextIndex([f"{(title + '. ') * _TITLE_WEIGHT}{text}" for title, text in self.pages], search)
+        titles, texts = zip(*self.pages, strict=True)
+        self._indices = ((_TITLE_WEIGHT, TextIndex(titles, "lexical")), (1.0, TextIndex(texts, "lexical")))
 
     def search(self, query: str) -> list[dict[str, str]]:
         """Return the best pages for a query, best first; none that has nothing to do with it."""
-        hits = self._index.search(query, k=RESULTS)
-        return [dict(zip(("title", "text"), self.pages[hit.index], strict=True)) for hit in hits if hit.score > 0.0]
+        scores: dict[int, float] = defaultdict(float)
+        for weight, index in self._indices:
+            for hit in index.search(query, k=_CANDIDATES):
+                scores[hit.index] += weight * hit.score
+        best = sorted((-round(score, 3), place) for place, score in scores.items() if score > 0.0)[:RESULTS]
+        return [{"title": self.pages[place][0], "text": self.pages[place][1]} for _, place in best]
 
 
 class PagesWorld:
@@ -237,13 +245,3 @@ def _loft_grade(form: str, right: Sequence[Any], answer: str) -> Grade:
 
 def _wordings(turn: str | Sequence[str]) -> Sequence[str]:
     return (turn,) if isinstance(turn, str) else turn
-
-
-def checked_titles(pages: Sequence[tuple[str, str]], where: str) -> tuple[tuple[str, str], ...]:
-    """Return pages whose titles differ; pages of one title are refused, as no search could tell them apart."""
-    seen: set[str] = set()
-    for title, _ in pages:
-        if title in seen:
-            raise InvalidInputError(f"{where}: two pages are called {title!r:.100}; expected titles that differ")
-        seen.add(title)
-    return tuple(pages)
