@@ -240,9 +240,7 @@ def test_what_a_query_returns_is_bounded_and_json(workspace, records):
     wide = workspace.call("SQLInterpreter", {"sql": "SELECT repeat('x', 30000) FROM flights LIMIT 300"})
     assert 90 <= len(wide["rows"]) <= 110
     assert wide["rows"][0][0].endswith("[cut: 30,000 characters]")
-    odd = (
-        "SELECT 'nan'::DOUBLE, [1], {'a': 1}, 1.5::DECIMAL(4, 2), DATE '2041-01-02', NULL, '\ud800'"
-    )
+    odd = "SELECT 'nan'::DOUBLE, [1], {'a': 1}, 1.5::DECIMAL(4, 2), DATE '2041-01-02', NULL, '\ud800'"
     row = workspace.call("SQLInterpreter", {"sql": odd})["rows"][0]
     assert row[:6] == ["nan", "[1]", "{'a': 1}", "1.50", "2041-01-02", None]
 
