@@ -99,7 +99,7 @@ class Session:
         """Send a message and return the reply; None stops the episode. EpisodeEnded tells that it is over already."""
         if self.reply.ended:
             raise EpisodeEnded(self.reply)
-        text = native_text(message) if isinstance(message, Mapping) else message
+        text = message if message is None or isinstance(message, str) else native_text(message)
         before: EpisodeState = self._info["state"]
         observation, reward, ended, _, self._info = self._env.stop() if text is None else self._env.step(text)
         self.reply = Reply(observation, self._view(), ended, self._env.words)

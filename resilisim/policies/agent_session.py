@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
-from resilisim.chat import ChatReply, ChatRequest, TokenUsage, ToolCall
+from resilisim.chat import ChatReply, ChatRequest, TokenUsage
 from resilisim.envs.feedback import FINISH_HINT
-from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
+from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply, Session
 from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
-from resilisim.policies.llm.conversation import finish_message, native_message, result_of
+from resilisim.policies.llm.conversation import finish_message, native_arguments, result_of
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord, Transcript
 from resilisim.policies.llm.tools import ToolResult
 
@@ -31,6 +31,11 @@ _TYPES: Final[Mapping[str, Any]] = {
     "array": list,
     "object": dict,
 }
+_ENCODER: Final = json.JSONEncoder()
+_CALL: Final = (
+    '{{"role": "assistant", "content": null, "tool_calls": [{{"id": "call_1", "type": "function", '
+    '"function": {{"name": {}, "arguments": {}}}}}]}}'
+)
 _LONGEST_ANSWER: Final = 100_000  # characters of an answer that the record keeps
 
 
@@ -157,12 +162,11 @@ class AgentSession:
             ToolFailed: The call failed, and the session raises what fails.
         """
         given = _given(arguments)
-        if self.ended:
-            raise EpisodeEnded(self._session.reply)
-        if name == "finish":
+        if name == "finish" and not self.ended:
             return self.finish(None if isinstance(given, str) else given.get("answer"))
+        message = _message(name, given)
         with self._lock:
-            reply = self._session.send(_message(name, given))
+            reply = self._send(message)
         result = CallResult.of(result_of(reply, FINISH_HINT["functions"]))
         if not result.ok and self._on_failure == "raise":
             raise ToolFailed(result)
@@ -185,11 +189,15 @@ class AgentSession:
         Raises:
             EpisodeEnded: The episode is over.
         """
-        if self.ended:
-            raise EpisodeEnded(self._session.reply)
         with self._lock:
-            answers: list[dict[str, Any]] = json.loads(self._session.send(message).observation)
+            answers: list[dict[str, Any]] = json.loads(self._send(message).observation)
         return answers
+
+    def _send(self, message: AssistantMessage) -> Reply:
+        """Send what is sent with the lock held: whoever waited for it may find the episode closed."""
+        if self._is_closed:
+            raise EpisodeEnded(self._session.reply)
+        return self._session.send(message)
 
     def finish(self, answer: object = None) -> CallResult:
         """Report that the task is complete, with an answer for the record; changes nothing if the episode is over."""
@@ -375,15 +383,17 @@ def _given(arguments: Mapping[str, Any] | str | None) -> dict[str, Any] | str:
     return {key: value for key, value in (arguments or {}).items() if value is not None}
 
 
-def _message(name: str, given: Mapping[str, Any] | str) -> AssistantMessage:
-    """Return a call as a message; arguments that JSON has no form for become some that the environment refuses."""
-    if isinstance(given, str):
-        return {"role": "assistant", "content": None, "tool_calls": [ToolCall("call_1", name, given).to_openai()]}
-    try:
-        return native_message(name, given)
-    except (TypeError, ValueError, RecursionError) as error:
-        unreadable = ToolCall("call_1", name, f"no JSON: {one_line(error)}")
-        return {"role": "assistant", "content": None, "tool_calls": [unreadable.to_openai()]}
+def _message(name: str, given: Mapping[str, Any] | str) -> str:
+    """Return a call as the JSON text of a message, which is quicker put together than encoded.
+
+    Arguments that JSON has no form for become some that the environment refuses.
+    """
+    if not isinstance(given, str):
+        try:
+            given = native_arguments(given)
+        except (TypeError, ValueError, RecursionError) as error:
+            given = f"no JSON: {one_line(error)}"
+    return _CALL.format(_ENCODER.encode(str(name)), _ENCODER.encode(given))
 
 
 def _signature(schema: Mapping[str, Any]) -> inspect.Signature:
