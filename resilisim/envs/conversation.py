@@ -225,11 +225,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> Step:
         """Send one assistant message; in the native protocol as JSON text or as a mapping."""
-        if isinstance(action, str):
-            return self._step(action, self.protocol)
-        if self.protocol == "native" and isinstance(action, Mapping):
-            return self.native_step(action)
-        raise InvalidInputError(f"an action of type {type(action).__name__}: expected a text")
+        given: object = action
+        if isinstance(given, str):
+            return self._step(given, self.protocol)
+        if self.protocol == "native" and isinstance(given, Mapping):
+            return self.native_step(given)
+        raise InvalidInputError(f"an action of type {type(given).__name__}: expected a text")
 
     def native_step(self, message: Mapping[str, Any]) -> Step:
         """Send one assistant message with native tool calls (`content`, `tool_calls`); the rest is as in `step`."""
