@@ -170,7 +170,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             raise unknown_name("render mode", render_mode, ("ansi",))
         self.settings = settings
         self.library = _check_library(library)
-        self.law = settings.law()
+        self.law = settings.failure_model()
         self.rules = settings.rules()
         self.protocol = settings.protocol
         self.tools = settings.tools
@@ -219,7 +219,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         problem = build_problem(self.library, task.required_tools, self.law, self.rules)
         self._judge = Judge(problem) if self.settings.reward in JUDGED_REWARDS else None
         self._task = task
-        self._episode = Episode(problem, task.instance_id, self._seed, self.settings.salt, self.settings.payload)
+        given = self.settings
+        self._episode = Episode(problem, task.instance_id, self._seed, given.salt, given.payload, given.errors)
         self._observation = _presentable(self._prompt.text)
         return self._observation, self._info(None, {})
 
