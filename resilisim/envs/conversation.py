@@ -170,7 +170,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             raise unknown_name("render mode", render_mode, ("ansi",))
         self.settings = settings
         self.library = _check_library(library)
-        self.law = settings.law()
+        self.law = settings.failure_model()
         self.rules = settings.rules()
         self.protocol = settings.protocol
         self.tools = settings.tools
@@ -219,17 +219,19 @@ class ConversationEnv(gymnasium.Env[str, str]):
         problem = build_problem(self.library, task.required_tools, self.law, self.rules)
         self._judge = Judge(problem) if self.settings.reward in JUDGED_REWARDS else None
         self._task = task
-        self._episode = Episode(problem, task.instance_id, self._seed, self.settings.salt, self.settings.payload)
+        given = self.settings
+        self._episode = Episode(problem, task.instance_id, self._seed, given.salt, given.payload, given.errors)
         self._observation = _presentable(self._prompt.text)
         return self._observation, self._info(None, {})
 
     def step(self, action: str) -> Step:
         """Send one assistant message; in the native protocol as JSON text or as a mapping."""
-        if self.protocol == "native" and isinstance(action, Mapping):
-            return self.native_step(action)
-        if not isinstance(action, str):
-            raise InvalidInputError(f"an action of type {type(action).__name__}: expected a text")
-        return self._step(action, self.protocol)
+        given: object = action
+        if isinstance(given, str):
+            return self._step(given, self.protocol)
+        if self.protocol == "native" and isinstance(given, Mapping):
+            return self.native_step(given)
+        raise InvalidInputError(f"an action of type {type(given).__name__}: expected a text")
 
     def native_step(self, message: Mapping[str, Any]) -> Step:
         """Send one assistant message with native tool calls (`content`, `tool_calls`); the rest is as in `step`."""
@@ -445,7 +447,9 @@ def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
         >>> "required_tools" in info, "required_tools" in public_info(info)
         (True, False)
     """
-    public = {name: value for name, value in info.items() if name not in PRIVATE_INFO}
+    public = dict(info)
+    for name in PRIVATE_INFO:
+        public.pop(name, None)
     if str(public.get("prompt_type", "")).startswith(FLAWED):
         public["prompt_type"] = "optimal"  # what the prompt claims to be
     if "execution" in public:

@@ -11,7 +11,7 @@ from resilisim.seeding import EVALUATION_SALT, MAX_SEED, PURPOSE_SUCCESS, episod
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.messages import Message
-from resilisim.simulator.outcomes import Failure, PayloadSize, drawn_failure, synthesised_output
+from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, drawn_failure, synthesised_output
 from resilisim.simulator.parts.draws import draw_execution, output_under_parts
 from resilisim.simulator.parts.play import LawParts
 from resilisim.simulator.parts.rules import RESULTS
@@ -89,6 +89,7 @@ class Episode:
         seed: int,
         salt: str = EVALUATION_SALT,
         payload: PayloadSize = "compact",
+        errors: Errors = "documented",
     ) -> None:
         if not 0 <= seed <= MAX_SEED:
             raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
@@ -98,6 +99,7 @@ class Episode:
         self.events: list[Event] = []
         self._tool_keys: dict[str, tuple[int, int]] = {}
         self._payload: PayloadSize = payload
+        self._errors: Errors = errors
 
     @property
     def ended_by(self) -> str | None:
@@ -142,7 +144,7 @@ class Episode:
         if success:
             output = synthesised_output(self.problem.library[tool], key, attempt, self._payload)
         else:
-            failure = drawn_failure(self.problem, self.state, tool, luck_bits, key, attempt)
+            failure = drawn_failure(self.problem, self.state, tool, luck_bits, key, attempt, self._errors)
         self.state = next_state(self.problem, self.state, message, success)
         return Event(turn, message, name, attempt + 1, success, probability, failure, output)
 
@@ -150,7 +152,7 @@ class Episode:
         self, parts: LawParts, turn: int, message: Message, tool: int, key: tuple[int, int]
     ) -> Event:
         state, name = self.state, message.tool or ""
-        draw, failure = draw_execution(self.problem, parts, state, tool, message, key)
+        draw, failure = draw_execution(self.problem, parts, state, tool, message, key, self._errors)
         attempt = state.executions[tool]
         output: Mapping[str, Any] = {}
         success = failure is None

@@ -21,7 +21,12 @@ from resilisim.tool_library import ToolLibrary
 
 # Name -> module:attribute of what returns the world, imported only when it is loaded. A maker that takes an argument
 # gets what stands behind the first colon of a name ("hotpotqa:dev.json").
-WORLDS: Mapping[str, str] = {}
+WORLDS: Mapping[str, str] = {
+    "hotpotqa": "resilisim.worlds.pages:hotpotqa_world",
+    "loft": "resilisim.worlds.pages:loft_world",
+    "pages": "resilisim.worlds.pages:generated_world",
+    "pages-v1": "resilisim.worlds.pages:pages_v1",
+}
 
 # "${name}" or "${name.rows.0.price}" in the parameters of a reference call: a value of the result saved as "name".
 _EARLIER: Final = re.compile(r"\$\{([^{}]+)\}")

@@ -46,6 +46,7 @@ WORDING = (
     "prompt_style",
     "search_detail",
     "payload",
+    "errors",
     "tools",
     "protocol",
     "salt",

@@ -108,6 +108,7 @@ class JudgedSession(Session):
             "rules": problem.rules.to_mapping(),
             "salt": place.get("salt", ""),
             **({} if self._env.settings.search == "semantic" else {"search": self._env.settings.search}),
+            **({} if self._env.settings.errors == "documented" else {"errors": self._env.settings.errors}),
             "manifest": place.get("manifest", ""),
             "texts": self.texts,
         }

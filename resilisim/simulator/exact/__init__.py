@@ -12,6 +12,7 @@ from resilisim.simulator.exact.plan_following import (
     plan_following,
     plan_following_with_search,
 )
+from resilisim.simulator.exact.reachable import ReachableOptimum, solve_reachable
 from resilisim.simulator.exact.references import References, references, solve_all, solved_references
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Obedience",
     "Optimum",
     "PlanLimits",
+    "ReachableOptimum",
     "References",
     "best_limits",
     "known_probabilities",
@@ -29,5 +31,6 @@ __all__ = [
     "references",
     "solve",
     "solve_all",
+    "solve_reachable",
     "solved_references",
 ]

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import kernel, scalar
+from resilisim.errors import InvalidInputError
 from resilisim.simulator.exact.arena import NO_TOOL, OUT_OF_TABLE, Arena, build_arena
+from resilisim.simulator.exact.reachable import Knowledge, ReachableOptimum, solve_reachable
 from resilisim.simulator.law import (
     FAILED,
     NOT_EXECUTED,
@@ -252,6 +254,16 @@ class Optimum:
     values: NDArray[np.float64]
     gap: float
 
+    @property
+    def knowledge(self) -> Knowledge:
+        """What the best agent knows: the law and what it saw."""
+        return "observing"
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the table."""
+        return self.values.nbytes
+
     def __repr__(self) -> str:
         """Return the problem and its value, without the table."""
         return f"Optimum({self.problem}, value={self.value(start_state(self.problem)):.6f}, gap={self.gap:.6f})"
@@ -341,7 +353,7 @@ class Optimum:
         return loop_state(state.status, state.counters, self.arena.slot, self.problem.rules.loop_length)
 
 
-def solve(problem: Problem) -> Optimum:
+def solve(problem: Problem) -> Optimum | ReachableOptimum:
     """Solve a problem exactly, or return it solved if it was met lately.
 
     Problems are equal if they are the same object (`build_problem` sees to that). The latest tables are kept, up to
@@ -361,17 +373,24 @@ def solve(problem: Problem) -> Optimum:
     if optimum is not None:
         _solved.move_to_end(problem)
         return optimum
-    optimum = _solved[problem] = compute_optimum(problem)
-    while len(_solved) > 1 and sum(kept.values.nbytes for kept in _solved.values()) > CACHE_BYTES:
+    optimum = _solved[problem] = solve_afresh(problem)
+    while len(_solved) > 1 and sum(kept.nbytes for kept in _solved.values()) > CACHE_BYTES:
         _solved.popitem(last=False)
     return optimum
 
 
-_solved: OrderedDict[Problem, Optimum] = OrderedDict()
+_solved: OrderedDict[Problem, Optimum | ReachableOptimum] = OrderedDict()
+
+
+def solve_afresh(problem: Problem) -> Optimum | ReachableOptimum:
+    """Solve a problem exactly, under any law, and keep nothing."""
+    return compute_optimum(problem) if problem.parts is None else solve_reachable(problem)
 
 
 def compute_optimum(problem: Problem) -> Optimum:
-    """Solve a problem exactly and keep nothing."""
+    """Solve a problem under the benchmark law exactly and keep nothing."""
+    if problem.parts is not None:
+        raise InvalidInputError(f"there is no table of values under law {problem.law}: expected a law without parts")
     arena = build_arena(problem)
     values = _sweep(problem, arena, arena.breakers.neutral_base)
     if arena.breakers.upper_base == NO_TOOL:

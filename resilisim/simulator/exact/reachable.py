@@ -504,6 +504,11 @@ class ReachableOptimum:
         """How many states have a value of their own."""
         return self.states.num_states
 
+    @property
+    def nbytes(self) -> int:
+        """Size of what is kept."""
+        return sum(layer.rows.nbytes + layer.values.nbytes + layer.slots.nbytes for layer in self.states.layers)
+
     def value(self, state: EpisodeState) -> float:
         """Return V*(state), the highest probability of full success by what is known.
 

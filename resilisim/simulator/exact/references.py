@@ -11,8 +11,10 @@ from typing import Any
 from resilisim.errors import MAX_COUNT, check_integer
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.clairvoyant import clairvoyant
-from resilisim.simulator.exact.optimum import Optimum, compute_optimum, solve
+from resilisim.simulator.exact.optimum import Optimum, solve, solve_afresh
 from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
+from resilisim.simulator.exact.reachable import ReachableOptimum
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import start_state
@@ -61,10 +63,10 @@ def solved_references(problem: Problem) -> References:
         >>> round(found.known_probabilities, 6), len(found.after_search)
         (0.996096, 2)
     """
-    return _references_of(compute_optimum(problem))
+    return _references_of(solve_afresh(problem))
 
 
-def _references_of(optimum: Optimum) -> References:
+def _references_of(optimum: Optimum | ReachableOptimum) -> References:
     start = start_state(optimum.problem)
     return References(
         known_probabilities=optimum.value(start),
@@ -98,7 +100,7 @@ def references(
     required_tools: Sequence[str] | Task,
     *,
     library: ToolLibrary | None = None,
-    law: BenchmarkLaw | None = None,
+    law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
     clairvoyant_seeds: int = 200,
     salt: str = EVALUATION_SALT,

@@ -15,7 +15,7 @@ from resilisim.simulator.compiled import draw_bits
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.law import success_threshold
 from resilisim.simulator.messages import Message
-from resilisim.simulator.outcomes import Failure, dependency_failure, filled
+from resilisim.simulator.outcomes import Errors, Failure, dependency_failure, filled, possible_errors
 from resilisim.simulator.parts.build import WeighedError, weighed_errors
 from resilisim.simulator.parts.play import UNIT, Draw, LawParts
 from resilisim.simulator.parts.rules import (
@@ -45,7 +45,13 @@ TIMEOUT = "TIMEOUT"
 
 
 def draw_execution(
-    problem: Problem, parts: LawParts, state: EpisodeState, tool: int, message: Message, key: tuple[int, int]
+    problem: Problem,
+    parts: LawParts,
+    state: EpisodeState,
+    tool: int,
+    message: Message,
+    key: tuple[int, int],
+    errors: Errors = "documented",
 ) -> tuple[Draw, Failure | None]:
     """Return what luck brings to an execution, and the failure that is shown, if it is one.
 
@@ -56,6 +62,7 @@ def draw_execution(
         tool: Index of the tool.
         message: The call.
         key: Luck key of the tool.
+        errors: Which errors failures draw where they have no kinds.
     """
     rules = parts.rules
     wait = messages_until_free(rules, state.parts, tool)
@@ -86,7 +93,7 @@ def draw_execution(
         luck_bits = threshold + ((luck_bits * ((1 << UNIFORM_BITS) - threshold)) >> UNIFORM_BITS)
     if luck_bits < success_threshold(clean_probability(rules, parts.numbers.tables, state.counters, tool)):
         return Draw(FAILURE, ticks), dependency_failure(problem, state, tool)
-    weighed, slot_bits = _drawn_error(problem, parts, state, tool, key, attempt)
+    weighed, slot_bits = _drawn_error(problem, parts, state, tool, key, attempt, errors)
     return Draw(weighed.result, ticks), Failure(weighed.error.code, filled(weighed.error, slot_bits))
 
 
@@ -103,14 +110,21 @@ def _duration(parts: LawParts, key: tuple[int, int], attempt: int) -> int:
 
 
 def _drawn_error(
-    problem: Problem, parts: LawParts, state: EpisodeState, tool: int, key: tuple[int, int], attempt: int
+    problem: Problem,
+    parts: LawParts,
+    state: EpisodeState,
+    tool: int,
+    key: tuple[int, int],
+    attempt: int,
+    errors: Errors,
 ) -> tuple[WeighedError, int]:
     """Return the error that a failure shows, and the bits that fill its slots."""
     facts, law = parts.numbers.facts[tool], parts.numbers.law
-    weighed = weighed_errors(law, problem.library[tool], facts.is_opener, is_opened(parts.rules, state.status))
     bits = draw_bits(*key, attempt, PURPOSE_FAILURE)
     if law.error_kinds is None:  # the code that the benchmark law draws
-        return weighed[bits % len(weighed)], bits // len(weighed)
+        specs = possible_errors(problem.library[tool], errors)
+        return WeighedError(specs[bits % len(specs)], 1.0, FAILURE), bits // len(specs)
+    weighed = weighed_errors(law, problem.library[tool], facts.is_opener, is_opened(parts.rules, state.status))
     target = draw_bits(*key, attempt, PURPOSE_ERROR_CODE) * UNIT * sum(one.weight for one in weighed)
     for one in weighed:
         target -= one.weight
