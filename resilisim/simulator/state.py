@@ -158,7 +158,7 @@ def outcome(problem: Problem, state: EpisodeState) -> int:
 def success_probability(problem: Problem, state: EpisodeState, tool: int, message: Message | None = None) -> float:
     """Return the probability that an execution of a tool (its index) succeeds in a state.
 
-    Under a law with parts, it is the probability by what an agent can know; a `message` says which parameters are given.
+    Under a law with parts, it is the probability by what an agent can know; a `message` gives the parameters.
 
     Example:
         >>> from resilisim import default_library
@@ -187,9 +187,7 @@ def _law_index(problem: Problem, state: EpisodeState, tool: int) -> tuple[int, i
     )
 
 
-def next_state(
-    problem: Problem, state: EpisodeState, message: Message, success: bool | Draw = False
-) -> EpisodeState:
+def next_state(problem: Problem, state: EpisodeState, message: Message, success: bool | Draw = False) -> EpisodeState:
     """Return the state after a message in a running state; for an execution, given whether it succeeds.
 
     Under a law with parts there are more results than two, which a `Draw` tells; `branches` has all of them.
@@ -218,7 +216,9 @@ def next_state(
         signature = tool if status[tool] == SUCCEEDED else NO_LOOP
         statuses, numbers = list(status), list(executions)
         numbers[tool] += 1
-        record_execution(statuses, counters, problem.place[tool], tool, bool(success), problem.rules.max_consecutive_failures)
+        record_execution(
+            statuses, counters, problem.place[tool], tool, bool(success), problem.rules.max_consecutive_failures
+        )
         record_turn(counters, signature, problem.rules.loop_length)
         status, executions = tuple(statuses), tuple(numbers)
     else:

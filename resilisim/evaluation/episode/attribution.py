@@ -20,7 +20,7 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord, StepRecord, Totals, Worth
-from resilisim.simulator.exact import Judge, Optimum
+from resilisim.simulator.exact import Judge, Solved
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
@@ -64,7 +64,7 @@ class Attribution:
             self._flawed_plan = FlawedPlan(flaw, problem.library)
 
     @property
-    def optimum(self) -> Optimum:
+    def optimum(self) -> Solved:
         """The solved problem."""
         return self._judge.optimum
 

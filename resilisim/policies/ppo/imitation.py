@@ -21,7 +21,7 @@ from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_inde
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import EpisodeState, Problem, execution, success_probability
-from resilisim.simulator.exact import solve
+from resilisim.simulator.exact import Optimum, solve
 from resilisim.simulator.exact.arena import NO_TOOL
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.law import SUCCEEDED
@@ -63,6 +63,7 @@ def tool_values(
     """
     state = EpisodeState(status, counters, (0,) * len(status))
     optimum = solve(problem)
+    assert isinstance(optimum, Optimum)  # Workflow-v0 has no other laws
     of_outsiders: dict[float, float] = {}
     values = []
     for tool, name in enumerate(problem.library.names):

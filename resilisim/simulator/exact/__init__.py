@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resilisim.simulator.exact.judging import Judge, Judgement
-from resilisim.simulator.exact.optimum import Optimum, known_probabilities, solve
+from resilisim.simulator.exact.optimum import Optimum, Solved, known_probabilities, solve
 from resilisim.simulator.exact.plan_following import (
     Obedience,
     PlanLimits,
@@ -23,6 +23,7 @@ __all__ = [
     "PlanLimits",
     "ReachableOptimum",
     "References",
+    "Solved",
     "best_limits",
     "known_probabilities",
     "obey_plan",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.simulator.compiled import kernel, scalar
 from resilisim.errors import InvalidInputError
+from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.arena import NO_TOOL, OUT_OF_TABLE, Arena, build_arena
 from resilisim.simulator.exact.reachable import Knowledge, ReachableOptimum, solve_reachable
 from resilisim.simulator.law import (
@@ -260,6 +260,11 @@ class Optimum:
         return "observing"
 
     @property
+    def start_gap(self) -> float:
+        """How far V*(start) may lie below the optimum."""
+        return self.gap
+
+    @property
     def nbytes(self) -> int:
         """Size of the table."""
         return self.values.nbytes
@@ -353,7 +358,10 @@ class Optimum:
         return loop_state(state.status, state.counters, self.arena.slot, self.problem.rules.loop_length)
 
 
-def solve(problem: Problem) -> Optimum | ReachableOptimum:
+Solved: TypeAlias = Optimum | ReachableOptimum  # by any law; both answer the same questions
+
+
+def solve(problem: Problem) -> Solved:
     """Solve a problem exactly, or return it solved if it was met lately.
 
     Problems are equal if they are the same object (`build_problem` sees to that). The latest tables are kept, up to
@@ -379,10 +387,10 @@ def solve(problem: Problem) -> Optimum | ReachableOptimum:
     return optimum
 
 
-_solved: OrderedDict[Problem, Optimum | ReachableOptimum] = OrderedDict()
+_solved: OrderedDict[Problem, Solved] = OrderedDict()
 
 
-def solve_afresh(problem: Problem) -> Optimum | ReachableOptimum:
+def solve_afresh(problem: Problem) -> Solved:
     """Solve a problem exactly, under any law, and keep nothing."""
     return compute_optimum(problem) if problem.parts is None else solve_reachable(problem)
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.stage import (
-    COLUMN_DOWN,
     NOT_KNOWN,
     Neutral,
     Stage,
@@ -57,7 +56,6 @@ from resilisim.simulator.parts.rules import (
     time_limit,
 )
 from resilisim.simulator.problem import Problem
-from resilisim.tool_library.parameters import changed_parameters
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     ENDED,
@@ -72,6 +70,7 @@ from resilisim.simulator.state import (
     outcome,
     start_state,
 )
+from resilisim.tool_library.parameters import changed_parameters
 
 Knowledge = Literal["observing", "informed"]
 
@@ -81,13 +80,10 @@ TIE_TOLERANCE = 1e-12
 ADD = 0  # add the states that follow
 VALUE = 1  # value states by those that follow
 
-# What a kernel says instead of the number of the row behind the last one that it has done.
-NO_ROOM = -1
-
 
 @scalar
 def find_slot(row: Any, rows: Any, slots: Any) -> int:
-    """Return the slot of a row in a hash table: the one that holds its number, or the empty one (-1) where it belongs."""
+    """Return the slot of a row in a hash table: that of its number, or the empty one (-1) where it belongs."""
     code = 1469598103934665603
     for column in range(len(row)):
         code = (code ^ row[column]) * 1099511628211
@@ -116,6 +112,24 @@ def fill_slots(rows: NDArray[np.int64], count: int, slots: NDArray[np.int32]) ->
 def find_row(row: NDArray[np.int64], rows: NDArray[np.int64], slots: NDArray[np.int32]) -> int:
     """Return the number of a row, or -1."""
     return int(slots[find_slot(row, rows, slots)])
+
+
+@kernel
+def largest_gap(
+    rows: NDArray[np.int64],
+    count: int,
+    values: NDArray[np.float64],
+    upper_rows: NDArray[np.int64],
+    upper_slots: NDArray[np.int32],
+    upper_values: NDArray[np.float64],
+) -> float:
+    """Return the largest difference of two valuations of the same states."""
+    gap = 0.0
+    for number in range(count):
+        other = upper_slots[find_slot(rows[number], upper_rows, upper_slots)]
+        if other >= 0:
+            gap = max(gap, upper_values[other] - values[number])
+    return gap
 
 
 @kernel
@@ -155,7 +169,7 @@ def is_worth_a_thought(
         return False
     if rules.is_neutral[tool]:
         least = rules.least_row[tool]
-        return probes if least == 0 else failures >= least
+        return bool(probes if least == 0 else failures >= least)
     if status[tool] == SUCCEEDED and 0 < rules.recall_row <= failures:
         return True
     if not useful[tool]:
@@ -169,15 +183,14 @@ def is_worth_a_thought(
         if rules.at_sound < 0:
             return False
         validates = rules.at_unsound >= 0 and rules.is_validator[tool] == 1
-        return validates or (rules.place[tool] >= 0 and parts[rules.at_sound + tool] != SOUND)
+        return bool(validates or (rules.place[tool] >= 0 and parts[rules.at_sound + tool] != SOUND))
     if not watched and not probes:
         if rules.place[tool] > counters[NEXT_PLACE]:
             return False
         if messages_until_free(rules, parts, tool) > 0 or is_refused(rules, status, parts, tool, 0):
             return False
-    if informed and rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1 and not watched:
-        return False
-    return True
+    is_broken = informed and rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
+    return watched or not is_broken
 
 
 @kernel
@@ -393,13 +406,11 @@ class Reachable:
                 chance *= 1.0 - chance_broken(parts.rules, state.status, state.parts, tool)
         return chance
 
-    def value_of_row(self, row: NDArray[np.int64], turns_used: int, extends: bool = True) -> float:
-        """Return V* of a packed state, which is added if need be; NOT_KNOWN if it is not to be."""
+    def value_of_row(self, row: NDArray[np.int64], turns_used: int) -> float:
+        """Return V* of a packed state, which is added if need be."""
         layer = self.layers[turns_used]
         number = find_row(row, layer.rows, layer.slots)
         if number < 0:
-            if not extends:
-                return NOT_KNOWN
             self.extend(row, turns_used)
             number = find_row(row, layer.rows, layer.slots)
         return float(layer.values[number])
@@ -417,9 +428,22 @@ class Reachable:
         here, following = self.layers[turn], self.layers[turn + 1]
         last = here.size
         while first < last:
-            arrays = (here.rows, first, last, here.values, following.rows, following.slots, following.values)
-            law = (self.stage.rules, self.stage.tables.probability, self.stage.tables.evidence)
-            first = sweep(mode, *law, self.informed, turn, *arrays, following.count)
+            first = sweep(
+                mode,
+                self.stage.rules,
+                self.stage.tables.probability,
+                self.stage.tables.evidence,
+                self.informed,
+                turn,
+                here.rows,
+                first,
+                last,
+                here.values,
+                following.rows,
+                following.slots,
+                following.values,
+                following.count,
+            )
             if first < last:
                 following.grow()
                 if self.num_states > MAX_STATES:
@@ -476,7 +500,9 @@ class ReachableOptimum:
         problem: The problem.
         knowledge: "observing" or "informed".
         states: The values.
-        gap: How far the values may lie below the optimum; 0 where they are exact.
+        neutral: The calls of outside tools that are taken to be there.
+        gap: How far any value may lie below the optimum; 0 where all are exact.
+        start_gap: How far V*(start) may; the states with the largest gaps are mostly far from the best path.
 
     Example:
         >>> from resilisim import default_library
@@ -493,6 +519,7 @@ class ReachableOptimum:
     states: Reachable
     neutral: tuple[Neutral, ...]
     gap: float
+    start_gap: float
 
     def __repr__(self) -> str:
         """Return the problem and its value, without the states."""
@@ -523,7 +550,9 @@ class ReachableOptimum:
             return self.states.value(state)
         if any(state.executions):
             raise InvalidInputError("the informed optimum has to know what is hidden: expected a state of an episode")
-        return sum(chance * self.states.value(known) for chance, known in first_states(self.problem, state, self.states))
+        return sum(
+            chance * self.states.value(known) for chance, known in first_states(self.problem, state, self.states)
+        )
 
     @property
     def _hides(self) -> bool:
@@ -633,14 +662,13 @@ def solve_reachable(problem: Problem, knowledge: Knowledge | None = None) -> Rea
     neutral = there if is_exact else [*there, *bounding]
     informed = knowledge == "informed"
     states = _solved(problem, make_stage(problem, tools, neutral, len(there)), informed)
-    gap = 0.0
+    gap = start_gap = 0.0
     if not is_exact:
         upper = _solved(problem, make_stage(problem, tools, neutral), informed)
-        for turn, layer in enumerate(states.layers):
-            for number in range(layer.size):
-                most = upper.value_of_row(layer.rows[number], turn, extends=False)
-                gap = max(gap, most - layer.values[number])
-    return ReachableOptimum(problem, knowledge, states, tuple(there), gap)
+        for turn, (here, above) in enumerate(zip(states.layers, upper.layers, strict=True)):
+            most = float(largest_gap(here.rows, here.size, here.values, above.rows, above.slots, above.values))
+            gap, start_gap = max(gap, most), most if turn == 0 else start_gap
+    return ReachableOptimum(problem, knowledge, states, tuple(there), gap, start_gap)
 
 
 def _solved(problem: Problem, stage: Stage, informed: bool) -> Reachable:

@@ -25,9 +25,9 @@ from resilisim.simulator.parts.rules import (
     CLOSED,
     NEVER_SEEN,
     OPEN,
-    SOUND,
     UNSOUND,
     Tables,
+    count_bits,
     finish_value,
     is_opened,
     is_time_up,
@@ -46,12 +46,11 @@ class Stage:
 
     Attributes:
         tools: Library indices of the tools; neutral ones follow them in the rulebook.
-        rules: The law for these tools, and what else the solver knows of them, as a record for compiled code: the fields
-            of `Rulebook`, `is_neutral`, `is_offered` (0 for neutral ones that are only there for the other bound),
-            `least_row` (failures in a row from which on a
-            neutral one is called to break the row, or 0), `recall_row` (likewise for tools that have succeeded), `dependents` (tools that
-            depend on each), `order` (dependents before what they depend on), `group_breaks_rows` and `own_key` (the
-            rate key that only this tool has, or -1).
+        rules: The law for these tools, and what else the solver knows of them, as a record for compiled code: the
+            fields of `Rulebook`; `is_neutral`; `is_offered`, 0 for neutral ones that only the other bound has;
+            `least_row`, failures in a row from which on a neutral one is called to break the row, or 0; `recall_row`,
+            likewise for tools that have succeeded; `dependents`, tools that depend on each; `order`, dependents before
+            what they depend on; `group_breaks_rows`; `own_key`, the rate key that only this tool has, or -1.
         tables: The law's tables.
         alone: Library indices of the tools that are taken to work; the value is for that case.
         rate_keys: For each rate key its number in the library's rulebook.
@@ -120,13 +119,17 @@ def neutral_tools(problem: Problem, tools: Sequence[int]) -> tuple[list[Neutral]
         kept = replace(facts[tool], name="any tool", rate_key=None if per_tool else facts[tool].rate_key)
         kept = replace(kept, input_share=0.0, opened_input_share=0.0, corrupt_chance=0.0)
         classes.setdefault(replace(kept, is_validator=False, is_opener=False), []).append(tool)
+    tracked = {None, *(facts[tool].group for tool in tools)}  # each further group would multiply the states
     there = []
     for kept, members in classes.items():
         # Each call can be of a tool that was not called lately, nor before where tools may be broken; two in turn are
         # never a loop.
-        tracked = {None, *(facts[tool].group for tool in tools)}
         supply = len(members) * (parts.rules.rate_calls if per_tool else rules.max_turns)
-        if kept.group in tracked and supply >= rules.max_turns and (kept.broken_prior == 0.0 or len(members) >= rules.max_turns):
+        if (
+            kept.group in tracked
+            and supply >= rules.max_turns
+            and (kept.broken_prior == 0.0 or len(members) >= rules.max_turns)
+        ):
             is_single = len(members) == 1 or kept.broken_prior > 0.0
             there.append(Neutral(kept, tuple(members), single_row(problem) if is_single else 1))
     breaks = rules.max_consecutive_failures > 0
@@ -156,7 +159,8 @@ def make_stage(
     place_of = {tool: number for number, tool in enumerate(tools)}
     every = parts.numbers.facts
     facts = [
-        replace(every[tool], dependencies=tuple(place_of[other] for other in every[tool].dependencies)) for tool in tools
+        replace(every[tool], dependencies=tuple(place_of[other] for other in every[tool].dependencies))
+        for tool in tools
     ]
     # Where a required tool that nothing stands in for is broken, all is lost whatever is done. So values are solved as
     # if it works, and multiplied by the chance of that.
@@ -180,7 +184,9 @@ def make_stage(
     num_offered = len(neutral) if num_offered is None else num_offered
     offered = [1] * len(tools) + [int(number < num_offered) for number in range(len(neutral))]
     breaks = [0] * len(tools) + [one.least_row for one in neutral]
-    group_breaks = [int(any(b > 0 and one.group == group for b, one in zip(breaks, facts, strict=True))) for group in groups]
+    group_breaks = [
+        int(any(b > 0 and one.group == group for b, one in zip(breaks, facts, strict=True))) for group in groups
+    ]
     holders = [[number for number, one in enumerate(facts) if one.rate_key == key] for key in keys]
     own_key = [-1] * len(facts)
     for key, holding in enumerate(holders):
@@ -191,7 +197,7 @@ def make_stage(
         "is_neutral": [0] * len(tools) + [1] * len(neutral),
         "is_offered": offered,
         "least_row": breaks,
-        "recall_row": single_row(problem) if neutral and num_offered < len(neutral) or len(neutral) > 1 else 0,
+        "recall_row": single_row(problem) if num_offered < len(neutral) else 0,
         "dependents": [[*some, *[-1] * (most - len(some))] for some in dependents] if most else [[-1]] * len(facts),
         "order": _dependents_first(facts),
         "group_breaks_rows": group_breaks,
@@ -331,12 +337,15 @@ def simplify(
     for tool in range(rules.num_tools):
         is_over = rules.is_neutral[tool] == 1 or not useful[tool]
         is_over = is_over or (status[tool] == SUCCEEDED and rules.at_sound < 0)
+        # Where tools may be broken, a neutral one that works is worth knowing.
+        is_known = status[tool] == SUCCEEDED and rules.at_evidence >= 0 and rules.broken_prior[tool] > 0.0
         if rules.is_neutral[tool]:
-            if status[tool] != SUCCEEDED or rules.at_evidence < 0 or rules.broken_prior[tool] <= 0.0:
-                status[tool] = NOT_EXECUTED  # where tools may be broken, one that works is worth knowing
-        elif not useful[tool] and rules.place[tool] < 0 and not _opens(rules, tool, status):
-            status[tool] = NOT_EXECUTED
-        elif status[tool] == FAILED and not _is_watched(rules, status, useful, tool):
+            is_kept = is_known
+        elif not useful[tool] and rules.place[tool] < 0:
+            is_kept = _opens(rules, tool, status)
+        else:
+            is_kept = status[tool] != FAILED or _is_watched(rules, status, useful, tool)
+        if not is_kept:
             status[tool] = NOT_EXECUTED
         if rules.at_evidence >= 0 and (is_over or informed or status[tool] == SUCCEEDED):
             parts[rules.at_evidence + tool] = 0
@@ -350,6 +359,9 @@ def simplify(
             hidden[rules.at_unsound + tool] = 0
         if is_over and rules.own_key[tool] >= 0:
             parts[rules.at_rate + rules.own_key[tool]] = 0
+    for key in range(rules.num_rate_keys):
+        if count_bits(parts[rules.at_rate + key]) + turns_left <= rules.rate_calls:
+            parts[rules.at_rate + key] = 0  # the limit cannot be reached any more
     for group in range(rules.num_groups):
         matters = rules.group_breaks_rows[group] == 1 and limit > 0
         for tool in range(rules.num_tools):
@@ -472,6 +484,3 @@ def unpack(
         for tool in range(num_tools):
             parts[rules.at_evidence + tool] = row[column]
             column += 1
-
-
-assert SOUND == 1  # packed in two bits with the others

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,8 +112,10 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
     group = _groups(library, law)
     broken = _chosen(library, law.broken.tools if law.broken else (), "broken")
     corrupt = _chosen(library, law.corrupt.tools if law.corrupt else (), "corrupt")
-    validators = _by_operation(library, law.corrupt and law.corrupt.validators, "validator", "corrupt")
-    openers = _by_operation(library, law.error_kinds and law.error_kinds.opened_by, "authenticator", "error_kinds")
+    validators = _by_operation(library, law.corrupt.validators if law.corrupt else (), "validator", "corrupt")
+    openers = _by_operation(
+        library, law.error_kinds.opened_by if law.error_kinds else (), "authenticator", "error_kinds"
+    )
     facts = []
     for number, tool in enumerate(library):
         before = weighed_errors(law, tool, number in openers, opened=False)
@@ -189,9 +190,7 @@ def _by_operation(library: ToolLibrary, names: Sequence[str] | None, operation: 
     return {number for number, tool in enumerate(library) if tool.operation == operation}
 
 
-def make_rulebook(
-    numbers: LawNumbers, facts: Sequence[ToolFacts], place: Sequence[int], num_required: int
-) -> Rulebook:
+def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], place: Sequence[int], num_required: int) -> Rulebook:
     """Return the rulebook of some tools.
 
     Args:

@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from resilisim.provenance import canonical_json
-from resilisim.seeding import PURPOSE_CORRUPT, PURPOSE_DURATION, PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_SUCCESS, UNIFORM_BITS
+from resilisim.seeding import (
+    PURPOSE_CORRUPT,
+    PURPOSE_DURATION,
+    PURPOSE_ERROR_CODE,
+    PURPOSE_FAILURE,
+    PURPOSE_SUCCESS,
+    UNIFORM_BITS,
+)
 from resilisim.simulator.compiled import draw_bits
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.law import success_threshold

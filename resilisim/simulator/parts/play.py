@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from resilisim.provenance import canonical_json
 from resilisim.seeding import UNIFORM_BITS, hash_words
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
-from resilisim.simulator.law import NOT_EXECUTED
 from resilisim.simulator.messages import Message
 from resilisim.simulator.parts.build import LawNumbers, make_rulebook
 from resilisim.simulator.parts.rules import (
@@ -28,7 +28,6 @@ from resilisim.simulator.parts.rules import (
     SUCCESS,
     UNCHECKED,
     Rulebook,
-    chance_down,
     enter_execution,
     fill_chances,
     finish_value,
@@ -50,12 +49,8 @@ from resilisim.simulator.state import (
     EpisodeState,
     record_turn,
 )
-from resilisim.provenance import canonical_json
 from resilisim.tool_library import Tool
 from resilisim.tool_library.parameters import defaults
-
-if TYPE_CHECKING:
-    from resilisim.simulator.problem import Problem
 
 NOTHING = (0,)  # stands for a vector that nobody reads
 UNIT = 2.0**-UNIFORM_BITS
@@ -77,7 +72,7 @@ class Draw:
 
 
 def parameter_digest(tool: Tool, parameters: Mapping[str, Any]) -> int:
-    """Return a number above 1 that tells calls of a tool apart by their parameters; giving a default changes nothing."""
+    """Return a number above 1 that tells parameters of a tool apart; giving a default changes nothing."""
     try:
         text = canonical_json({**defaults(tool), **parameters})
     except (TypeError, ValueError):
@@ -134,9 +129,7 @@ class LawParts:
         known = bool(state.hidden) if informed is None else informed
         hidden = state.hidden or NOTHING
         tables, parts = self.numbers.tables, state.parts or NOTHING
-        fill_chances(
-            self.rules, tables, state.status, state.counters, parts, hidden, known, tool, digest, chances
-        )
+        fill_chances(self.rules, tables, state.status, state.counters, parts, hidden, known, tool, digest, chances)
         return chances
 
     def chance_of_success(self, state: EpisodeState, tool: int, message: Message | None) -> float:
@@ -208,10 +201,7 @@ class LawParts:
 
     def branches(self, state: EpisodeState, message: Message, tool: int) -> list[tuple[float, EpisodeState]]:
         """Return every state that a message can lead to, with its probability; `tool` as in `after`."""
-        if tool < 0:
-            draws = [(1.0, Draw(SUCCESS))]
-        else:
-            draws = self._draws(state, tool, self.digest(tool, message))
+        draws = [(1.0, Draw(SUCCESS))] if tool < 0 else self._draws(state, tool, self.digest(tool, message))
         found = [(chance, self.after(state, message, tool, draw)) for chance, draw in draws]
         if not state.hidden or self.rules.at_down < 0:
             return found
@@ -228,7 +218,8 @@ class LawParts:
 
     def _steps(self, state: EpisodeState) -> list[tuple[float, tuple[int, ...]]]:
         """Return which groups can be down at the next message, with probabilities."""
-        rules, found = self.rules, [(1.0, ())]
+        rules = self.rules
+        found: list[tuple[float, tuple[int, ...]]] = [(1.0, ())]
         for group in range(rules.num_groups):
             was_down = state.hidden[rules.at_down + group]
             chance = 1.0 - rules.ends if was_down else rules.begins

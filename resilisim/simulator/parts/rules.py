@@ -1,4 +1,4 @@
-"""What the parts of a law do, in scalar functions over plain vectors: Python calls them, the exact solver compiles them.
+"""What the parts of a law do, in scalar functions over plain vectors, which Python calls and the solver compiles.
 
 Beside `status` and `counters` (`simulator.state`) two more vectors stand for the parts. `parts` is what an agent can
 know, a function of what it saw; `hidden` is what it cannot see. Their sections are numbered in a `Rulebook`; a section
@@ -211,10 +211,10 @@ def chance_broken(rules: Rulebook, status: IntVector, parts: IntVector, tool: in
 @scalar
 def is_opened(rules: Rulebook, status: IntVector) -> bool:
     """Return whether a tool that opens has succeeded."""
+    opened = False
     for tool in range(rules.num_tools):
-        if rules.is_opener[tool] and status[tool] == SUCCEEDED:
-            return True
-    return False
+        opened = opened or (rules.is_opener[tool] == 1 and status[tool] == SUCCEEDED)
+    return opened
 
 
 @scalar
@@ -382,14 +382,13 @@ def enter_execution(
     if rules.at_evidence >= 0:
         if succeeds:
             parts[rules.at_evidence + tool] = 0  # it works: nothing is left to doubt
-        elif result in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE) and status[tool] != SUCCEEDED:
-            if rules.broken_prior[tool] > 0.0:
-                parts[rules.at_evidence + tool] += tables.evidence[
-                    table_row(rules, counters, tool),
-                    count_not_executed(status, rules.dependencies[tool]),
-                    count_failed_dependencies(status, rules.dependencies[tool]),
-                    counters[NUM_FAILURES],
-                ]
+        elif result in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE) and chance_broken(rules, status, parts, tool) > 0.0:
+            parts[rules.at_evidence + tool] += tables.evidence[
+                table_row(rules, counters, tool),
+                count_not_executed(status, rules.dependencies[tool]),
+                count_failed_dependencies(status, rules.dependencies[tool]),
+                counters[NUM_FAILURES],
+            ]
     # Calling a tool again is worth a turn as long as its output may be wrong.
     is_finished = status[tool] == SUCCEEDED and (rules.at_sound < 0 or parts[rules.at_sound + tool] == SOUND)
     signature = tool if is_finished else NO_LOOP
@@ -441,9 +440,7 @@ def chance_unsound(rules: Rulebook, parts: IntVector, hidden: IntVector, informe
 
 
 @scalar
-def finish_value(
-    rules: Rulebook, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool
-) -> float:
+def finish_value(rules: Rulebook, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool) -> float:
     """Return the chance of full success if the episode were finished now."""
     if counters[ORDER_BROKEN] or counters[NEXT_PLACE] < rules.num_required:
         return 0.0
