@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import socket
 import threading
@@ -10,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import uvicorn
+from gate import CALLERS, PROMPT, SEEDS, compare, next_tool, tasks
 from openenv.core import GenericEnvClient
-from scripted import SCRIPTS, SEEDS, TASKS, check, next_tool
 
 from resilisim.integrations.openenv_server import app
 
@@ -25,34 +26,33 @@ def main() -> None:
     threading.Thread(target=server.run, daemon=True).start()
     while not server.started:
         time.sleep(0.05)
-    played: list[tuple[str, int, str, Mapping[str, Any]]] = []
+    first, second = (task.instance_id for task in tasks()[:2])
+    played: dict[tuple[str, str, int], Mapping[str, Any]] = {}
     with GenericEnvClient(base_url=f"http://127.0.0.1:{port}", message_timeout_s=300).sync() as client:
-        for task in TASKS:
-            for seed in SEEDS:
-                for script in SCRIPTS:
-                    played.append((task, seed, script, play(client, task, seed, script)))
-        check("OpenEnv", played)
+        for task, seed, player in itertools.product(tasks(), SEEDS, CALLERS):
+            played[player, task.instance_id, seed] = play(client, task.instance_id, seed, player)
+        compare("OpenEnv", played)
         refused(client.step, {"tool": "finish", "arguments": {}}, text="has ended")
         refused(client.reset, task="task_x", text="task_x")
         refused(client.step, {"tool": "finish", "arguments": {}}, text="has not begun")
-        assert client.reset(seed=0, task=TASKS[0]).reward is None
+        assert client.reset(seed=0, task=first).reward is None
         with GenericEnvClient(
             base_url=f"http://127.0.0.1:{port}", message_timeout_s=300
         ).sync() as other:  # an episode of its own
-            other.reset(seed=1, task=TASKS[1])
+            other.reset(seed=1, task=second)
             assert other.step({"tool": "no_such_tool", "arguments": {}}).observation["ok"] is False
             assert client.state()["step_count"] == 0
     server.should_exit = True
     print("OpenEnv: misuse is an error and no reward; clients do not meet")
 
 
-def play(client: Any, task: str, seed: int, script: str) -> Mapping[str, Any]:
+def play(client: Any, task: str, seed: int, player: str) -> Mapping[str, Any]:
     """Play one episode, and return its record."""
-    result = client.reset(seed=seed, task=task, prompt="optimal")
+    result = client.reset(seed=seed, task=task, prompt=PROMPT)
     prompt, said, paid = result.observation["text"], "", 0.0
     while not result.done:
         assert client.state()["record"] is None
-        result = client.step({"tool": next_tool(script, prompt, said) or "finish", "arguments": {}})
+        result = client.step({"tool": next_tool(player, prompt, said), "arguments": {}})
         said += result.observation["text"] + "\n"
         paid += result.reward
     record: Mapping[str, Any] = client.state()["record"]

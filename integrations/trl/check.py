@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from scripted import SCRIPTS, SEEDS, TASKS, check, next_tool
+from gate import CALLERS, PROMPT, SEEDS, compare, next_tool, tasks
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -24,9 +24,9 @@ from resilisim.integrations.trl import (
     rollout_rows,
     training_rows,
 )
-from resilisim.tasks import find_task
 
-TOOLS = (*find_task(TASKS[0]).required_tools, "finish")
+FIRST = tasks()[0]
+TOOLS = (*FIRST.required_tools, "finish")
 NO_TOOLS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
 )
@@ -35,19 +35,18 @@ SMALL: dict[str, Any] = {"prompt_style": "compact", "max_turns": 7}
 
 def gate() -> None:
     """Play every script through the methods that TRL calls."""
-    rows = training_rows([find_task(task) for task in TASKS], SEEDS, "optimal")
-    played: list[tuple[str, int, str, Mapping[str, Any]]] = []
+    rows = training_rows(tasks(), SEEDS, PROMPT)
+    played: dict[tuple[str, str, int], Mapping[str, Any]] = {}
     env = environment_factory(reward="advantage")()
     for row in rows:
-        for script in SCRIPTS:
+        for player in CALLERS:
             prompt, said = env.reset(**row), ""
             while not env.session.ended:
-                tool = next_tool(script, prompt, said) or "finish"
-                said += getattr(env, tool)() + "\n"
+                said += getattr(env, next_tool(player, prompt, said))() + "\n"
             record = env.session.record()
             assert math.isclose(env.get_reward(), -record["regret"], abs_tol=1e-9)
-            played.append((row["task"], row["seed"], script, record))
-    check("TRL environment", played)
+            played[player, row["task"], row["seed"]] = record
+    compare("TRL environment", played)
     env.reset(**rows[0])
     env.session._session.send = None  # what breaks has no reward, and never 0
     try:
@@ -64,7 +63,7 @@ def tiny_tokenizer(calls: tuple[str, ...], template: str) -> PreTrainedTokenizer
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    session = open_session(TASKS[0], prompt="optimal", prompt_style="compact")
+    session = open_session(FIRST, prompt="optimal", prompt_style="compact")
     texts = [session.prompt, json.dumps(session.openai_tools())] * 2  # pairs that come once are no tokens
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=6000, initial_alphabet=alphabet))
     tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>", "<|pad|>"])

@@ -11,9 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gate import NUM_TASKS, PLAYERS, PROMPT, SEEDS, Endpoint, compare
+from gate import MODELS, NUM_TASKS, PROMPT, SEEDS, Endpoint, compare
 
-from resilisim.envs import EnvironmentSettings
 from resilisim.evaluation import rescore_record
 from resilisim.integrations.verifiers_env import RECORD, REWARDS
 
@@ -41,7 +40,7 @@ def main() -> None:
     """Play the gate with each reward, then what may go wrong."""
     with Endpoint() as endpoint:
         played = {}
-        for name, reward in zip(PLAYERS, ("success", "value", "advantage"), strict=True):
+        for name, reward in zip(MODELS, ("success", "value", "advantage"), strict=True):
             traces = vf_eval(name, endpoint.url, tasks=NUM_TASKS, seeds=list(SEEDS), prompt=PROMPT, reward=reward)
             for trace in traces:
                 assert trace["ok"], trace["errors"]
@@ -57,7 +56,7 @@ def main() -> None:
                 assert rescore_record(record) == record["score"]
                 assert record["agent"]["calls"], "no usage was noted"
                 played[name, record["instance_id"], record["seed"]] = record
-        compare("vf-eval", played, EnvironmentSettings(tools="native", protocol="native"))
+        compare("vf-eval", played, MODELS)
         broken = vf_eval("broken", endpoint.url, tasks=2, prompt=PROMPT)
         assert broken, "no trace of a broken endpoint"
         assert not any(trace["ok"] or trace["rewards"].get("resilisim") for trace in broken), broken
