@@ -12,6 +12,7 @@ from typing import Any
 
 from gate import MODELS, NUM_TASKS, PROMPT, SEEDS, Endpoint, compare
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
+from pages import run_blocks
 
 from resilisim.evaluation import rescore_record
 from resilisim.integrations.inspect_task import RECORD
@@ -70,6 +71,12 @@ def main() -> None:
             assert math.isnan(float(sample.scores["full_success"].value)), sample.scores
         looped = inspect_eval("follower", endpoint.url, "--solver", "generate", *arguments(tasks=2, prompt=PROMPT))
         assert looped.status == "success"
+        os.environ.update(LOOP_BASE_URL=endpoint.url, LOOP_API_KEY="none", INSPECT_DISPLAY="none")
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["INSPECT_LOG_DIR"] = folder
+            shorter = {"tasks=20, seeds=3": "tasks=2", "openai/gpt-4o-mini": "openai-api/loop/follower"}
+            names = run_blocks("inspect", {**shorter, '"logs/..."': "log.location"})
+            assert len(names["records"]) == 2
         print("inspect eval: a broken endpoint and a limit give no score; other solvers play")
 
 

@@ -6,11 +6,13 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
 from gate import CALLERS, PROMPT, SEEDS, compare, next_tool, tasks
+from pages import run_blocks
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -84,12 +86,10 @@ class Watch(TrainerCallback):
         self.logs.append(dict(logs or {}))
 
 
-def train(calls: tuple[str, ...], template: str, rows: list[dict[str, Any]], **how: Any) -> list[dict[str, float]]:
-    """Run two steps of GRPO on a random model whose every token is a call or the end of its message."""
+def tiny_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """Return a random model."""
     torch.manual_seed(0)
-    tokenizer = tiny_tokenizer(calls, template)
-    spoken = {tokenizer.convert_tokens_to_ids(call) for call in calls} | {tokenizer.eos_token_id}
-    model = Qwen3ForCausalLM(
+    return Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
             hidden_size=32,
@@ -103,6 +103,30 @@ def train(calls: tuple[str, ...], template: str, rows: list[dict[str, Any]], **h
             pad_token_id=tokenizer.pad_token_id,
         )
     )
+
+
+def page() -> None:
+    """Run the blocks of the page, one step of each training, with tiny models of these names."""
+    with tempfile.TemporaryDirectory() as folder:
+        models = {"Qwen/Qwen3-0.6B": qwen3_chat_template, "HuggingFaceTB/SmolLM2-135M-Instruct": NO_TOOLS}
+        instead = {name: str(Path(folder) / str(number)) for number, name in enumerate(models)}
+        for name, template in models.items():
+            tokenizer = tiny_tokenizer((), template)
+            tokenizer.save_pretrained(instead[name])
+            tiny_model(tokenizer).save_pretrained(instead[name])
+        small = f"max_steps=1, use_cpu=True, bf16=False, report_to=[], output_dir={folder!r}, save_strategy='no'"
+        sizes = {
+            "num_generations=8, max_completion_length=4096": f"num_generations=4, max_completion_length=200, {small}"
+        }
+        trained = run_blocks("trl", {**instead, **sizes})["trainer"]
+    assert trained.state.global_step == 1
+
+
+def train(calls: tuple[str, ...], template: str, rows: list[dict[str, Any]], **how: Any) -> list[dict[str, float]]:
+    """Run two steps of GRPO on a random model whose every token is a call or the end of its message."""
+    tokenizer = tiny_tokenizer(calls, template)
+    model = tiny_model(tokenizer)
+    spoken = {tokenizer.convert_tokens_to_ids(call) for call in calls} | {tokenizer.eos_token_id}
     before = model.lm_head.weight.detach().clone()
     watch = Watch()
     with tempfile.TemporaryDirectory() as folder:
@@ -140,8 +164,9 @@ def train(calls: tuple[str, ...], template: str, rows: list[dict[str, Any]], **h
 
 
 def main() -> None:
-    """Run the gate, then both ways of training."""
+    """Run the gate, the page, then both ways of training with calls that are really made."""
     gate()
+    page()
     calls = tuple(f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>' for name in TOOLS)
     rows = training_rows(1, 4, "optimal")
     steps = train(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gate import MODELS, NUM_TASKS, PROMPT, SEEDS, Endpoint, compare
+from pages import run_blocks
 
 from resilisim.evaluation import rescore_record
 from resilisim.integrations.verifiers_env import RECORD, REWARDS
@@ -37,7 +38,8 @@ def vf_eval(model: str, url: str, *options: str, base: float = 0.8, **taskset: A
 
 
 def main() -> None:
-    """Play the gate with each reward, then what may go wrong."""
+    """Run the page's block, play the gate with each reward, then what may go wrong."""
+    assert run_blocks("verifiers", {})["WorkflowTaskset"]
     with Endpoint() as endpoint:
         played = {}
         for name, reward in zip(MODELS, ("success", "value", "advantage"), strict=True):
