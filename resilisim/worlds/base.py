@@ -21,7 +21,7 @@ from resilisim.tool_library import ToolLibrary
 
 # Name -> module:attribute of what returns the world, imported only when it is loaded. A maker that takes an argument
 # gets what stands behind the first colon of a name ("hotpotqa:dev.json").
-WORLDS: Mapping[str, str] = {}
+WORLDS: Mapping[str, str] = {"apis-v1": "resilisim.worlds.apis.world:ApiWorld"}
 
 # "${name}" or "${name.rows.0.price}" in the parameters of a reference call: a value of the result saved as "name".
 _EARLIER: Final = re.compile(r"\$\{([^{}]+)\}")
