@@ -164,9 +164,7 @@ def assess_apis(
         found.to_mapping(),
         _reliability_table(found, law if address is None else None),
         _error_table(found),
-        notes=[
-            f"{count_of(sum(row.calls for row in found.apis), 'call')} in {out}; the law that they say: {out / LAW_NAME}"
-        ],
+        notes=[f"{count_of(calls * len(apis), 'call')} in {out}; the law that they say: {out / LAW_NAME}"],
     )
 
 
