@@ -26,7 +26,7 @@ _MAX_PROBLEMS = 20
 # Made once: `json.dumps` with an option makes one for every call.
 _OUTPUT_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
-FINISH_HINT = {"text": "<finish/>", "native": "the function finish", "functions": "the function finish"}
+FINISH_HINT = {"text": "<finish/>", "answer": "<finish>answer</finish>", "native": "the function finish", "functions": "the function finish"}
 
 _ENDINGS = {
     "completion": "The episode has ended: completion was signalled.",
@@ -99,8 +99,11 @@ def format_reply(problems: Sequence[str], calling: str) -> str:
     return "\n".join(["The message could not be read.", *lines, _CALL_HINT[calling]])
 
 
-def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str) -> str:
-    """Return what every reply ends with: what was ignored, how far the episode is, what to do next."""
+def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, answers: bool = False) -> str:
+    """Return what every reply ends with: what was ignored, how far the episode is, what to do next.
+
+    `answers` says whether completion is signalled with an answer.
+    """
     lines = []
     if ignored:
         lines.append(
@@ -110,15 +113,16 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str) 
         return "\n".join([*lines, _ENDINGS[state.ended_by]])
     executed = state.status.count(SUCCEEDED)
     turns_left = problem.rules.max_turns - state.turns_used
+    finish = FINISH_HINT["answer" if answers and calling == "text" else calling]
     lines.append(
         f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
         f"{turns_left} {'turn' if turns_left == 1 else 'turns'} left."
     )
     if turns_left:
-        lines.append(f"Continue with the next step, or finish with {FINISH_HINT[calling]} if the task is complete.")
+        lines.append(f"Continue with the next step, or finish with {finish} if the task is complete.")
     else:
         lines.append(
-            f"Send a closing message: {FINISH_HINT[calling]} if the task is complete. Nothing more is executed."
+            f"Send a closing message: {finish} if the task is complete. Nothing more is executed."
         )
     return "\n".join(lines)
 

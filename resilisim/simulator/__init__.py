@@ -6,7 +6,7 @@ from resilisim.simulator.episode import Episode, Event
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.messages import FINISH, STOP, Message, execution
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.scoring import Score, rescore, score_episode
+from resilisim.simulator.scoring import Score, graded_score, rescore, score_episode
 from resilisim.simulator.state import EpisodeState, next_state, start_state, success_probability
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Score",
     "build_problem",
     "execution",
+    "graded_score",
     "next_state",
     "rescore",
     "score_episode",

@@ -25,6 +25,8 @@ class Problem:
         closure: Indices of the required tools and all their direct and indirect dependencies, ascending.
         base_index: (num_tools,) index of each tool's base probability in `table.bases`.
         table: The law, tabulated for this library and these rules.
+        arguments_matter: Whether calls with other parameters are other calls, as in worlds: there a tool that has
+            succeeded is called again for something new, and only equal calls that succeed count as a loop.
 
     Example:
         >>> from resilisim import default_library
@@ -43,6 +45,7 @@ class Problem:
     closure: tuple[int, ...]
     base_index: tuple[int, ...]
     table: LawTable
+    arguments_matter: bool = False
 
     def __repr__(self) -> str:
         """Return what tells problems apart, without the tables."""
@@ -90,7 +93,7 @@ def _library_numbers(
 
 @functools.lru_cache(maxsize=4096)
 def _build_problem(
-    library: ToolLibrary, required_tools: tuple[str, ...], law: BenchmarkLaw, rules: EndRules
+    library: ToolLibrary, required_tools: tuple[str, ...], law: BenchmarkLaw, rules: EndRules, arguments_matter: bool
 ) -> Problem:
     dependencies, base_index, table = _library_numbers(library, law, rules)
     required = tuple(library.index(name) for name in required_tools)
@@ -102,7 +105,8 @@ def _build_problem(
             raise InvalidInputError(f"required tool {library.names[tool]!r} is listed twice: expected each tool once")
         place[tool] = position
     closure = tuple(sorted(library.index(name) for name in library.closure(required_tools)))
-    return Problem(library, law, rules, required, tuple(place), dependencies, closure, base_index, table)
+    numbers = (required, tuple(place), dependencies, closure, base_index, table)
+    return Problem(library, law, rules, *numbers, arguments_matter)
 
 
 def build_problem(
@@ -110,6 +114,7 @@ def build_problem(
     required_tools: Sequence[str],
     law: BenchmarkLaw | None = None,
     rules: EndRules | None = None,
+    arguments_matter: bool = False,
 ) -> Problem:
     """Turn names in the required order into a problem; equal arguments give the same object.
 
@@ -122,4 +127,4 @@ def build_problem(
         >>> build_problem(default_library(), ["network_fetcher"], rules=EndRules(max_turns=5)).required_tools
         ('network_fetcher',)
     """
-    return _build_problem(library, tuple(required_tools), law or BenchmarkLaw(), rules or EndRules())
+    return _build_problem(library, tuple(required_tools), law or BenchmarkLaw(), rules or EndRules(), arguments_matter)
