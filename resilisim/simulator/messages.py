@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from resilisim.seeding import hash_words
 
-MessageKind = Literal["execute", "search", "info", "format_error", "rejected", "finish", "stop"]
+MessageKind = Literal["execute", "search", "info", "format_error", "rejected", "finish", "stop", "wait"]
 
 # Signatures of unproductive messages lie above every tool index; below them, a tool's index stands for calling it
 # again.
@@ -22,7 +22,7 @@ class Message:
     Attributes:
         kind: execute (a tool runs), search, info, format_error (nothing could be read), rejected (unknown tool or
             refused parameters: not an execution), finish (completion signal), stop (the agent stopped by itself or hit
-            its cap).
+            its cap), wait (a turn passes).
         tool: Canonical tool name (execute, info), or the name as it was given (rejected).
         parameters: Parameters of an execution, as given.
         query: What was searched for.
@@ -60,7 +60,7 @@ class Message:
         elif self.kind in ("rejected", "execute"):
             what = f"{self.tool} {sorted(self.parameters.items(), key=str)} {self.problems}"
         else:
-            what = " ".join(self.text.split())
+            what = "" if self.kind == "wait" else " ".join(self.text.split())
         word0, word1 = hash_words(self.kind, what)
         return _SIGNATURE_BIT | ((word0 << 30) ^ word1)
 
@@ -78,3 +78,4 @@ def execution(tool: str, parameters: Mapping[str, Any] | None = None) -> Message
 
 FINISH = Message("finish")
 STOP = Message("stop")
+WAIT = Message("wait")

@@ -12,6 +12,7 @@ import functools
 import json
 import re
 import traceback
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -388,7 +389,7 @@ def names_world(ref: str) -> bool:
         >>> names_world("benchmark-v1"), names_world("my_package.worlds:Notebook")
         (False, True)
     """
-    shipped, _, rest = ref.partition(":")
+    shipped, _, _ = ref.partition(":")
     if shipped in WORLDS:
         return True
     return _ATTRIBUTE.fullmatch(_without_selection(ref)[0]) is not None and not Path(ref).exists()
@@ -442,6 +443,11 @@ def world_task(world: World, instance_id: str) -> Task:
     return by_id[instance_id]
 
 
-@functools.lru_cache(maxsize=16)
+_TASKS_BY_ID: weakref.WeakKeyDictionary[Any, Mapping[str, Task]] = weakref.WeakKeyDictionary()
+
+
 def _tasks_by_id(world: World) -> Mapping[str, Task]:
-    return {task.instance_id: task for task in world.tasks()}
+    """Return the tasks of a world by their ids; made once."""
+    if world not in _TASKS_BY_ID:
+        _TASKS_BY_ID[world] = {task.instance_id: task for task in world.tasks()}
+    return _TASKS_BY_ID[world]

@@ -105,9 +105,7 @@ def _chances(problem: Problem, rest: tuple[int, ...], status: tuple[int, ...]) -
 
 
 @functools.lru_cache(maxsize=1024)
-def _values(
-    problem: Problem, rest: tuple[int, ...], chances: tuple[tuple[float, ...], ...]
-) -> NDArray[np.float64]:
+def _values(problem: Problem, rest: tuple[int, ...], chances: tuple[tuple[float, ...], ...]) -> NDArray[np.float64]:
     """Return values by calls left, turns left, failures so far and failures in a row.
 
     float64 (num_calls + 1, max_turns + 1, max_turns + 2, rows + 1); the last row is the end of too many failures.
@@ -148,8 +146,6 @@ class ReferenceJudge:
         >>> round(guessed.regret, 6)  # the right answer without a call: better than the reference
         -0.003904
     """
-
-    gap = 0.0  # of V*, which is solved exactly as what it is
 
     def __init__(self, solution: ReferenceSolution) -> None:
         self.solution = solution
