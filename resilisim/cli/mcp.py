@@ -22,7 +22,17 @@ from resilisim.policies.mcp_host import EPISODE_PATH, LOOPBACK
 from resilisim.seeding import MAX_SEED
 
 TOKEN_VARIABLE = "RESILISIM_TOKEN"
-SERVED = (*options.RULES, *options.LAW, "planner", "parameters", "prompt_style", "search_detail", "payload", "salt")
+SERVED = (
+    *options.RULES,
+    *options.LAW,
+    "planner",
+    "parameters",
+    "prompt_style",
+    "search_detail",
+    "payload",
+    "errors",
+    "salt",
+)
 
 app = command_group()
 

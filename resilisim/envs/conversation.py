@@ -183,7 +183,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.settings = settings
         self.world = None if settings.world is None else load_world(settings.world)
         self.library = _check_library(library, self.world)
-        self.law = settings.law()
+        self.law = settings.failure_model()
         self.rules = settings.rules()
         self.protocol = settings.protocol
         self.tools = settings.tools
@@ -247,7 +247,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._task = task
         given = self.settings
         self._episode = Episode(
-            problem, task.instance_id, self._seed, given.salt, given.payload, workspace=self._workspace
+            problem, task.instance_id, self._seed, given.salt, given.payload, given.errors, self._workspace
         )
         self._observation = _presentable(self._prompt.text, self._longest)
         return self._observation, self._info(None, {})

@@ -10,7 +10,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, PURPOSE_SUCCESS, episode_key
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.messages import Message
-from resilisim.simulator.outcomes import Failure, PayloadSize, drawn_failure, synthesised_output
+from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, drawn_failure, synthesised_output
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import (
     EpisodeState,
@@ -96,6 +96,7 @@ class Episode:
         seed: int,
         salt: str = EVALUATION_SALT,
         payload: PayloadSize = "compact",
+        errors: Errors = "documented",
         workspace: Workspace | None = None,
     ) -> None:
         if not 0 <= seed <= MAX_SEED:
@@ -106,6 +107,7 @@ class Episode:
         self._key = episode_key(salt, seed, instance_id)
         self._tool_keys: dict[str, tuple[int, int]] = {}
         self._payload: PayloadSize = payload
+        self._errors: Errors = errors
         self._workspace = workspace
 
     @property
@@ -150,6 +152,6 @@ class Episode:
         elif success:
             output = synthesised_output(self.problem.library[tool], key, attempt, self._payload)
         else:
-            failure = drawn_failure(self.problem, self.state, tool, luck_bits, key, attempt)
+            failure = drawn_failure(self.problem, self.state, tool, luck_bits, key, attempt, self._errors)
         self.state = next_state(self.problem, self.state, message, success)
         return Event(turn, message, name, attempt + 1, success, probability, failure, output)

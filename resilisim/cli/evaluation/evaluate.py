@@ -45,6 +45,7 @@ WORDING = (
     "prompt_style",
     "search_detail",
     "payload",
+    "errors",
     "tools",
     "protocol",
     "salt",

@@ -21,7 +21,16 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library.retrieval import ToolHit
 
-PLAYED = (*options.RULES, *options.LAW, "planner", "prompt_style", "search_detail", "payload", *options.TOOL_SEARCH)
+PLAYED = (
+    *options.RULES,
+    *options.LAW,
+    "planner",
+    "prompt_style",
+    "search_detail",
+    "payload",
+    "errors",
+    *options.TOOL_SEARCH,
+)
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
 HELP = (

@@ -110,6 +110,7 @@ class JudgedSession(Session):
             "rules": problem.rules.to_mapping(),
             "salt": place.get("salt", ""),
             **({} if self._env.settings.search == "semantic" else {"search": self._env.settings.search}),
+            **({} if self._env.settings.errors == "documented" else {"errors": self._env.settings.errors}),
             **self._of_world(),
             "manifest": place.get("manifest", ""),
             "texts": self.texts,

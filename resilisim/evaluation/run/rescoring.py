@@ -386,8 +386,10 @@ def check_origin(record: EpisodeRecord, manifest_hash: str, environment: Mapping
     """Refuse an episode of another run, or one that was played under other constants than its run."""
     if record["manifest"] != manifest_hash:
         raise InvalidInputError(f"it belongs to another run than {MANIFEST_NAME} describes")
-    told = {**record["law"], **record["rules"], "salt": record["salt"], "search": record.get("search", "semantic")}
-    environment = {"search": "semantic", **environment}
+    unsaid = {"search": "semantic", "errors": "documented"}
+    told = {**record["law"], **record["rules"], "salt": record["salt"]}
+    told |= {name: record.get(name, usual) for name, usual in unsaid.items()}
+    environment = {**unsaid, **environment}
     for name, value in told.items():
         expected = environment.get(name, value)
         if expected != value:
