@@ -268,11 +268,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> Step:
         """Send one assistant message; in the native protocol as JSON text or as a mapping."""
-        if self.protocol == "native" and isinstance(action, Mapping):
-            return self.native_step(action)
-        if not isinstance(action, str):
-            raise InvalidInputError(f"an action of type {type(action).__name__}: expected a text")
-        return self._step(action, self.protocol)
+        given: object = action
+        if isinstance(given, str):
+            return self._step(given, self.protocol)
+        if self.protocol == "native" and isinstance(given, Mapping):
+            return self.native_step(given)
+        raise InvalidInputError(f"an action of type {type(given).__name__}: expected a text")
 
     def native_step(self, message: Mapping[str, Any]) -> Step:
         """Send one assistant message with native tool calls (`content`, `tool_calls`); the rest is as in `step`."""
@@ -543,7 +544,9 @@ def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
         >>> "required_tools" in info, "required_tools" in public_info(info)
         (True, False)
     """
-    public = {name: value for name, value in info.items() if name not in PRIVATE_INFO}
+    public = dict(info)
+    for name in PRIVATE_INFO:
+        public.pop(name, None)
     if str(public.get("prompt_type", "")).startswith(FLAWED):
         public["prompt_type"] = "optimal"  # what the prompt claims to be
     if "execution" in public:

@@ -20,6 +20,8 @@ Info: TypeAlias = Mapping[str, Any]
 # A message to the environment: a text, or an OpenAI-style assistant message with native calls.
 AssistantMessage: TypeAlias = str | Mapping[str, Any]
 
+_LONGEST_CHAIN = 100  # of errors raised from each other; nothing forbids a ring
+
 
 class EpisodeEnded(BaseException):
     """The episode is over, so nothing can be sent; who catches it to write something down raises it again.
@@ -30,6 +32,25 @@ class EpisodeEnded(BaseException):
     def __init__(self, reply: Reply | None = None) -> None:
         super().__init__()
         self.reply = reply
+
+
+def tells_the_end(error: BaseException) -> bool:
+    """Return whether what was raised comes of `EpisodeEnded` alone: frameworks raise errors of their own from it.
+
+    Example:
+        >>> from resilisim.envs.session import EpisodeEnded, tells_the_end
+        >>> ended = BaseExceptionGroup("two calls at once", [EpisodeEnded(), EpisodeEnded()])
+        >>> tells_the_end(ended), tells_the_end(ValueError("a bug"))
+        (True, False)
+    """
+    seen: BaseException | None = error
+    for _ in range(_LONGEST_CHAIN):
+        if isinstance(seen, BaseExceptionGroup):
+            return all(map(tells_the_end, seen.exceptions))
+        if seen is None or isinstance(seen, EpisodeEnded):
+            break
+        seen = seen.__cause__ or seen.__context__
+    return isinstance(seen, EpisodeEnded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +122,7 @@ class Session:
         """Send a message and return the reply; None stops the episode. EpisodeEnded tells that it is over already."""
         if self.reply.ended:
             raise EpisodeEnded(self.reply)
-        text = native_text(message) if isinstance(message, Mapping) else message
+        text = message if message is None or isinstance(message, str) else native_text(message)
         before: EpisodeState = self._info["state"]
         if self._broken is not None:
             raise self._broken

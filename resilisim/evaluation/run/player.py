@@ -192,6 +192,7 @@ class _Team:
         self._outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(slots)
         self._tasks: list[asyncio.Task[None]] = []
         self._num_busy = slots
+        self._is_given_up = False
 
     async def next_until(self, until: float | None) -> Outcome | None:
         """Return what the next episode to end comes to, or None when all have ended or the time is over.
@@ -212,6 +213,7 @@ class _Team:
 
     async def stop(self) -> None:
         """Give up what is under way."""
+        self._is_given_up = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -236,7 +238,10 @@ class _Team:
                         await agent.aclose()
             await self._outcomes.put(None)
         except asyncio.CancelledError:
-            raise
+            if self._is_given_up:
+                raise
+            # Whoever waits for this slot has to hear of it, as of everything else.
+            await self._outcomes.put(RuntimeError("a policy cancelled the task that it plays in"))
         except BaseException as error:
             await self._outcomes.put(error)
 
