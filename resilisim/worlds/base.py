@@ -25,7 +25,12 @@ from resilisim.tool_library import ToolLibrary
 
 # Name -> module:attribute of what returns the world, imported only when it is loaded. A maker that takes an argument
 # gets what stands behind the first colon of a name ("hotpotqa:dev.json").
-WORLDS: Mapping[str, str] = {}
+WORLDS: Mapping[str, str] = {
+    "hotpotqa": "resilisim.worlds.pages:hotpotqa_world",
+    "loft": "resilisim.worlds.pages:loft_world",
+    "pages": "resilisim.worlds.pages:generated_world",
+    "pages-v1": "resilisim.worlds.pages:pages_v1",
+}
 
 ID_PREFIX: Final = "task_"  # of the ids of tasks
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:attribute
