@@ -148,8 +148,8 @@ def _error_table(facts: RunFacts) -> Iterator[str]:
 def _notes(facts: RunFacts) -> Iterator[str]:
     yield "Percent; of ours, the 95% interval of full success in brackets, with tasks as the units that vary. "
     yield f"{MARK} Figures of the ResiliBench paper: other tasks, other APIs, real hosts. They are no comparison.\n"
-    arguments = facts.manifest.get("arguments", {})
-    rules = EndRules(**arguments.get("rules", {})) if isinstance(arguments.get("rules"), dict) else EndRules()
+    settings = facts.manifest["arguments"]["environment"]
+    rules = EndRules(**{name: settings[name] for name in EndRules().to_mapping()})
     values = [_ceiling(task.required_tools, rules) for task in facts.table.tasks]
     yield (
         f"Where calls succeed as by the law `{LAW}`, whoever makes the right call every time completes the tasks "

@@ -29,7 +29,7 @@ from resilisim.worlds.base import DoneCall, Grade, ReferenceCall, ToolError, ref
 
 NAME = "apis-v1"
 MODES = ("", "faults", "live")
-FAULTS_SPEED = 50.0  # a call without an answer takes 0.6 seconds
+FAULTS_SPEED = 30.0  # a call without an answer takes a second, far more than one with an answer
 _EARLIER = re.compile(r"\$\{([\w-]+)\.([^{}]+)\}")
 _NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?", re.IGNORECASE)
 _RELATIVE = 1e-3  # rounding of a number that is passed on is no invention
@@ -109,8 +109,10 @@ class _Lines:
     async def _opened(self, mode: str) -> ApiClient:
         if mode == "live":
             return ApiClient()
-        law = TwinLaw() if mode == "faults" else TwinLaw(success=1.0, median_seconds=0.0)
-        speed = FAULTS_SPEED if mode == "faults" else 1.0
+        # Without latencies: a busy machine makes no sound call a TIMEOUT, so episodes can be replayed.
+        law, speed = TwinLaw(median_seconds=0.0), FAULTS_SPEED
+        if mode != "faults":
+            law, speed = TwinLaw(success=1.0, median_seconds=0.0), 1.0
         twin = await Twin(law, speed=speed).__aenter__()  # listens as long as the process lives
         return ApiClient(Address(twin.url, speed=speed), MOST_CALLS_A_HOST)
 
