@@ -2,6 +2,7 @@
 
 from resilisim.worlds.records.data import Sizes
 from resilisim.worlds.records.database import QueryLimits
+from resilisim.worlds.records.grading import grade_answer
 from resilisim.worlds.records.tools import records_library
 
-__all__ = ["QueryLimits", "Sizes", "records_library"]
+__all__ = ["QueryLimits", "Sizes", "grade_answer", "records_library"]
