@@ -21,7 +21,11 @@ from resilisim.tool_library import ToolLibrary
 
 # Name -> module:attribute of what returns the world, imported only when it is loaded. A maker that takes an argument
 # gets what stands behind the first colon of a name ("hotpotqa:dev.json").
-WORLDS: Mapping[str, str] = {}
+WORLDS: Mapping[str, str] = {
+    "records": "resilisim.worlds.records:load_records",
+    "records-v1": "resilisim.worlds.records:records_v1",
+    "toolqa": "resilisim.worlds.records:load_toolqa",
+}
 
 # "${name}" or "${name.rows.0.price}" in the parameters of a reference call: a value of the result saved as "name".
 _EARLIER: Final = re.compile(r"\$\{([^{}]+)\}")

@@ -14,7 +14,7 @@ from resilisim.seeding import Draws, hash_words
 from resilisim.tasks import Task
 from resilisim.tasks.model import TRAIN_SHARE, VALIDATION_SHARE, Split
 from resilisim.worlds.base import ToolError, reference_calls, resolve_parameters
-from resilisim.worlds.records.data import GeneratedData, Records
+from resilisim.worlds.records.contents import GeneratedData, Records
 from resilisim.worlds.records.grading import grade_answer
 from resilisim.worlds.records.questions.template import DIFFICULTIES, DOMAINS, TEMPLATES, Question
 from resilisim.worlds.records.tools import RecordsWorkspace, records_library
@@ -69,7 +69,8 @@ def _questions(
             if derived_answer(task, records) is not None:
                 break
         else:
-            raise InvalidInputError(f"{domain}, {difficulty}: no {count} questions can be made of this data")
+            problem = f"{count} questions for each domain and difficulty are too many for data of these sizes"
+            raise InvalidInputError(f"{problem}: {domain}, {difficulty}, {template} gave {of_template[template]}")
         answers.update(keys)
         texts.add(question.text)
         of_template[template] += 1
@@ -82,6 +83,7 @@ def _task(question: Question, domain: str, difficulty: str, template: str, world
         "domain": domain,
         "difficulty": difficulty,
         "template": template,
+        "split": split_of_question(question.text),
         "answers": [question.answer_text],
         "answer_kind": question.kind,
         "digits": question.digits,
@@ -95,14 +97,12 @@ def _task(question: Question, domain: str, difficulty: str, template: str, world
         "complexity": difficulty,
         "metadata": metadata,
     }
-    task = Task.from_mapping(fields, records_library())
-    metadata["split"] = split_of_question(task)
-    return task
+    return Task.from_mapping(fields, records_library())
 
 
-def split_of_question(task: Task) -> Split:
-    """Return the part of the data that a question belongs to, by the hash of its id: 70, 15 and 15 percent."""
-    share = hash_words("resilisim/records/split/v1", task.instance_id)[0] / 2**32
+def split_of_question(text: str) -> Split:
+    """Return the part of the data that a question belongs to, by the hash of its text: 70, 15 and 15 percent."""
+    share = hash_words("resilisim/records/split/v1", text)[0] / 2**32
     if share < TRAIN_SHARE:
         return "train"
     return "validation" if share < TRAIN_SHARE + VALIDATION_SHARE else "test"

@@ -16,7 +16,7 @@ from resilisim.sandbox import BlockingSandbox, NotJsonError, SandboxLimits, json
 from resilisim.tool_library import Parameter, ReturnValue, Tool, ToolLibrary, check_parameters
 from resilisim.worlds.base import ToolError
 from resilisim.worlds.records.calculate import LONGEST_FORMULA, calculate
-from resilisim.worlds.records.data import Records
+from resilisim.worlds.records.contents import Records
 from resilisim.worlds.records.database import Rows, quoted
 from resilisim.worlds.records.graphs import GRAPHS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from resilisim.worlds.records.data import GeneratedData, Sizes
+from resilisim.worlds.records.contents import GeneratedData, Sizes
 from resilisim.worlds.records.database import QueryLimits
 
 SMALL = Sizes(flights=9_000, coffee=1_000, airbnb=2_000, yelp=2_000, agenda=2_000, scirex=300, papers=400)

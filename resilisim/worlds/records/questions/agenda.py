@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from resilisim.seeding import Draws
-from resilisim.worlds.records.data import GeneratedData
+from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions.template import Question, calculated, python, retrieved, template
 from resilisim.worlds.records.texts import ACTIVITIES, VENUES, Event, clock_text, same_day
 

@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 
 from resilisim.seeding import Draws
-from resilisim.worlds.records.data import GeneratedData
+from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions.template import (
     Question,
     calculated,
@@ -148,22 +148,28 @@ def difference_of_medians(data: GeneratedData, draws: Draws) -> Question | None:
 
 
 @template("airbnb", "hard")
-def busiest_host(data: GeneratedData, draws: Draws) -> Question | None:
-    """Group, and find the largest group."""
+def most_reviewed_host(data: GeneratedData, draws: Draws) -> Question | None:
+    """Group, add up, and find the largest sum."""
     table = data.table("airbnb")
     area = random_row(table, draws)["neighbourhood"]
-    first, second = (
-        Counter(table.columns["host_name"][table.where(neighbourhood=area)].tolist()).most_common(2) + [("", 0)] * 2
-    )[:2]
-    if first[1] == second[1]:
+    totals: Counter[str] = Counter()
+    for place in table.where(neighbourhood=area):
+        totals[table.columns["host_name"][place]] += int(table.columns["number_of_reviews"][place])
+    best = single(list(totals.values()), max)
+    if best is None or len(totals) < 3:
         return None
-    program = "print(max(set(hosts), key=lambda name: hosts.count(name)))"
+    program = (
+        "totals = {}\nfor name, number in zip(hosts, reviews):\n    totals[name] = totals.get(name, 0) + number\n"
+        "print(max(totals, key=lambda name: totals[name]))"
+    )
     calls = (
         *filtered("airbnb", f"neighbourhood={area}"),
         values_of("host_name", "hosts"),
-        python(program, hosts="${hosts.values}"),
+        values_of("number_of_reviews", "reviews"),
+        python(program, hosts="${hosts.values}", reviews="${reviews.values}"),
     )
-    return Question(f"Which host offers the most places in {area}?", first[0], calls, "${answer.output}")
+    text = f"Which host has received the most reviews for places in {area}, all places of a host there added up?"
+    return Question(text, list(totals)[best], calls, "${answer.output}")
 
 
 @template("airbnb", "hard")

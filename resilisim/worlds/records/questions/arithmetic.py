@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resilisim.seeding import Draws
-from resilisim.worlds.records.data import GeneratedData
+from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions.template import Question, calculated, python, template
 from resilisim.worlds.records.tables import fictional_words, words_of
 

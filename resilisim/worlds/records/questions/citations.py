@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from resilisim.seeding import Draws
-from resilisim.worlds.records.data import GeneratedData
+from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions.template import (
     Call,
     Question,

@@ -6,7 +6,7 @@ import functools
 import itertools
 
 from resilisim.seeding import Draws
-from resilisim.worlds.records.data import GeneratedData
+from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions.template import (
     Question,
     calculated,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from resilisim.seeding import Draws
-from resilisim.worlds.records.data import GeneratedData
+from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions.template import (
     Question,
     calculated,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from resilisim.seeding import Draws
-from resilisim.worlds.records.data import GeneratedData
+from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions.template import Question, calculated, python, retrieved, single, template
 from resilisim.worlds.records.texts import TASKS_OF_RESEARCH, Result
 

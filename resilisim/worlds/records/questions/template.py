@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from resilisim.seeding import Draws
-from resilisim.worlds.records.data import GeneratedData
+from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.tables import Table
 
 Difficulty = Literal["easy", "hard"]

@@ -6,9 +6,9 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from resilisim.errors import check_integer
+from resilisim.errors import InvalidInputError, check_integer
 from resilisim.provenance import content_hash
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library import TextIndex
@@ -33,6 +33,8 @@ class Sizes:
         >>> Sizes(flights=20_000).coffee
         6000
     """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     flights: int = 100_000
     coffee: int = 6_000
@@ -103,44 +105,60 @@ class GeneratedData:
     Args:
         seed: Any other gives another world.
         sizes: How large its parts are.
+        expected: SHA-256 that parts are known to have, by name; each is compared when it is made.
+
+    Raises:
+        InvalidInputError: A part is another than the expected one: a later version makes it differently.
     """
 
-    def __init__(self, seed: int = 0, sizes: Sizes | None = None) -> None:
+    def __init__(self, seed: int = 0, sizes: Sizes | None = None, expected: Mapping[str, str] | None = None) -> None:
         self.seed = check_integer("seed", seed, 0, MAX_SEED)
         self.sizes = sizes or Sizes()
+        self._expected = dict(expected or {})
         self._tables: dict[str, Table] = {}
 
     def table(self, name: str) -> Table:
         """Return a table."""
         if name not in self._tables:
-            self._tables[name] = TABLES[name](self.seed, getattr(self.sizes, name))
+            table = TABLES[name](self.seed, getattr(self.sizes, name))
+            self._compare(name, table.content_hash)
+            self._tables[name] = table
         return self._tables[name]
 
     @functools.cached_property
     def agenda(self) -> tuple[list[str], list[texts.Event]]:
         """Texts of the agenda, and the event that each tells of."""
-        return texts.agenda(self.seed, self.sizes.agenda)
+        made = texts.agenda(self.seed, self.sizes.agenda)
+        self._compare("agenda", lambda: content_hash(made[0]))
+        return made
 
     @functools.cached_property
     def scirex(self) -> tuple[list[str], list[texts.Result]]:
         """Paragraphs of papers, and the results that they report."""
-        return texts.papers(self.seed, self.sizes.scirex)
+        made = texts.papers(self.seed, self.sizes.scirex)
+        self._compare("scirex", lambda: content_hash(made[0]))
+        return made
 
     @functools.cached_property
     def graphs(self) -> Graphs:
         """Both graphs."""
-        return graphs(self.seed, self.sizes.papers)
+        made = graphs(self.seed, self.sizes.papers)
+        self._compare("graphs", made.content_hash)
+        return made
 
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 of each part, which is made for it."""
-        papers = sorted(self.graphs.papers.nodes(data=True)), sorted(self.graphs.papers.edges(data=True))
-        authors = sorted(self.graphs.authors.nodes(data=True)), sorted(self.graphs.authors.edges(data=True))
         return {
             **{name: self.table(name).content_hash() for name in TABLES},
             "agenda": content_hash(self.agenda[0]),
             "scirex": content_hash(self.scirex[0]),
-            "graphs": content_hash([papers, authors]),
+            "graphs": self.graphs.content_hash(),
         }
+
+    def _compare(self, part: str, digest: Callable[[], str]) -> None:
+        if part in self._expected and (made := digest()) != self._expected[part]:
+            problem = f"{part} of seed {self.seed} has SHA-256 {made[:12]}...; expected {self._expected[part][:12]}..."
+            raise InvalidInputError(f"{problem}: this set was made by another version of the package")
 
     def records(self, search: str = "lexical", limits: QueryLimits | None = None) -> Records:
         """Return the data as tools work on it; the tables are kept in the user's cache folder."""
