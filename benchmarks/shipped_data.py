@@ -27,10 +27,9 @@ from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, default_retriever
 from resilisim.worlds.pages.generated import DATA_FILE as PAGES_FILE
 from resilisim.worlds.pages.generated import pages_lines
-from resilisim.worlds.records import Sizes
-from resilisim.worlds.records.building import DEFAULT_QUESTIONS
+from resilisim.worlds.records import Recipe
 from resilisim.worlds.records.world import DATA_FILE as RECORDS_FILE
-from resilisim.worlds.records.world import RECORDS_SEED, RECORDS_VERSION, records_lines
+from resilisim.worlds.records.world import RECORDS_VERSION, records_lines
 
 
 def benchmark_lines() -> bytes:
@@ -56,7 +55,7 @@ def similarity_table() -> bytes:
 
 def records_set() -> bytes:
     """Generate records-v1 by its recipe; every reference is executed."""
-    return records_lines(RECORDS_SEED, Sizes(), DEFAULT_QUESTIONS, RECORDS_VERSION)
+    return records_lines(Recipe(), RECORDS_VERSION)
 
 
 def _header(schema: str, library: ToolLibrary, payload: bytes, **more: Any) -> bytes:

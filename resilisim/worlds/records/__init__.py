@@ -1,29 +1,20 @@
 """The records world: questions over tables, texts and graphs that nobody knows, and twelve tools that really look."""
 
-from resilisim.worlds.records.contents import Sizes
+from resilisim.worlds.records.contents import Recipe
 from resilisim.worlds.records.database import QueryLimits
 from resilisim.worlds.records.grading import grade_answer
 from resilisim.worlds.records.toolqa import load_toolqa
 from resilisim.worlds.records.tools import records_library
-from resilisim.worlds.records.world import (
-    RecordsWorld,
-    generate_records,
-    load_records,
-    records_card,
-    records_v1,
-    write_records,
-)
+from resilisim.worlds.records.world import RecordsWorld, generated_records, records_card, records_v1
 
 __all__ = [
     "QueryLimits",
+    "Recipe",
     "RecordsWorld",
-    "Sizes",
-    "generate_records",
+    "generated_records",
     "grade_answer",
-    "load_records",
     "load_toolqa",
     "records_card",
     "records_library",
     "records_v1",
-    "write_records",
 ]

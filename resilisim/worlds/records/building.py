@@ -9,48 +9,41 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from resilisim.errors import InvalidInputError, check_integer
+from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws, hash_words
 from resilisim.tasks import Task
 from resilisim.tasks.model import TRAIN_SHARE, VALIDATION_SHARE, Split
 from resilisim.worlds.base import ToolError, reference_calls, resolve_parameters
 from resilisim.worlds.records.contents import GeneratedData, Records
 from resilisim.worlds.records.grading import grade_answer
-from resilisim.worlds.records.questions.template import DIFFICULTIES, DOMAINS, TEMPLATES, Question
+from resilisim.worlds.records.questions.template import DIFFICULTIES, DOMAINS, TEMPLATES, Difficulty, Question
 from resilisim.worlds.records.tools import RecordsWorkspace, records_library
 
-DEFAULT_QUESTIONS: Final = 100
 _TRIES: Final = 400  # for one question
 # How often an answer may be right within a template, and within a domain and difficulty: guessing it does not pay.
 _SHARE_OF_TEMPLATE, _SHARE_OF_DOMAIN = 1 / 30, 1 / 50
 
 
-def build_tasks(
-    data: GeneratedData, records: Records, per_domain: int = DEFAULT_QUESTIONS, name: str = "records"
-) -> tuple[Task, ...]:
-    """Return so many questions for each domain and difficulty, domains and templates in turn.
+def build_tasks(data: GeneratedData, records: Records, name: str) -> tuple[Task, ...]:
+    """Return the questions that a recipe wants, domains and difficulties in turn.
 
     Args:
         data: What the questions are about.
         records: The same, as tools work on it: references are executed there.
-        per_domain: Number for each domain and difficulty.
         name: What the tasks call their world.
 
     Raises:
         InvalidInputError: The data is too small for as many questions.
     """
-    check_integer("questions for each domain and difficulty", per_domain, 1)
     importlib.import_module("resilisim.worlds.records.questions")
-    columns = [
-        _questions(data, records, per_domain, domain, level, name) for level in DIFFICULTIES for domain in DOMAINS
-    ]
+    columns = [_questions(data, records, domain, difficulty, name) for difficulty in DIFFICULTIES for domain in DOMAINS]
     return tuple(task for row in zip(*columns, strict=True) for task in row)
 
 
 def _questions(
-    data: GeneratedData, records: Records, count: int, domain: str, difficulty: Any, world: str
+    data: GeneratedData, records: Records, domain: str, difficulty: Difficulty, world: str
 ) -> Iterator[Task]:
-    templates = TEMPLATES[domain, difficulty]
+    templates, count = TEMPLATES[domain, difficulty], data.recipe.questions
     of_template = dict.fromkeys(templates, 0)
     answers: Counter[tuple[str, str]] = Counter()
     texts: set[str] = set()

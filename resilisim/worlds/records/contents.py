@@ -13,7 +13,7 @@ from resilisim.provenance import content_hash
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library import TextIndex
 from resilisim.worlds.records import texts
-from resilisim.worlds.records.database import Database, QueryLimits, create_table
+from resilisim.worlds.records.database import Database, QueryLimits, create_table, quoted
 from resilisim.worlds.records.graphs import MOST_PAPERS, Graphs, graphs
 from resilisim.worlds.records.tables import MOST_ROWS, TABLES, Table
 
@@ -22,20 +22,27 @@ _TABLES_REVISION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """How large the parts of a generated world are: rows, texts and papers.
+class Recipe:
+    """What a world of records is made from.
+
+    Attributes:
+        seed: Another seed gives other data and other questions.
+        questions: Number for each of the eight domains and each of the two difficulties.
+        flights: Rows of this table, and so on: rows of tables, texts of collections, papers of the graphs.
 
     Raises:
-        InvalidInputError: A size is not in its range.
+        InvalidInputError: A number is out of range.
 
     Example:
-        >>> from resilisim.worlds.records import Sizes
-        >>> Sizes(flights=20_000).coffee
+        >>> from resilisim.worlds.records import Recipe
+        >>> Recipe(seed=7, flights=20_000).coffee
         6000
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
+    seed: int = 0
+    questions: int = 100
     flights: int = 100_000
     coffee: int = 6_000
     airbnb: int = 50_000
@@ -45,18 +52,26 @@ class Sizes:
     papers: int = 4_000
 
     def __post_init__(self) -> None:
-        """Refuse what is too small for its questions, or too large."""
-        ranges = {
-            "flights": (9_000, MOST_ROWS),
-            "coffee": (1_000, MOST_ROWS),
-            "airbnb": (2_000, MOST_ROWS),
-            "yelp": (2_000, MOST_ROWS),
-            "agenda": (2_000, texts.MOST_EVENTS),
-            "scirex": (300, texts.MOST_PARAGRAPHS),
-            "papers": (400, MOST_PAPERS),
-        }
-        for name, (least, most) in ranges.items():
-            check_integer(f"size of {name}", getattr(self, name), least, most)
+        """Refuse what is too small for questions, or too large."""
+        for name, (least, most) in _RANGES.items():
+            check_integer(name, getattr(self, name), least, most)
+
+    def to_mapping(self) -> dict[str, int]:
+        """Return all fields by name."""
+        return dataclasses.asdict(self)
+
+
+_RANGES: Final[Mapping[str, tuple[int, int]]] = {
+    "seed": (0, MAX_SEED),
+    "questions": (1, 10_000),
+    "flights": (9_000, MOST_ROWS),
+    "coffee": (1_000, MOST_ROWS),
+    "airbnb": (2_000, MOST_ROWS),
+    "yelp": (2_000, MOST_ROWS),
+    "agenda": (2_000, texts.MOST_EVENTS),
+    "scirex": (300, texts.MOST_PARAGRAPHS),
+    "papers": (400, MOST_PAPERS),
+}
 
 
 class Records:
@@ -84,6 +99,29 @@ class Records:
         self._make_graphs = make_graphs
         self._search = search
         self._indexes: dict[str, tuple[Sequence[str], TextIndex]] = {}
+        self._about: dict[str, dict[str, Any]] = {}
+
+    def about(self, name: str) -> dict[str, Any]:
+        """Return what loading a table or a graph tells of it; the same object at every call."""
+        if name not in self._about:
+            self._about[name] = self._about_table(name) if name in self.tables else self._about_graph(name)
+        return self._about[name]
+
+    def _about_table(self, name: str) -> dict[str, Any]:
+        [[count]] = self.database.query(f"SELECT count(*) FROM {quoted(name)}").rows
+        first = self.database.query(f"SELECT * FROM {quoted(name)} LIMIT 1")
+        example = dict(zip(first.columns, first.rows[0], strict=True)) if first.rows else {}
+        return {"row_count": count, "columns": dict(self.database.columns(name)), "example": example}
+
+    def _about_graph(self, name: str) -> dict[str, Any]:
+        graph = self.graphs.named(name)
+        nodes, edges = graph.nodes(data=True), graph.edges(data=True)
+        return {
+            "node_count": len(nodes),
+            "edge_count": len(edges),
+            "node_attributes": sorted(next(iter(nodes), ({},))[-1]),
+            "edge_attributes": sorted(next(iter(edges), ({},))[-1]),
+        }
 
     def find_passages(self, collection: str, query: str, count: int) -> list[str]:
         """Return the texts of a collection that are nearest to a query, best first."""
@@ -103,24 +141,23 @@ class GeneratedData:
     """All facts of a generated world, from which questions are made, as plain values.
 
     Args:
-        seed: Any other gives another world.
-        sizes: How large its parts are.
+        recipe: Seed and sizes.
         expected: SHA-256 that parts are known to have, by name; each is compared when it is made.
 
     Raises:
         InvalidInputError: A part is another than the expected one: a later version makes it differently.
     """
 
-    def __init__(self, seed: int = 0, sizes: Sizes | None = None, expected: Mapping[str, str] | None = None) -> None:
-        self.seed = check_integer("seed", seed, 0, MAX_SEED)
-        self.sizes = sizes or Sizes()
+    def __init__(self, recipe: Recipe, expected: Mapping[str, str] | None = None) -> None:
+        self.recipe = recipe
+        self.seed = recipe.seed
         self._expected = dict(expected or {})
         self._tables: dict[str, Table] = {}
 
     def table(self, name: str) -> Table:
         """Return a table."""
         if name not in self._tables:
-            table = TABLES[name](self.seed, getattr(self.sizes, name))
+            table = TABLES[name](self.seed, getattr(self.recipe, name))
             self._compare(name, table.content_hash)
             self._tables[name] = table
         return self._tables[name]
@@ -128,21 +165,21 @@ class GeneratedData:
     @functools.cached_property
     def agenda(self) -> tuple[list[str], list[texts.Event]]:
         """Texts of the agenda, and the event that each tells of."""
-        made = texts.agenda(self.seed, self.sizes.agenda)
+        made = texts.agenda(self.seed, self.recipe.agenda)
         self._compare("agenda", lambda: content_hash(made[0]))
         return made
 
     @functools.cached_property
     def scirex(self) -> tuple[list[str], list[texts.Result]]:
         """Paragraphs of papers, and the results that they report."""
-        made = texts.papers(self.seed, self.sizes.scirex)
+        made = texts.papers(self.seed, self.recipe.scirex)
         self._compare("scirex", lambda: content_hash(made[0]))
         return made
 
     @functools.cached_property
     def graphs(self) -> Graphs:
         """Both graphs."""
-        made = graphs(self.seed, self.sizes.papers)
+        made = graphs(self.seed, self.recipe.papers)
         self._compare("graphs", made.content_hash)
         return made
 
@@ -162,7 +199,7 @@ class GeneratedData:
 
     def records(self, search: str = "lexical", limits: QueryLimits | None = None) -> Records:
         """Return the data as tools work on it; the tables are kept in the user's cache folder."""
-        name = content_hash([_TABLES_REVISION, self.seed, dataclasses.asdict(self.sizes)])[:16]
+        name = content_hash([_TABLES_REVISION, self.seed, [getattr(self.recipe, table) for table in TABLES]])[:16]
 
         def fill(connection: Any) -> None:
             for table in TABLES:

@@ -1,36 +1,37 @@
-"""The records world: `records-v1` as it ships, sets of one's own from any seed and size, and their files.
+"""The records world: `records-v1` as it ships, and sets of any other seed and size.
 
-A file holds a header (seed, sizes, SHA-256 of all data) and one question a line. The data itself is generated again
-from the seed when it is first needed, compared with the hashes, and its tables are kept in the user's cache folder.
+A set is lines of JSON: a header (recipe, SHA-256 of all data) and the questions. The data itself is generated again
+when it is first needed, and compared with the hashes; its tables are kept in the user's cache folder.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import gzip
 import json
+import tempfile
+import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Final
 
-from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.inputs import read_json, validated
-from resilisim.provenance import canonical_json, content_hash, describe_os_error
+from resilisim.errors import unknown_name
+from resilisim.inputs import numbers_by_name
+from resilisim.provenance import canonical_json, content_hash, package_versions
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.retrieval import SEARCHES
+from resilisim.tool_library.retrieval import SEARCHES, default_cache_dir
 from resilisim.worlds.base import DoneCall, Grade
-from resilisim.worlds.records.building import DEFAULT_QUESTIONS, build_tasks
-from resilisim.worlds.records.contents import GeneratedData, Records, Sizes
+from resilisim.worlds.records.building import build_tasks
+from resilisim.worlds.records.contents import GeneratedData, Recipe, Records
 from resilisim.worlds.records.database import QueryLimits
 from resilisim.worlds.records.grading import grade_answer
 from resilisim.worlds.records.tools import RecordsWorkspace, records_library
 
 RECORDS_VERSION: Final = "records-v1"
-RECORDS_SEED: Final = 0
-RECORDS_SHA256: Final = "97eeba12af0be49c3b91b24aaa66ff32681569222a2feaaa8b6eb79aa376e492"  # of the uncompressed lines
+RECORDS_SHA256: Final = "c51dab287f6913e2951f663bdb08d061adfec1f114522bc442cedf97dbc019d8"  # of the uncompressed lines
 SCHEMA: Final = "resilisim-records-1"
 DATA_FILE: Final = f"data/{RECORDS_VERSION}.jsonl.gz"
 
@@ -69,81 +70,53 @@ class RecordsWorld:
         return grade_answer(task, answer)
 
 
-def generate_records(
-    seed: int = 0,
-    sizes: Sizes | None = None,
-    questions: int = DEFAULT_QUESTIONS,
-    *,
-    search: str = "lexical",
-    limits: QueryLimits | None = None,
-) -> RecordsWorld:
-    """Make a world of one's own: other tables, texts and graphs, and other questions about them.
+def generated_records(options: str = "") -> RecordsWorld:
+    """Return a world of another size or seed, such as `records:seed=7,questions=20,flights=20000`.
+
+    Making it takes up to some minutes; it is kept in the user's cache folder.
 
     Args:
-        seed: What everything follows from.
-        sizes: How large the tables, collections and graphs are.
-        questions: Number for each of the eight domains and each difficulty.
-        search: How texts are searched: "lexical", or "semantic" (the extra `retrieval`). References are checked so.
-        limits: Limits of a query.
+        options: Fields of `Recipe`, with commas between them.
 
     Raises:
-        InvalidInputError: The sizes are too small for so many questions.
+        InvalidInputError: An option is unknown or out of range, or the data too small for so many questions.
 
     Example:
-        >>> from resilisim.worlds.records import generate_records
-        >>> generate_records(questions=0)
+        >>> from resilisim.worlds.records import generated_records
+        >>> generated_records("questions=0")
         Traceback (most recent call last):
         ...
-        resilisim.errors.InvalidInputError: questions for each domain and difficulty is 0: expected at least 1
+        resilisim.errors.InvalidInputError: world 'records:questions=0': questions is 0: expected at least 1 and at most 10,000
     """
-    data = GeneratedData(seed, sizes)
-    records = data.records(search, limits)
-    return RecordsWorld(f"records-seed{seed}", build_tasks(data, records, questions, f"records-seed{seed}"), records)
+    where = f"world {f'records:{options}'!r}"
+    recipe = numbers_by_name(Recipe, options, where)
+    changed = {name: value for name, value in recipe.to_mapping().items() if value != getattr(Recipe(), name)}
+    name = "records:" + ",".join(f"{field}={value}" for field, value in (changed or {"seed": 0}).items())
+    key = content_hash([SCHEMA, package_versions(["resilisim"]), recipe.to_mapping()])[:16]
+    file = default_cache_dir() / "worlds" / f"records-{key}.jsonl.gz"
+    try:
+        lines = gzip.decompress(file.read_bytes())
+    except (OSError, EOFError, zlib.error):  # not there, or damaged
+        lines = records_lines(recipe, name)
+        with contextlib.suppress(OSError):  # it is made again the next time
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+                new = Path(folder) / file.name
+                new.write_bytes(gzip.compress(lines, mtime=0))
+                new.replace(file)
+    return _world(lines, "lexical")
 
 
-def records_lines(seed: int, sizes: Sizes, questions: int, name: str) -> bytes:
-    """Generate a set and return its file, uncompressed."""
-    data = GeneratedData(seed, sizes)
+def records_lines(recipe: Recipe, name: str) -> bytes:
+    """Generate a set and return its lines."""
+    data = GeneratedData(recipe)
     records = data.records(limits=QueryLimits(seconds=600.0))  # a busy machine makes the same set
     try:
-        tasks = build_tasks(data, records, questions, name)
+        tasks = build_tasks(data, records, name)
     finally:
         records.database.close()
-    header = {
-        "schema": SCHEMA,
-        "name": name,
-        "seed": seed,
-        "sizes": dataclasses.asdict(sizes),
-        "data": data.hashes(),
-    }
+    header = {"schema": SCHEMA, "name": name, "recipe": recipe.to_mapping(), "data": data.hashes()}
     return "".join([canonical_json(header) + "\n", *(task.to_json() + "\n" for task in tasks)]).encode()
-
-
-def write_records(path: str | Path, seed: int, sizes: Sizes | None = None, questions: int = DEFAULT_QUESTIONS) -> None:
-    """Generate a set and write it to a file, which is loaded again as the world `records:FILE`.
-
-    Args:
-        path: Where to; compressed if the name ends in ".gz".
-        seed: What everything follows from.
-        sizes: How large the tables, collections and graphs are.
-        questions: Number for each of the eight domains and each difficulty.
-
-    Raises:
-        InvalidInputError: The sizes are too small for so many questions, or the file cannot be written.
-
-    Example:
-        >>> from resilisim.worlds.records import write_records
-        >>> write_records("nowhere/set.jsonl", seed=1, questions=0)
-        Traceback (most recent call last):
-        ...
-        resilisim.errors.InvalidInputError: questions for each domain and difficulty is 0: expected at least 1
-    """
-    file = Path(path)
-    lines = records_lines(seed, sizes or Sizes(), questions, file.name.split(".")[0] or "records")
-    try:
-        file.write_bytes(gzip.compress(lines, mtime=0) if file.suffix == ".gz" else lines)
-    except OSError as error:
-        raise InvalidInputError(f"file {str(file)!r} cannot be written: {describe_os_error(error)}") from None
 
 
 def records_v1(search: str = "lexical") -> RecordsWorld:
@@ -162,73 +135,14 @@ def records_v1(search: str = "lexical") -> RecordsWorld:
     digest = content_hash(lines)
     if digest != RECORDS_SHA256:
         raise AssertionError(f"{DATA_FILE} has SHA-256 {digest}, expected {RECORDS_SHA256}: reinstall the package")
-    header, *rest = lines.decode().splitlines()
+    return _world(lines, search)
+
+
+def _world(lines: bytes, search: str) -> RecordsWorld:
+    first, *rest = lines.decode().splitlines()
+    header = json.loads(first)
+    data = GeneratedData(Recipe(**header["recipe"]), header["data"])
     tasks = [Task.from_trusted_mapping(json.loads(line)) for line in rest]
-    return _world(json.loads(header), tasks, search)
-
-
-def load_records(path: str | Path = "") -> RecordsWorld:
-    """Return the world of a file that `write_records` wrote; it is also called `records:FILE`.
-
-    Raises:
-        InvalidInputError: There is no such file, a line of it is wrong, or the data that is generated today is another.
-
-    Example:
-        >>> from resilisim.worlds.records import load_records
-        >>> load_records("nowhere.jsonl")
-        Traceback (most recent call last):
-        ...
-        resilisim.errors.InvalidInputError: records 'nowhere.jsonl' cannot be read: no such file or directory
-    """
-    if not str(path):
-        raise InvalidInputError("world 'records': expected records:FILE, or 'records-v1'")
-    place = f"records {str(path)!r}"
-    try:
-        given = Path(path).read_bytes()
-        text = (gzip.decompress(given) if given[:2] == b"\x1f\x8b" else given).decode()
-    except (OSError, EOFError) as error:
-        problem = describe_os_error(error) if isinstance(error, OSError) and error.errno else "not a whole gzip file"
-        raise InvalidInputError(f"{place} cannot be read: {problem}") from None
-    except UnicodeDecodeError:
-        raise InvalidInputError(f"{place} is not UTF-8 text") from None
-    first, *rest = text.splitlines() or [""]
-    header = validated(_Header, read_json(first, f"{place}, line 1"), f"{place}, line 1")
-    if header.schema != SCHEMA:
-        raise InvalidInputError(f"{place}, line 1: schema {header.schema!r:.50}; expected {SCHEMA!r}")
-    tasks = []
-    for number, line in enumerate(rest, 2):
-        where = f"{place}, line {number}"
-        task = Task.from_mapping(read_json(line, where), records_library(), where)
-        validated(_Metadata, task.metadata, f"{where}, field 'metadata'")
-        tasks.append(task)
-    return _world(dataclasses.asdict(header), tasks, "lexical")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Header:
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
-
-    schema: str
-    name: str
-    seed: int
-    sizes: Sizes
-    data: dict[str, str]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Metadata:
-    """What grading and reports need; further fields are kept."""
-
-    answers: list[str]
-    answer_kind: str
-    digits: int
-    domain: str
-    difficulty: str
-
-
-def _world(header: Mapping[str, Any], tasks: Sequence[Task], search: str) -> RecordsWorld:
-    sizes = header["sizes"]
-    data = GeneratedData(header["seed"], Sizes(**sizes) if isinstance(sizes, dict) else sizes, header["data"])
     return RecordsWorld(header["name"], tasks, data.records(search))
 
 

@@ -1,5 +1,6 @@
 """What is generated: the same from the same seed, of the form that questions rely on, and as its texts say it."""
 
+import dataclasses
 import datetime
 import itertools
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from resilisim.errors import InvalidInputError
-from resilisim.worlds.records import Sizes
+from resilisim.worlds.records import Recipe
 from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.tables import NULL, TABLES
 from resilisim.worlds.records.texts import clock_text, day_text
@@ -27,7 +28,7 @@ HASHES = {
 
 def test_a_seed_gives_the_same_everywhere_and_another_seed_something_else(data):
     assert {name: digest[:12] for name, digest in data.hashes().items()} == HASHES
-    other = GeneratedData(4, SMALL)
+    other = GeneratedData(dataclasses.replace(SMALL, seed=4))
     assert other.table("coffee").content_hash() != data.table("coffee").content_hash()
     assert set(other.agenda[0]).isdisjoint(data.agenda[0])
 
@@ -117,7 +118,17 @@ def test_days_in_words(day, text):
     assert day_text(datetime.date(2042, 5, day)) == f"{text}, 2042"
 
 
-@pytest.mark.parametrize("size", [{"flights": 10}, {"yelp": 100_001}, {"papers": 3}, {"coffee": "many"}])
+WRONG = [
+    {"flights": 10},
+    {"yelp": 100_001},
+    {"papers": 3},
+    {"coffee": "many"},
+    {"questions": 0},
+    {"seed": -1},
+]
+
+
+@pytest.mark.parametrize("size", WRONG)
 def test_sizes_out_of_range_are_refused(size):
-    with pytest.raises(InvalidInputError, match=f"size of {next(iter(size))}"):
-        Sizes(**size)
+    with pytest.raises(InvalidInputError, match=f"^{next(iter(size))} is "):
+        Recipe(**size)

@@ -1,6 +1,6 @@
 """Questions: each template makes some, references lead to their answers, and nothing is guessed."""
 
-import gzip
+import dataclasses
 import json
 import re
 from collections import Counter, defaultdict
@@ -11,25 +11,19 @@ from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.worlds import load_world, reference_calls, resolve_parameters
-from resilisim.worlds.records import RecordsWorld, Sizes, grade_answer, records_card, records_library
+from resilisim.worlds.records import RecordsWorld, generated_records, grade_answer, records_card, records_library
 from resilisim.worlds.records.building import build_tasks, derived_answer
 from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions import template
-from resilisim.worlds.records.world import (
-    RECORDS_SEED,
-    RECORDS_SHA256,
-    load_records,
-    records_v1,
-    write_records,
-)
+from resilisim.worlds.records.world import RECORDS_SHA256, records_v1
 from tests.worlds.records.conftest import SMALL
 
-PER_DOMAIN = 7  # each template at least once
+PER_DOMAIN = SMALL.questions  # each template at least once
 
 
 @pytest.fixture(scope="module")
 def world(data, records):
-    return RecordsWorld("small", build_tasks(data, records, PER_DOMAIN, "small"), records)
+    return RecordsWorld("small", build_tasks(data, records, "small"), records)
 
 
 def test_every_template_makes_questions_and_their_references_lead_to_the_answers(world):
@@ -56,8 +50,12 @@ def test_references_that_lead_elsewhere_are_found_out(world):
         assert derived_answer(changed, world.records) is None
 
 
+def one_each(data) -> GeneratedData:
+    return GeneratedData(dataclasses.replace(data.recipe, questions=1))
+
+
 def test_a_set_is_a_function_of_its_seed_and_begins_with_all_domains(world, data, records):
-    again = build_tasks(data, records, 1, "small")
+    again = build_tasks(one_each(data), records, "small")
     assert [task.description for task in again] == [task.description for task in world.tasks()[:16]]
     assert len({task.metadata["domain"] for task in again}) == 8
 
@@ -72,8 +70,8 @@ def test_too_many_questions_for_the_data_are_refused(data, records, monkeypatch)
     same = template.Question("How much is 1 + 1?", 2, (template.calculated("1 + 1"),), "${answer.result}")
     monkeypatch.setattr("resilisim.worlds.records.building.DOMAINS", ("coffee",))
     monkeypatch.setitem(template.TEMPLATES, ("coffee", "easy"), {"same": lambda data, draws: same})
-    with pytest.raises(InvalidInputError, match=r"2 questions .* are too many .*: coffee, easy, same gave 1"):
-        build_tasks(data, records, 2, "small")
+    with pytest.raises(InvalidInputError, match=r"7 questions .* are too many .*: coffee, easy, same gave 1"):
+        build_tasks(data, records, "small")
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +98,7 @@ def test_the_shipped_set_is_what_its_card_says(shipped):
     assert card.count("\n| ") == 17
     assert RECORDS_SHA256 in card
     assert load_world("records-v1").tasks()[:16] == tasks[:16]
+    assert shipped.name == "records-v1"
 
 
 def test_required_tools_are_those_of_the_reference(shipped):
@@ -128,43 +127,43 @@ def test_the_most_frequent_answers_do_not_pay(shipped):
 
 
 def test_data_that_is_made_differently_is_refused():
-    data = GeneratedData(RECORDS_SEED, SMALL, {"agenda": "0" * 64, "coffee": "0" * 64, "graphs": "0" * 64})
+    data = GeneratedData(SMALL, {"agenda": "0" * 64, "coffee": "0" * 64, "graphs": "0" * 64})
     for part in (lambda: data.agenda, lambda: data.table("coffee"), lambda: data.graphs):
         with pytest.raises(InvalidInputError, match="made by another version of the package"):
             part()
     assert data.scirex[0]
 
 
-def test_a_set_of_ones_own_is_written_and_read(world, tmp_path, monkeypatch):
-    monkeypatch.setattr("resilisim.worlds.records.world.build_tasks", lambda *given: world.tasks()[:20])
-    write_records(tmp_path / "mine.jsonl.gz", 3, SMALL, questions=2)
-    text = gzip.decompress((tmp_path / "mine.jsonl.gz").read_bytes()).decode()
-    (tmp_path / "mine.jsonl").write_text(text)
-    for loaded in (load_records(tmp_path / "mine.jsonl.gz"), load_world(f"records:{tmp_path / 'mine.jsonl'}")):
-        assert (loaded.name, loaded.tasks()) == ("mine", world.tasks()[:20])
-    lines = text.splitlines()
-    header, task = json.loads(lines[0]), json.loads(lines[1])
-    for broken, problem in [
-        ("", "line 1"),
-        ("{", "line 1: not valid JSON"),
-        (json.dumps({**header, "schema": "x"}), "schema 'x'; expected 'resilisim-records-1'"),
-        (json.dumps({**header, "sizes": {"flihts": 1}}), "did you mean 'flights'?"),
-        (json.dumps({**header, "sizes": {"flights": 1}}), "size of flights"),
-        (lines[0] + "\n" + json.dumps({**task, "required_tools": ["LoadDb2"]}), "line 2"),
-        (lines[0] + "\n" + json.dumps({**task, "metadata": {}}), "line 2, field 'metadata'"),
-    ]:
-        (tmp_path / "broken.jsonl").write_text(broken)
-        with pytest.raises(InvalidInputError) as caught:
-            load_records(tmp_path / "broken.jsonl")
-        assert problem in str(caught.value)
-        assert "\n" not in str(caught.value)
-    (tmp_path / "broken.gz").write_bytes((tmp_path / "mine.jsonl.gz").read_bytes()[:300])
-    with pytest.raises(InvalidInputError, match="not a whole gzip file"):
-        load_records(tmp_path / "broken.gz")
-    with pytest.raises(InvalidInputError, match="expected records:FILE"):
-        load_world("records")
-    with pytest.raises(InvalidInputError, match="cannot be written"):
-        write_records(tmp_path / "no folder" / "mine.jsonl", 3, SMALL, questions=1)
+def test_a_set_of_ones_own_is_made_once(world, tmp_path, monkeypatch):
+    made, some = [], world.tasks()[:20]
+    monkeypatch.setenv("RESILISIM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("resilisim.worlds.records.world.build_tasks", lambda *given: made.append(1) or some)
+    options = ",".join(f"{name}={value}" for name, value in SMALL.to_mapping().items())
+    for _ in range(2):
+        mine = generated_records(options)
+        assert mine.tasks() == some
+    assert mine.name.startswith("records:seed=3,questions=7,flights=9000")
+    assert len(made) == 1
+    [file] = (tmp_path / "worlds").glob("*.jsonl.gz")
+    file.write_bytes(file.read_bytes()[:300])
+    assert generated_records(options).tasks() == mine.tasks()
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("sed=7", "unknown field 'sed': did you mean 'seed'?"),
+        ("seed", "got 'seed'; expected a field and a whole number, as in seed=7"),
+        ("seed=x", "got 'seed=x'"),
+        ("flights=10", "flights is 10: expected at least 9000"),
+    ],
+)
+def test_wrong_options_are_refused(options, problem):
+    with pytest.raises(InvalidInputError) as caught:
+        load_world(f"records:{options}")
+    assert str(caught.value).startswith(f"world 'records:{options}': ")
+    assert problem in str(caught.value)
 
 
 def graded(kind, right, digits=0):
@@ -264,8 +263,3 @@ def test_hostile_texts_are_data(tmp_path, monkeypatch):
     finally:
         workspace.close()
         records.database.close()
-
-
-def test_sizes_of_the_shipped_set_are_the_defaults(shipped):
-    assert Sizes() == Sizes(flights=100_000, coffee=6_000, airbnb=50_000, yelp=50_000, agenda=10_000)
-    assert shipped.name == "records-v1"
