@@ -86,7 +86,7 @@ def generated_records(options: str = "") -> RecordsWorld:
         >>> generated_records("questions=0")
         Traceback (most recent call last):
         ...
-        resilisim.errors.InvalidInputError: world 'records:questions=0': questions is 0: expected at least 1 and at most 10,000
+        resilisim.errors.InvalidInputError: world 'records:questions=0': questions is 0: expected at least 1 and...
     """
     where = f"world {f'records:{options}'!r}"
     recipe = numbers_by_name(Recipe, options, where)
