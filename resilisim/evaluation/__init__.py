@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from resilisim.evaluation.answer_judge import JudgedAccuracy, Verdict, judge, judged_accuracy
+from resilisim.evaluation.answer_judge import (
+    JudgeAgreement,
+    JudgedAccuracy,
+    Verdict,
+    judge,
+    judge_agreement,
+    judged_accuracy,
+)
 from resilisim.evaluation.episode.play import open_session, play_episode, rescore_record
 from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.episode.texts import opened
@@ -32,6 +39,7 @@ __all__ = [
     "EpisodeTable",
     "EvaluationResult",
     "GroupSummary",
+    "JudgeAgreement",
     "JudgedAccuracy",
     "ModelSettings",
     "PublishedSet",
@@ -46,6 +54,7 @@ __all__ = [
     "define_set",
     "evaluate",
     "judge",
+    "judge_agreement",
     "judged_accuracy",
     "load_set",
     "merge_runs",
