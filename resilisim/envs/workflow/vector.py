@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -279,7 +280,7 @@ def _parts(num_envs: int, threads: int | None) -> list[slice]:
         threads = check_integer("threads", threads, 1, MAX_COUNT)
     threads = max(1, min(threads, num_envs))
     ends = [num_envs * number // threads for number in range(threads + 1)]
-    return [slice(start, end) for start, end in zip(ends, ends[1:], strict=False)]
+    return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
 
 @functools.cache
