@@ -26,6 +26,7 @@ from resilisim.tool_library import ToolLibrary
 # Name -> module:attribute of what returns the world, imported only when it is loaded. A maker that takes an argument
 # gets what stands behind the first colon of a name ("hotpotqa:dev.json").
 WORLDS: Mapping[str, str] = {
+    "apis-v1": "resilisim.worlds.apis.world:ApiWorld",
     "hotpotqa": "resilisim.worlds.pages:hotpotqa_world",
     "loft": "resilisim.worlds.pages:loft_world",
     "pages": "resilisim.worlds.pages:generated_world",
