@@ -247,6 +247,7 @@ class Optimum(ABC):
         breakers: What is worth calling just to break a row of failures.
 
     Example:
+        >>> from resilisim import default_library
         >>> from resilisim.simulator import build_problem, execution, start_state
         >>> from resilisim.simulator.exact import solve
         >>> optimum = solve(build_problem(default_library(), ["network_validator"]))
@@ -372,6 +373,7 @@ class TabulatedOptimum(Optimum):
         values: float64 `arena.table_shape`, see `solve_values`.
 
     Example:
+        >>> from resilisim import default_library
         >>> from resilisim.simulator import build_problem
         >>> from resilisim.simulator.exact.optimum import tabulate
         >>> tabulate(build_problem(default_library(), ["network_fetcher"])).gap
@@ -414,12 +416,14 @@ class SearchedOptimum(Optimum):
         search: What finds and keeps them.
 
     Example:
-        >>> from resilisim.simulator import EndRules, build_problem, start_state
-        >>> from resilisim.simulator.exact import solve
-        >>> required = ["machine_learning_trainer", "integration_authenticator", "data_processing_aggregator"]
-        >>> optimum = solve(build_problem(default_library(), required, rules=EndRules(max_turns=60)))
-        >>> type(optimum).__name__, round(optimum.value(start_state(optimum.problem)), 3)
-        ('SearchedOptimum', 0.9)
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem, start_state
+        >>> from resilisim.simulator.exact.optimum import SearchedOptimum
+        >>> from resilisim.simulator.exact.search import Search
+        >>> problem = build_problem(default_library(), ["file_operations_reader"])
+        >>> search = Search(problem)
+        >>> round(SearchedOptimum(problem, 0.0, search.breakers, search).value(start_state(problem)), 6)
+        0.996096
     """
 
     search: Search
