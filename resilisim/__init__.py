@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from resilisim.envs import EnvironmentSettings
     from resilisim.evaluation import ModelSettings, compare_runs, evaluate, open_session, read_results, write_report
     from resilisim.policies import EpisodeEnded, ToolFailed, make_policy, track_usage
+    from resilisim.simulator import Law, load_law
     from resilisim.simulator.exact import references as bound
     from resilisim.tasks import Task
     from resilisim.tasks.benchmark import benchmark_tasks
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "EnvironmentSettings",
     "EpisodeEnded",
+    "Law",
     "ModelSettings",
     "ResiliSimError",
     "Task",
@@ -44,6 +46,7 @@ __all__ = [
     "compare_runs",
     "default_library",
     "evaluate",
+    "load_law",
     "load_library",
     "make_policy",
     "open_session",
@@ -57,6 +60,7 @@ __all__ = [
 _LAZY_NAMES = {
     "EnvironmentSettings": "resilisim.envs.settings:EnvironmentSettings",
     "EpisodeEnded": "resilisim.policies:EpisodeEnded",
+    "Law": "resilisim.simulator:Law",
     "ModelSettings": "resilisim.evaluation:ModelSettings",
     "Task": "resilisim.tasks:Task",
     "ToolFailed": "resilisim.policies:ToolFailed",
@@ -66,6 +70,7 @@ _LAZY_NAMES = {
     "compare_runs": "resilisim.evaluation:compare_runs",
     "default_library": "resilisim.tool_library:default_library",
     "evaluate": "resilisim.evaluation:evaluate",
+    "load_law": "resilisim.simulator:load_law",
     "load_library": "resilisim.tool_library:load_library",
     "make_policy": "resilisim.policies:make_policy",
     "open_session": "resilisim.evaluation:open_session",

@@ -8,10 +8,12 @@ A refusal gives the value, what was expected, where it stands, and the nearest v
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import math
 import operator
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -296,3 +298,35 @@ def expectation(here: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         text += link + " and ".join(bounds)
     # The description of an object is its class's docstring.
     return f"{text} ({here['description']})" if "description" in here and kind != "object" else text
+
+
+def import_attribute(reference: str, where: str) -> Any:
+    """Return what `module:attribute` names; modules are found as usual, and also in the working directory."""
+    module_name, _, path = reference.partition(":")
+    if not module_name.strip() or not path.strip():
+        raise InvalidInputError(f"{where}: expected module:attribute, such as my_package.agents:MyPolicy")
+    look_into_working_directory()
+    try:
+        value: Any = importlib.import_module(module_name.strip())
+    except (Exception, SystemExit) as error:  # a script without a main guard may leave the process
+        raise InvalidInputError(f"{where}: cannot import {module_name.strip()}: {error_line(error)}") from error
+    for part in path.strip().split("."):
+        if not hasattr(value, part):
+            near = nearest_name(part, [name for name in dir(value) if not name.startswith("_")])
+            hint = f": did you mean {near!r}?" if near is not None else ""
+            raise InvalidInputError(f"{where}: {module_name} has no attribute {part!r}{hint}")
+        value = getattr(value, part)
+    return value
+
+
+def look_into_working_directory() -> None:
+    """Let modules be found in the working directory, too."""
+    # A console script does not, and a user's first policy usually lies there.
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+
+
+def error_line(error: BaseException) -> str:
+    """Return an error with its class on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

@@ -69,7 +69,7 @@ def bound(
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
     chosen = options.load(library)
-    law, rules, search_many = environment.law(), environment.rules(), environment.search_many(chosen)
+    law, rules, search_many = environment.failure_model(), environment.rules(), environment.search_many(chosen)
     if task == EVERY_TASK:
         seeds = SEEDS_FOR_EACH_OF_ALL if clairvoyant_seeds is None else clairvoyant_seeds
         _print_means(means_by_type(read_tasks(tasks, chosen), chosen, law, rules, seeds, search_many), as_json)

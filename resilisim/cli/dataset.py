@@ -44,7 +44,7 @@ app = command_group()
 
 KINDS: Mapping[str, Any] = {"prompts": PromptSpec, "conversations": ConversationSpec, "preferences": PreferenceSpec}
 ENVIRONMENT = (
-    *["planner", "protocol", "tools", "parameters", "prompt_style", "search_detail", "payload", "salt"],
+    *["planner", "protocol", "tools", "parameters", "prompt_style", "search_detail", "payload", "errors", "salt"],
     *options.RULES,
     *options.LAW,
     "embedding_model",
@@ -220,7 +220,7 @@ def readable_lines(value: Any, indent: str = "  ") -> Iterator[str]:
 
 
 # What an environment needs in which something is done, and a prompt alone does not depend on.
-ONLY_FOR_EPISODES = ("parameters", "search_detail", "payload", "salt")
+ONLY_FOR_EPISODES = ("parameters", "search_detail", "payload", "errors", "salt")
 # What does not decide the bytes of a dataset.
 NOT_IN_THE_CARD = ("out", "workers", "overwrite", "as_json")
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import string
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -65,6 +66,22 @@ USUAL_MAX_LENGTH = 1024  # what TRL's trainers cut at unless they are told other
 
 # Lengths of the records of each split and prompt type.
 Lengths = dict[tuple[str, str], list[int]]
+
+
+def describe_failures(environment: Mapping[str, Any]) -> str:
+    """Return what the dataset card says about failed calls, as an item of a list, under an environment's options."""
+    if environment.get("errors") == "transient":
+        text = (
+            "Failed calls show transient errors only (`TIMEOUT`, `NETWORK_ERROR`, `RATE_LIMIT_ERROR`, "
+            "`OPERATION_FAILED`), after which calling again unchanged is right (`--errors transient`, the default)."
+        )
+    else:
+        text = (
+            "Failed calls show any error that the tool documents (`--errors documented`), and each goes away by "
+            "calling again unchanged, `INVALID_INPUT` too: a habit that a model should not learn for tools whose "
+            "errors mean what they say."
+        )
+    return textwrap.fill(text, 120, initial_indent="- ", subsequent_indent="  ")
 
 
 def token_counter(tokenizer: str | Path | None) -> TokenCounter | None:
@@ -188,9 +205,10 @@ def render_card(
     about = string.Template(_template(f"about.{kind if kind in KINDS_WITH_A_TEXT else 'other'}.md"))
     # How rows of played episodes become what chat templates take.
     rows = _template(f"rows.{arguments.get('source', {}).get('call_arguments', 'object')}.md").strip()
+    failures = describe_failures(arguments.get("source", {}).get("environment", {}))
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     body = string.Template(_template("card.md")).substitute(
-        about=about.substitute(kind=kind, values=values_table(kind), rows=rows).strip(),
+        about=about.substitute(kind=kind, values=values_table(kind), rows=rows, failures=failures).strip(),
         splits=_split_table(manifest, facts),
         schema_name=schema.name,
         columns=describe(schema),

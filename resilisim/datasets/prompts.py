@@ -152,7 +152,7 @@ class PromptSource:
         self.spec = spec
         self.library = library
         environment = spec.environment
-        law, self.rules = environment.law(), environment.rules()
+        law, self.rules = environment.failure_model(), environment.rules()
         retriever = environment.retriever(library)
         self._planner = resolve_planner(
             environment.planner,

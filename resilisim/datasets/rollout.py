@@ -33,8 +33,9 @@ from resilisim.workflows.flaws import (
 )
 from resilisim.workflows.prompts import FLAWED, PromptChoice, parse_prompt_choice
 
-# Luck of its own: who trains on these episodes has not seen the luck that evaluations draw.
-TRAINING_ENVIRONMENT = EnvironmentSettings(salt=TRAINING_SALT)
+# Luck of its own: who trains on these episodes has not seen the luck that evaluations draw. Under the benchmark law any
+# failure goes away by calling again, so one that says so is the only one that nobody learns a bad habit from.
+TRAINING_ENVIRONMENT = EnvironmentSettings(salt=TRAINING_SALT, errors="transient")
 ArgumentsForm: TypeAlias = Literal["object", "text"]
 EPISODES_GROUP = "Conversations and preferences"  # heading of the options of both
 # Two kinds of agent to learn from: one that has to find its tools, and one that is shown a plan.
@@ -145,7 +146,7 @@ class Stage:
         self.parameters: ParameterMode = settings.parameters
         self.searcher: Searcher = searcher or retriever
         self._spec = spec
-        self._planner = resolve_planner(settings.planner, library, settings.law(), settings.rules(), similar)
+        self._planner = resolve_planner(settings.planner, library, settings.failure_model(), settings.rules(), similar)
         self._perturber = Perturber(library, settings.rules(), lambda: tool_similarity(retriever))
         self.environment = ConversationEnv(settings, library=library, planner=self._planner, search=self._search)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from resilisim.errors import MAX_TURNS, InvalidInputError
-from resilisim.options import check_options, option, with_options
+from resilisim.options import check_options, option, options_of, with_options
 from resilisim.seeding import EVALUATION_SALT
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ ENVIRONMENT_GROUP = "Environment"
 Parameters = Literal["lenient", "strict", "ignore"]
 SearchDetail = Literal["brief", "full"]
 Payload = Literal["compact", "verbose"]
+Errors = Literal["documented", "transient"]
 Tools = Literal["discovery", "listed", "native"]
 Protocol = Literal["text", "native"]
 # Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
@@ -50,12 +51,14 @@ class OptionsButPlanner(TypedDict, total=False):
     parameters: Parameters
     search_detail: SearchDetail
     payload: Payload
+    errors: Errors
     tools: Tools
     protocol: Protocol
     prompt_style: PromptStyle
     salt: str
     embedding_model: str | None
     reward: Reward
+    world: str | None
 
 
 class EnvironmentOptions(OptionsButPlanner, total=False):
@@ -129,6 +132,13 @@ class EnvironmentSettings(LawOptions):
     )
     search_detail: SearchDetail = option("brief", "How much a search says about each tool.", group=ENVIRONMENT_GROUP)
     payload: Payload = option("compact", "Size of what tools return.", noun="payload size", group=ENVIRONMENT_GROUP)
+    errors: Errors = option(
+        "documented",
+        "Which errors failures show: any that the tool documents, or only transient ones, after which calling again is "
+        "sensible. Success is drawn the same.",
+        noun="errors option",
+        group=ENVIRONMENT_GROUP,
+    )
     tools: Tools = option(
         "discovery",
         "Put the names of the tools into the prompt.",
@@ -165,6 +175,11 @@ class EnvironmentSettings(LawOptions):
         "(what its choice gave away of V*).",
         group=ENVIRONMENT_GROUP,
     )
+    world: str | None = option(
+        None,
+        "World in which calls really do something, such as records-v1; its tasks are named by --tasks.",
+        group=ENVIRONMENT_GROUP,
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
@@ -178,7 +193,11 @@ class EnvironmentSettings(LawOptions):
                 "tools 'native' (each tool is a function) need the native protocol: expected protocol='native', not "
                 f"{self.protocol!r}"
             )
-        self.law()
+        if self.world is not None and self.parameters == "ignore":
+            raise InvalidInputError(
+                "parameters is 'ignore': expected 'strict' or 'lenient', as calls of a world use them"
+            )
+        self.failure_model()
         self.rules()
 
     def with_options(self, **options: Unpack[EnvironmentOptions]) -> EnvironmentSettings:
@@ -193,12 +212,16 @@ class EnvironmentSettings(LawOptions):
     def to_mapping(self) -> dict[str, Any]:
         """Return the options that decide what episodes are, as manifests hold them.
 
-        The semantic search goes without saying, as it did before; the reward decides no episode.
+        What came later goes without saying where it is as it was before; the reward decides no episode.
         """
         values = asdict(self)
         del values["reward"]
         if self.search == "semantic":
             del values["search"]
+        if self.errors == "documented":
+            del values["errors"]
+        if self.world is None:
+            del values["world"]
         return values
 
     def retriever(self, library: ToolLibrary) -> Retriever:
@@ -228,6 +251,24 @@ class EnvironmentSettings(LawOptions):
             return Perturber(library, self.rules())
         return Perturber(library, self.rules(), lambda: tool_similarity(self.retriever(library)))
 
+    def in_world(self, name: str) -> EnvironmentSettings:
+        """Return settings for the tasks of a world, in which what was not chosen is as worlds want it.
+
+        Nothing fails by chance, what a law injects says no more than that calling again is sensible, the tools are told
+        in the prompt, and calls must give the parameters that tools require.
+        """
+        changed: dict[str, Any] = {"world": name}
+        constants = ("base", "not_executed", "failed", "history")
+        if all(getattr(self, constant) == options_of(type(self))[constant].default for constant in constants):
+            changed |= dict.fromkeys(constants, 1.0)
+        if self.tools == "discovery":
+            changed["tools"] = "listed"
+        if self.parameters == "lenient":
+            changed["parameters"] = "strict"
+        if self.errors == "documented":
+            changed["errors"] = "transient"  # an injected NOT_FOUND would be a lie about the world
+        return self.with_options(**changed)
+
     @property
     def calling(self) -> Calling:
         """How an agent calls tools, which prompts and replies speak of."""
@@ -242,7 +283,7 @@ class EnvironmentSettings(LawOptions):
             return self
         return self.with_options(protocol="native", tools="native" if self.tools == "discovery" else self.tools)
 
-    def law(self) -> BenchmarkLaw:
+    def failure_model(self) -> BenchmarkLaw:
         """Return the success law."""
         from resilisim.simulator.law import BenchmarkLaw  # with its compiler; commands read these options without it
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from resilisim.evaluation.answer_judge import JudgedAccuracy, Verdict, judge, judged_accuracy
+from resilisim.evaluation.answer_judge import (
+    JudgeAgreement,
+    JudgedAccuracy,
+    Verdict,
+    judge,
+    judge_agreement,
+    judged_accuracy,
+)
 from resilisim.evaluation.episode.play import open_session, play_episode, rescore_record
 from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.episode.texts import opened
+from resilisim.evaluation.real_apis import law_of_assessment, real_api_tables
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.results import EvaluationResult, evaluate, read_results
 from resilisim.evaluation.run.contestants import ModelSettings
@@ -32,6 +40,7 @@ __all__ = [
     "EpisodeTable",
     "EvaluationResult",
     "GroupSummary",
+    "JudgeAgreement",
     "JudgedAccuracy",
     "ModelSettings",
     "PublishedSet",
@@ -46,7 +55,9 @@ __all__ = [
     "define_set",
     "evaluate",
     "judge",
+    "judge_agreement",
     "judged_accuracy",
+    "law_of_assessment",
     "load_set",
     "merge_runs",
     "open_session",
@@ -57,6 +68,7 @@ __all__ = [
     "read_manifest",
     "read_records",
     "read_results",
+    "real_api_tables",
     "rescore_record",
     "write_report",
     "write_set",

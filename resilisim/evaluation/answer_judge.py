@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatRequest, ContextOverflowError
+from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.reading import visible
 from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import without_surrogates
@@ -30,6 +31,9 @@ class Verdict(StrEnum):
     CORRECT = "correct"
     INCORRECT = "incorrect"
     UNREADABLE = "unreadable"
+
+
+_READABLE: Final = (Verdict.CORRECT, Verdict.INCORRECT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,69 @@ def judged_accuracy(verdicts: Iterable[Verdict]) -> JudgedAccuracy:
     readable = [verdict for verdict in given if verdict is not Verdict.UNREADABLE]
     accuracy = readable.count(Verdict.CORRECT) / len(readable) if readable else math.nan
     return JudgedAccuracy(accuracy, len(readable), len(given) - len(readable))
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAgreement:
+    """How far a judge says what the exact score says, over the answers with a readable verdict.
+
+    Attributes:
+        agreement: Share of answers on which both agree; NaN if no verdict is readable.
+        kappa: Cohen's kappa: agreement beyond what both accuracies alone would give, as a share of what is left above
+            it; NaN where that is nothing, as when both say the same of every answer.
+        num_both: Answers that both find right.
+        num_judge_only: Answers that only the judge finds right: other words for it, or too lenient a judge.
+        num_exact_only: Answers that only the exact score finds right.
+        num_neither: Answers that both find wrong.
+        num_unreadable: Answers without a readable verdict, which are in none of the above.
+
+    Example:
+        >>> from resilisim.evaluation import Verdict, judge_agreement
+        >>> judge_agreement([Verdict.CORRECT, Verdict.INCORRECT], [True, True]).num_exact_only
+        1
+    """
+
+    agreement: float
+    kappa: float
+    num_both: int
+    num_judge_only: int
+    num_exact_only: int
+    num_neither: int
+    num_unreadable: int
+
+
+def judge_agreement(verdicts: Sequence[Verdict], exact: Sequence[bool]) -> JudgeAgreement:
+    """Compare a judge's verdicts with the exact score of the same answers (`resilisim.worlds.answers`).
+
+    Args:
+        verdicts: What the judge says of each answer.
+        exact: Whether the exact score finds each right, in the same order.
+
+    Raises:
+        InvalidInputError: There are not as many of the one as of the other.
+
+    Example:
+        >>> from resilisim.evaluation import Verdict, judge_agreement
+        >>> judge_agreement([Verdict.CORRECT, Verdict.CORRECT, Verdict.INCORRECT], [True, False, False]).kappa
+        0.4
+    """
+    if len(verdicts) != len(exact):
+        raise InvalidInputError(f"{len(verdicts)} verdicts and {len(exact)} exact scores: expected one for each answer")
+    pairs = [(one is Verdict.CORRECT, score) for one, score in zip(verdicts, exact, strict=True) if one in _READABLE]
+    total = len(pairs)
+    both, judge_only = pairs.count((True, True)), pairs.count((True, False))
+    exact_only, neither = pairs.count((False, True)), pairs.count((False, False))
+    by_chance = (both + judge_only) * (both + exact_only) + (neither + judge_only) * (neither + exact_only)
+    agreed = both + neither
+    return JudgeAgreement(
+        agreement=agreed / total if total else math.nan,
+        kappa=(agreed * total - by_chance) / (total**2 - by_chance) if total**2 > by_chance else math.nan,
+        num_both=both,
+        num_judge_only=judge_only,
+        num_exact_only=exact_only,
+        num_neither=neither,
+        num_unreadable=len(verdicts) - total,
+    )
 
 
 @functools.cache

@@ -8,13 +8,13 @@ import importlib.util
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimError, nearest_name, unknown_name
+from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimError, unknown_name
+from resilisim.inputs import error_line, import_attribute, look_into_working_directory
 from resilisim.policies.base import Policy
 from resilisim.policies.command_agent import COMMAND_PREFIX, CommandAgent
 from resilisim.policies.function_agent import AGENT_PREFIX, FunctionAgent
@@ -27,6 +27,7 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
     "plan-follower": "resilisim.policies.scripted:PlanFollower",
     "repairing-follower": "resilisim.policies.scripted:RepairingFollower",
     "exact-optimum": "resilisim.policies.scripted:ExactOptimumPolicy",
+    "reference": "resilisim.policies.scripted:ReferencePolicy",
     "trained": "resilisim.policies.ppo.policy:TrainedPolicy",
     "direct": "resilisim.policies.llm.agents.direct:Direct",
     "react": "resilisim.policies.llm.agents.react:ReAct",
@@ -39,7 +40,7 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
 # Those that ask a language model.
 LLM_POLICIES = ("direct", "react", "plan-and-execute", "code-act", "reflexion", "rp-react", "kpi-chain")
 # Those that see the state; trained policies in folders (CHECKPOINT_PREFIX) do, too.
-PRIVILEGED_POLICIES = ("exact-optimum", "trained")
+PRIVILEGED_POLICIES = ("exact-optimum", "reference", "trained")
 # Built-in policies that need packages of an extra.
 EXTRAS: Mapping[str, str] = {"trained": "train"}
 # policy:DIR is the trained policy whose checkpoint lies in the folder DIR, policy:default the one that ships.
@@ -122,7 +123,7 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
         try:
             policy.name = spec.strip()
         except AttributeError as error:
-            raise InvalidInputError(f"{where} cannot be shown under its options: {_one_line(error)}") from error
+            raise InvalidInputError(f"{where} cannot be shown under its options: {error_line(error)}") from error
     made: Policy = policy
     return made
 
@@ -167,9 +168,9 @@ def _find(spec: str) -> tuple[Any, str]:
     if entry is not None:
         package = f" of package {entry.dist.name!r}" if entry.dist is not None else ""
         where = f"{where}{package} ({entry.value})"
-        return _import(entry.value, where), where
+        return import_attribute(entry.value, where), where
     if spec.startswith(AGENT_PREFIX):
-        function = _import(spec.removeprefix(AGENT_PREFIX), f"agent {spec.removeprefix(AGENT_PREFIX)!r}")
+        function = import_attribute(spec.removeprefix(AGENT_PREFIX), f"agent {spec.removeprefix(AGENT_PREFIX)!r}")
         return functools.partial(FunctionAgent, function), where
     if spec.startswith(COMMAND_PREFIX):
         return functools.partial(CommandAgent, spec.removeprefix(COMMAND_PREFIX)), where
@@ -181,7 +182,7 @@ def _find(spec: str) -> tuple[Any, str]:
             f"unknown policy {spec!r}: expected one policy; several are a list, or --policy given once for each"
         )
     if ":" in spec:
-        return _import(spec, where), where
+        return import_attribute(spec, where), where
     error = str(unknown_name("policy", spec, policy_names()))
     own = "policy of your own is given as module:attribute, a trained one as policy:DIR"
     raise InvalidInputError(f"{error} A {own}" if error.endswith("?") else f"{error}; a {own}")
@@ -194,7 +195,7 @@ def _is_checkpoint(spec: str) -> bool:
         return False
     if folder == "default" or Path(folder).is_dir():
         return True
-    _look_into_working_directory()
+    look_into_working_directory()
     is_attribute = all(part.isidentifier() for part in folder.split("."))
     return not (is_attribute and importlib.util.find_spec(CHECKPOINT_PREFIX.removesuffix(":")) is not None)
 
@@ -208,33 +209,8 @@ def _built_in(name: str, where: str) -> Any:
             if str(error.name).partition(".")[0] == "resilisim":
                 raise  # nothing that installing would mend
             extra = f"pip install 'resilisim[{EXTRAS[name]}]'"
-            raise MissingExtraError(f"{where} cannot be loaded ({_one_line(error)}): {extra}") from error
-    return _import(reference, where)
-
-
-def _import(reference: str, where: str) -> Any:
-    module_name, _, path = reference.partition(":")
-    if not module_name.strip() or not path.strip():
-        raise InvalidInputError(f"{where}: expected module:attribute, such as my_package.agents:MyPolicy")
-    _look_into_working_directory()
-    try:
-        value: Any = importlib.import_module(module_name.strip())
-    except (Exception, SystemExit) as error:  # a script without a main guard may leave the process
-        raise InvalidInputError(f"{where}: cannot import {module_name.strip()}: {_one_line(error)}") from error
-    for part in path.strip().split("."):
-        if not hasattr(value, part):
-            near = nearest_name(part, [name for name in dir(value) if not name.startswith("_")])
-            hint = f": did you mean {near!r}?" if near is not None else ""
-            raise InvalidInputError(f"{where}: {module_name} has no attribute {part!r}{hint}")
-        value = getattr(value, part)
-    return value
-
-
-def _look_into_working_directory() -> None:
-    # A console script does not, and a user's first policy usually lies there.
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
+            raise MissingExtraError(f"{where} cannot be loaded ({error_line(error)}): {extra}") from error
+    return import_attribute(reference, where)
 
 
 def _call(factory: Any, where: str, offered: dict[str, Any], arguments: Mapping[str, Any]) -> Any:
@@ -258,12 +234,8 @@ def _call(factory: Any, where: str, offered: dict[str, Any], arguments: Mapping[
     except ResiliSimError:
         raise
     except (Exception, SystemExit) as error:
-        raise InvalidInputError(f"{where} cannot be made: {_one_line(error)}") from error
+        raise InvalidInputError(f"{where} cannot be made: {error_line(error)}") from error
 
 
 def _has_policy_methods(value: Any) -> bool:
     return callable(getattr(value, "reset", None)) and callable(getattr(value, "act", None))
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 from resilisim.simulator.episode import Episode, Event
+from resilisim.simulator.failure_model import (
+    Broken,
+    Corrupt,
+    Drift,
+    Duration,
+    ErrorKinds,
+    Latency,
+    Law,
+    Outage,
+    RateLimit,
+    law_schema,
+    load_law,
+    shipped_laws,
+)
 from resilisim.simulator.law import BenchmarkLaw, EndRules
-from resilisim.simulator.messages import FINISH, STOP, Message, execution
+from resilisim.simulator.messages import FINISH, STOP, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.scoring import Score, rescore, score_episode
+from resilisim.simulator.scoring import Score, graded_score, rescore, score_episode
 from resilisim.simulator.state import EpisodeState, next_state, start_state, success_probability
 
 __all__ = [
     "FINISH",
     "STOP",
+    "WAIT",
     "BenchmarkLaw",
+    "Broken",
+    "Corrupt",
+    "Drift",
+    "Duration",
     "EndRules",
     "Episode",
     "EpisodeState",
+    "ErrorKinds",
     "Event",
+    "Latency",
+    "Law",
     "Message",
+    "Outage",
     "Problem",
+    "RateLimit",
     "Score",
     "build_problem",
     "execution",
+    "graded_score",
+    "law_schema",
+    "load_law",
     "next_state",
     "rescore",
     "score_episode",
+    "shipped_laws",
     "start_state",
     "success_probability",
 ]

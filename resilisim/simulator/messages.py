@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from resilisim.seeding import hash_words
 
-MessageKind = Literal["execute", "search", "info", "format_error", "rejected", "finish", "stop"]
+MessageKind = Literal["execute", "search", "info", "format_error", "rejected", "finish", "stop", "wait"]
 
 # Signatures of unproductive messages lie above every tool index; below them, a tool's index stands for calling it
 # again.
@@ -22,7 +22,7 @@ class Message:
     Attributes:
         kind: execute (a tool runs), search, info, format_error (nothing could be read), rejected (unknown tool or
             refused parameters: not an execution), finish (completion signal), stop (the agent stopped by itself or hit
-            its cap).
+            its cap), wait (a turn passes).
         tool: Canonical tool name (execute, info), or the name as it was given (rejected).
         parameters: Parameters of an execution, as given.
         query: What was searched for.
@@ -31,6 +31,7 @@ class Message:
         thoughts: What stood in <think> blocks.
         native: Whether it came as a native tool call.
         ignored: Further tags or parallel calls in the same message, which have no effect.
+        answer: The answer that a completion signal gives, where one is asked for.
 
     Example:
         >>> from resilisim.simulator import Message
@@ -47,6 +48,7 @@ class Message:
     thoughts: str = ""
     ignored: int = 0
     native: bool = False
+    answer: str | None = None
 
     @property
     def signature(self) -> int:
@@ -55,10 +57,10 @@ class Message:
             what = " ".join((self.query or "").lower().split())
         elif self.kind == "info":
             what = self.tool or ""
-        elif self.kind == "rejected":
+        elif self.kind in ("rejected", "execute"):
             what = f"{self.tool} {sorted(self.parameters.items(), key=str)} {self.problems}"
         else:
-            what = " ".join(self.text.split())
+            what = "" if self.kind == "wait" else " ".join(self.text.split())
         word0, word1 = hash_words(self.kind, what)
         return _SIGNATURE_BIT | ((word0 << 30) ^ word1)
 
@@ -76,3 +78,4 @@ def execution(tool: str, parameters: Mapping[str, Any] | None = None) -> Message
 
 FINISH = Message("finish")
 STOP = Message("stop")
+WAIT = Message("wait")

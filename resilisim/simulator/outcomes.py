@@ -15,9 +15,15 @@ from resilisim.simulator.compiled import draw_bits
 from resilisim.simulator.law import FAILED, NOT_EXECUTED
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import NUM_FAILURES, EpisodeState
-from resilisim.tool_library import DEPENDENCY_ERROR, ReturnValue, Tool
+from resilisim.tool_library import DEPENDENCY_ERROR, ErrorSpec, ReturnValue, Tool
 
 PayloadSize = Literal["compact", "verbose"]
+# Whether failures draw any error that the tool documents, or only those after which calling again is sensible.
+Errors = Literal["documented", "transient"]
+
+TRANSIENT_CODES = ("TIMEOUT", "NETWORK_ERROR", "RATE_LIMIT_ERROR", "OPERATION_FAILED")
+# What a tool that documents none of them fails with where failures are transient.
+_NO_ANSWER = ErrorSpec("TIMEOUT", "The tool did not answer in time.", "The tool did not answer in time")
 
 _VERBOSE_ROWS = 240  # about 90 characters a row: far above 3,000 tokens
 _COLUMNS = ("record_id", "region", "status", "amount", "updated_at", "priority", "owner", "quantity")
@@ -27,12 +33,16 @@ _STATES = ("open", "closed", "pending", "review")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A simulated failure: a code from the tool's documentation, or DEPENDENCY_ERROR, and its text, slots filled."""
+    """A failure: a code from the tool's documentation, or DEPENDENCY_ERROR, and its text, slots filled.
+
+    One that is `real` was not drawn from the law: the tool itself refused or failed (`worlds.ToolError`).
+    """
 
     code: str
     message: str
     not_executed: tuple[str, ...] = ()  # dependencies that never were (DEPENDENCY_ERROR only)
     failed: tuple[str, ...] = ()  # dependencies that were executed and have not succeeded (likewise)
+    real: bool = False
 
 
 # Return values that a success leaves no choice about.
@@ -40,7 +50,13 @@ _OF_EVERY_SUCCESS: Mapping[tuple[str, str], Any] = {("status_code", "integer"): 
 
 
 def drawn_failure(
-    problem: Problem, state: EpisodeState, tool: int, luck_bits: int, key: tuple[int, int], attempt: int
+    problem: Problem,
+    state: EpisodeState,
+    tool: int,
+    luck_bits: int,
+    key: tuple[int, int],
+    attempt: int,
+    errors: Errors = "documented",
 ) -> Failure:
     """Return the failure shown: of the dependencies, if with them it would have succeeded, else a drawn one."""
     clean = problem.table.threshold[problem.base_index[tool], 0, 0, state.counters[NUM_FAILURES]]
@@ -57,7 +73,7 @@ def drawn_failure(
         message = f"Unmet dependencies: {'; '.join(parts)}"
         return Failure(DEPENDENCY_ERROR, message, tuple(not_executed), tuple(failed))
     bits = draw_bits(*key, attempt, PURPOSE_FAILURE)
-    specs = problem.library[tool].failure_errors
+    specs = possible_errors(problem.library[tool], errors)
     bits, which = divmod(bits, len(specs))
     spec = specs[which]
     filled = {}
@@ -65,6 +81,13 @@ def drawn_failure(
         bits, which = divmod(bits, len(options))
         filled[slot] = options[which]
     return Failure(spec.code, spec.message(filled))
+
+
+def possible_errors(tool: Tool, errors: Errors = "documented") -> tuple[ErrorSpec, ...]:
+    """Return the errors that a failure of a tool is drawn from; it may document no transient one."""
+    if errors == "documented":
+        return tool.failure_errors
+    return tuple(error for error in tool.failure_errors if error.code in TRANSIENT_CODES) or (_NO_ANSWER,)
 
 
 def synthesised_output(tool: Tool, key: tuple[int, int], attempt: int, size: PayloadSize) -> dict[str, Any]:

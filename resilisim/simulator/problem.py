@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable, tabulate_law
 from resilisim.tool_library import ToolLibrary
 
@@ -25,6 +26,8 @@ class Problem:
         closure: Indices of the required tools and all their direct and indirect dependencies, ascending.
         base_index: (num_tools,) index of each tool's base probability in `table.bases`.
         table: The law, tabulated for this library and these rules.
+        arguments_matter: Whether calls with other parameters are other calls, as in worlds: there a tool that has
+            succeeded is called again for something new, and only equal calls that succeed count as a loop.
 
     Example:
         >>> from resilisim import default_library
@@ -35,7 +38,7 @@ class Problem:
     """
 
     library: ToolLibrary
-    law: BenchmarkLaw
+    law: BenchmarkLaw | Law
     rules: EndRules
     required: tuple[int, ...]
     place: tuple[int, ...]
@@ -43,6 +46,7 @@ class Problem:
     closure: tuple[int, ...]
     base_index: tuple[int, ...]
     table: LawTable
+    arguments_matter: bool = False
 
     def __repr__(self) -> str:
         """Return what tells problems apart, without the tables."""
@@ -76,21 +80,27 @@ def dependencies_within(problem: Problem, tools: Sequence[int]) -> NDArray[np.in
 
 @functools.lru_cache(maxsize=16)
 def _library_numbers(
-    library: ToolLibrary, law: BenchmarkLaw, rules: EndRules
+    library: ToolLibrary, law: BenchmarkLaw | Law, rules: EndRules
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], LawTable]:
     """Return dependencies, base indices and table, as in `Problem`."""
     dependencies = tuple(
         tuple(library.index(dependency) for dependency in library.dependencies(name)) for name in library.names
     )
-    own_bases = [tool.success_probability if tool.success_probability is not None else law.base for tool in library]
+    given = law.bases if isinstance(law, Law) else {}
+    own_bases = [given.get(tool.name, tool.success_probability or law.base) for tool in library]
     bases = sorted(set(own_bases))
-    table = tabulate_law(law, bases, max(map(len, dependencies)), rules.max_turns)
+    constants = law.constants if isinstance(law, Law) else law
+    table = tabulate_law(constants, bases, max(map(len, dependencies)), rules.max_turns)
     return dependencies, tuple(bases.index(base) for base in own_bases), table
 
 
 @functools.lru_cache(maxsize=4096)
 def _build_problem(
-    library: ToolLibrary, required_tools: tuple[str, ...], law: BenchmarkLaw, rules: EndRules
+    library: ToolLibrary,
+    required_tools: tuple[str, ...],
+    law: BenchmarkLaw | Law,
+    rules: EndRules,
+    arguments_matter: bool,
 ) -> Problem:
     dependencies, base_index, table = _library_numbers(library, law, rules)
     required = tuple(library.index(name) for name in required_tools)
@@ -102,19 +112,23 @@ def _build_problem(
             raise InvalidInputError(f"required tool {library.names[tool]!r} is listed twice: expected each tool once")
         place[tool] = position
     closure = tuple(sorted(library.index(name) for name in library.closure(required_tools)))
-    return Problem(library, law, rules, required, tuple(place), dependencies, closure, base_index, table)
+    numbers = (required, tuple(place), dependencies, closure, base_index, table)
+    return Problem(library, law, rules, *numbers, arguments_matter)
 
 
 def build_problem(
     library: ToolLibrary,
     required_tools: Sequence[str],
-    law: BenchmarkLaw | None = None,
+    law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
+    arguments_matter: bool = False,
 ) -> Problem:
     """Turn names in the required order into a problem; equal arguments give the same object.
 
+    A `Law` that is plain is the `BenchmarkLaw` of its constants.
+
     Raises:
-        InvalidInputError: An unknown, repeated or missing tool.
+        InvalidInputError: An unknown, repeated or missing tool, or one that the law names and the library lacks.
 
     Example:
         >>> from resilisim import default_library
@@ -122,4 +136,17 @@ def build_problem(
         >>> build_problem(default_library(), ["network_fetcher"], rules=EndRules(max_turns=5)).required_tools
         ('network_fetcher',)
     """
-    return _build_problem(library, tuple(required_tools), law or BenchmarkLaw(), rules or EndRules())
+    law = law or BenchmarkLaw()
+    if isinstance(law, Law) and law.is_plain:
+        law = law.constants
+    if isinstance(law, Law):
+        _refuse_what_is_not_there(library, law)
+    return _build_problem(library, tuple(required_tools), law, rules or EndRules(), arguments_matter)
+
+
+def _refuse_what_is_not_there(library: ToolLibrary, law: Law) -> None:
+    """Refuse parts that nothing plays yet, so that none is passed over in silence, and names of no tool."""
+    for name in (*law.parts, *(["equivalents"] if law.equivalents else [])):
+        raise InvalidInputError(f"law {law.name}: part {name!r} is not implemented yet: expected a law without it")
+    for tool in law.bases:
+        library[tool]

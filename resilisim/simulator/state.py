@@ -86,6 +86,9 @@ class EpisodeState:
         status: (num_tools,) NOT_EXECUTED, FAILED or SUCCEEDED for each tool.
         counters: (NUM_COUNTERS,) the columns named above.
         executions: (num_tools,) executions so far of each tool; the next one draws luck number `executions[tool]`.
+        parts: What else agents can know under a law with parts, a function of what they saw; empty under a plain law.
+        hidden: What they cannot see (outages, broken tools, soundness of outputs); empty if there is no such thing, or
+            if it is left open.
 
     Example:
         >>> from resilisim import default_library
@@ -98,6 +101,8 @@ class EpisodeState:
     status: tuple[int, ...]
     counters: tuple[int, ...]
     executions: tuple[int, ...]
+    parts: tuple[int, ...] = ()
+    hidden: tuple[int, ...] = ()
 
     @property
     def ended_by(self) -> str | None:
@@ -189,6 +194,8 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
     elif message.kind == "execute":
         tool = problem.library.index(message.tool or "")
         signature = tool if status[tool] == SUCCEEDED else NO_LOOP
+        if problem.arguments_matter:
+            signature = message.signature if success else NO_LOOP
         statuses, numbers = list(status), list(executions)
         numbers[tool] += 1
         record_execution(statuses, counters, problem.place[tool], tool, success, problem.rules.max_consecutive_failures)

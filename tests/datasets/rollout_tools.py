@@ -69,7 +69,7 @@ def replay(record, messages, task):
     Returns:
         The environment, and its info after the last of them.
     """
-    env = ConversationEnv(protocol=record["protocol"], salt=TRAINING_ENVIRONMENT.salt, search=WordSearcher().find)
+    env = ConversationEnv(TRAINING_ENVIRONMENT, protocol=record["protocol"], search=WordSearcher().find)
     observation, info = env.reset(seed=record["seed"], options={"task": task, "prompt": record["prompt_type"]})
     assert messages[0] == {**messages[0], "role": "user", "content": observation}
     heard = []

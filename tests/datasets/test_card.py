@@ -66,10 +66,10 @@ def test_the_card_of_a_dataset(tmp_path):
     assert json.loads(arguments) == result.manifest["arguments"]
 
 
-def card_of(kind, num_records=1, schema=TOY_SCHEMA, form="object"):
+def card_of(kind, num_records=1, schema=TOY_SCHEMA, form="object", errors="transient"):
     manifest = {
         "hash": "ab",
-        "arguments": {"kind": kind, "source": {"call_arguments": form}},
+        "arguments": {"kind": kind, "source": {"call_arguments": form, "environment": {"errors": errors}}},
         "versions": {"resilisim": "1"},
         "tasks_per_split": {"test": 2},
     }
@@ -180,6 +180,12 @@ def test_the_card_of_preferences_turns_rows_into_prompt_chosen_and_rejected(prot
     # As objects, rows need no turning.
     objects = rows_of(PreferenceSpec(**options))
     assert examples == [{name: row[name] for name in example} for row, example in zip(objects, examples, strict=True)]
+
+
+@pytest.mark.parametrize("kind", ["conversations", "preferences"])
+def test_the_card_says_what_failures_are(kind):
+    assert "show transient errors only" in card_of(kind)
+    assert "a habit that a model should not learn" in card_of(kind, errors="documented")
 
 
 def test_the_card_lists_every_value_that_records_hold():

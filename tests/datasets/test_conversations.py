@@ -222,6 +222,19 @@ def test_training_luck_is_not_evaluation_luck():
     assert {record["salt"] for record in records_of()} == {TRAINING_ENVIRONMENT.salt}
 
 
+INPUT_ERRORS = ("INVALID_INPUT", "FILE_NOT_FOUND", "CALCULATION_ERROR", "OVERFLOW")
+
+
+def test_nobody_learns_to_repeat_a_call_that_an_input_error_answered():
+    def replies(**options):
+        records = records_of(prompts=("optimal",), seeds=8, **options)
+        return "".join(message["content"] for record in records for message in record["messages"])
+
+    assert not any(f"Error: {code}" in replies() for code in INPUT_ERRORS)
+    assert "Error: TIMEOUT" in replies()
+    assert any(f"Error: {code}" in replies(errors="documented") for code in INPUT_ERRORS)
+
+
 class NothingFound:
     """A search that finds nothing."""
 

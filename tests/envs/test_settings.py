@@ -20,7 +20,7 @@ from resilisim.tool_library.retrieval import SEARCHES
 
 def test_defaults_are_those_of_the_benchmark():
     settings = EnvironmentSettings()
-    assert (settings.law(), settings.rules()) == (BenchmarkLaw(), EndRules())
+    assert (settings.failure_model(), settings.rules()) == (BenchmarkLaw(), EndRules())
 
 
 def test_the_manifest_of_a_run_holds_the_options_as_it_always_has():
@@ -48,6 +48,10 @@ def test_the_manifest_of_a_run_holds_the_options_as_it_always_has():
     lexical = EnvironmentSettings(search="lexical").to_mapping()
     assert lexical == {**EnvironmentSettings().to_mapping(), "search": "lexical"}
     assert EnvironmentSettings(**lexical).search == "lexical"
+    assert EnvironmentSettings(errors="transient").to_mapping() == {
+        **EnvironmentSettings().to_mapping(),
+        "errors": "transient",
+    }
 
 
 def test_the_settings_choose_what_answers_searches():
@@ -94,6 +98,7 @@ def test_numbers_become_plain_and_options_replace_those_of_settings():
         ({"loop_length": 1}, "loop_length is 1: expected 0"),
         ({"parameters": "strit"}, "unknown parameter mode 'strit': did you mean 'strict'"),
         ({"tools": "some"}, "unknown tools option 'some': expected one of discovery, listed"),
+        ({"errors": "transent"}, "unknown errors option 'transent': did you mean 'transient'"),
         ({"salt": None}, "salt is None: expected a text"),
         ({"max_trns": 3}, "unknown option 'max_trns': did you mean 'max_turns'"),
     ],

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from resilisim.chat import ChatReply, ContextOverflowError, ScriptedChatModel
-from resilisim.errors import InfrastructureError
-from resilisim.evaluation.answer_judge import JudgedAccuracy, Verdict, judge, judged_accuracy
+from resilisim.errors import InfrastructureError, InvalidInputError
+from resilisim.evaluation.answer_judge import JudgedAccuracy, Verdict, judge, judge_agreement, judged_accuracy
 
 RIGHT, WRONG, UNREADABLE = Verdict("correct"), Verdict("incorrect"), Verdict("unreadable")
 
@@ -82,3 +82,25 @@ def test_accuracy_is_over_readable_verdicts(num_unreadable):
     nothing = judged_accuracy(iter(unreadable))
     assert math.isnan(nothing.accuracy)
     assert (nothing.num_readable, nothing.num_unreadable) == (0, num_unreadable)
+
+
+def test_agreement_with_the_exact_score():
+    verdicts = [RIGHT] * 40 + [RIGHT] * 10 + [WRONG] * 5 + [WRONG] * 25 + [UNREADABLE] * 3
+    exact = [True] * 40 + [False] * 10 + [True] * 5 + [False] * 25 + [True] * 3
+    found = judge_agreement(verdicts, exact)
+    counts = (found.num_both, found.num_judge_only, found.num_exact_only, found.num_neither, found.num_unreadable)
+    assert counts == (40, 10, 5, 25, 3)
+    assert found.agreement == 65 / 80
+    by_chance = (50 / 80) * (45 / 80) + (30 / 80) * (35 / 80)  # Cohen (1960)
+    assert found.kappa == pytest.approx((65 / 80 - by_chance) / (1 - by_chance))
+
+
+def test_agreement_where_there_is_nothing_to_compare():
+    nothing = judge_agreement([UNREADABLE], [True])
+    assert math.isnan(nothing.agreement)
+    assert math.isnan(nothing.kappa)
+    always = judge_agreement([RIGHT, RIGHT], [True, True])
+    assert always.agreement == 1.0
+    assert math.isnan(always.kappa)
+    with pytest.raises(InvalidInputError, match="1 verdicts and 2 exact scores"):
+        judge_agreement([RIGHT], [True, False])

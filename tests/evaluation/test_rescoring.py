@@ -184,7 +184,7 @@ RUN = (POLICIES, LONG_TASKS, ["optimal", "flawed:missing_step", "flawed:paramete
 def run(tmp_path_factory):
     """Return the folder of a small run."""
     folder = tmp_path_factory.mktemp("run") / "run"
-    evaluate(*RUN, out=folder, parameters="strict", progress=False)
+    evaluate(*RUN, out=folder, parameters="strict", errors="transient", progress=False)
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +20,9 @@ from resilisim.simulator import (
     execution,
     score_episode,
 )
+from resilisim.simulator.outcomes import possible_errors
 from resilisim.simulator.state import outcome, success_threshold_at
-from resilisim.tool_library import default_library
+from resilisim.tool_library import ErrorSpec, default_library
 from tests.simulator.libraries import small_library
 
 LIBRARY = default_library()
@@ -117,6 +119,33 @@ def test_dependency_error_tells_failed_from_not_executed():
             assert failure.not_executed == ("data_processing_aggregator",)
             return
     pytest.fail("no dependency error in 500 seeds")
+
+
+@pytest.mark.parametrize("name", LIBRARY.names)
+def test_transient_errors_change_what_failures_say_and_nothing_else(name):
+    problem, codes = build_problem(LIBRARY, [name]), set()
+    for seed in range(40):
+        told, transient = (Episode(problem, "t", seed, errors=errors) for errors in ("documented", "transient"))
+        for _ in range(3):
+            one, other = told.apply(execution(name)), transient.apply(execution(name))
+            assert (one.success, one.success_probability, one.output) == (
+                other.success,
+                other.success_probability,
+                other.output,
+            )
+            if one.failure is not None and one.failure.code == "DEPENDENCY_ERROR":
+                assert other.failure == one.failure
+            elif other.failure is not None:
+                codes.add(other.failure.code)
+    documented = {error.code for error in LIBRARY[name].failure_errors}
+    assert codes
+    assert codes <= documented & {"TIMEOUT", "NETWORK_ERROR", "RATE_LIMIT_ERROR", "OPERATION_FAILED"}
+
+
+def test_a_tool_that_documents_no_transient_error_fails_by_a_timeout():
+    only_input = replace(LIBRARY["utility_helper"], errors=(ErrorSpec("INVALID_INPUT"),))
+    assert [error.code for error in possible_errors(only_input)] == ["INVALID_INPUT"]
+    assert [error.code for error in possible_errors(only_input, "transient")] == ["TIMEOUT"]
 
 
 @pytest.mark.parametrize("name", LIBRARY.names)

@@ -291,7 +291,7 @@ def _obediences(facts: RunFacts, plans: Sequence[FlawedPlan]) -> tuple[Environme
     arguments = facts.manifest["arguments"]
     known = {option.name for option in fields(EnvironmentSettings)} & {*arguments["environment"]}
     settings = EnvironmentSettings(**{name: arguments["environment"][name] for name in known})
-    library, law, rules = default_library(), settings.law(), settings.rules()
+    library, law, rules = default_library(), settings.failure_model(), settings.rules()
     # Runs of the first release show the path of the optimum under every one of these names.
     limits = settings.planner != "exact-path" and texts_revision(arguments) > 1
     planner, perturber = ExactPlanner(library, law, rules, limits=limits), settings.perturber(library)

@@ -93,7 +93,10 @@ def obedience(
     cell there is NaN; shape (num_tasks,).
     """
     rules = settings.rules()
-    planner, perturber = resolve_planner(settings.planner, library, settings.law(), rules), settings.perturber(library)
+    planner, perturber = (
+        resolve_planner(settings.planner, library, settings.failure_model(), rules),
+        settings.perturber(library),
+    )
     names = [(*cell, None) for cell in cells]  # the method is drawn, as in the prompts
     sound = np.empty(len(tasks))
     flawed = {cell: np.full(len(tasks), np.nan) for cell in cells}
@@ -118,4 +121,4 @@ def carried_at_every_severity(
 
 def _problem(task: Task, settings: EnvironmentSettings, library: ToolLibrary) -> Problem:
     """Return a task's problem under a setting; equal ones are the same object."""
-    return build_problem(library, task.required_tools, settings.law(), settings.rules())
+    return build_problem(library, task.required_tools, settings.failure_model(), settings.rules())

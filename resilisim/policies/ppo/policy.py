@@ -21,6 +21,7 @@ from resilisim.policies.base import FINISH, call_message, is_closing, search_mes
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.simulator.exact import best_limits
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
@@ -43,9 +44,11 @@ class Mirror:
     """One episode that a trained policy looks at."""
 
     def __init__(
-        self, loaded: LoadedPolicy, task: Task, library: ToolLibrary, law: BenchmarkLaw, rules: EndRules
+        self, loaded: LoadedPolicy, task: Task, library: ToolLibrary, law: BenchmarkLaw | Law, rules: EndRules
     ) -> None:
         check_library(loaded, library)
+        if isinstance(law, Law):
+            raise InvalidInputError(f"law {law.name} has parts that Workflow-v0 cannot show: expected a law without")
         self._actor = WorkflowActor(loaded.network)
         options = observation_options(loaded, library)
         self._env = WorkflowEnv(options.with_options({"tasks": [task], **law.to_mapping(), **asdict(rules)}))
