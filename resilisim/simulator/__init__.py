@@ -20,7 +20,7 @@ from resilisim.simulator.failure_model import (
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.messages import FINISH, STOP, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.scoring import Score, rescore, score_episode
+from resilisim.simulator.scoring import Score, graded_score, rescore, score_episode
 from resilisim.simulator.state import EpisodeState, branches, next_state, start_state, success_probability
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "branches",
     "build_problem",
     "execution",
+    "graded_score",
     "law_schema",
     "load_law",
     "next_state",

@@ -29,6 +29,8 @@ class Problem:
             dependencies, ascending.
         base_index: (num_tools,) index of each tool's base probability in `table.bases`.
         table: The law, tabulated for this library and these rules.
+        arguments_matter: Whether calls with other parameters are other calls, as in worlds: there a tool that has
+            succeeded is called again for something new, and only equal calls that succeed count as a loop.
         parts: What a law with parts adds, or None.
 
     Example:
@@ -48,6 +50,7 @@ class Problem:
     closure: tuple[int, ...]
     base_index: tuple[int, ...]
     table: LawTable
+    arguments_matter: bool = False
     parts: LawParts | None = None
 
     def __repr__(self) -> str:
@@ -100,7 +103,11 @@ def _library_numbers(
 
 @functools.lru_cache(maxsize=4096)
 def _build_problem(
-    library: ToolLibrary, required_tools: tuple[str, ...], law: BenchmarkLaw | Law, rules: EndRules
+    library: ToolLibrary,
+    required_tools: tuple[str, ...],
+    law: BenchmarkLaw | Law,
+    rules: EndRules,
+    arguments_matter: bool,
 ) -> Problem:
     dependencies, base_index, table = _library_numbers(library, law, rules)
     numbers = _law_numbers(library, law, rules) if isinstance(law, Law) and has_rulebook(law) else None
@@ -119,7 +126,10 @@ def _build_problem(
     wanted = [name for tool, name in enumerate(library.names) if place[tool] >= 0]
     closure = tuple(sorted(library.index(name) for name in library.closure(wanted)))
     parts = None if numbers is None else LawParts(tuple(library), numbers, place, len(required))
-    return Problem(library, law, rules, required, tuple(place), dependencies, closure, base_index, table, parts)
+    if parts is not None and arguments_matter:
+        raise InvalidInputError(f"law {law} has parts, which worlds do not play yet: expected a law without")
+    of_list = (required, tuple(place), dependencies, closure, base_index, table)
+    return Problem(library, law, rules, *of_list, arguments_matter, parts)
 
 
 _law_numbers = functools.lru_cache(maxsize=16)(law_numbers)
@@ -135,6 +145,7 @@ def build_problem(
     required_tools: Sequence[str],
     law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
+    arguments_matter: bool = False,
 ) -> Problem:
     """Turn names in the required order into a problem; equal arguments give the same object.
 
@@ -152,4 +163,4 @@ def build_problem(
     law = law or BenchmarkLaw()
     if isinstance(law, Law) and law.is_plain:
         law = law.constants
-    return _build_problem(library, tuple(required_tools), law, rules or EndRules())
+    return _build_problem(library, tuple(required_tools), law, rules or EndRules(), arguments_matter)

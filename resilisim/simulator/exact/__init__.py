@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from resilisim.simulator.exact.goal import Goal, GoalJudge
 from resilisim.simulator.exact.judging import Judge, Judgement
 from resilisim.simulator.exact.optimum import Optimum, Solved, known_probabilities, solve
 from resilisim.simulator.exact.plan_following import (
@@ -13,15 +14,20 @@ from resilisim.simulator.exact.plan_following import (
     plan_following_with_search,
 )
 from resilisim.simulator.exact.reachable import ReachableOptimum, solve_reachable
+from resilisim.simulator.exact.reference_solution import ReferenceJudge, ReferenceSolution
 from resilisim.simulator.exact.references import References, references, solve_all, solved_references
 
 __all__ = [
+    "Goal",
+    "GoalJudge",
     "Judge",
     "Judgement",
     "Obedience",
     "Optimum",
     "PlanLimits",
     "ReachableOptimum",
+    "ReferenceJudge",
+    "ReferenceSolution",
     "References",
     "Solved",
     "best_limits",

@@ -571,6 +571,10 @@ class ReachableOptimum:
     def _nothing_hidden(self) -> tuple[int, ...]:
         return (0,) * (self.problem.parts.rules.num_hidden if self.problem.parts is not None else 0)
 
+    def tells_apart(self, tool: int) -> bool:
+        """Return whether more than a tool's chance and whether it has succeeded decides what calling it is worth."""
+        return tool in self.states.stage.tools
+
     def after_search(self, searches: int) -> float:
         """Return V* after so many different searches at the start, 0.0 to 1.0, as `Optimum.after_search` does."""
         state = start_state(self.problem)
