@@ -31,6 +31,9 @@ WORLDS: Mapping[str, str] = {
     "loft": "resilisim.worlds.pages:loft_world",
     "pages": "resilisim.worlds.pages:generated_world",
     "pages-v1": "resilisim.worlds.pages:pages_v1",
+    "records": "resilisim.worlds.records:generated_records",
+    "records-v1": "resilisim.worlds.records:records_v1",
+    "toolqa": "resilisim.worlds.records:load_toolqa",
 }
 
 ID_PREFIX: Final = "task_"  # of the ids of tasks
