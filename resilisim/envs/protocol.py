@@ -26,6 +26,8 @@ _FINISH_MARK = re.compile(
     r"|\A[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:[ \t*_`]{0,20}finish\b[ \t*_`]{0,20}(?=[({]|\Z)",
     re.IGNORECASE,
 )
+# Where an answer is asked for, it stands between the tags; one that is never closed goes to the end.
+_ANSWER = re.compile(r"<finish>(.*?)(?:</finish>|\Z)", re.DOTALL | re.IGNORECASE)
 _ACTION_LABEL = re.compile(r"[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:", re.IGNORECASE)
 _FINISH_PHRASE = re.compile(
     r"finished executing|\btask( is| has been)? (complete|completed|done|finished)\b", re.IGNORECASE
@@ -50,9 +52,17 @@ _NAME_KEYS = ("action", "tool", "name", "tool_name", "function")
 _ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "tool_input")
 
 
-def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
-    """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error."""
+def read_text(text: str, library: ToolLibrary, mode: ParameterMode, answers: bool = False) -> Message:
+    """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error.
+
+    With `answers` completion is signalled with one, `<finish>answer</finish>`, which is a tag like the others.
+    """
     thoughts, visible = _split_thoughts(text)
+    answer = _ANSWER.search(visible) if answers else None
+    if answer is not None and answer[1].strip():
+        called = _OPEN_TAG.search(visible, 0, answer.start())
+        if called is None:
+            return Message("finish", text=visible, thoughts=thoughts, answer=answer[1].strip())
     tags, unclosed = _find_tags(visible)
     reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0), NATIVE_FUNCTIONS)
     if tags:
@@ -122,7 +132,7 @@ class _Reader:
                 return self.message("rejected", problems=(problem,), text=str(raw))
             return self.error(f"arguments of {name}: {problem}", str(raw))
         if name == "finish":
-            return self.message("finish")
+            return self.message("finish", answer=_answer_in(arguments))
         if name == "tool_search" and isinstance(arguments.get("query"), str):
             return self.search(arguments["query"].strip())
         if name == "tool_info" and isinstance(arguments.get("name"), str):
@@ -243,17 +253,22 @@ def _is_announced(sentence: str, phrase: re.Match[str]) -> bool:
 
 
 def read_native(
-    message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode, offered: Sequence[str] = ()
+    message: Mapping[str, Any],
+    library: ToolLibrary,
+    mode: ParameterMode,
+    offered: Sequence[str] = (),
+    answers: bool = False,
 ) -> Message:
     """Read an assistant message of an OpenAI-compatible endpoint: its first call, or its text if it makes none.
 
-    `offered` are the names of the functions that could be called; those of the environment if omitted.
+    `offered` are the names of the functions that could be called; those of the environment if omitted. `answers` is as
+    in `read_text`.
     """
     content = message.get("content")
     content = content if isinstance(content, str) else ""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
-        return read_text(content, library, mode)
+        return read_text(content, library, mode, answers)
     thoughts, visible = _split_thoughts(content)
     reader = _Reader(library, mode, visible, thoughts, len(calls) - 1, offered or NATIVE_FUNCTIONS)
     return replace(_first_call(reader, calls), native=True)
@@ -268,6 +283,14 @@ def _first_call(reader: _Reader, calls: list[Any]) -> Message:
         name not in NATIVE_FUNCTIONS and reader.library.resolve(name) is not None
     )  # called as if it were a function
     return reader.call(name, raw) if is_tool else reader.function(name, raw)
+
+
+def _answer_in(arguments: Mapping[str, Any]) -> str | None:
+    """Return the answer that finish was called with, values that are no text as JSON."""
+    answer = arguments.get("answer")
+    if answer is None or isinstance(answer, str):
+        return answer
+    return json.dumps(answer, ensure_ascii=False)
 
 
 def native_text(message: Mapping[str, Any]) -> str:
@@ -375,7 +398,7 @@ _NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name
 NATIVE_FUNCTIONS = (*_NATIVE_NEEDS, "finish")
 
 
-def tool_functions(library: ToolLibrary, mode: ParameterMode) -> list[dict[str, Any]]:
+def tool_functions(library: ToolLibrary, mode: ParameterMode, answers: bool = False) -> list[dict[str, Any]]:
     """Return each tool of a library as a function of its own, and finish, as OpenAI-compatible endpoints expect them.
 
     Parameters are only required where calls without them are refused: who checks calls by the schema first would refuse
@@ -398,7 +421,7 @@ def tool_functions(library: ToolLibrary, mode: ParameterMode) -> list[dict[str, 
         }
         for tool in library
     ]
-    return [*functions, native_tools()[-1]]
+    return [*functions, native_tools(answers)[-1]]
 
 
 def _described(tool: Tool) -> str:
@@ -406,8 +429,14 @@ def _described(tool: Tool) -> str:
     return f"{tool.description}{depends}"
 
 
-def native_tools() -> list[dict[str, Any]]:
-    """Return the functions of the native protocol as OpenAI-compatible endpoints expect them, with JSON Schemas."""
+_FINAL_ANSWER = {"type": "string", "description": "The answer alone, in as few words as it takes."}
+
+
+def native_tools(answers: bool = False) -> list[dict[str, Any]]:
+    """Return the functions of the native protocol as OpenAI-compatible endpoints expect them, with JSON Schemas.
+
+    With `answers` finish takes one.
+    """
     text = {"type": "string"}
     return [
         _function("tool_search", "Find tools for a need; lists five with their relevance.", {"query": text}),
@@ -418,7 +447,9 @@ def native_tools() -> list[dict[str, Any]]:
             {"name": text, "parameters": {"type": "object"}},
             optional=("parameters",),
         ),
-        _function("finish", "Report that the task is complete.", {}),
+        _function("finish", "Report that the task is complete, with the answer.", {"answer": _FINAL_ANSWER})
+        if answers
+        else _function("finish", "Report that the task is complete.", {}),
     ]
 
 

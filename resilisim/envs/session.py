@@ -13,6 +13,7 @@ from resilisim.simulator import Problem
 from resilisim.simulator.state import EpisodeState, is_done, outcome
 from resilisim.tasks import Task
 from resilisim.workflows.prompts import Prompt
+from resilisim.worlds.base import WorldFailed
 
 # What the environment tells about the last message (docstring of the environment); it is only read.
 Info: TypeAlias = Mapping[str, Any]
@@ -109,6 +110,7 @@ class Session:
 
     def restart(self) -> Reply:
         """Begin the episode anew, with the same seed, and return the prompt."""
+        self._broken: WorldFailed | None = None
         options = {"task": self._task, "prompt": self._prompt}
         observation, self._info = self._env.reset(seed=self._seed, options=options)
         self.reply = Reply(observation, self._view())
@@ -122,7 +124,13 @@ class Session:
             raise EpisodeEnded(self.reply)
         text = message if message is None or isinstance(message, str) else native_text(message)
         before: EpisodeState = self._info["state"]
-        observation, reward, ended, _, self._info = self._env.stop() if text is None else self._env.step(text)
+        if self._broken is not None:
+            raise self._broken
+        try:
+            observation, reward, ended, _, self._info = self._env.stop() if text is None else self._env.step(text)
+        except WorldFailed as error:
+            self._broken = error  # for ever: an agent that goes on in spite of it must not get a score
+            raise
         self.reply = Reply(observation, self._view(), ended, self._env.words)
         self.rewards.append(float(reward))
         self._answered(str(text or ""), before)
@@ -153,11 +161,19 @@ class Session:
     @property
     def is_done(self) -> bool:
         """Whether everything that the task asks for has succeeded; no ordinary agent may be told."""
+        return self.is_done_with(None)
+
+    def is_done_with(self, answer: str | None) -> bool:
+        """Tell whether all is done, in a world with an answer given now; no ordinary agent may be told."""
+        if self.problem.arguments_matter:
+            return self._env.grade(answer).correct
         return is_done(self.problem, self._info["state"])
 
     @property
     def outcome(self) -> int:
         """1 if it has ended in full success, else 0; no ordinary agent may be told."""
+        if self.problem.arguments_matter:
+            return int(self.score is not None and self.score["level"] == "full_success")
         return outcome(self.problem, self._info["state"])
 
     @property

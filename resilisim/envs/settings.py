@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from resilisim.errors import MAX_TURNS, InvalidInputError
-from resilisim.options import check_options, option, with_options
+from resilisim.options import check_options, option, options_of, with_options
 from resilisim.seeding import EVALUATION_SALT
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class OptionsButPlanner(TypedDict, total=False):
     salt: str
     embedding_model: str | None
     reward: Reward
+    world: str | None
 
 
 class EnvironmentOptions(OptionsButPlanner, total=False):
@@ -174,6 +175,11 @@ class EnvironmentSettings(LawOptions):
         "(what its choice gave away of V*).",
         group=ENVIRONMENT_GROUP,
     )
+    world: str | None = option(
+        None,
+        "World in which calls really do something, such as records-v1; its tasks are named by --tasks.",
+        group=ENVIRONMENT_GROUP,
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
@@ -186,6 +192,10 @@ class EnvironmentSettings(LawOptions):
             raise InvalidInputError(
                 "tools 'native' (each tool is a function) need the native protocol: expected protocol='native', not "
                 f"{self.protocol!r}"
+            )
+        if self.world is not None and self.parameters == "ignore":
+            raise InvalidInputError(
+                "parameters is 'ignore': expected 'strict' or 'lenient', as calls of a world use them"
             )
         self.failure_model()
         self.rules()
@@ -210,6 +220,8 @@ class EnvironmentSettings(LawOptions):
             del values["search"]
         if self.errors == "documented":
             del values["errors"]
+        if self.world is None:
+            del values["world"]
         return values
 
     def retriever(self, library: ToolLibrary) -> Retriever:
@@ -238,6 +250,24 @@ class EnvironmentSettings(LawOptions):
         if self.search == "semantic":
             return Perturber(library, self.rules())
         return Perturber(library, self.rules(), lambda: tool_similarity(self.retriever(library)))
+
+    def in_world(self, name: str) -> EnvironmentSettings:
+        """Return settings for the tasks of a world, in which what was not chosen is as worlds want it.
+
+        Nothing fails by chance, what a law injects says no more than that calling again is sensible, the tools are told
+        in the prompt, and calls must give the parameters that tools require.
+        """
+        changed: dict[str, Any] = {"world": name}
+        constants = ("base", "not_executed", "failed", "history")
+        if all(getattr(self, constant) == options_of(type(self))[constant].default for constant in constants):
+            changed |= dict.fromkeys(constants, 1.0)
+        if self.tools == "discovery":
+            changed["tools"] = "listed"
+        if self.parameters == "lenient":
+            changed["parameters"] = "strict"
+        if self.errors == "documented":
+            changed["errors"] = "transient"  # an injected NOT_FOUND would be a lie about the world
+        return self.with_options(**changed)
 
     @property
     def calling(self) -> Calling:

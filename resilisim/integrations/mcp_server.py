@@ -30,13 +30,15 @@ from resilisim.evaluation.run.plan import (
     check_seeds,
     check_solvable,
     check_tasks,
+    in_world,
+    library_in,
     run_arguments,
 )
 from resilisim.evaluation.run.store import RunStore
 from resilisim.policies.agent_session import AgentSession
 from resilisim.policies.mcp_host import LOOPBACK, EpisodeHost, Hosts, http_server, serve_stdio
 from resilisim.provenance import content_hash, encode_json_line
-from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library import ToolLibrary
 
 CLIENT_NAME = "mcp-client"  # under which results stand
 FAILURES = {"timeout": "the client took longer than {seconds:g} seconds", "gone": "the server was stopped"}
@@ -75,11 +77,12 @@ class Episodes:
     """The episodes of a served run: handed out to clients, one after the other, and written down."""
 
     def __init__(self, run: ServedRun) -> None:
-        library = run.library or default_library()
+        environment, tasks = in_world((run.environment or EnvironmentSettings()).for_functions(), run.tasks)
+        library = library_in(environment, run.library)
         prompts = check_prompts(run.prompts)
-        self._plan = Plan(check_tasks(run.tasks, library), 1, len(prompts), check_seeds(run.seeds))
-        environment = (run.environment or EnvironmentSettings()).for_functions()
-        custom = None if run.library is None else library.to_json()
+        chosen = check_tasks(tasks, library, environment.world)
+        self._plan = Plan(chosen, 1, len(prompts), check_seeds(run.seeds))
+        custom = None if run.library is None or environment.world else library.to_json()
         settings = RunSettings((Contestant("mcp", run.name),), prompts, environment, custom)
         self._env: ConversationEnv = settings.make_environment(library)
         check_solvable(self._plan.tasks, self._env)

@@ -204,12 +204,16 @@ class AgentSession:
         return self._session.send(message)
 
     def finish(self, answer: object = None) -> CallResult:
-        """Report that the task is complete, with an answer for the record; changes nothing if the episode is over."""
+        """Report that the task is complete, with an answer; changes nothing if the episode is over.
+
+        The answer is kept in the record; in a world it is what the episode is graded by.
+        """
         with self._lock:
             if answer is not None and self._answer is None:
                 self._answer = str(answer)[:_LONGEST_ANSWER]
             if not self.ended:
-                self._session.send(finish_message(native=True))
+                given = self._answer if self._session.reply.info.get("answers") else None
+                self._session.send(finish_message(native=True, answer=given))
             return CallResult.of(ToolResult(self._session.reply.text))
 
     def stop(self) -> None:

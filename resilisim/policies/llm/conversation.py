@@ -159,9 +159,11 @@ def native_arguments(given: Mapping[str, Any]) -> str:
     return _ENCODER.encode({name: value for name, value in given.items() if value != {}})
 
 
-def finish_message(native: bool) -> AssistantMessage:
-    """Return the message that signals completion."""
-    return native_message("finish", {}) if native else FINISH
+def finish_message(native: bool, answer: str | None = None) -> AssistantMessage:
+    """Return the message that signals completion, with an answer where one is asked for."""
+    if native:
+        return native_message("finish", {} if answer is None else {"answer": answer})
+    return FINISH if answer is None else f"<finish>{answer}</finish>"
 
 
 def result_of(reply: Reply, finish: str = "") -> ToolResult:
