@@ -1,9 +1,9 @@
-"""What the pages world costs: generating it, its size, a scripted agent's questions, and what guessing gives."""
+"""What the pages world costs one core: generating it, a scripted agent's questions; and what guessing gives."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,31 +13,32 @@ from resilisim.evaluation import evaluate
 from resilisim.worlds.pages import PAGES_VERSION, Recipe, guess_rates, pages_v1
 
 RUNS = 3
-LEAST_QUESTIONS_PER_SECOND = 200.0  # what the world shall allow one core
 MOST_GUESSED = 0.05
 
 
-def measure(long: bool = False) -> Iterator[Measurement]:
-    """Yield the figures; the scripted agent plays the reference solutions of all questions in one process."""
+def measure(long: bool = False) -> list[Measurement]:
+    """Measure; the scripted agent plays the reference solutions of all questions in one process."""
     recipes = [Recipe() for _ in range(RUNS)]
-    yield Measurement("pages-v1: writing the encyclopedia", "s", [_seconds(lambda: one.pages) for one in recipes])
-    yield Measurement("pages-v1: indexing it", "s", [_seconds(lambda: one.encyclopedia) for one in recipes])
-    making = [_seconds(lambda: one.tasks(PAGES_VERSION)) for one in recipes]
-    yield Measurement("pages-v1: making and solving its 720 questions", "s", making)
+    parts: Mapping[str, Callable[[Recipe], object]] = {
+        "writing the encyclopedia": lambda recipe: recipe.pages,
+        "indexing it": lambda recipe: recipe.encyclopedia,
+        "making and solving its questions": lambda recipe: recipe.tasks(PAGES_VERSION),
+    }
+    found = [
+        Measurement(f"{PAGES_VERSION}: {what}", "s", [_seconds(make, one) for one in recipes])
+        for what, make in parts.items()
+    ]
     tokens = sum(estimated_tokens(page.text) for page in recipes[0].pages)
-    yield Measurement("pages-v1: tokens of its pages", "tokens", [tokens], note=f"{len(recipes[0].pages)} pages")
+    found.append(Measurement(f"{PAGES_VERSION}: its pages", "tokens", [tokens], note=f"{len(recipes[0].pages)} pages"))
     tasks = pages_v1().tasks()
     evaluate(policies=["reference"], tasks=f"{PAGES_VERSION}:6", seeds=1)  # the encyclopedia is made here
     rates = [len(tasks) / _seconds(_play) for _ in range(RUNS)]
-    yield Measurement(
-        "pages-v1: questions of a scripted agent, with records",
-        "1/s",
-        rates,
-        LEAST_QUESTIONS_PER_SECOND,
-        "higher",
-    )
+    what = f"{PAGES_VERSION}: questions of a scripted agent, with records"
+    found.append(Measurement(what, "1/s", rates, better="higher"))
     for kind, rate in guess_rates(tasks).items():
-        yield Measurement(f"pages-v1, {kind}: the most frequent answer is right", "share", [rate], MOST_GUESSED)
+        what = f"{PAGES_VERSION}, {kind}: the most frequent answer is right"
+        found.append(Measurement(what, "share", [rate], MOST_GUESSED))
+    return found
 
 
 def _play() -> None:
@@ -45,7 +46,8 @@ def _play() -> None:
         evaluate(policies=["reference"], tasks=PAGES_VERSION, seeds=1, out=Path(folder) / "run")
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
+def _seconds(work: Callable[..., object], *arguments: object) -> float:
+    """Return the processor time that work takes in this process, as idle cores would need it."""
+    begin = time.process_time()
+    work(*arguments)
+    return time.process_time() - begin
