@@ -716,6 +716,10 @@ class Search:
             space = self._spaces[-1]
             return bound_state(self._field, space.status[0], space.counters[0], space.tokens[0])
 
+    def scale_bounds(self, factor: float) -> None:
+        """Multiply the bounds: below 1 they are none any more. For checks that the bounds are what values hang on."""
+        self._field.relaxation.bound[:-1] *= factor
+
     def _enter(self, state: EpisodeState) -> None:
         space, counters = self._spaces[-1], state.counters
         space.status[0] = [state.status[tool] for tool in self.members]
