@@ -18,6 +18,7 @@ from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import References, references, solved_references
 from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import TASK_TYPES, Task
 from resilisim.tasks.searches import SearchMany, all_searches_needed
@@ -99,7 +100,7 @@ def _no_ceiling(values: Mapping[str, Any]) -> list[str]:
 def means_by_type(
     tasks: Sequence[Task],
     library: ToolLibrary,
-    law: BenchmarkLaw,
+    law: BenchmarkLaw | Law,
     rules: EndRules,
     clairvoyant_seeds: int,
     search_many: SearchMany | None = None,
@@ -157,7 +158,11 @@ def means_by_type(
 
 
 def _solve_each(
-    lists: Sequence[tuple[str, ...]], library: ToolLibrary, law: BenchmarkLaw, rules: EndRules, clairvoyant_seeds: int
+    lists: Sequence[tuple[str, ...]],
+    library: ToolLibrary,
+    law: BenchmarkLaw | Law,
+    rules: EndRules,
+    clairvoyant_seeds: int,
 ) -> Iterator[tuple[tuple[str, ...], References | None, float, float]]:
     """Yield each list with its references (None if it is too large) and the clairvoyant one with its standard error."""
     for start in range(0, len(lists), BLOCK):  # somebody who stops the command waits for one block only

@@ -27,7 +27,7 @@ from resilisim.datasets.schema import (
     json_problem,
     shipped_columns,
 )
-from resilisim.envs.protocol import read_native, read_text
+from resilisim.envs.protocol import native_tools, read_native, read_text
 from resilisim.envs.session import Info
 from resilisim.evaluation import EpisodeRecord, play_episode
 from resilisim.options import option
@@ -39,7 +39,7 @@ from resilisim.tasks.model import split_of
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 
-_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>.*?</\1>|<finish\s*/>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>.*?</\1>|<(?:finish|wait)\s*/>", re.DOTALL | re.IGNORECASE)
 
 
 def message_type(protocol: str, arguments: ArgumentsForm) -> DataType:
@@ -158,12 +158,15 @@ def _with_object(call: Record) -> Record:
 def _translate(text: str, stage: Stage, identity: str) -> Record:
     """Return a message of the text protocol as a native one that means the same; as it is where none does."""
     # The mode "ignore" does not even read parameters.
-    read = read_text(text, stage.library, "lenient" if stage.parameters == "ignore" else stage.parameters)
+    mode = "lenient" if stage.parameters == "ignore" else stage.parameters
+    offers_wait = stage.settings.offers_wait
+    read = read_text(text, stage.library, mode, offers_wait)
     name, arguments = _native_function(read)
     if name is not None:
         call = ToolCall(identity, name, json.dumps(arguments, ensure_ascii=False)).to_openai()
         message = _message("native", "assistant", _TAG.sub("", text).strip(), [call])
-        if _meaning(read_native(message, stage.library, stage.parameters)) == _meaning(stage.read(text)):
+        offered = [function["function"]["name"] for function in native_tools(offers_wait)]
+        if _meaning(read_native(message, stage.library, stage.parameters, offered)) == _meaning(stage.read(text)):
             return message
     return _message("native", "assistant", text)
 
@@ -173,8 +176,8 @@ def _native_function(message: Message) -> tuple[str | None, dict[str, Any]]:
         return "tool_search", {"query": message.query}
     if message.kind == "info":
         return "tool_info", {"name": message.tool}
-    if message.kind == "finish":
-        return "finish", {}
+    if message.kind in ("finish", "wait"):
+        return message.kind, {}
     if message.kind in ("execute", "rejected") and message.tool is not None:
         parameters = {"parameters": dict(message.parameters)} if message.parameters else {}
         return "tool_call", {"name": message.tool, **parameters}

@@ -152,7 +152,12 @@ class PromptSource:
         self.spec = spec
         self.library = library
         environment = spec.environment
-        law, self.rules = environment.failure_model(), environment.rules()
+        law, self.rules = environment.planning_law(), environment.rules()
+        if not isinstance(environment.law, str) and law != environment.law:
+            raise InvalidInputError(
+                f"the law {environment.law.name!r:.100} has parts, under which it is not known what a plan is worth: "
+                "expected a law without parts"
+            )
         retriever = environment.retriever(library)
         self._planner = resolve_planner(
             environment.planner,

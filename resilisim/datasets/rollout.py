@@ -146,7 +146,7 @@ class Stage:
         self.parameters: ParameterMode = settings.parameters
         self.searcher: Searcher = searcher or retriever
         self._spec = spec
-        self._planner = resolve_planner(settings.planner, library, settings.failure_model(), settings.rules(), similar)
+        self._planner = resolve_planner(settings.planner, library, settings.planning_law(), settings.rules(), similar)
         self._perturber = Perturber(library, settings.rules(), lambda: tool_similarity(retriever))
         self.environment = ConversationEnv(settings, library=library, planner=self._planner, search=self._search)
 
@@ -179,8 +179,9 @@ class Stage:
         """The functions that a native model is offered, in the form of the arguments; None in the text protocol."""
         if self.protocol == "text":
             return None
-        return native_tools() if self.arguments == "object" else json.dumps(native_tools())
+        functions = native_tools(self.settings.offers_wait)
+        return functions if self.arguments == "object" else json.dumps(functions)
 
     def read(self, text: str) -> Message:
         """Return what a message of the text protocol means here."""
-        return read_text(text, self.library, self.parameters)
+        return read_text(text, self.library, self.parameters, self.settings.offers_wait)

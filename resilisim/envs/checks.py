@@ -48,6 +48,8 @@ PUBLIC_INFO = frozenset(
         "turn",
         "turns_left",
         "event",
+        "functions",
+        "offers_wait",
         "search",
         "tool_info",
         "problems",

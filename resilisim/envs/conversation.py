@@ -95,6 +95,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     **Actions.** One assistant message a step, a text of at most 1,000,000 characters. Text protocol:
     `<tool_search>query</tool_search>`, `<tool_info>name</tool_info>`, `<tool_call>name {"parameter":
     value}</tool_call>` (parameters may be left out), or, without any of these, `<finish/>`. The first tag counts.
+    Where the law has a part in which waiting can help, `<wait/>` (function `wait`) lets a turn pass.
     Native protocol: an OpenAI-style assistant message (`content`, `tool_calls`), as JSON text or as a mapping;
     `env.unwrapped.native_tools()` are the functions to offer to the model.
 
@@ -117,14 +118,14 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `parameters` (how they are
     checked), `turn` (messages sent), `turns_left`, `event` (kind of the last message: execute, search, info,
-    format_error, rejected, finish, stop; absent at reset). At reset under the native protocol: `functions`, those that
-    can be called (`native_tools`). After a search: `search`, a list of `{name, score}`. After
-    an info: `tool_info`. After a rejected call or format error: `problems`. After an execution: `execution`, `{tool,
-    success, error, success_probability, attempt, output}` with `attempt` from 1 and `output` None unless it succeeded,
-    and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies
-    (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`, `state`, `message`,
-    `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability in `execution`; a flawed
-    prompt is "optimal" to them.
+    format_error, rejected, finish, stop, wait; absent at reset). At reset under the native protocol: `functions`, those
+    that can be called (`native_tools`); under any, where an agent can wait: `offers_wait`. After a search: `search`, a
+    list of `{name, score}`. After an info: `tool_info`. After a rejected call or format error: `problems`. After an
+    execution: `execution`, `{tool, success, error, success_probability, attempt, output}` with `attempt` from 1 and
+    `output` None unless it succeeded, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`.
+    Not for ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`,
+    `problem`, `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the
+    probability in `execution`; a flawed prompt is "optimal" to them.
 
     **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
     B.4. **Version history.** v0.
@@ -175,7 +176,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.protocol = settings.protocol
         self.tools = settings.tools
         self._functions = (
-            tool_functions(self.library, settings.parameters) if settings.tools == "native" else native_tools()
+            tool_functions(self.library, settings.parameters, settings.offers_wait)
+            if settings.tools == "native"
+            else native_tools(settings.offers_wait)
         )
         self._offered = tuple(entry["function"]["name"] for entry in self._functions)
         self.render_mode = render_mode
@@ -183,7 +186,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
         self._default_prompt = prompt
         if planner is None or isinstance(planner, str):
-            planner = resolve_planner(planner or settings.planner, self.library, self.law, self.rules)
+            planner = resolve_planner(planner or settings.planner, self.library, settings.planning_law(), self.rules)
         self._planner = planner
         self._perturber = settings.perturber(self.library)
         self._search = search
@@ -273,6 +276,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             protocol=self.settings.calling,
             style=self.settings.prompt_style,
             parameters=self.settings.parameters,
+            offers_wait=self.settings.offers_wait,
         )
 
     def _searches_needed(self, task: Task) -> Searches:
@@ -327,7 +331,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return self._observation, reward, terminated, False, self._info(event, extra)
 
     def _read(self, text: str) -> Message:
-        return read_text(text, self.library, self.settings.parameters)
+        return read_text(text, self.library, self.settings.parameters, self.settings.offers_wait)
 
     def _read_native(self, message: Mapping[str, Any]) -> Message:
         return read_native(message, self.library, self.settings.parameters, self._offered)
@@ -368,7 +372,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
             reply = feedback.rejection_reply(message.tool or "tool_call", message.problems, known)
             return reply, {"problems": list(message.problems)}
         if message.kind == "format_error":
-            return feedback.format_reply(message.problems, self.settings.calling), {"problems": list(message.problems)}
+            reply = feedback.format_reply(message.problems, self.settings.calling, self.settings.offers_wait)
+            return reply, {"problems": list(message.problems)}
+        if message.kind == "wait":
+            return feedback.WAITED, {}
         return "", {}
 
     def _find(self, query: str) -> Sequence[ToolHit]:
@@ -399,8 +406,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
         }
         if event is not None:
             info |= {"event": event.message.kind, "message": event.message}
-        elif self.protocol == "native":
-            info["functions"] = self._functions
+        else:
+            if self.protocol == "native":
+                info["functions"] = self._functions
+            if self.settings.offers_wait:
+                info["offers_wait"] = True
         info |= extra
         if state.ended_by is not None:
             executions = [(past.tool or "", bool(past.success)) for past in self._episode.events if past.executed]

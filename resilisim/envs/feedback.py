@@ -18,6 +18,12 @@ _CALL_HINT = {
     "native": "Use one of the functions tool_search, tool_info, tool_call or finish.",
     "functions": "Call one of the functions, or the function finish when the task is complete.",
 }
+_WAIT_HINT = {
+    "text": "<wait/> lets a turn pass.",
+    "native": "The function wait lets a turn pass.",
+    "functions": "The function wait lets a turn pass.",
+}
+WAITED = "A turn has passed; nothing was executed."
 # What a reply repeats of a message is cut, so that a long message cannot make a longer reply.
 _EXCERPT_LENGTH = 200
 _PROBLEM_LENGTH = 500
@@ -91,12 +97,13 @@ def info_reply(name: str, tool: Tool | None, problems: Sequence[str]) -> str:
     return f"{tool.name}\n{describe_tool(tool)}"
 
 
-def format_reply(problems: Sequence[str], calling: str) -> str:
+def format_reply(problems: Sequence[str], calling: str, offers_wait: bool = False) -> str:
     """Return the reminder of how to write a message."""
     lines = [f"Error: {line}" for line in _shortened(problems)]
     if calling == "functions":  # whose agents have never heard of tags
         lines = [line.replace("no tag and", "no function call and") for line in lines]
-    return "\n".join(["The message could not be read.", *lines, _CALL_HINT[calling]])
+    hint = f"{_CALL_HINT[calling]} {_WAIT_HINT[calling]}" if offers_wait else _CALL_HINT[calling]
+    return "\n".join(["The message could not be read.", *lines, hint])
 
 
 def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str) -> str:

@@ -26,6 +26,7 @@ _FINISH_MARK = re.compile(
     r"|\A[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:[ \t*_`]{0,20}finish\b[ \t*_`]{0,20}(?=[({]|\Z)",
     re.IGNORECASE,
 )
+_WAIT_MARK = re.compile(r"<wait\s*/>|<wait>\s*</wait>", re.IGNORECASE)
 _ACTION_LABEL = re.compile(r"[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:", re.IGNORECASE)
 _FINISH_PHRASE = re.compile(
     r"finished executing|\btask( is| has been)? (complete|completed|done|finished)\b", re.IGNORECASE
@@ -50,11 +51,15 @@ _NAME_KEYS = ("action", "tool", "name", "tool_name", "function")
 _ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "tool_input")
 
 
-def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
-    """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error."""
+def read_text(text: str, library: ToolLibrary, mode: ParameterMode, offers_wait: bool = False) -> Message:
+    """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error.
+
+    `<wait/>` is understood where it is offered, in a message without another tag.
+    """
     thoughts, visible = _split_thoughts(text)
     tags, unclosed = _find_tags(visible)
-    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0), NATIVE_FUNCTIONS)
+    offered = (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS
+    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0), offered)
     if tags:
         kind, content = tags[0]
         if kind == "tool_search":
@@ -62,6 +67,8 @@ def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
         return reader.info(content) if kind == "tool_info" else reader.tagged_call(content)
     if unclosed is not None:
         return reader.error(f"the tag <{unclosed}> is never closed: expected </{unclosed}>")
+    if offers_wait and _WAIT_MARK.search(visible):
+        return reader.message("wait")
     if signals_completion(visible):
         return reader.message("finish")
     return reader.error("no tag and no completion signal was found")
@@ -77,6 +84,11 @@ class _Reader:
     thoughts: str
     ignored: int
     offered: Sequence[str]
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions of the environment that are understood, offered by name or not."""
+        return (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if WAIT_FUNCTION in self.offered else NATIVE_FUNCTIONS
 
     def message(self, kind: MessageKind, **fields: Any) -> Message:
         return Message(kind, **{"text": self.text, "thoughts": self.thoughts, "ignored": self.ignored, **fields})
@@ -112,7 +124,7 @@ class _Reader:
             name, arguments = call.group(1), _unfenced(call.group(2))
             if arguments.startswith("(") and arguments.endswith(")"):
                 arguments = _unfenced(arguments[1:-1])
-        is_function = name in NATIVE_FUNCTIONS and self.library.resolve(name) is None
+        is_function = name in self.functions and self.library.resolve(name) is None
         return self.function(name, arguments) if is_function else self.call(name, arguments)
 
     def function(self, name: str, raw: object) -> Message:
@@ -123,6 +135,8 @@ class _Reader:
             return self.error(f"arguments of {name}: {problem}", str(raw))
         if name == "finish":
             return self.message("finish")
+        if name == WAIT_FUNCTION and name in self.offered:
+            return self.message("wait")
         if name == "tool_search" and isinstance(arguments.get("query"), str):
             return self.search(arguments["query"].strip())
         if name == "tool_info" and isinstance(arguments.get("name"), str):
@@ -253,7 +267,7 @@ def read_native(
     content = content if isinstance(content, str) else ""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
-        return read_text(content, library, mode)
+        return read_text(content, library, mode, WAIT_FUNCTION in offered)
     thoughts, visible = _split_thoughts(content)
     reader = _Reader(library, mode, visible, thoughts, len(calls) - 1, offered or NATIVE_FUNCTIONS)
     return replace(_first_call(reader, calls), native=True)
@@ -265,7 +279,7 @@ def _first_call(reader: _Reader, calls: list[Any]) -> Message:
         return reader.error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}")
     name, raw = function["name"], function.get("arguments")
     is_tool = (
-        name not in NATIVE_FUNCTIONS and reader.library.resolve(name) is not None
+        name not in reader.functions and reader.library.resolve(name) is not None
     )  # called as if it were a function
     return reader.call(name, raw) if is_tool else reader.function(name, raw)
 
@@ -373,9 +387,10 @@ _ANSWER_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 _NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name"}
 NATIVE_FUNCTIONS = (*_NATIVE_NEEDS, "finish")
+WAIT_FUNCTION = "wait"  # understood where the law has a part in which waiting can help
 
 
-def tool_functions(library: ToolLibrary, mode: ParameterMode) -> list[dict[str, Any]]:
+def tool_functions(library: ToolLibrary, mode: ParameterMode, offers_wait: bool = False) -> list[dict[str, Any]]:
     """Return each tool of a library as a function of its own, and finish, as OpenAI-compatible endpoints expect them.
 
     Parameters are only required where calls without them are refused: who checks calls by the schema first would refuse
@@ -384,7 +399,7 @@ def tool_functions(library: ToolLibrary, mode: ParameterMode) -> list[dict[str, 
     Raises:
         InvalidInputError: A tool of the library has the name of a function of the environment.
     """
-    for name in NATIVE_FUNCTIONS:
+    for name in (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS:
         if name in library:
             raise InvalidInputError(f"tool {name!r} has the name of a function of the environment: expected another")
     functions = [
@@ -398,7 +413,8 @@ def tool_functions(library: ToolLibrary, mode: ParameterMode) -> list[dict[str, 
         }
         for tool in library
     ]
-    return [*functions, native_tools()[-1]]
+    own = ("finish", WAIT_FUNCTION)
+    return [*functions, *(one for one in native_tools(offers_wait) if one["function"]["name"] in own)]
 
 
 def _described(tool: Tool) -> str:
@@ -406,8 +422,9 @@ def _described(tool: Tool) -> str:
     return f"{tool.description}{depends}"
 
 
-def native_tools() -> list[dict[str, Any]]:
+def native_tools(offers_wait: bool = False) -> list[dict[str, Any]]:
     """Return the functions of the native protocol as OpenAI-compatible endpoints expect them, with JSON Schemas."""
+    waiting = [_function(WAIT_FUNCTION, "Let a turn pass without doing anything.", {})] if offers_wait else []
     text = {"type": "string"}
     return [
         _function("tool_search", "Find tools for a need; lists five with their relevance.", {"query": text}),
@@ -418,6 +435,7 @@ def native_tools() -> list[dict[str, Any]]:
             {"name": text, "parameters": {"type": "object"}},
             optional=("parameters",),
         ),
+        *waiting,
         _function("finish", "Report that the task is complete.", {}),
     ]
 

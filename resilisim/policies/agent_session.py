@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 from resilisim.chat import ChatReply, ChatRequest, TokenUsage, ToolCall
 from resilisim.envs.feedback import FINISH_HINT
+from resilisim.envs.protocol import WAIT_FUNCTION
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
 from resilisim.policies.llm.conversation import finish_message, native_message, result_of
@@ -199,6 +200,15 @@ class AgentSession:
             if not self.ended:
                 self._session.send(finish_message(native=True))
             return CallResult.of(ToolResult(self._session.reply.text))
+
+    def wait(self) -> CallResult:
+        """Let a turn pass; where the failure model has no part in which that can help, it is a call of no tool.
+
+        Raises:
+            EpisodeEnded: The episode is over.
+            ToolFailed: It is none here, and the session raises what fails.
+        """
+        return self.call(WAIT_FUNCTION)
 
     def stop(self) -> None:
         """End the episode without saying that the task is complete; changes nothing if it is over."""

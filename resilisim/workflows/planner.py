@@ -17,6 +17,7 @@ from resilisim.errors import (
     unknown_name,
 )
 from resilisim.simulator.exact import best_limits, solve
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, start_state
@@ -76,7 +77,7 @@ class KeepingPlanner(ABC, Generic[Key]):
         self,
         name: str,
         library: ToolLibrary | None,
-        law: BenchmarkLaw | None,
+        law: BenchmarkLaw | Law | None,
         rules: EndRules | None,
         similar: SimilarTools | None,
         match: SemanticMatch | None,
@@ -135,7 +136,7 @@ class ExactPlanner(KeepingPlanner[tuple[str, ...]]):
     def __init__(
         self,
         library: ToolLibrary | None = None,
-        law: BenchmarkLaw | None = None,
+        law: BenchmarkLaw | Law | None = None,
         rules: EndRules | None = None,
         similar: SimilarTools | None = None,
         match: SemanticMatch | None = None,
@@ -196,7 +197,7 @@ def with_limits(
     workflow: Workflow,
     required_tools: Sequence[str],
     library: ToolLibrary | None = None,
-    law: BenchmarkLaw | None = None,
+    law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
 ) -> Workflow:
     """Return a workflow with limits on its steps outside the required list, so that it succeeds as often as it can.
@@ -296,7 +297,7 @@ class AutoPlanner:
 def resolve_planner(
     name: str,
     library: ToolLibrary | None = None,
-    law: BenchmarkLaw | None = None,
+    law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
     similar: SimilarTools | None = None,
     fallback: Planner | None = None,

@@ -88,6 +88,7 @@ def render_prompt(
     protocol: Protocol = "text",
     style: PromptStyle = "full",
     parameters: ParameterMode = "lenient",
+    offers_wait: bool = False,
     templates: PromptTemplates | str | Path | None = None,
 ) -> Prompt:
     """Render the prompt of a task.
@@ -104,6 +105,7 @@ def render_prompt(
             ("native"), or calls of tools as functions of their own ("functions").
         style: "full", or "compact": the same in few words, for small models, with plans in a form of its own.
         parameters: How the parameters of calls are checked.
+        offers_wait: Whether to say how a turn is let pass, for laws in which that can help.
         templates: Templates, or a folder of those that replace packaged ones.
 
     Raises:
@@ -126,7 +128,8 @@ def render_prompt(
         templates = packaged_templates()
     elif not isinstance(templates, PromptTemplates):
         templates = load_templates(templates)
-    sheet = _Sheet(templates, task, library if tools_listed else None, rules or EndRules(), protocol, parameters)
+    listed = library if tools_listed else None
+    sheet = _Sheet(templates, task, listed, rules or EndRules(), protocol, parameters, offers_wait)
     baseline = sheet.compact() if style == "compact" else sheet.full()
     if prompt_type not in PLANNED_PROMPT_TYPES:
         name = f"chain_of_thought.{protocol}.md"
@@ -177,6 +180,7 @@ class _Sheet:
     rules: EndRules
     protocol: Protocol
     parameters: ParameterMode
+    offers_wait: bool
 
     def full(self) -> str:
         fill = self.templates.fill
@@ -189,7 +193,7 @@ class _Sheet:
             "input_data": _render_values(self.task.inputs),
             "expected_output": _render_values(self.task.expected_outputs),
             "finding_tools": finding,
-            "calling_tools": fill(f"calling_tools.{self.protocol}.md", parameters),
+            "calling_tools": fill(f"calling_tools.{self.protocol}.md", parameters) + self._waiting("\n\n"),
             "limits": _render_limits(self.rules, self.task.constraints),
         }
         return fill("baseline.md", self._texts() | parts)
@@ -198,6 +202,7 @@ class _Sheet:
         # That parameters may be left out is what a reader sees who leaves them out.
         needs = "" if _PARAMETERS[self.parameters] is _FILLED_IN else "; required parameters must be given"
         calling = self.templates.fill(f"compact.calling_tools.{self.protocol}.md", {"parameters": needs})
+        calling += self._waiting("\n", "compact.")
         if self.listed is not None:
             calling += "\n\n## Tools\n\n" + ", ".join(self.listed.names)
         failures, loop = self.rules.max_consecutive_failures, self.rules.loop_length
@@ -210,6 +215,13 @@ class _Sheet:
             "limits": limits + (f"; {' or '.join(endings)} in a row end the work." if endings else "."),
         }
         return self.templates.fill("compact.md", self._texts() | parts)
+
+    def _waiting(self, between: str, style: str = "") -> str:
+        """Return how a turn is let pass, behind what separates it from the text before; nothing where it cannot be."""
+        if not self.offers_wait:
+            return ""
+        written = "text" if self.protocol == "text" else "functions"
+        return between + self.templates.fill(f"{style}waiting.{written}.md", {})
 
     def _texts(self) -> dict[str, str]:
         return {

@@ -151,10 +151,12 @@ class EpisodeRecord(Totals):
     "native" if a message used a native tool call, else "text". `required_outputs` are the output tools among the
     required ones: with them an episode can be scored again without its library. `flaw` is what is wrong with the
     plan in the prompt: type, method, severity, edits, and `plan`, the tools of that plan as they were shown (older
-    records lack it). `search` is there if searches were not answered by meaning, `errors` if failures showed transient
-    errors only. `agent` is there for LLM agents: every call of the model, every event, and the agent's own structure
-    (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that holds this and
-    what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it was not kept.
+    records lack it). `law` holds the constants of the benchmark's, or a law with parts as a whole, with its name and
+    hash (`Law.to_mapping`). `search` is there if searches were not answered by meaning, `errors` if failures showed
+    transient errors only. `agent` is there for LLM agents: every call of the model, every event, and the agent's own
+    structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that holds
+    this and what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it was not
+    kept.
 
     Example:
         >>> from resilisim import evaluate
@@ -181,7 +183,7 @@ class EpisodeRecord(Totals):
     ended_by: str
     score: ScoreRecord
     outcome: Annotated[int, Ge(0), Le(1)]
-    law: dict[str, Number]
+    law: dict[str, Any]
     rules: dict[str, WholeNumber]
     salt: str
     search: NotRequired[str]

@@ -263,6 +263,8 @@ def flaw_costs(facts: RunFacts, most_plans: int = MOST_PLANS) -> FlawCosts:
 def _why_not(facts: RunFacts) -> str | None:
     """Say in a few words why the plans of a run cannot be made again; None if they can."""
     arguments = facts.manifest["arguments"]
+    if "law" in arguments.get("environment", {}):
+        return "the failure model has parts, under which it is not known what a plan is worth"
     if arguments.get("library") != default_library().content_hash:
         return "the run has a tool library of its own"
     if arguments.get("environment", {}).get("planner") not in EXACT_PLANNERS:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from resilisim.envs.protocol import decode_native, read_native, read_text
+from resilisim.envs.protocol import NATIVE_FUNCTIONS, WAIT_FUNCTION, decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution
 from resilisim.evaluation.episode.record import (
@@ -36,6 +36,7 @@ from resilisim.simulator import (
     BenchmarkLaw,
     EndRules,
     EpisodeState,
+    Law,
     Message,
     Problem,
     build_problem,
@@ -59,9 +60,11 @@ ReadMessage = Callable[[str], Message]
 def message_reader(library: ToolLibrary, environment: Mapping[str, Any]) -> ReadMessage:
     """Return what turns the text of a recorded message into its meaning, under the options of a run's environment."""
     mode = environment.get("parameters", "lenient")
+    offers_wait = "law" in environment and Law.from_mapping(environment["law"]).waiting_can_help
     if environment.get("protocol") == "native":
-        return lambda text: read_native(decode_native(text), library, mode)
-    return lambda text: read_text(text, library, mode)
+        offered = (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS
+        return lambda text: read_native(decode_native(text), library, mode, offered)
+    return lambda text: read_text(text, library, mode, offers_wait)
 
 
 def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | None = None) -> EpisodeRecord:
@@ -146,9 +149,10 @@ class _Past:
         return done + 1, success_probability(problem, state, tool)
 
 
-def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw, EndRules]:
+def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw | Law, EndRules]:
+    law = record["law"]
     try:
-        return BenchmarkLaw(**record["law"]), EndRules(**record["rules"])
+        return Law.from_mapping(law) if "hash" in law else BenchmarkLaw(**law), EndRules(**record["rules"])
     except TypeError as error:
         raise InvalidInputError(f"law or end rules of the record are not known: {error}") from error
 
@@ -161,7 +165,7 @@ def _message_of(step: StepRecord, read: ReadMessage) -> Message:
     kind = cast("MessageKind", step["kind"])
     if kind == "execute":
         return Message("execute", tool=step["tool"])
-    if kind in ("finish", "stop"):
+    if kind in ("finish", "stop", "wait"):
         return Message(kind)
     if kind not in ("search", "info", "format_error", "rejected"):
         raise InvalidInputError(f"message {step['turn']} is of the unknown kind {kind!r:.60}")
@@ -347,7 +351,8 @@ def check_origin(record: EpisodeRecord, manifest_hash: str, environment: Mapping
     if record["manifest"] != manifest_hash:
         raise InvalidInputError(f"it belongs to another run than {MANIFEST_NAME} describes")
     unsaid = {"search": "semantic", "errors": "documented"}
-    told = {**record["law"], **record["rules"], "salt": record["salt"]}
+    law = {"law": record["law"]} if "hash" in record["law"] else record["law"]
+    told = {**law, **record["rules"], "salt": record["salt"]}
     told |= {name: record.get(name, usual) for name, usual in unsaid.items()}
     environment = {**unsaid, **environment}
     for name, value in told.items():

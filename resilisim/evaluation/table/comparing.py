@@ -345,6 +345,9 @@ def refuse_incomparable(manifests: Sequence[Mapping[str, Any]], names: Sequence[
 def incomparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Return what keeps two runs from being compared and what each says there; None if nothing does."""
     left, right = _decisive(one), _decisive(other)
+    laws = _law_of(left), _law_of(right)
+    if laws[0] != laws[1]:
+        return "law", *laws
     # Versions first: a reader should learn the plainest reason, not what follows from it.
     found = first_difference(_versions(left), _versions(right)) or first_difference(left, right)
     if found is None:
@@ -369,6 +372,14 @@ def _decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
     if planner in arguments.get("checkpoints", {}):
         decisive["planner"] = arguments["checkpoints"][planner]
     return decisive
+
+
+def _law_of(arguments: dict[str, Any]) -> str:
+    """Take the law with parts out of a manifest's arguments and return its name and hash; laws are equal by content."""
+    environment = dict(arguments.get("environment", {}))
+    law = environment.pop("law", None)
+    arguments["environment"] = environment
+    return "the benchmark's" if law is None else f"{law['name']} ({law['hash'][:12]})"
 
 
 def _versions(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.clairvoyant import clairvoyant
 from resilisim.simulator.exact.optimum import Optimum, compute_optimum, solve
 from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import start_state
@@ -98,7 +99,7 @@ def references(
     required_tools: Sequence[str] | Task,
     *,
     library: ToolLibrary | None = None,
-    law: BenchmarkLaw | None = None,
+    law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
     clairvoyant_seeds: int = 200,
     salt: str = EVALUATION_SALT,
