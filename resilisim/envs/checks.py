@@ -55,6 +55,9 @@ PUBLIC_INFO = frozenset(
         "problems",
         "execution",
         "dependency_problems",
+        "error_kind",
+        "opened_by",
+        "seconds",
     }
 )
 PUBLIC_EXECUTION = EXECUTION_KEYS - {"success_probability"}

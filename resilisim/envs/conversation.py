@@ -29,6 +29,7 @@ from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import STOP, Episode, Event, Message, build_problem, score_episode
 from resilisim.simulator.exact import Judge
+from resilisim.simulator.scoring import counted_executions
 from resilisim.simulator.state import outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
@@ -122,10 +123,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
     that can be called (`native_tools`); under any, where an agent can wait: `offers_wait`. After a search: `search`, a
     list of `{name, score}`. After an info: `tool_info`. After a rejected call or format error: `problems`. After an
     execution: `execution`, `{tool, success, error, success_probability, attempt, output}` with `attempt` from 1 and
-    `output` None unless it succeeded, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`.
-    Not for ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`,
-    `problem`, `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the
-    probability in `execution`; a flawed prompt is "optimal" to them.
+    `output` None unless it succeeded, and `dependency_problems` if its error is DEPENDENCY_ERROR. Under a law whose
+    errors mean what they say, after any other error: `error_kind` ("transient", "input" or "access", and then
+    `opened_by`, the tools that open what is closed); under one with latency: `seconds`. At the end: `score`. Not for
+    ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
+    `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), `result` (what an
+    execution brought under a law with parts), and the probability in `execution`; a flawed prompt is "optimal" to them.
 
     **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
     B.4. **Version history.** v0.
@@ -354,6 +357,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
                     "not_executed": list(event.failure.not_executed),
                     "failed": list(event.failure.failed),
                 }
+            elif event.failure is not None:
+                extra |= self._meaning(event.failure.code)
+            if event.result is not None:
+                extra["result"] = event.result
+            if event.seconds is not None:
+                extra["seconds"] = event.seconds
             return feedback.execution_reply(event), extra
         if event.turn > self.rules.max_turns:
             return "", {}
@@ -378,6 +387,17 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return feedback.WAITED, {}
         return "", {}
 
+    def _meaning(self, code: str) -> dict[str, Any]:
+        """Return what an error asks for, where the law says that errors mean what they say."""
+        problem = self._episode.problem if self._episode is not None else None
+        if problem is None or problem.parts is None or problem.parts.numbers.law.error_kinds is None:
+            return {}
+        kinds = problem.parts.numbers.law.error_kinds
+        if code not in kinds.access_codes:
+            return {"error_kind": "input" if code in kinds.input_codes else "transient"}
+        openers = [self.library.names[tool] for tool in problem.parts.rules.openers if tool >= 0]
+        return {"error_kind": "access", "opened_by": openers}
+
     def _find(self, query: str) -> Sequence[ToolHit]:
         if self._search is not None:
             return self._search(query, SEARCH_RESULTS)
@@ -387,7 +407,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
     def _info(self, event: Event | None, extra: dict[str, Any]) -> dict[str, Any]:
         if self._episode is None or self._task is None or self._prompt is None:
             raise gymnasium.error.ResetNeeded("call reset first")
-        state = self._episode.state
+        state, problem = self._episode.state, self._episode.problem
+        is_out_of_time = problem.parts is not None and problem.parts.is_out_of_time(state)
         info: dict[str, Any] = {
             "instance_id": self._task.instance_id,
             "task": self._task,
@@ -398,10 +419,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
             "protocol": self.protocol,
             "parameters": self.settings.parameters,
             "turn": len(self._episode.events),
-            "turns_left": self.rules.max_turns - state.turns_used,
+            "turns_left": 0 if is_out_of_time else self.rules.max_turns - state.turns_used,
             "required_tools": list(self._task.required_tools),
             "seed": self._seed,
-            "problem": self._episode.problem,
+            "problem": problem,
             "state": state,
         }
         if event is not None:
@@ -413,7 +434,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 info["offers_wait"] = True
         info |= extra
         if state.ended_by is not None:
-            executions = [(past.tool or "", bool(past.success)) for past in self._episode.events if past.executed]
+            executions = counted_executions(
+                [(past.tool or "", bool(past.success), past.result) for past in self._episode.events if past.executed],
+                self._task.required_tools,
+                self.law.to_mapping(),
+            )
             outputs = self.library.outputs.intersection(self._task.required_tools)
             score = score_episode(self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by)
             info["score"] = score.to_mapping()
@@ -443,7 +468,7 @@ def resolve_task(task: object, library: ToolLibrary) -> Task:
 
 # The id of a shipped task names its required list, and with the seed and a known salt all of its luck.
 PRIVATE_INFO = frozenset(
-    {"instance_id", "task", "required_tools", "seed", "problem", "state", "message", "score", "flaw"}
+    {"instance_id", "task", "required_tools", "seed", "problem", "state", "message", "score", "flaw", "result"}
 )
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resilisim.simulator.episode import Event
+from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.state import EpisodeState, is_awaiting_closing
 from resilisim.tool_library import DEPENDENCY_ERROR, Tool
 
 _CALL_HINT = {
@@ -36,6 +37,7 @@ FINISH_HINT = {"text": "<finish/>", "native": "the function finish", "functions"
 
 _ENDINGS = {
     "completion": "The episode has ended: completion was signalled.",
+    "time": "The episode has ended: no time is left, and the closing message did not signal completion.",
     "turns": "The episode has ended: no turns are left, and the closing message did not signal completion.",
     "consecutive_failures": "The episode has ended: too many executions failed in a row.",
     "loop": "The episode has ended: the same unproductive message was sent too many times in a row.",
@@ -119,15 +121,23 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str) 
     turns_left = problem.rules.max_turns - state.turns_used
     lines.append(
         f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
-        f"{turns_left} {'turn' if turns_left == 1 else 'turns'} left."
+        f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{_time_left(problem, state)} left."
     )
-    if turns_left:
+    if not is_awaiting_closing(problem, state):
         lines.append(f"Continue with the next step, or finish with {FINISH_HINT[calling]} if the task is complete.")
     else:
         lines.append(
             f"Send a closing message: {FINISH_HINT[calling]} if the task is complete. Nothing more is executed."
         )
     return "\n".join(lines)
+
+
+def _time_left(problem: Problem, state: EpisodeState) -> str:
+    """Return how much of the time is left that an episode has; nothing if it has any."""
+    parts = problem.parts
+    if parts is None or parts.rules.budget < 0:
+        return ""
+    return f" and {(parts.rules.budget - state.parts[parts.rules.at_time]) / TICKS_PER_SECOND:g} seconds"
 
 
 def progress_for(text: str, finish: str) -> str:

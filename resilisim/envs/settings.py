@@ -221,6 +221,13 @@ class EnvironmentSettings(LawOptions):
                     "constants of its own"
                 )
         object.__setattr__(self, "law", BENCHMARK_LAW if law.is_plain else law)
+        if law.error_kinds is not None:
+            object.__setattr__(self, "errors", "documented")  # the law says which ones are drawn, and what they mean
+            if self.parameters == "ignore":
+                raise InvalidInputError(
+                    f"parameters is 'ignore' under the law {law.name!r:.100}, whose errors of the input ask for other "
+                    "parameters: expected lenient or strict"
+                )
         if law.is_plain:
             for name in CONSTANTS:
                 object.__setattr__(self, name, getattr(law, name))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from resilisim.simulator.messages import execution
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import EpisodeState
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import Parameter, Tool
 from resilisim.tool_library.parameters import check_parameters
@@ -133,6 +136,75 @@ def _stand_in(parameter: Parameter, step_before: str | None) -> Any:
     if parameter.name in FLOWING_PARAMETERS and step_before is not None and parameter.type in ("string", "object"):
         return reference(step_before, parameter.type == "object")
     return _UNSTATED[parameter.type]
+
+
+def varied_parameters(
+    tool: Tool, parameters: Mapping[str, Any], names: Collection[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield parameters of which one has another valid value, without end if there is any; given ones change first.
+
+    It is what somebody can do whose call was answered with an error of the input. `names` are the parameters that may
+    change; all if None.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.workflows.steps import varied_parameters
+        >>> next(varied_parameters(default_library()["file_operations_reader"], {"source": "orders.csv"}))
+        {'source': 'orders.csv (corrected)'}
+    """
+    changeable = [parameter for parameter in tool.parameters if names is None or parameter.name in names]
+    changeable.sort(key=lambda parameter: parameter.name not in parameters)
+    for number in itertools.count(1):
+        found = False
+        for parameter in changeable:
+            now = parameters.get(parameter.name, parameter.default)
+            changed = {**parameters, parameter.name: _another_value(parameter, now, number)}
+            if changed[parameter.name] != now and not check_parameters(tool, changed, "lenient"):
+                found = True
+                yield changed
+        if not found:
+            return
+
+
+def _another_value(parameter: Parameter, now: Any, number: int) -> Any:
+    """Return the `number`-th value that a parameter can have in place of the present one, if the schema takes it."""
+    options = parameter.constraints.get("enum") or parameter.constraints.get("examples")
+    if options:
+        return options[((options.index(now) if now in options else -1) + number) % len(options)]
+    correction = "corrected" if number == 1 else f"corrected {number}"
+    if parameter.type == "string":
+        return f"{now or UNSTATED_TEXT} ({correction})"
+    if parameter.type == "object":
+        return {**(now or {}), "correction": number}
+    if parameter.type == "array":
+        return [*(now or []), correction]
+    if parameter.type == "boolean":
+        return not now
+    step = (number + 1) // 2 if number % 2 else -(number // 2)  # up and down, as one end may be near
+    return (now if isinstance(now, int | float) else 0) + step
+
+
+def accepted_parameters(
+    problem: Problem,
+    state: EpisodeState,
+    name: str,
+    parameters: Mapping[str, Any],
+    names: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """Return parameters, changed where the law refuses the call because its input was refused before."""
+    given = dict(parameters)
+    if not is_refused_input(problem, state, name, given):
+        return given
+    varied = varied_parameters(problem.library[name], given, names)
+    return next((one for one in varied if not is_refused_input(problem, state, name, one)), given)
+
+
+def is_refused_input(problem: Problem, state: EpisodeState, name: str, parameters: Mapping[str, Any]) -> bool:
+    """Return whether the law refuses a call because the same input was refused before."""
+    parts, tool = problem.parts, problem.library.index(name)
+    if parts is None or parts.rules.at_block < 0:
+        return False
+    return parts.digest(tool, execution(name, parameters)) == state.parts[parts.rules.at_block + tool]
 
 
 # Scores (-1 to 1) of tools for a task, from its description and their names.

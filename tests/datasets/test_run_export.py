@@ -123,7 +123,7 @@ def rebuilt(folder, manifest):
         if row["flaw_limits"] is not None:
             flaw["limits"] = parsed(row["flaw_limits"])
         score = {name: row[name] for name in ("level", "coverage", "minimum", "order", "output", "completion")}
-        losses = {label: row[f"loss_{label}"] for label in LOSS_LABELS if row[f"loss_{label}"]}
+        losses = {label: row[f"loss_{label}"] for label in LOSS_LABELS if row.get(f"loss_{label}")}
         record = {
             "schema": RECORD_SCHEMA,
             **{name: row[name] for name in row if name in plain_columns()},

@@ -272,6 +272,7 @@ def _step_record(turn: int, action: str, info: Mapping[str, Any], worth: Worth) 
         success=execution["success"] if execution else None,
         error=execution["error"] if execution else _first_problem(info),
         success_probability=execution["success_probability"] if execution else None,
+        **{name: info[name] for name in ("result", "seconds") if name in info},
         **worth,
     )
 

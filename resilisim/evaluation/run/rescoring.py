@@ -35,6 +35,7 @@ from resilisim.seeding import PURPOSE_SUCCESS, episode_key
 from resilisim.simulator import (
     BenchmarkLaw,
     EndRules,
+    Episode,
     EpisodeState,
     Law,
     Message,
@@ -83,7 +84,7 @@ def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage |
     past = _Past(problem, record)
     steps: list[StepRecord] = []
     for recorded in record["steps"]:
-        message = _message_of(recorded, read)
+        message = _message_of(recorded, read, problem.parts is not None)
         before = past.state
         attempt, probability = past.add(recorded, message)
         worth = attribution.judge(before, message, past.state)
@@ -115,6 +116,12 @@ class _Past:
         self._salt = record["salt"]  # where none is recorded, outcomes are taken as they stand
         self._key = episode_key(self._salt, record["seed"], record["instance_id"])
         self._tool_keys: dict[str, tuple[int, int]] = {}
+        self._episode: Episode | None = None
+        if problem.parts is not None:
+            if not self._salt:
+                raise InvalidInputError("it does not name the salt of its draws, which a law with parts is played by")
+            self._episode = Episode(problem, record["instance_id"], record["seed"], self._salt)
+            self.state = self._episode.state
 
     def add(self, step: StepRecord, message: Message) -> tuple[int | None, float | None]:
         """Go one message further; return attempt and success probability if it was an execution.
@@ -128,9 +135,23 @@ class _Past:
         if executes != (step["success"] is not None):
             told = "executes a tool" if executes else "executes nothing"
             raise InvalidInputError(f"message {step['turn']} {told}, but its success is {step['success']}")
+        if self._episode is not None:
+            return self._replayed(self._episode, step, message)
         found = self._execution(step, message.tool or "") if executes else (None, None)
         self.state = next_state(self._problem, self.state, message, bool(step["success"]))
         return found
+
+    def _replayed(self, episode: Episode, step: StepRecord, message: Message) -> tuple[int | None, float | None]:
+        """Let a message happen again, under a law with parts."""
+        event = episode.apply(message)
+        self.state = episode.state
+        told, recorded = (event.success, event.result), (step["success"], step.get("result"))
+        if told != recorded:
+            raise InvalidInputError(
+                f"the draw of message {step['turn']} ({event.tool}) is {event.result!r}, the record says "
+                f"{step.get('result')!r:.60}"
+            )
+        return event.attempt, event.success_probability
 
     def _execution(self, step: StepRecord, name: str) -> tuple[int, float]:
         problem, state = self._problem, self.state
@@ -157,14 +178,16 @@ def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw | Law, EndRules]
         raise InvalidInputError(f"law or end rules of the record are not known: {error}") from error
 
 
-def _message_of(step: StepRecord, read: ReadMessage) -> Message:
+def _message_of(step: StepRecord, read: ReadMessage, reads_calls: bool) -> Message:
     """Return the message of a step; its kind is that of the record, which knows how the run read it.
 
-    Only what executes nothing is read again: whether it repeats another message depends on its words.
+    What executes nothing is read again, as whether it repeats another message depends on its words, and calls are where
+    their parameters can matter.
     """
     kind = cast("MessageKind", step["kind"])
     if kind == "execute":
-        return Message("execute", tool=step["tool"])
+        message = read(step["message"]) if reads_calls else None
+        return message if message is not None and message.tool == step["tool"] else Message(kind, tool=step["tool"])
     if kind in ("finish", "stop", "wait"):
         return Message(kind)
     if kind not in ("search", "info", "format_error", "rejected"):
