@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
 from typing import Any, Literal, get_args
@@ -28,8 +28,9 @@ from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library.parameters import changed_parameters
 from resilisim.workflows import PlannedStep, parse_steps, parse_work_order
-from resilisim.workflows.steps import accepted_parameters, step_parameters, varied_parameters
+from resilisim.workflows.steps import accepted_parameters, step_parameters
 
 LOGGER = logging.getLogger("resilisim.policies")
 LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so
@@ -258,7 +259,7 @@ class RepairingFollower(PlanFollower):
         self._asked: set[str] = set()
         self._plan_states_requirements = False
         self._failed_for_dependencies: str | None = None
-        self._corrections: dict[str, Iterator[dict[str, Any]]] = {}  # by tool, the parameters that it tries next
+        self._corrections: dict[str, int] = {}  # by tool, how often it changed a parameter
         self._can_wait = self._waits = False
 
     def reset(self, observation: str, info: Info) -> None:
@@ -295,9 +296,10 @@ class RepairingFollower(PlanFollower):
         self._waits = self._can_wait and info.get("execution", {}).get("error") in _UNAVAILABLE
         known = self._library.resolve(step.tool)
         if kind == "input" and known is not None:
-            given = (step.parameters if self._pass_parameters else None) or {}
-            corrections = self._corrections.setdefault(step.tool, varied_parameters(self._library[known], given))
-            self._steps[0] = replace(step, parameters=next(corrections, step.parameters))
+            given, number = self._parameters(step) or {}, self._corrections.get(step.tool, 0)
+            changed = changed_parameters(self._library[known], given, number)
+            self._corrections[step.tool] = number + 1
+            self._steps[0] = replace(step, parameters=changed)
             self._tried = self._steps[0] if self._tried is step else self._tried
         elif kind == "access":
             missing = [name for name in info.get("opened_by", ()) if name not in self._succeeded | self._left]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import Parameter, Tool
-from resilisim.tool_library.parameters import check_parameters
+from resilisim.tool_library.parameters import changed_parameters, check_parameters
 from resilisim.tool_library.retrieval import SCORE_DECIMALS
 
 if TYPE_CHECKING:
@@ -138,50 +138,7 @@ def _stand_in(parameter: Parameter, step_before: str | None) -> Any:
     return _UNSTATED[parameter.type]
 
 
-def varied_parameters(
-    tool: Tool, parameters: Mapping[str, Any], names: Collection[str] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield parameters of which one has another valid value, without end if there is any; given ones change first.
-
-    It is what somebody can do whose call was answered with an error of the input. `names` are the parameters that may
-    change; all if None.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.workflows.steps import varied_parameters
-        >>> next(varied_parameters(default_library()["file_operations_reader"], {"source": "orders.csv"}))
-        {'source': 'orders.csv (corrected)'}
-    """
-    changeable = [parameter for parameter in tool.parameters if names is None or parameter.name in names]
-    changeable.sort(key=lambda parameter: parameter.name not in parameters)
-    for number in itertools.count(1):
-        found = False
-        for parameter in changeable:
-            now = parameters.get(parameter.name, parameter.default)
-            changed = {**parameters, parameter.name: _another_value(parameter, now, number)}
-            if changed[parameter.name] != now and not check_parameters(tool, changed, "lenient"):
-                found = True
-                yield changed
-        if not found:
-            return
-
-
-def _another_value(parameter: Parameter, now: Any, number: int) -> Any:
-    """Return the `number`-th value that a parameter can have in place of the present one, if the schema takes it."""
-    options = parameter.constraints.get("enum") or parameter.constraints.get("examples")
-    if options:
-        return options[((options.index(now) if now in options else -1) + number) % len(options)]
-    correction = "corrected" if number == 1 else f"corrected {number}"
-    if parameter.type == "string":
-        return f"{now or UNSTATED_TEXT} ({correction})"
-    if parameter.type == "object":
-        return {**(now or {}), "correction": number}
-    if parameter.type == "array":
-        return [*(now or []), correction]
-    if parameter.type == "boolean":
-        return not now
-    step = (number + 1) // 2 if number % 2 else -(number // 2)  # up and down, as one end may be near
-    return (now if isinstance(now, int | float) else 0) + step
+_MOST_CHANGES = 40  # that are looked at; a tool has few parameters, and each a few other values
 
 
 def accepted_parameters(
@@ -191,12 +148,17 @@ def accepted_parameters(
     parameters: Mapping[str, Any],
     names: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """Return parameters, changed where the law refuses the call because its input was refused before."""
-    given = dict(parameters)
-    if not is_refused_input(problem, state, name, given):
-        return given
-    varied = varied_parameters(problem.library[name], given, names)
-    return next((one for one in varied if not is_refused_input(problem, state, name, one)), given)
+    """Return parameters, one of them changed where the law refuses the call because its input was refused before.
+
+    Only those with the given names are changed; any if None. They come back as they are if that does not help.
+    """
+    given, tool = dict(parameters), problem.library[name]
+    changes = (changed_parameters(tool, given, number) for number in range(_MOST_CHANGES))
+    for one in itertools.chain([given], changes):
+        is_known = names is None or all(one[key] == given.get(key) for key in one if key not in names)
+        if is_known and not is_refused_input(problem, state, name, one):
+            return one
+    return given
 
 
 def is_refused_input(problem: Problem, state: EpisodeState, name: str, parameters: Mapping[str, Any]) -> bool:
