@@ -175,7 +175,7 @@ class Demonstrator:
         No clause of the work order leads to such a tool. If it was not read of, the best is what else is known, or to
         look for the tool by its own words.
         """
-        best = optimum.best_action(state)
+        best = self._opening_first(optimum.problem, state, optimum.best_action(state))
         problem, names = optimum.problem, self._library.names
         known = self._read.union(names[tool] for tool in problem.closure)
         if not self._searches or best.kind != "execute" or best.tool is None or best.tool in known:
@@ -189,6 +189,20 @@ class Demonstrator:
         return next(
             option for option, value in zip(options, values, strict=True) if value >= max(values) - TIE_TOLERANCE
         )
+
+    def _opening_first(self, problem: Problem, state: EpisodeState, best: Message) -> Message:
+        """Return a message, or what opens its tool if that is closed: where all is lost the optimum does not care."""
+        parts = problem.parts
+        if parts is None or parts.rules.at_block < 0 or best.kind != "execute":
+            return best
+        openers = [tool for tool, facts in enumerate(parts.numbers.facts) if facts.is_opener]
+        is_open = state.parts[parts.rules.at_block + problem.library.index(best.tool or "")] != CLOSED
+        if is_open or not openers or any(state.status[tool] == SUCCEEDED for tool in openers):
+            return best
+        name = self._library.names[openers[0]]
+        search = Message("search", query=purpose(self._library[name]))
+        is_new = name not in self._read and search_message(search.query or "") not in self._asked
+        return search if self._searches and is_new else execution(name)
 
     def _look_up(self, tool: str, problem: Problem) -> str | None:
         """Return the message that finds out about a tool, or None if enough was read or nothing more can be."""
@@ -312,7 +326,9 @@ def _reason_by_parts(problem: Problem, state: EpisodeState, tool: int) -> str | 
             return f"Access to {name} was denied before and is open now, so I run it again."
         if block != OPEN:
             return f"{name} refused its input, so I run it again with another parameter."
-        if tool in rules.openers and any(state.parts[rules.at_block + other] == CLOSED for other in problem.closure):
+        if parts.numbers.facts[tool].is_opener and any(
+            state.parts[rules.at_block + other] == CLOSED for other in problem.closure
+        ):
             return f"Access was denied, so I run {name} first, which opens it."
     if rules.at_sound >= 0 and state.parts[rules.at_sound + tool] in (UNSOUND, UNCHECKED):
         return f"The output of {name} may be wrong, so I run it again."

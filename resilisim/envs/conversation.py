@@ -395,7 +395,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         kinds = problem.parts.numbers.law.error_kinds
         if code not in kinds.access_codes:
             return {"error_kind": "input" if code in kinds.input_codes else "transient"}
-        openers = [self.library.names[tool] for tool in problem.parts.rules.openers if tool >= 0]
+        openers = [facts.name for facts in problem.parts.numbers.facts if facts.is_opener]
         return {"error_kind": "access", "opened_by": openers}
 
     def _find(self, query: str) -> Sequence[ToolHit]:

@@ -14,7 +14,7 @@ import pytest
 
 from resilisim import evaluate, open_session
 from resilisim.cli.main import main
-from resilisim.envs import ConversationEnv
+from resilisim.envs import EnvironmentSettings
 from resilisim.envs.session import EpisodeEnded
 from resilisim.evaluation import read_results
 from resilisim.evaluation.run.rescoring import rescore_run
@@ -31,12 +31,13 @@ TASK = {
     "inputs": {"source": "orders.csv"},
 }
 SEEDS = 6
+TURNS = {"max_turns": 8}  # few enough to be solved at once
 
 
 @functools.cache
 def played(law: str) -> list[dict[str, Any]]:
     """Return the records of the exact optimum under a law, one for each seed."""
-    result = evaluate("exact-optimum", [TASK], "optimal", SEEDS, law=law, progress=False)
+    result = evaluate("exact-optimum", [TASK], "optimal", SEEDS, law=law, progress=False, **TURNS)
     return list(result.records())
 
 
@@ -79,7 +80,7 @@ def test_every_door_gives_the_same_episode(law: str, tmp_path: Path) -> None:
         seed = record["seed"]
         assert record["regret"] == pytest.approx(0.0, abs=1e-9)
 
-        env = gymnasium.make("resilisim/Conversation-v0", law=law)
+        env = gymnasium.make("resilisim/Conversation-v0", law=law, **TURNS)
         _, info = env.reset(seed=seed, options={"task": TASK, "prompt": "optimal"})
         for step in record["steps"]:
             _, reward, ended, _, info = env.step(step["message"])
@@ -88,7 +89,7 @@ def test_every_door_gives_the_same_episode(law: str, tmp_path: Path) -> None:
         assert reward == record["outcome"]
         assert info["score"] == record["score"]
 
-        with open_session(TASK, seed, "optimal", law=law) as session:
+        with open_session(TASK, seed, "optimal", law=law, **TURNS) as session:
             play_session(session, record)
         assert judged(session.record()) == judged(record)
 
@@ -96,7 +97,7 @@ def test_every_door_gives_the_same_episode(law: str, tmp_path: Path) -> None:
 
 
 def play_over_mcp(law: str, records: list[dict[str, Any]], out: Path) -> list[dict[str, Any]]:
-    environment = ConversationEnv(law=law).settings
+    environment = EnvironmentSettings(law=law, **TURNS)
     episodes = Episodes(ServedRun([TASK], prompts="optimal", seeds=SEEDS, environment=environment, out=out))
     host = episodes.host(repeats=True)
 
@@ -116,9 +117,9 @@ def play_over_mcp(law: str, records: list[dict[str, Any]], out: Path) -> list[di
 def test_the_command_plays_a_law_and_the_run_agrees_with_itself(law: str, tmp_path: Path) -> None:
     tasks, out = tmp_path / "tasks.jsonl", tmp_path / "run"
     tasks.write_text(json.dumps(TASK) + "\n")
-    options = ["--tasks", str(tasks), "--prompt", "optimal", "--seeds", str(SEEDS), "--law", law, "--out", str(out)]
+    options = ["--tasks", str(tasks), "--prompt", "optimal", "--seeds", str(SEEDS), "--law", law, "--turns", "8"]
     with pytest.raises(SystemExit) as left:
-        main(["evaluate", "--policy", "exact-optimum", "--policy", "repairing-follower", *options])
+        main(["evaluate", "--policy", "exact-optimum", "--policy", "repairing-follower", "--out", str(out), *options])
     assert left.value.code == 0
     result = read_results(out)
     found = [judged(record) for record in result.records() if record["policy"] == "exact-optimum"]
