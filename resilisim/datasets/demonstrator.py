@@ -143,7 +143,7 @@ class Demonstrator:
     def _next_message(self, problem: Problem, state: EpisodeState) -> str:
         if is_awaiting_closing(problem, state) and not is_done(problem, state):
             return OUT_OF_TURNS
-        best = self._best_message(solve(problem), state)
+        best = self._opening_first(problem, state, self._best_message(solve(problem), state))
         if best.kind == "search":
             self._asking = search_message(best.query or "")
             return self._asking
@@ -175,7 +175,7 @@ class Demonstrator:
         No clause of the work order leads to such a tool. If it was not read of, the best is what else is known, or to
         look for the tool by its own words.
         """
-        best = self._opening_first(optimum.problem, state, optimum.best_action(state))
+        best = optimum.best_action(state)
         problem, names = optimum.problem, self._library.names
         known = self._read.union(names[tool] for tool in problem.closure)
         if not self._searches or best.kind != "execute" or best.tool is None or best.tool in known:
@@ -191,7 +191,7 @@ class Demonstrator:
         )
 
     def _opening_first(self, problem: Problem, state: EpisodeState, best: Message) -> Message:
-        """Return a message, or what opens its tool if that is closed: where all is lost the optimum does not care."""
+        """Return a message, or what opens its tool if that is closed: where nothing can be won any call is a best."""
         parts = problem.parts
         if parts is None or parts.rules.at_block < 0 or best.kind != "execute":
             return best
