@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_PAYLOAD
 from resilisim.simulator.compiled import draw_bits
-from resilisim.simulator.failure_model import TRANSIENT_CODES
 from resilisim.simulator.law import FAILED, NOT_EXECUTED
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import NUM_FAILURES, EpisodeState
@@ -22,6 +21,7 @@ PayloadSize = Literal["compact", "verbose"]
 # Whether failures draw any error that the tool documents, or only those after which calling again is sensible.
 Errors = Literal["documented", "transient"]
 
+TRANSIENT_CODES = ("TIMEOUT", "NETWORK_ERROR", "RATE_LIMIT_ERROR", "OPERATION_FAILED")
 # What a tool that documents none of them fails with where failures are transient.
 _NO_ANSWER = ErrorSpec("TIMEOUT", "The tool did not answer in time.", "The tool did not answer in time")
 
