@@ -25,6 +25,8 @@ from resilisim.tasks.searches import NOT_SHOWN, all_searches_needed
 from resilisim.tasks.searches import SCHEMA as SEARCHES_SCHEMA
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, default_retriever
+from resilisim.worlds.pages.generated import DATA_FILE as PAGES_FILE
+from resilisim.worlds.pages.generated import pages_lines
 
 
 def benchmark_lines() -> bytes:
@@ -65,6 +67,7 @@ def _header(schema: str, library: ToolLibrary, payload: bytes, **more: Any) -> b
 SHIPPED: Mapping[str, tuple[Path, Callable[[], bytes]]] = {
     "benchmark": (Path(str(resources.files("resilisim.tasks") / BENCHMARK_FILE)), benchmark_lines),
     "searches": (Path(str(resources.files("resilisim.tasks") / SEARCHES_FILE)), searches_table),
+    "pages": (Path(str(resources.files("resilisim.worlds.pages") / PAGES_FILE)), pages_lines),
     "similarity": (Path(str(resources.files("resilisim.envs.workflow") / SIMILARITY_FILE)), similarity_table),
 }
 

@@ -14,12 +14,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
 
 WORD_MASK = 0xFFFFFFFF
 KEY_PARITY = 0x1BD11BDA  # Skein's parity constant for 32-bit words
 UNIFORM_BITS = 53
 MAX_SEED = 2**63 - 1
+_DRAWN_SINGLY = 16  # draws of one name; what comes after them is computed in blocks, the same but faster
+_BLOCK = 256
 
 # What a draw is for; it is part of the counter, so that draws for different ends never meet.
 PURPOSE_SUCCESS = 0
@@ -98,10 +102,18 @@ class Draws:
     def __init__(self, *name: object) -> None:
         self._key = hash_words(*name)
         self._count = 0
+        self._ahead: list[int] = []  # the next ones, last first, where many were wanted
 
     def bits(self) -> int:
         """Return the next 53 uniform bits."""
+        if self._ahead:
+            return self._ahead.pop()
         index, self._count = self._count, self._count + 1
+        if index >= _DRAWN_SINGLY:
+            block = np.arange(index, index + _BLOCK, dtype=np.int64)
+            self._ahead = uniform_bits(*self._key, block & WORD_MASK, block >> 32)[::-1].tolist()
+            self._count += _BLOCK - 1
+            return self._ahead.pop()
         value: int = uniform_bits(*self._key, index & WORD_MASK, index >> 32)
         return value
 

@@ -83,6 +83,10 @@ COMMANDS = {
     "prompts": ("prompts:app", "Make prompts of four types from tasks, and look at them."),
     "dataset": ("dataset:app", "Write datasets to train on, check them, and look at them."),
     "train": ("train:app", "Train a policy with PPO, and measure a trained one against the exact optimum."),
+    "apis": (
+        "apis:app",
+        "Public HTTP APIs as tools: list, call and assess them, or serve the twin that stands in for them.",
+    ),
     "mcp": ("mcp:app", "Serve episodes to any MCP client."),
     "submit": ("submit:app", "Check runs that others send: were they played on a published set, to the last draw?"),
     "models": ("models:app", "Language models that agents can use."),

@@ -88,13 +88,14 @@ def serve(
     ] = None,
 ) -> None:
     """Serve episodes to MCP clients: the tools of the library, episode_start and episode_finish."""
-    chosen = options.load(library)
+    environment = environment if tools is None else replace(environment, tools=tools, protocol="native")
+    chosen = options.scene(environment.for_functions(), tasks, split, library)
     run = ServedRun(
-        tasks=options.chosen_tasks(tasks, split, chosen) if task is None else [options.find_task(task, tasks, chosen)],
+        tasks=chosen.tasks if task is None else [chosen.task(task, tasks)],
         prompts=tuple(prompt or ["baseline"]),
         seeds=seeds if seed is None else [seed],
-        environment=environment if tools is None else replace(environment, tools=tools, protocol="native"),
-        library=None if library is None else chosen,
+        environment=chosen.environment,
+        library=chosen.own_library,
         name=name,
         out=out,
         episode_seconds=episode_timeout,

@@ -5,21 +5,23 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from resilisim.envs.settings import ENVIRONMENT_GROUP
+from resilisim.envs.settings import ENVIRONMENT_GROUP, EnvironmentSettings
 from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, unknown_name
+from resilisim.evaluation.run.plan import in_world, library_in
 from resilisim.options import OUTPUT_GROUP, OptionField, options_of
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
 from resilisim.tool_library import ToolLibrary, default_library, load_library
+from resilisim.worlds.base import names_world
 
 OPTIONS_PANEL = "Options"  # where typer shows what has no heading
 MODEL_PANEL = "Language model"
@@ -39,7 +41,11 @@ LibraryOption = Annotated[
     ),
 ]
 TasksOption = Annotated[
-    str, typer.Option("--tasks", help="benchmark-v1, a number N (its first N tasks), or a JSON Lines file of tasks.")
+    str,
+    typer.Option(
+        "--tasks",
+        help="benchmark-v1, a number N (its first N tasks), a JSON Lines file of tasks, or a world: NAME, NAME:N.",
+    ),
 ]
 SplitOption = Annotated[
     str | None, typer.Option("--split", help="Only tasks of train, validation or test; N tasks drawn from it.")
@@ -223,6 +229,35 @@ def load(library: Path | None) -> ToolLibrary:
     return default_library() if library is None else load_library(library)
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What `--tasks`, `--split` and `--library` mean together with the options of the environment."""
+
+    environment: EnvironmentSettings
+    tasks: list[Task]
+    library: ToolLibrary
+    own_library: ToolLibrary | None  # the one of `--library`
+
+    def task(self, instance_id: str, tasks: str) -> Task:
+        """Return the task of that id; `tasks` is what they were named by."""
+        found = {task.instance_id: task for task in self.tasks}
+        if instance_id not in found:
+            raise unknown_name("task", instance_id, found, tasks)
+        return found[instance_id]
+
+
+def scene(environment: EnvironmentSettings, tasks: str, split: str | None, library: Path | None) -> Scene:
+    """Return environment, tasks and library: tasks of a world are played in it, with its own library."""
+    if not names_world(tasks):
+        used = load(library)
+        return Scene(environment, chosen_tasks(tasks, split, used), used, None if library is None else used)
+    if split is not None or library is not None:
+        option = "--split" if split is not None else "--library"
+        raise InvalidInputError(f"--tasks {tasks} is a world, which has its own tasks and tools: expected no {option}")
+    environment, chosen = in_world(environment, tasks)
+    return Scene(environment, chosen, library_in(environment, None), None)
+
+
 def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
     """Return the task of that id among those that `--tasks` means."""
     found = {task.instance_id: task for task in read_tasks(tasks, library)}
@@ -233,6 +268,10 @@ def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
 
 def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Task]:
     """Return the tasks that `--tasks` and `--split` mean: with a split, a number draws a sample from that part."""
+    if names_world(tasks):
+        raise InvalidInputError(
+            f"--tasks {tasks} is a world: expected tasks whose calls are simulated, for this command"
+        )
     if split is None:
         return read_tasks(tasks, library)
     if split not in SPLITS:

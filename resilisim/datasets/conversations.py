@@ -160,12 +160,12 @@ def _translate(text: str, stage: Stage, identity: str) -> Record:
     # The mode "ignore" does not even read parameters.
     mode = "lenient" if stage.parameters == "ignore" else stage.parameters
     offers_wait = stage.settings.offers_wait
-    read = read_text(text, stage.library, mode, offers_wait)
+    read = read_text(text, stage.library, mode, offers_wait=offers_wait)
     name, arguments = _native_function(read)
     if name is not None:
         call = ToolCall(identity, name, json.dumps(arguments, ensure_ascii=False)).to_openai()
         message = _message("native", "assistant", _TAG.sub("", text).strip(), [call])
-        offered = [function["function"]["name"] for function in native_tools(offers_wait)]
+        offered = [function["function"]["name"] for function in native_tools(offers_wait=offers_wait)]
         if _meaning(read_native(message, stage.library, stage.parameters, offered)) == _meaning(stage.read(text)):
             return message
     return _message("native", "assistant", text)

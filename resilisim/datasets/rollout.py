@@ -179,9 +179,9 @@ class Stage:
         """The functions that a native model is offered, in the form of the arguments; None in the text protocol."""
         if self.protocol == "text":
             return None
-        functions = native_tools(self.settings.offers_wait)
+        functions = native_tools(offers_wait=self.settings.offers_wait)
         return functions if self.arguments == "object" else json.dumps(functions)
 
     def read(self, text: str) -> Message:
         """Return what a message of the text protocol means here."""
-        return read_text(text, self.library, self.parameters, self.settings.offers_wait)
+        return read_text(text, self.library, self.parameters, offers_wait=self.settings.offers_wait)

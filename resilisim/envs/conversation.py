@@ -27,10 +27,19 @@ from resilisim.envs.protocol import (
 from resilisim.envs.settings import JUDGED_REWARDS, EnvironmentSettings, OptionsButPlanner
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
-from resilisim.simulator import STOP, Episode, Event, Message, build_problem, score_episode
-from resilisim.simulator.exact import Judge
+from resilisim.simulator import (
+    STOP,
+    Episode,
+    EpisodeState,
+    Event,
+    Message,
+    Problem,
+    build_problem,
+    graded_score,
+    score_episode,
+)
+from resilisim.simulator.exact import Judge, Judgement, ReferenceJudge, ReferenceSolution
 from resilisim.simulator.scoring import counted_executions
-from resilisim.simulator.state import outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.searches import Searches, searches_needed
@@ -38,11 +47,13 @@ from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_librar
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
 from resilisim.workflows.flaws import FlawRefusal
 from resilisim.workflows.model import Workflow
-from resilisim.workflows.planner import Planner, resolve_planner
+from resilisim.workflows.planner import Planner, ReferencePlanner, resolve_planner
 from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, Prompt, parse_prompt_choice, render_prompt
+from resilisim.worlds.base import Grade, Workspace, World, graded, load_world, opened, reference_calls, world_task
 
 MAX_MESSAGE_LENGTH = 1_000_000
 MAX_OBSERVATION_LENGTH = 1_000_000
+MAX_WORLD_OBSERVATION_LENGTH = 100_000_000  # what tools really return may be huge
 SEARCH_RESULTS = 5
 # Scripted policies and trained ones send the same few messages again and again; reading is a function of the text.
 CACHED_MESSAGE_LENGTH = 2000
@@ -123,12 +134,14 @@ class ConversationEnv(gymnasium.Env[str, str]):
     that can be called (`native_tools`); under any, where an agent can wait: `offers_wait`. After a search: `search`, a
     list of `{name, score}`. After an info: `tool_info`. After a rejected call or format error: `problems`. After an
     execution: `execution`, `{tool, success, error, success_probability, attempt, output}` with `attempt` from 1 and
-    `output` None unless it succeeded, and `dependency_problems` if its error is DEPENDENCY_ERROR. Under a law whose
-    errors mean what they say, after any other error: `error_kind` ("transient", "input" or "access", and then
-    `opened_by`, the tools that open what is closed); under one with latency: `seconds`. At the end: `score`. Not for
-    ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
+    `output` None unless it succeeded, and `dependency_problems` if its error is DEPENDENCY_ERROR; in worlds `real` is
+    True where the tool itself failed. Under a law whose errors mean what they say, after any other error: `error_kind`
+    ("transient", "input" or "access", and then `opened_by`, the tools that open what is closed); under one with
+    latency: `seconds`. In worlds `answers` is True: completion is signalled with an answer. At the end: `score`. Not
+    for ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
     `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), `result` (what an
-    execution brought under a law with parts), and the probability in `execution`; a flawed prompt is "optimal" to them.
+    execution brought under a law with parts), and the probability and `real` in `execution`; a flawed prompt is
+    "optimal" to them.
 
     **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
     B.4. **Version history.** v0.
@@ -173,22 +186,27 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if render_mode not in (None, "ansi"):
             raise unknown_name("render mode", render_mode, ("ansi",))
         self.settings = settings
-        self.library = _check_library(library)
+        self.world = None if settings.world is None else load_world(settings.world)
+        self.library = _check_library(library, self.world)
         self.law = settings.failure_model()
         self.rules = settings.rules()
         self.protocol = settings.protocol
         self.tools = settings.tools
+        answers = self.world is not None
         self._functions = (
-            tool_functions(self.library, settings.parameters, settings.offers_wait)
+            tool_functions(self.library, settings.parameters, answers, settings.offers_wait)
             if settings.tools == "native"
-            else native_tools(settings.offers_wait)
+            else native_tools(answers, settings.offers_wait)
         )
         self._offered = tuple(entry["function"]["name"] for entry in self._functions)
         self.render_mode = render_mode
         self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
-        self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
+        self._longest = MAX_OBSERVATION_LENGTH if self.world is None else MAX_WORLD_OBSERVATION_LENGTH
+        self.observation_space = UnicodeText(self._longest)
         self._default_prompt = prompt
-        if planner is None or isinstance(planner, str):
+        if self.world is not None and (planner is None or isinstance(planner, str)):
+            planner = ReferencePlanner(self.library, self.law, self.rules)
+        elif planner is None or isinstance(planner, str):
             planner = resolve_planner(planner or settings.planner, self.library, settings.planning_law(), self.rules)
         self._planner = planner
         self._perturber = settings.perturber(self.library)
@@ -198,8 +216,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._prompt_cached = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make_prompt)
         self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
         self._task: Task | None = None
+        self._workspace: Workspace | None = None
         self._episode: Episode | None = None
-        self._judge: Judge | None = None
+        self._judge: Judge | ReferenceJudge | None = None
         self._prompt: Prompt | None = None
         self._seed = 0
         self._observation = ""
@@ -222,21 +241,44 @@ class ConversationEnv(gymnasium.Env[str, str]):
         task = self._resolve_task(options.get("task"))
         prompt = options.get("prompt", self._default_prompt)
         self._prompt = prompt if isinstance(prompt, Prompt) else self.prompt(task, prompt)
-        problem = build_problem(self.library, task.required_tools, self.law, self.rules)
-        self._judge = Judge(problem) if self.settings.reward in JUDGED_REWARDS else None
+        problem = self.problem(task)
+        self._judge = None
+        if self.settings.reward in JUDGED_REWARDS:
+            reference = reference_of(problem, task)
+            self._judge = Judge(problem) if reference is None else ReferenceJudge(reference)
+        self._close_workspace()
+        if self.world is not None:
+            self._workspace = opened(self.world, task, self._seed)
         self._task = task
         given = self.settings
-        self._episode = Episode(problem, task.instance_id, self._seed, given.salt, given.payload, given.errors)
-        self._observation = _presentable(self._prompt.text)
+        self._episode = Episode(
+            problem, task.instance_id, self._seed, given.salt, given.payload, given.errors, self._workspace
+        )
+        self._observation = _presentable(self._prompt.text, self._longest)
         return self._observation, self._info(None, {})
+
+    def problem(self, task: Task) -> Problem:
+        """Return what has to be done in a task, under law and end rules."""
+        return build_problem(self.library, task.required_tools, self.law, self.rules, self.world is not None)
+
+    def close(self) -> None:
+        """Release what the last episode worked on."""
+        self._close_workspace()
+        super().close()
+
+    def _close_workspace(self) -> None:
+        workspace, self._workspace = self._workspace, None
+        if workspace is not None:
+            workspace.close()
 
     def step(self, action: str) -> Step:
         """Send one assistant message; in the native protocol as JSON text or as a mapping."""
-        if self.protocol == "native" and isinstance(action, Mapping):
-            return self.native_step(action)
-        if not isinstance(action, str):
-            raise InvalidInputError(f"an action of type {type(action).__name__}: expected a text")
-        return self._step(action, self.protocol)
+        given: object = action
+        if isinstance(given, str):
+            return self._step(given, self.protocol)
+        if self.protocol == "native" and isinstance(given, Mapping):
+            return self.native_step(given)
+        raise InvalidInputError(f"an action of type {type(given).__name__}: expected a text")
 
     def native_step(self, message: Mapping[str, Any]) -> Step:
         """Send one assistant message with native tool calls (`content`, `tool_calls`); the rest is as in `step`."""
@@ -279,14 +321,19 @@ class ConversationEnv(gymnasium.Env[str, str]):
             protocol=self.settings.calling,
             style=self.settings.prompt_style,
             parameters=self.settings.parameters,
+            answers=self.world is not None,
             offers_wait=self.settings.offers_wait,
         )
 
     def _searches_needed(self, task: Task) -> Searches:
         """Return how many searches with clauses of its description show every tool of a task, as searches answer here.
 
+        Worlds tell their tools, so nothing is said of searches there.
+
         Episodes of a task follow each other, so the latest answers are remembered.
         """
+        if self.world is not None:
+            return Searches(None)
         search = self._search
         many = self._search_many if search is None else lambda queries, k: [search(query, k) for query in queries]
         return searches_needed(task, self.library, many)
@@ -297,7 +344,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         What is costly is shared: the library, the planner, the prompts made so far.
         """
         twin = copy.copy(self)
-        twin._task = twin._episode = twin._prompt = twin._judge = None
+        twin._task = twin._episode = twin._prompt = twin._judge = twin._workspace = None
         return twin
 
     def stop(self) -> Step:
@@ -318,26 +365,33 @@ class ConversationEnv(gymnasium.Env[str, str]):
         before = self._episode.state
         event = self._episode.apply(message)
         reply, extra = self._reply(event)
-        ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.settings.calling)
+        answers = self.world is not None
+        told = (self._episode.problem, self._episode.state, message.ignored, self.settings.calling, answers)
+        ending = feedback.progress(*told)
         text = f"{reply}\n\n{ending}" if reply else ending
         # What JSON makes of a plain text is that text again.
-        self.words = text if text.isascii() and len(text) < MAX_OBSERVATION_LENGTH // 4 else None
+        self.words = text if text.isascii() and len(text) < self._longest // 4 else None
         if self.protocol == "native":
-            text = encode_native(text, ids, MAX_OBSERVATION_LENGTH)
-        self._observation = _presentable(text)
+            text = encode_native(text, ids, self._longest)
+        self._observation = _presentable(text, self._longest)
         terminated = self._episode.ended_by is not None
+        info = self._info(event, extra)
+        success = terminated and info["score"]["level"] == "full_success"
+        if terminated:
+            self._close_workspace()
         if self._judge is None:
-            reward = float(terminated and outcome(self._episode.problem, self._episode.state))
+            reward = float(success)
         else:
-            found = self._judge.judge(before, event.message, self._episode.state)
+            found = judged(self._judge, before, event, self._episode.state, int(success))
             reward = found.reward(self.settings.reward)
-        return self._observation, reward, terminated, False, self._info(event, extra)
+        return self._observation, reward, terminated, False, info
 
     def _read(self, text: str) -> Message:
-        return read_text(text, self.library, self.settings.parameters, self.settings.offers_wait)
+        mode, answers = self.settings.parameters, self.world is not None
+        return read_text(text, self.library, mode, answers, self.settings.offers_wait)
 
     def _read_native(self, message: Mapping[str, Any]) -> Message:
-        return read_native(message, self.library, self.settings.parameters, self._offered)
+        return read_native(message, self.library, self.settings.parameters, self._offered, self.world is not None)
 
     def _reply(self, event: Event) -> tuple[str, dict[str, Any]]:
         message = event.message
@@ -352,7 +406,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
                     "output": event.output if event.success else None,
                 }
             }
-            if event.failure is not None and event.failure.code == DEPENDENCY_ERROR:
+            if event.is_real_failure:
+                extra["execution"]["real"] = True
+            if event.failure is not None and event.failure.code == DEPENDENCY_ERROR and not event.failure.real:
                 extra["dependency_problems"] = {
                     "not_executed": list(event.failure.not_executed),
                     "failed": list(event.failure.failed),
@@ -425,6 +481,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
             "problem": problem,
             "state": state,
         }
+        if self.world is not None:
+            info["answers"] = True
         if event is not None:
             info |= {"event": event.message.kind, "message": event.message}
         else:
@@ -441,10 +499,22 @@ class ConversationEnv(gymnasium.Env[str, str]):
             )
             outputs = self.library.outputs.intersection(self._task.required_tools)
             score = score_episode(self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by)
-            info["score"] = score.to_mapping()
+            if self.world is None:
+                info["score"] = score.to_mapping()
+            else:
+                info["score"] = graded_score(score, self.grade(self._episode.events[-1].message.answer))
         return info
 
+    def grade(self, answer: str | None) -> Grade:
+        """Return what a world makes of an answer, given now; WorldFailed if it breaks."""
+        if self.world is None or self._task is None or self._episode is None:
+            raise InvalidInputError("only an episode in a world can be graded: expected a world, and reset")
+        calls = [event.done_call() for event in self._episode.events if event.executed]
+        return graded(self.world, self._task, answer, calls)
+
     def _resolve_task(self, task: object) -> Task:
+        if self.world is not None:
+            return resolve_world_task(task, self.world, self.np_random)
         if task is None:
             if self.library != default_library():
                 raise InvalidInputError(
@@ -453,6 +523,30 @@ class ConversationEnv(gymnasium.Env[str, str]):
             tasks = benchmark_tasks()
             return tasks[int(self.np_random.integers(len(tasks)))]
         return resolve_task(task, self.library)
+
+
+def resolve_world_task(task: object, world: World, draws: np.random.Generator) -> Task:
+    """Return the task of a world that an id, a mapping or a `Task` stands for; None draws one."""
+    if task is None:
+        tasks = world.tasks()
+        return tasks[int(draws.integers(len(tasks)))]
+    return world_task(world, task) if isinstance(task, str) else resolve_task(task, world.library)
+
+
+def reference_of(problem: Problem, task: Task) -> ReferenceSolution | None:
+    """Return the reference solution by which messages are measured in a world; None outside."""
+    if not problem.arguments_matter:
+        return None
+    return ReferenceSolution.of_tools(problem, [call.tool for call in reference_calls(task)])
+
+
+def judged(
+    judge: Judge | ReferenceJudge, before: EpisodeState, event: Event, after: EpisodeState, outcome: int
+) -> Judgement:
+    """Return what the message of an event was worth, which led from one state to another."""
+    if isinstance(judge, Judge):
+        return judge.judge(before, event.message, after)
+    return judge.judge(before, event.message, after, outcome, event.is_real_failure)
 
 
 def resolve_task(task: object, library: ToolLibrary) -> Task:
@@ -472,6 +566,10 @@ PRIVATE_INFO = frozenset(
 )
 
 
+# Nobody is told why a call has failed, by chance or by the tool itself: what the error says is what agents have.
+_PRIVATE_IN_EXECUTION = frozenset({"success_probability", "real"})
+
+
 def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an ordinary policy may know of an info: no probabilities, no required list, no state, no luck.
 
@@ -481,23 +579,29 @@ def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
         >>> "required_tools" in info, "required_tools" in public_info(info)
         (True, False)
     """
-    public = {name: value for name, value in info.items() if name not in PRIVATE_INFO}
+    public = dict(info)
+    for name in PRIVATE_INFO:
+        public.pop(name, None)
     if str(public.get("prompt_type", "")).startswith(FLAWED):
         public["prompt_type"] = "optimal"  # what the prompt claims to be
     if "execution" in public:
         execution = public["execution"]
-        public["execution"] = {name: value for name, value in execution.items() if name != "success_probability"}
+        public["execution"] = {name: value for name, value in execution.items() if name not in _PRIVATE_IN_EXECUTION}
     return public
 
 
-def _presentable(text: str) -> str:
+def _presentable(text: str, longest: int) -> str:
     """Return an observation that lies in the observation space and can be sent anywhere as UTF-8."""
-    if len(text) > MAX_OBSERVATION_LENGTH:
-        text = text[: MAX_OBSERVATION_LENGTH - len(CUT_MARK)] + CUT_MARK
+    if len(text) > longest:
+        text = text[: longest - len(CUT_MARK)] + CUT_MARK
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _check_library(library: object) -> ToolLibrary:
+def _check_library(library: object, world: World | None = None) -> ToolLibrary:
+    if world is not None:
+        if library is not None and library != world.library:
+            raise InvalidInputError(f"world {world.name!r} has its own tool library: expected no other one")
+        return world.library
     if library is None:
         return default_library()
     if not isinstance(library, ToolLibrary):

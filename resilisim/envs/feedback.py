@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from resilisim.errors import InvalidInputError
 from resilisim.simulator.episode import Event
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.law import SUCCEEDED
@@ -30,10 +31,17 @@ _EXCERPT_LENGTH = 200
 _PROBLEM_LENGTH = 500
 _MAX_PROBLEMS = 20
 
+_OUTPUT_MARK = " executed successfully.\nOutput: "
+
 # Made once: `json.dumps` with an option makes one for every call.
 _OUTPUT_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
-FINISH_HINT = {"text": "<finish/>", "native": "the function finish", "functions": "the function finish"}
+FINISH_HINT = {
+    "text": "<finish/>",
+    "answer": "<finish>answer</finish>",
+    "native": "the function finish",
+    "functions": "the function finish",
+}
 
 _ENDINGS = {
     "completion": "The episode has ended: completion was signalled.",
@@ -49,7 +57,7 @@ def execution_reply(event: Event) -> str:
     """Return the result or the error of an execution."""
     if event.failure is None:
         output = _OUTPUT_ENCODER.encode(event.output)
-        return f"{event.tool} executed successfully.\nOutput: {output}"
+        return f"{event.tool}{_OUTPUT_MARK}{output}"
     failure = event.failure
     if failure.code != DEPENDENCY_ERROR:
         return f"{event.tool} failed.\nError: {failure.code}: {failure.message}"
@@ -58,6 +66,19 @@ def execution_reply(event: Event) -> str:
     lines += [f"- {name} was executed, but has not succeeded yet." for name in failure.failed]
     lines.append("Recommendation: run each of these first, then try again.")
     return "\n".join(lines)
+
+
+def output_in(reply: str) -> Any:
+    """Return the output that the reply to a successful call shows (`execution_reply`).
+
+    Raises:
+        InvalidInputError: It shows none that is whole.
+    """
+    _, found, rest = reply.partition(_OUTPUT_MARK)
+    try:
+        return json.loads(rest.partition("\n")[0]) if found else {}
+    except ValueError as error:
+        raise InvalidInputError(f"the output of a reply is not whole: {error}") from error
 
 
 def rejection_reply(name: str, problems: Sequence[str], known: bool) -> str:
@@ -108,8 +129,11 @@ def format_reply(problems: Sequence[str], calling: str, offers_wait: bool = Fals
     return "\n".join(["The message could not be read.", *lines, hint])
 
 
-def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str) -> str:
-    """Return what every reply ends with: what was ignored, how far the episode is, what to do next."""
+def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, answers: bool = False) -> str:
+    """Return what every reply ends with: what was ignored, how far the episode is, what to do next.
+
+    `answers` says whether completion is signalled with an answer.
+    """
     lines = []
     if ignored:
         lines.append(
@@ -119,16 +143,15 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str) 
         return "\n".join([*lines, _ENDINGS[state.ended_by]])
     executed = state.status.count(SUCCEEDED)
     turns_left = problem.rules.max_turns - state.turns_used
+    finish = FINISH_HINT["answer" if answers and calling == "text" else calling]
     lines.append(
         f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
         f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{_time_left(problem, state)} left."
     )
     if not is_awaiting_closing(problem, state):
-        lines.append(f"Continue with the next step, or finish with {FINISH_HINT[calling]} if the task is complete.")
+        lines.append(f"Continue with the next step, or finish with {finish} if the task is complete.")
     else:
-        lines.append(
-            f"Send a closing message: {FINISH_HINT[calling]} if the task is complete. Nothing more is executed."
-        )
+        lines.append(f"Send a closing message: {finish} if the task is complete. Nothing more is executed.")
     return "\n".join(lines)
 
 

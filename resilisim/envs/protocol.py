@@ -27,6 +27,8 @@ _FINISH_MARK = re.compile(
     re.IGNORECASE,
 )
 _WAIT_MARK = re.compile(r"<wait\s*/>|<wait>\s*</wait>", re.IGNORECASE)
+# Where an answer is asked for, it stands between the tags; one that is never closed goes to the end.
+_ANSWER = re.compile(r"<finish>(.*?)(?:</finish>|\Z)", re.DOTALL | re.IGNORECASE)
 _ACTION_LABEL = re.compile(r"[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:", re.IGNORECASE)
 _FINISH_PHRASE = re.compile(
     r"finished executing|\btask( is| has been)? (complete|completed|done|finished)\b", re.IGNORECASE
@@ -51,12 +53,20 @@ _NAME_KEYS = ("action", "tool", "name", "tool_name", "function")
 _ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "tool_input")
 
 
-def read_text(text: str, library: ToolLibrary, mode: ParameterMode, offers_wait: bool = False) -> Message:
+def read_text(
+    text: str, library: ToolLibrary, mode: ParameterMode, answers: bool = False, offers_wait: bool = False
+) -> Message:
     """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error.
 
-    `<wait/>` is understood where it is offered, in a message without another tag.
+    With `answers` completion is signalled with one, `<finish>answer</finish>`, which is a tag like the others. Where it
+    is offered, `<wait/>` is understood in a message without another tag.
     """
     thoughts, visible = _split_thoughts(text)
+    answer = _ANSWER.search(visible) if answers else None
+    if answer is not None and answer[1].strip():
+        called = _OPEN_TAG.search(visible, 0, answer.start())
+        if called is None:
+            return Message("finish", text=visible, thoughts=thoughts, answer=answer[1].strip())
     tags, unclosed = _find_tags(visible)
     offered = (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS
     reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0), offered)
@@ -134,7 +144,7 @@ class _Reader:
                 return self.message("rejected", problems=(problem,), text=str(raw))
             return self.error(f"arguments of {name}: {problem}", str(raw))
         if name == "finish":
-            return self.message("finish")
+            return self.message("finish", answer=_answer_in(arguments))
         if name == WAIT_FUNCTION and name in self.offered:
             return self.message("wait")
         if name == "tool_search" and isinstance(arguments.get("query"), str):
@@ -257,17 +267,22 @@ def _is_announced(sentence: str, phrase: re.Match[str]) -> bool:
 
 
 def read_native(
-    message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode, offered: Sequence[str] = ()
+    message: Mapping[str, Any],
+    library: ToolLibrary,
+    mode: ParameterMode,
+    offered: Sequence[str] = (),
+    answers: bool = False,
 ) -> Message:
     """Read an assistant message of an OpenAI-compatible endpoint: its first call, or its text if it makes none.
 
-    `offered` are the names of the functions that could be called; those of the environment if omitted.
+    `offered` are the names of the functions that could be called; those of the environment if omitted. `answers` is as
+    in `read_text`.
     """
     content = message.get("content")
     content = content if isinstance(content, str) else ""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
-        return read_text(content, library, mode, WAIT_FUNCTION in offered)
+        return read_text(content, library, mode, answers, WAIT_FUNCTION in offered)
     thoughts, visible = _split_thoughts(content)
     reader = _Reader(library, mode, visible, thoughts, len(calls) - 1, offered or NATIVE_FUNCTIONS)
     return replace(_first_call(reader, calls), native=True)
@@ -282,6 +297,14 @@ def _first_call(reader: _Reader, calls: list[Any]) -> Message:
         name not in reader.functions and reader.library.resolve(name) is not None
     )  # called as if it were a function
     return reader.call(name, raw) if is_tool else reader.function(name, raw)
+
+
+def _answer_in(arguments: Mapping[str, Any]) -> str | None:
+    """Return the answer that finish was called with, values that are no text as JSON."""
+    answer = arguments.get("answer")
+    if answer is None or isinstance(answer, str):
+        return answer
+    return json.dumps(answer, ensure_ascii=False)
 
 
 def native_text(message: Mapping[str, Any]) -> str:
@@ -390,7 +413,9 @@ NATIVE_FUNCTIONS = (*_NATIVE_NEEDS, "finish")
 WAIT_FUNCTION = "wait"  # understood where the law has a part in which waiting can help
 
 
-def tool_functions(library: ToolLibrary, mode: ParameterMode, offers_wait: bool = False) -> list[dict[str, Any]]:
+def tool_functions(
+    library: ToolLibrary, mode: ParameterMode, answers: bool = False, offers_wait: bool = False
+) -> list[dict[str, Any]]:
     """Return each tool of a library as a function of its own, and finish, as OpenAI-compatible endpoints expect them.
 
     Parameters are only required where calls without them are refused: who checks calls by the schema first would refuse
@@ -414,7 +439,7 @@ def tool_functions(library: ToolLibrary, mode: ParameterMode, offers_wait: bool 
         for tool in library
     ]
     own = ("finish", WAIT_FUNCTION)
-    return [*functions, *(one for one in native_tools(offers_wait) if one["function"]["name"] in own)]
+    return [*functions, *(one for one in native_tools(answers, offers_wait) if one["function"]["name"] in own)]
 
 
 def _described(tool: Tool) -> str:
@@ -422,8 +447,14 @@ def _described(tool: Tool) -> str:
     return f"{tool.description}{depends}"
 
 
-def native_tools(offers_wait: bool = False) -> list[dict[str, Any]]:
-    """Return the functions of the native protocol as OpenAI-compatible endpoints expect them, with JSON Schemas."""
+_FINAL_ANSWER = {"type": "string", "description": "The answer alone, in as few words as it takes."}
+
+
+def native_tools(answers: bool = False, offers_wait: bool = False) -> list[dict[str, Any]]:
+    """Return the functions of the native protocol as OpenAI-compatible endpoints expect them, with JSON Schemas.
+
+    With `answers` finish takes one; `wait` is there only if it is offered.
+    """
     waiting = [_function(WAIT_FUNCTION, "Let a turn pass without doing anything.", {})] if offers_wait else []
     text = {"type": "string"}
     return [
@@ -436,7 +467,9 @@ def native_tools(offers_wait: bool = False) -> list[dict[str, Any]]:
             optional=("parameters",),
         ),
         *waiting,
-        _function("finish", "Report that the task is complete.", {}),
+        _function("finish", "Report that the task is complete, with the answer.", {"answer": _FINAL_ANSWER})
+        if answers
+        else _function("finish", "Report that the task is complete.", {}),
     ]
 
 

@@ -13,11 +13,14 @@ from resilisim.simulator import Problem
 from resilisim.simulator.state import EpisodeState, is_done, outcome
 from resilisim.tasks import Task
 from resilisim.workflows.prompts import Prompt
+from resilisim.worlds.base import WorldFailed
 
 # What the environment tells about the last message (docstring of the environment); it is only read.
 Info: TypeAlias = Mapping[str, Any]
 # A message to the environment: a text, or an OpenAI-style assistant message with native calls.
 AssistantMessage: TypeAlias = str | Mapping[str, Any]
+
+_LONGEST_CHAIN = 100  # of errors raised from each other; nothing forbids a ring
 
 
 class EpisodeEnded(BaseException):
@@ -29,6 +32,25 @@ class EpisodeEnded(BaseException):
     def __init__(self, reply: Reply | None = None) -> None:
         super().__init__()
         self.reply = reply
+
+
+def tells_the_end(error: BaseException) -> bool:
+    """Return whether what was raised comes of `EpisodeEnded` alone: frameworks raise errors of their own from it.
+
+    Example:
+        >>> from resilisim.envs.session import EpisodeEnded, tells_the_end
+        >>> ended = BaseExceptionGroup("two calls at once", [EpisodeEnded(), EpisodeEnded()])
+        >>> tells_the_end(ended), tells_the_end(ValueError("a bug"))
+        (True, False)
+    """
+    seen: BaseException | None = error
+    for _ in range(_LONGEST_CHAIN):
+        if isinstance(seen, BaseExceptionGroup):
+            return all(map(tells_the_end, seen.exceptions))
+        if seen is None or isinstance(seen, EpisodeEnded):
+            break
+        seen = seen.__cause__ or seen.__context__
+    return isinstance(seen, EpisodeEnded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +110,7 @@ class Session:
 
     def restart(self) -> Reply:
         """Begin the episode anew, with the same seed, and return the prompt."""
+        self._broken: WorldFailed | None = None
         options = {"task": self._task, "prompt": self._prompt}
         observation, self._info = self._env.reset(seed=self._seed, options=options)
         self.reply = Reply(observation, self._view())
@@ -99,9 +122,15 @@ class Session:
         """Send a message and return the reply; None stops the episode. EpisodeEnded tells that it is over already."""
         if self.reply.ended:
             raise EpisodeEnded(self.reply)
-        text = native_text(message) if isinstance(message, Mapping) else message
+        text = message if message is None or isinstance(message, str) else native_text(message)
         before: EpisodeState = self._info["state"]
-        observation, reward, ended, _, self._info = self._env.stop() if text is None else self._env.step(text)
+        if self._broken is not None:
+            raise self._broken
+        try:
+            observation, reward, ended, _, self._info = self._env.stop() if text is None else self._env.step(text)
+        except WorldFailed as error:
+            self._broken = error  # for ever: an agent that goes on in spite of it must not get a score
+            raise
         self.reply = Reply(observation, self._view(), ended, self._env.words)
         self.rewards.append(float(reward))
         self._answered(str(text or ""), before)
@@ -132,11 +161,19 @@ class Session:
     @property
     def is_done(self) -> bool:
         """Whether everything that the task asks for has succeeded; no ordinary agent may be told."""
+        return self.is_done_with(None)
+
+    def is_done_with(self, answer: str | None) -> bool:
+        """Tell whether all is done, in a world with an answer given now; no ordinary agent may be told."""
+        if self.problem.arguments_matter:
+            return self._env.grade(answer).correct
         return is_done(self.problem, self._info["state"])
 
     @property
     def outcome(self) -> int:
         """1 if it has ended in full success, else 0; no ordinary agent may be told."""
+        if self.problem.arguments_matter:
+            return int(self.score is not None and self.score["level"] == "full_success")
         return outcome(self.problem, self._info["state"])
 
     @property

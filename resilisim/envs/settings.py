@@ -62,6 +62,7 @@ class OptionsButPlanner(TypedDict, total=False):
     salt: str
     embedding_model: str | None
     reward: Reward
+    world: str | None
 
 
 class EnvironmentOptions(OptionsButPlanner, total=False):
@@ -187,6 +188,11 @@ class EnvironmentSettings(LawOptions):
         "(what its choice gave away of V*).",
         group=ENVIRONMENT_GROUP,
     )
+    world: str | None = option(
+        None,
+        "World in which calls really do something, such as records-v1; its tasks are named by --tasks.",
+        group=ENVIRONMENT_GROUP,
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
@@ -200,7 +206,16 @@ class EnvironmentSettings(LawOptions):
                 "tools 'native' (each tool is a function) need the native protocol: expected protocol='native', not "
                 f"{self.protocol!r}"
             )
+        if self.world is not None and self.parameters == "ignore":
+            raise InvalidInputError(
+                "parameters is 'ignore': expected 'strict' or 'lenient', as calls of a world use them"
+            )
         self._settle_law()
+        if self.world is not None and not isinstance(self.law, str):
+            raise InvalidInputError(
+                f"law is {self.law.name!r:.100} in the world {self.world!r}: expected one without parts, which no world "
+                "is played under"
+            )
         self.rules()
 
     def _settle_law(self) -> None:
@@ -256,6 +271,8 @@ class EnvironmentSettings(LawOptions):
         if not isinstance(self.law, str):
             values = {name: value for name, value in values.items() if name not in CONSTANTS}
             values["law"] = self.law.to_mapping()
+        if self.world is None:
+            del values["world"]
         return values
 
     def retriever(self, library: ToolLibrary) -> Retriever:
@@ -284,6 +301,24 @@ class EnvironmentSettings(LawOptions):
         if self.search == "semantic":
             return Perturber(library, self.rules())
         return Perturber(library, self.rules(), lambda: tool_similarity(self.retriever(library)))
+
+    def in_world(self, name: str) -> EnvironmentSettings:
+        """Return settings for the tasks of a world, in which what was not chosen is as worlds want it.
+
+        Nothing fails by chance, what a law injects says no more than that calling again is sensible, the tools are told
+        in the prompt, and calls must give the parameters that tools require.
+        """
+        changed: dict[str, Any] = {"world": name}
+        constants = ("base", "not_executed", "failed", "history")
+        if all(getattr(self, constant) == options_of(type(self))[constant].default for constant in constants):
+            changed |= dict.fromkeys(constants, 1.0)
+        if self.tools == "discovery":
+            changed["tools"] = "listed"
+        if self.parameters == "lenient":
+            changed["parameters"] = "strict"
+        if self.errors == "documented":
+            changed["errors"] = "transient"  # an injected NOT_FOUND would be a lie about the world
+        return self.with_options(**changed)
 
     @property
     def calling(self) -> Calling:

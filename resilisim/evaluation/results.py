@@ -27,6 +27,8 @@ from resilisim.evaluation.run.plan import (
     check_shard,
     check_solvable,
     check_tasks,
+    in_world,
+    library_in,
     price_gaps,
     run_arguments,
     warn_about_models,
@@ -217,7 +219,8 @@ def evaluate(
             programs (`CommandAgent`): agents with a loop of their own. With one the protocol is native, and each tool
             is a function unless `tools` says otherwise.
         tasks: What `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id; or a list of
-            ids of benchmark tasks, mappings with the fields of a task, and `Task` objects.
+            ids of benchmark tasks, mappings with the fields of a task, and `Task` objects. The name of a world plays
+            its tasks in it, "NAME:N" the first N of them (`resilisim.worlds.world_tasks`).
         prompts: Prompt types; for flawed prompts also "flawed:FLAW", "flawed:FLAW:SEVERITY" or
             "flawed:FLAW:SEVERITY:METHOD", while "flawed" alone draws a flaw that each task can carry.
         seeds: Number of episodes of each task (seeds 0, 1, ...), or the seeds themselves.
@@ -256,7 +259,7 @@ def evaluate(
         >>> worse.rows[0].success.value < result.rows[0].success.value
         True
     """
-    own_library = library_or_default(library)
+    library_or_default(library)
     if out is not None:
         folder_of(out)
     if ray is not None:
@@ -269,8 +272,10 @@ def evaluate(
         environment = environment.for_functions()
         options["protocol"] = "native"
     environment = environment.with_options(**options)
+    environment, tasks = in_world(environment, tasks)
+    own_library = library_in(environment, library)
     num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
-    chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
+    chosen_tasks, chosen_seeds = check_tasks(tasks, own_library, environment.world), check_seeds(seeds)
     model_settings = check_models(model)
     maker = PolicyMaker(own_library, model_settings.make(), model_settings.load_prices())
     made = maker.make_all(policy_specs)  # once, to see early that each can be made
@@ -280,7 +285,7 @@ def evaluate(
         contestants=tuple(contestant for contestant, _ in made),
         prompts=prompt_types,
         environment=environment,
-        library=None if library is None else library.to_json(),
+        library=None if library is None or environment.world else library.to_json(),
         models=model_settings,
         record_texts=check_record_texts(record_texts),
     )

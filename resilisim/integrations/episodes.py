@@ -11,10 +11,18 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import open_session
-from resilisim.evaluation.run.plan import check_flaws, check_prompts, check_seeds, check_solvable, check_tasks
+from resilisim.evaluation.run.plan import (
+    check_flaws,
+    check_prompts,
+    check_seeds,
+    check_solvable,
+    check_tasks,
+    in_world,
+    library_in,
+)
 from resilisim.policies.agent_session import AgentSession
 from resilisim.tasks import Task
-from resilisim.tool_library import ToolLibrary, default_library, load_library
+from resilisim.tool_library import ToolLibrary, load_library
 
 DEFAULT_TASKS = 20
 
@@ -65,10 +73,10 @@ class HarnessPlan:
             raise InvalidInputError(
                 f"protocol is {chosen['protocol']!r:.60}: expected 'native', harnesses call functions"
             )
-        self.settings = EnvironmentSettings().with_options(**chosen)
+        self.settings, tasks = in_world(EnvironmentSettings().with_options(**chosen), tasks)
         self._own_library: ToolLibrary | None = None if library is None else load_library(library)
-        used = self._own_library or default_library()
-        self._tasks = check_tasks(tasks, used)
+        used = library_in(self.settings, self._own_library)
+        self._tasks = check_tasks(tasks, used, self.settings.world)
         self._prompts = check_prompts(prompt)
         if isinstance(seeds, list):
             seeds = [int(seed) if isinstance(seed, str) and seed.isdecimal() else seed for seed in seeds]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Session
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, StoreError, unknown_name
 from resilisim.evaluation.episode.play import JudgedSession
 from resilisim.evaluation.episode.record import FAILURE_SCHEMA, FailureRecord
 from resilisim.evaluation.episode.texts import stored
@@ -29,13 +30,15 @@ from resilisim.evaluation.run.plan import (
     check_seeds,
     check_solvable,
     check_tasks,
+    in_world,
+    library_in,
     run_arguments,
 )
 from resilisim.evaluation.run.store import RunStore
 from resilisim.policies.agent_session import AgentSession
 from resilisim.policies.mcp_host import LOOPBACK, EpisodeHost, Hosts, http_server, serve_stdio
 from resilisim.provenance import content_hash, encode_json_line
-from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library import ToolLibrary
 
 CLIENT_NAME = "mcp-client"  # under which results stand
 FAILURES = {"timeout": "the client took longer than {seconds:g} seconds", "gone": "the server was stopped"}
@@ -74,11 +77,12 @@ class Episodes:
     """The episodes of a served run: handed out to clients, one after the other, and written down."""
 
     def __init__(self, run: ServedRun) -> None:
-        library = run.library or default_library()
+        environment, tasks = in_world((run.environment or EnvironmentSettings()).for_functions(), run.tasks)
+        library = library_in(environment, run.library)
         prompts = check_prompts(run.prompts)
-        self._plan = Plan(check_tasks(run.tasks, library), 1, len(prompts), check_seeds(run.seeds))
-        environment = (run.environment or EnvironmentSettings()).for_functions()
-        custom = None if run.library is None else library.to_json()
+        chosen = check_tasks(tasks, library, environment.world)
+        self._plan = Plan(chosen, 1, len(prompts), check_seeds(run.seeds))
+        custom = None if run.library is None or environment.world else library.to_json()
         settings = RunSettings((Contestant("mcp", run.name),), prompts, environment, custom)
         self._env: ConversationEnv = settings.make_environment(library)
         check_solvable(self._plan.tasks, self._env)
@@ -90,6 +94,7 @@ class Episodes:
         self._under_way: dict[AgentSession, int] = {}  # the index of each episode that is being played
         self._choosing = threading.Lock()
         self._handed_out: set[int] = set()  # what is under way or was played without a folder
+        self._unwritten: list[tuple[bytes, int | None]] = []  # of episodes, or of failures, which have no index
         self.num_played = 0
 
     @property
@@ -114,7 +119,9 @@ class Episodes:
 
         Raises:
             InvalidInputError: The plan holds none.
+            StoreError: What was played cannot be written, so nothing more is.
         """
+        self._write()
         wanted = self._wanted(given)
         with self._choosing:  # clients arrive in several threads
             found = (self._plan.episode(index) for index in self._plan.pending(self._is_taken))
@@ -131,21 +138,33 @@ class Episodes:
         )
 
     def ended(self, session: AgentSession, how: str) -> None:
-        """Write down an episode that is over."""
+        """Write down an episode that is over; what a full disk does not take is kept, and tried again."""
         index = self._under_way.pop(session)
         if how == "finished":
             self.num_played += 1
-            if self._store is not None:
-                self._store.append_encoded(encode_json_line(session.record()), index)
-            return
-        self._handed_out.discard(index)
-        if self._store is not None:
-            self._store.append_failure(encode_json_line(self._failure(self._plan.episode(index), how)))
+            self._unwritten.append((encode_json_line(session.record()), index))
+        else:
+            self._handed_out.discard(index)
+            self._unwritten.append((encode_json_line(self._failure(self._plan.episode(index), how)), None))
+        with contextlib.suppress(StoreError):
+            self._write()
 
     def close(self) -> None:
-        """Release the folder."""
-        if self._store is not None:
-            self._store.close()
+        """Release the folder; StoreError if something could not be written."""
+        try:
+            self._write()
+        finally:
+            if self._store is not None:
+                self._store.close()
+
+    def _write(self) -> None:
+        while self._unwritten:
+            line, index = self._unwritten[0]
+            if self._store is not None and index is None:
+                self._store.append_failure(line)
+            elif self._store is not None and index is not None:
+                self._store.append_encoded(line, index)
+            del self._unwritten[0]
 
     def _is_taken(self, index: int) -> bool:
         return index in self._handed_out or (self._store is not None and self._store.is_finished(index))
@@ -201,9 +220,34 @@ def _shortened(seeds: Iterable[int]) -> str:
 
 
 def serve(run: ServedRun) -> None:
-    """Serve one client over the standard streams, one episode after the other, until it closes them."""
+    """Serve one client over the standard streams, one episode after the other, until it closes them.
+
+    A signal ends the process, too; an episode under way is written down as given up.
+    """
     with contextlib.closing(Episodes(run)) as episodes:
-        asyncio.run(serve_stdio(episodes.host(repeats=True)))
+        asyncio.run(_over_stdio(episodes))
+
+
+async def _over_stdio(episodes: Episodes) -> None:
+    host = episodes.host(repeats=True)
+
+    def end() -> None:
+        code = 1
+        try:
+            host.abandon("gone")
+            episodes.close()
+            code = 0
+        finally:
+            os._exit(code)  # the thread that waits for the client's next line cannot be woken
+
+    _on_signals(end)
+    await serve_stdio(host)
+
+
+def _on_signals(end: Callable[[], None]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # on Windows, where Ctrl-C raises instead
+            asyncio.get_running_loop().add_signal_handler(number, end)
 
 
 def serve_http(
@@ -232,10 +276,7 @@ async def _until_stopped(
     episodes: Episodes, host: str, port: int, token: str | None, tell: Callable[[str], None]
 ) -> None:
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):  # on Windows, where Ctrl-C raises instead
-            loop.add_signal_handler(number, stopped.set)
+    _on_signals(stopped.set)
     hosts = Hosts(lambda name: episodes.host(repeats=False))
     async with http_server(hosts, host, port, token) as (url, serving):
         tell(url)

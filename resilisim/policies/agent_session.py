@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import copy
 import functools
 import inspect
 import json
+import keyword
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
-from resilisim.chat import ChatReply, ChatRequest, TokenUsage, ToolCall
+from resilisim.chat import ChatReply, ChatRequest, TokenUsage
 from resilisim.envs.feedback import FINISH_HINT
 from resilisim.envs.protocol import WAIT_FUNCTION
-from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
+from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply, Session, tells_the_end
 from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
-from resilisim.policies.llm.conversation import finish_message, native_message, result_of
+from resilisim.policies.llm.conversation import finish_message, native_arguments, result_of
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord, Transcript
 from resilisim.policies.llm.tools import ToolResult
 
@@ -32,6 +35,12 @@ _TYPES: Final[Mapping[str, Any]] = {
     "array": list,
     "object": dict,
 }
+_ENCODER: Final = json.JSONEncoder()
+_CALL: Final = (
+    '{{"role": "assistant", "content": null, "tool_calls": [{{"id": "call_1", "type": "function", '
+    '"function": {{"name": {}, "arguments": {}}}}}]}}'
+)
+_MOST_TOKENS: Final = 10**12  # of one call
 _LONGEST_ANSWER: Final = 100_000  # characters of an answer that the record keeps
 
 
@@ -140,13 +149,13 @@ class AgentSession:
         self._lock = threading.Lock()
         self._is_closed = False
         self._answer: str | None = None
-        self._context: contextvars.Token[AgentSession | None] | None = None
+        self._contexts: list[contextvars.Token[AgentSession | None]] = []
         self.prompt = session.reply.text
 
     @functools.cached_property
     def tools(self) -> list[SessionTool]:
         """The tools; `finish` is the last of them."""
-        return [self._as_tool(entry["function"]) for entry in self._functions]
+        return [self._as_tool(entry["function"]) for entry in self.openai_tools()]
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> CallResult:
         """Call a tool by its name; arguments that are None count as left out.
@@ -158,12 +167,11 @@ class AgentSession:
             ToolFailed: The call failed, and the session raises what fails.
         """
         given = _given(arguments)
-        if self.ended:
-            raise EpisodeEnded(self._session.reply)
-        if name == "finish":
+        if name == "finish" and not self.ended:
             return self.finish(None if isinstance(given, str) else given.get("answer"))
+        message = call_text(name, given)
         with self._lock:
-            reply = self._session.send(_message(name, given))
+            reply = self._send(message)
         result = CallResult.of(result_of(reply, FINISH_HINT["functions"]))
         if not result.ok and self._on_failure == "raise":
             raise ToolFailed(result)
@@ -186,19 +194,27 @@ class AgentSession:
         Raises:
             EpisodeEnded: The episode is over.
         """
-        if self.ended:
-            raise EpisodeEnded(self._session.reply)
         with self._lock:
-            answers: list[dict[str, Any]] = json.loads(self._session.send(message).observation)
+            answers: list[dict[str, Any]] = json.loads(self._send(message).observation)
         return answers
 
+    def _send(self, message: AssistantMessage) -> Reply:
+        """Send what is sent with the lock held: whoever waited for it may find the episode closed."""
+        if self._is_closed:
+            raise EpisodeEnded(self._session.reply)
+        return self._session.send(message)
+
     def finish(self, answer: object = None) -> CallResult:
-        """Report that the task is complete, with an answer for the record; changes nothing if the episode is over."""
+        """Report that the task is complete, with an answer; changes nothing if the episode is over.
+
+        The answer is kept in the record; in a world it is what the episode is graded by.
+        """
         with self._lock:
             if answer is not None and self._answer is None:
                 self._answer = str(answer)[:_LONGEST_ANSWER]
             if not self.ended:
-                self._session.send(finish_message(native=True))
+                given = self._answer if self._session.reply.info.get("answers") else None
+                self._session.send(finish_message(native=True, answer=given))
             return CallResult.of(ToolResult(self._session.reply.text))
 
     def wait(self) -> CallResult:
@@ -256,8 +272,8 @@ class AgentSession:
         return dict(self._make_record(self._session, self.part("session")))
 
     def openai_tools(self) -> list[dict[str, Any]]:
-        """Return the tools as OpenAI-compatible endpoints take them."""
-        return list(self._functions)
+        """Return the tools as OpenAI-compatible endpoints take them; they are the caller's, to change as they like."""
+        return copy.deepcopy(self._functions)
 
     def mcp_tools(self) -> list[dict[str, Any]]:
         """Return the tools as MCP lists them: name, description, inputSchema."""
@@ -280,8 +296,8 @@ class AgentSession:
             InvalidInputError: A number is negative or none.
         """
         usage = TokenUsage(
-            int(check_number("prompt_tokens", prompt_tokens, 0)),
-            int(check_number("completion_tokens", completion_tokens, 0)),
+            int(check_number("prompt_tokens", prompt_tokens, 0, _MOST_TOKENS)),
+            int(check_number("completion_tokens", completion_tokens, 0, _MOST_TOKENS)),
         )
         cost = None if cost is None else check_number("cost", cost, 0)
         reply = ChatReply("", usage=usage, model=model, latency_seconds=check_number("seconds", seconds, 0))
@@ -315,20 +331,18 @@ class AgentSession:
 
     def __enter__(self) -> Self:
         """Make this the session that a watched client notes its usage in (`track_usage`)."""
-        self._context = _CURRENT.set(self)
+        self._contexts.append(_CURRENT.set(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         """Stop an episode that was not finished; what is raised goes on, but for the news that it is over."""
-        if self._context is not None:
-            _CURRENT.reset(self._context)
-            self._context = None
-        if error is None or isinstance(error, EpisodeEnded):
+        with contextlib.suppress(ValueError, IndexError):  # a generator may be closed in another context
+            _CURRENT.reset(self._contexts.pop())
+        if error is None:
             self.stop()
-            return error is not None
-        return False
+        return error is not None and self.ended and tells_the_end(error)
 
     def _as_tool(self, function: Mapping[str, Any]) -> SessionTool:
         """Return a function of the environment as one of Python: frameworks look at its name, text and signature."""
@@ -372,7 +386,7 @@ def current_session() -> AgentSession | None:
     return _CURRENT.get()
 
 
-def _given(arguments: Mapping[str, Any] | str | None) -> dict[str, Any] | str:
+def _given(arguments: object) -> dict[str, Any] | str:
     """Return arguments without those that are None; a text that is no JSON object stays as it is."""
     if isinstance(arguments, str):
         try:
@@ -382,32 +396,45 @@ def _given(arguments: Mapping[str, Any] | str | None) -> dict[str, Any] | str:
         if not isinstance(read, dict):
             return arguments
         arguments = read
-    return {key: value for key, value in (arguments or {}).items() if value is not None}
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, Mapping):
+        return f"no JSON: arguments of type {type(arguments).__name__}"
+    return {key: value for key, value in arguments.items() if value is not None}
 
 
-def _message(name: str, given: Mapping[str, Any] | str) -> AssistantMessage:
-    """Return a call as a message; arguments that JSON has no form for become some that the environment refuses."""
-    if isinstance(given, str):
-        return {"role": "assistant", "content": None, "tool_calls": [ToolCall("call_1", name, given).to_openai()]}
-    try:
-        return native_message(name, given)
-    except (TypeError, ValueError, RecursionError) as error:
-        unreadable = ToolCall("call_1", name, f"no JSON: {one_line(error)}")
-        return {"role": "assistant", "content": None, "tool_calls": [unreadable.to_openai()]}
+def call_text(name: str, given: Mapping[str, Any] | str) -> str:
+    """Return a call as the JSON text of a message, which is quicker put together than encoded.
+
+    Arguments that JSON has no form for become some that the environment refuses.
+    """
+    if not isinstance(given, str):
+        try:
+            given = native_arguments(given)
+        except Exception as error:  # whatever the agent's own objects raise when they are written down
+            given = f"no JSON: {one_line(error)}"
+    return _CALL.format(_ENCODER.encode(str(name)), _ENCODER.encode(given))
 
 
 def _signature(schema: Mapping[str, Any]) -> inspect.Signature:
-    """Return the signature of a function that takes what a JSON Schema says; what may be left out is None then."""
+    """Return the signature of a function that takes what a JSON Schema says; what may be left out is None then.
+
+    What Python has no name for, such as "from", is among `**others`.
+    """
     required = schema.get("required", ())
     names = sorted(schema["properties"], key=lambda name: name not in required)  # stable: those without a default first
     parameters = []
     for name in names:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            continue
         kind = _TYPES.get(schema["properties"][name].get("type"), Any)
         default = inspect.Parameter.empty if name in required else None
         annotation = kind if name in required or kind is Any else kind | None
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
         )
+    if len(parameters) < len(names):
+        parameters.append(inspect.Parameter("others", inspect.Parameter.VAR_KEYWORD, annotation=Any))
     return inspect.Signature(parameters, return_annotation=str)
 
 

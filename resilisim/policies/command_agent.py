@@ -11,6 +11,7 @@ import shlex
 import shutil
 import signal
 import tempfile
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -25,7 +26,7 @@ from resilisim.policies.mcp_host import EpisodeHost, Hosts, http_server
 
 COMMAND_PREFIX: Final = "command:"  # of a policy that is a program
 _SHOWN_OUTPUT: Final = 2_000  # characters of what a program wrote last, for the file of failures
-_MOST_OUTPUT: Final = 1_000_000  # bytes that are read at once
+_LAST_WORDS_SECONDS: Final = 0.5  # for what a program that has ended wrote last
 
 
 class CommandAgent:
@@ -61,6 +62,7 @@ class CommandAgent:
         self._stack = AsyncExitStack()
         self._hosts = Hosts(_no_such_episode)
         self._server: asyncio.Task[str] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # in which the server runs
 
     async def play_session(
         self, session: Session, *, identity: str = "", journal: Journal | None = None
@@ -90,7 +92,8 @@ class CommandAgent:
         self._server = None
 
     async def _url(self) -> str:
-        if self._server is None:
+        if self._server is None or self._loop is not asyncio.get_running_loop():
+            self._stack, self._loop = AsyncExitStack(), asyncio.get_running_loop()
 
             async def begin() -> str:
                 url, _ = await self._stack.enter_async_context(http_server(self._hosts))
@@ -104,33 +107,66 @@ class CommandAgent:
             told = Path(folder) / "episode.json"
             told.write_text(json.dumps({"mcp_url": url, "prompt": prompt}), encoding="utf-8")
             own = {"RESILISIM_MCP_URL": url, "RESILISIM_PROMPT": prompt, "RESILISIM_EPISODE": str(told)}
-            process = await asyncio.create_subprocess_exec(
+            async with _read_output() as (outgoing, output):
+                process = await self._start({**os.environ, **own}, outgoing)
+                try:
+                    code = await process.wait()
+                finally:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    await process.wait()
+        if code != 0:
+            last = output.text.strip().rpartition("\n")[2]
+            raise AgentFailed(f"agent {self.name} ended with exit code {code}: {last}", "ExitCode", output.text)
+
+    async def _start(self, environment: Mapping[str, str], outgoing: int) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
                 *self._command,
-                env={**os.environ, **own},
+                env=environment,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
+                stdout=outgoing,
+                stderr=outgoing,
                 start_new_session=True,  # its children end with it
             )
-            try:
-                output = await _last_of(process)
-                code = await process.wait()
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-        if code != 0:
-            last = output.strip().rpartition("\n")[2]
-            raise AgentFailed(f"agent {self.name} ended with exit code {code}: {last}", "ExitCode", output)
+        except (OSError, ValueError) as error:  # it is gone, the machine is full, or the prompt is too long for it
+            raise AgentFailed(f"agent {self.name} cannot be started: {error}", type(error).__name__) from error
+        finally:
+            os.close(outgoing)
 
 
-async def _last_of(process: asyncio.subprocess.Process) -> str:
-    """Return what a process wrote last; all of it is read, so that it never waits for a reader."""
-    last = b""
-    if process.stdout is not None:
-        while block := await process.stdout.read(_MOST_OUTPUT):
-            last = (last + block)[-4 * _SHOWN_OUTPUT :]
-    return last.decode("utf-8", "replace")[-_SHOWN_OUTPUT:]
+class _Output(asyncio.Protocol):
+    """What a process and its children write: all of it is read, so that they never wait; the last is kept."""
+
+    def __init__(self) -> None:
+        self._last = b""
+        self.is_closed = asyncio.Event()
+
+    @property
+    def text(self) -> str:
+        return self._last.decode("utf-8", "replace")[-_SHOWN_OUTPUT:]
+
+    def data_received(self, data: bytes) -> None:
+        self._last = (self._last + data)[-4 * _SHOWN_OUTPUT :]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_closed.set()
+
+
+@contextlib.asynccontextmanager
+async def _read_output() -> AsyncIterator[tuple[int, _Output]]:
+    """Yield where a process can write, to be closed once it is started, and what is read of it.
+
+    A pipe of ours, not of the process: a child that it leaves behind may hold it open for ever.
+    """
+    incoming, outgoing = os.pipe()
+    transport, output = await asyncio.get_running_loop().connect_read_pipe(_Output, os.fdopen(incoming, "rb", 0))
+    try:
+        yield outgoing, output
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(output.is_closed.wait(), _LAST_WORDS_SECONDS)
+    finally:
+        transport.close()
 
 
 def _no_such_episode(name: str) -> EpisodeHost:

@@ -58,6 +58,10 @@ class FunctionAgent:
     def __init__(self, function: AgentFunction) -> None:
         if not callable(function):
             raise InvalidInputError(f"agent {function!r:.60}: expected a function of a session")
+        if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
+            raise InvalidInputError(
+                f"agent {function!r:.60} is a generator, which nobody would run: expected a function that returns"
+            )
         self.function = function
         self.name = str(getattr(function, "__name__", type(function).__name__))
 
@@ -75,28 +79,42 @@ class FunctionAgent:
                 answer = await self._answer(agent_session)
                 if answer is not None:
                     agent_session.finish(answer)
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            raise
         except BaseException as error:
+            if _gives_up(error):
+                raise
             text = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
-            reason = type(error).__name__
-            words = one_line(f"{reason}: {error}".removesuffix(": "))
-            raise AgentFailed(f"agent {self.name} raised {words}", reason, text) from error
+            raise AgentFailed(f"agent {self.name} raised {_named(error)}", type(error).__name__, text) from error
         finally:
             agent_session.close()  # a thread that was given up must not play on
         return agent_session.part(self.name)
 
     async def _answer(self, session: AgentSession) -> object:
         """Return what the function returns; one that is not `async` gets a thread."""
-        if _is_async(self.function):
+        if _is(inspect.iscoroutinefunction, self.function):
             return await cast("Awaitable[object]", self.function(session))
         answer = await _in_thread(self.function, session)
         return await answer if inspect.isawaitable(answer) else answer
 
 
-def _is_async(function: AgentFunction) -> bool:
+def _is(kind: Callable[[object], bool], function: AgentFunction) -> bool:
     call = type(function).__call__ if not inspect.isroutine(function) else function  # an object may be called, too
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    return kind(function) or kind(call)
+
+
+def _gives_up(error: BaseException) -> bool:
+    """Return whether the episode is being given up, and what was raised is not the agent's own."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt)
+
+
+def _named(error: BaseException) -> str:
+    """Return what was raised on one line; an error of somebody else's may be unable to say what it is."""
+    try:
+        return one_line(f"{type(error).__name__}: {error}".removesuffix(": "))
+    except Exception:
+        return type(error).__name__
 
 
 async def _in_thread(function: Callable[[AgentSession], Any], session: AgentSession) -> Any:

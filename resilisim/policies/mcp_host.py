@@ -280,8 +280,12 @@ async def serve_stdio(host: EpisodeHost) -> None:
     """Serve one client over the standard streams until it closes them."""
     stdio: Any = import_extra("mcp.server.stdio", "serving MCP clients needs", "mcp")
     server = mcp_server(lambda name: host)
-    async with stdio.stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+    try:
+        async with stdio.stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+    except BaseException:
+        host.abandon("gone")
+        raise
     host.leave()
 
 

@@ -27,6 +27,7 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
     "plan-follower": "resilisim.policies.scripted:PlanFollower",
     "repairing-follower": "resilisim.policies.scripted:RepairingFollower",
     "exact-optimum": "resilisim.policies.scripted:ExactOptimumPolicy",
+    "reference": "resilisim.policies.scripted:ReferencePolicy",
     "trained": "resilisim.policies.ppo.policy:TrainedPolicy",
     "direct": "resilisim.policies.llm.agents.direct:Direct",
     "react": "resilisim.policies.llm.agents.react:ReAct",
@@ -39,7 +40,7 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
 # Those that ask a language model.
 LLM_POLICIES = ("direct", "react", "plan-and-execute", "code-act", "reflexion", "rp-react", "kpi-chain")
 # Those that see the state; trained policies in folders (CHECKPOINT_PREFIX) do, too.
-PRIVILEGED_POLICIES = ("exact-optimum", "trained")
+PRIVILEGED_POLICIES = ("exact-optimum", "reference", "trained")
 # Built-in policies that need packages of an extra.
 EXTRAS: Mapping[str, str] = {"trained": "train"}
 # policy:DIR is the trained policy whose checkpoint lies in the folder DIR, policy:default the one that ships.

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any, Literal, get_args
 
 from resilisim.envs.session import Info
-from resilisim.errors import unknown_name
+from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.policies.base import (
     FINISH,
     OUT_OF_TURNS,
@@ -26,11 +26,13 @@ from resilisim.seeding import Draws
 from resilisim.simulator.exact import solve
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
+from resilisim.tasks import Task
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import changed_parameters
 from resilisim.workflows import PlannedStep, parse_steps, parse_work_order
 from resilisim.workflows.steps import accepted_parameters, step_parameters
+from resilisim.worlds.base import reference_calls, resolve_parameters
 
 LOGGER = logging.getLogger("resilisim.policies")
 LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so
@@ -126,6 +128,37 @@ class RandomPolicy:
         if kind < self._finish_probability + self._search_probability:
             return search_message(tool.replace("_", " "))
         return call_message(tool)
+
+
+class ReferencePolicy:
+    """Plays the reference solution of a world's task, each call again until it goes through, then its answer.
+
+    It is privileged: it is told the task. Its mean success is V* of the start wherever a reference solution is right.
+    """
+
+    name = "reference"
+    privileged = True
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Read the reference solution of the task; InvalidInputError if it has none."""
+        self._task: Task = info["task"]
+        self._calls = list(reference_calls(self._task))
+        if not self._calls:
+            raise InvalidInputError(f"task {self._task.instance_id} has no reference solution: expected one of a world")
+        self._results: dict[str, Any] = {}
+
+    def act(self, observation: str, info: Info) -> str | None:
+        """Return the next call, or the answer."""
+        if succeeded_tool(info) is not None:
+            done = self._calls.pop(0)
+            if done.save is not None:
+                self._results[done.save] = info["execution"]["output"]
+        if not self._calls:
+            return f"<finish>{self._task.metadata['answers'][0]}</finish>"
+        if is_closing(info):
+            return OUT_OF_TURNS
+        call = self._calls[0]
+        return call_message(call.tool, resolve_parameters(call.parameters, self._results))
 
 
 # Many episodes in a row have the same prompt, so what was read in one is remembered.

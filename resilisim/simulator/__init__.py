@@ -20,7 +20,7 @@ from resilisim.simulator.failure_model import (
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.messages import FINISH, STOP, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.scoring import Score, rescore, score_episode
+from resilisim.simulator.scoring import Score, graded_score, rescore, score_episode
 from resilisim.simulator.state import EpisodeState, next_state, start_state, success_probability
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "Score",
     "build_problem",
     "execution",
+    "graded_score",
     "law_schema",
     "load_law",
     "next_state",

@@ -20,6 +20,7 @@ from resilisim.simulator.state import (
     success_probability,
     success_threshold_at,
 )
+from resilisim.worlds.base import DoneCall, ToolError, Workspace, called
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Event:
         attempt: Which execution of the tool this was, from 1.
         success: Whether the execution succeeded.
         success_probability: The law's probability that it would.
-        failure: The simulated failure, if it failed.
+        failure: The failure, if it failed: simulated, or real where a workspace does the work.
         output: Returned values, if it succeeded.
 
     Example:
@@ -56,9 +57,23 @@ class Event:
         """Whether the message executed a tool (a call in the closing message does not)."""
         return self.tool is not None
 
+    @property
+    def is_real_failure(self) -> bool:
+        """Whether the tool itself failed, though the law let the call through."""
+        return self.failure is not None and self.failure.real
+
+    def done_call(self) -> DoneCall:
+        """Return an execution as a world grades it."""
+        failure = self.failure
+        if failure is None:
+            return DoneCall(self.tool or "", self.message.parameters, self.output)
+        return DoneCall(self.tool or "", self.message.parameters, None, failure.code, injected=not failure.real)
+
 
 class Episode:
     """One run of a task under a seed, 0 to 2^63 - 1; id, seed and salt are the key of its luck.
+
+    With a workspace, calls that the law lets through really do something there, and may really fail.
 
     Raises:
         InvalidInputError: The seed is out of range.
@@ -82,6 +97,7 @@ class Episode:
         salt: str = EVALUATION_SALT,
         payload: PayloadSize = "compact",
         errors: Errors = "documented",
+        workspace: Workspace | None = None,
     ) -> None:
         if not 0 <= seed <= MAX_SEED:
             raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
@@ -92,6 +108,7 @@ class Episode:
         self._tool_keys: dict[str, tuple[int, int]] = {}
         self._payload: PayloadSize = payload
         self._errors: Errors = errors
+        self._workspace = workspace
 
     @property
     def ended_by(self) -> str | None:
@@ -127,7 +144,12 @@ class Episode:
         success = luck_bits < success_threshold_at(self.problem, self.state, tool)
         failure: Failure | None = None
         output: Mapping[str, Any] = {}
-        if success:
+        if success and self._workspace is not None:
+            try:
+                output = called(self._workspace, name, message.parameters)
+            except ToolError as error:
+                success, failure = False, Failure(error.code, error.message, real=True)
+        elif success:
             output = synthesised_output(self.problem.library[tool], key, attempt, self._payload)
         else:
             failure = drawn_failure(self.problem, self.state, tool, luck_bits, key, attempt, self._errors)

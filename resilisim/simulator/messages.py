@@ -31,6 +31,7 @@ class Message:
         thoughts: What stood in <think> blocks.
         native: Whether it came as a native tool call.
         ignored: Further tags or parallel calls in the same message, which have no effect.
+        answer: The answer that a completion signal gives, where one is asked for.
 
     Example:
         >>> from resilisim.simulator import Message
@@ -47,6 +48,7 @@ class Message:
     thoughts: str = ""
     ignored: int = 0
     native: bool = False
+    answer: str | None = None
 
     @property
     def signature(self) -> int:
@@ -55,7 +57,7 @@ class Message:
             what = " ".join((self.query or "").lower().split())
         elif self.kind == "info":
             what = self.tool or ""
-        elif self.kind == "rejected":
+        elif self.kind in ("rejected", "execute"):
             what = f"{self.tool} {sorted(self.parameters.items(), key=str)} {self.problems}"
         else:
             what = "" if self.kind == "wait" else " ".join(self.text.split())

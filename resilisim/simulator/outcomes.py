@@ -33,12 +33,16 @@ _STATES = ("open", "closed", "pending", "review")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A simulated failure: a code from the tool's documentation, or DEPENDENCY_ERROR, and its text, slots filled."""
+    """A failure: a code from the tool's documentation, or DEPENDENCY_ERROR, and its text, slots filled.
+
+    One that is `real` was not drawn from the law: the tool itself refused or failed (`worlds.ToolError`).
+    """
 
     code: str
     message: str
     not_executed: tuple[str, ...] = ()  # dependencies that never were (DEPENDENCY_ERROR only)
     failed: tuple[str, ...] = ()  # dependencies that were executed and have not succeeded (likewise)
+    real: bool = False
 
 
 # Return values that a success leaves no choice about.

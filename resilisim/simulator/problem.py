@@ -26,6 +26,8 @@ class Problem:
         closure: Indices of the required tools and all their direct and indirect dependencies, ascending.
         base_index: (num_tools,) index of each tool's base probability in `table.bases`.
         table: The law, tabulated for this library and these rules.
+        arguments_matter: Whether calls with other parameters are other calls, as in worlds: there a tool that has
+            succeeded is called again for something new, and only equal calls that succeed count as a loop.
 
     Example:
         >>> from resilisim import default_library
@@ -44,6 +46,7 @@ class Problem:
     closure: tuple[int, ...]
     base_index: tuple[int, ...]
     table: LawTable
+    arguments_matter: bool = False
 
     def __repr__(self) -> str:
         """Return what tells problems apart, without the tables."""
@@ -93,7 +96,11 @@ def _library_numbers(
 
 @functools.lru_cache(maxsize=4096)
 def _build_problem(
-    library: ToolLibrary, required_tools: tuple[str, ...], law: BenchmarkLaw | Law, rules: EndRules
+    library: ToolLibrary,
+    required_tools: tuple[str, ...],
+    law: BenchmarkLaw | Law,
+    rules: EndRules,
+    arguments_matter: bool,
 ) -> Problem:
     dependencies, base_index, table = _library_numbers(library, law, rules)
     required = tuple(library.index(name) for name in required_tools)
@@ -105,7 +112,8 @@ def _build_problem(
             raise InvalidInputError(f"required tool {library.names[tool]!r} is listed twice: expected each tool once")
         place[tool] = position
     closure = tuple(sorted(library.index(name) for name in library.closure(required_tools)))
-    return Problem(library, law, rules, required, tuple(place), dependencies, closure, base_index, table)
+    numbers = (required, tuple(place), dependencies, closure, base_index, table)
+    return Problem(library, law, rules, *numbers, arguments_matter)
 
 
 def build_problem(
@@ -113,6 +121,7 @@ def build_problem(
     required_tools: Sequence[str],
     law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
+    arguments_matter: bool = False,
 ) -> Problem:
     """Turn names in the required order into a problem; equal arguments give the same object.
 
@@ -132,7 +141,7 @@ def build_problem(
         law = law.constants
     if isinstance(law, Law):
         _refuse_what_is_not_there(library, law)
-    return _build_problem(library, tuple(required_tools), law, rules or EndRules())
+    return _build_problem(library, tuple(required_tools), law, rules or EndRules(), arguments_matter)
 
 
 def _refuse_what_is_not_there(library: ToolLibrary, law: Law) -> None:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from resilisim.tasks import minimum_for_partial
+from resilisim.worlds.base import Grade
 
 Level = Literal["full_success", "partial_success", "failure"]
 
 # An agent that stops by itself has nothing more to say: its stop counts as its completion signal (docs/decisions).
 _COMPLETION_ENDS = frozenset({"completion", "stopped"})
 _HOPELESS_ENDS = frozenset({"consecutive_failures", "loop"})
+PARTIAL_GRADE = 0.5  # of a world, from which on an episode counts as partial success
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,23 @@ def counted_executions(
     outputs = {(name, tool): result for name, tool, success, result in listed if success}
     sound = {name for (name, _), result in outputs.items() if result != "corrupt"}
     return [(name, success and name in sound) for name, _, success, _ in listed]
+
+
+def graded_score(score: Score, grade: Grade) -> dict[str, Any]:
+    """Return a score as it stands in records, with the level by a world's grade: what was right, not which names ran.
+
+    Full success needs completion, too; partial success is a grade of at least one half.
+
+    Example:
+        >>> from resilisim.simulator import graded_score, score_episode
+        >>> from resilisim.worlds import Grade
+        >>> score = score_episode(["read"], [], "custom", [("read", True)], "completion")
+        >>> graded_score(score, Grade(False, 0.5))["level"]
+        'partial_success'
+    """
+    full = grade.correct and score.completion
+    level: Level = "full_success" if full else "partial_success" if grade.score >= PARTIAL_GRADE else "failure"
+    return {**score.to_mapping(), "level": level, "grade": grade.to_mapping()}
 
 
 def rescore(record: dict[str, Any]) -> Score:

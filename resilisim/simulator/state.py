@@ -194,6 +194,8 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
     elif message.kind == "execute":
         tool = problem.library.index(message.tool or "")
         signature = tool if status[tool] == SUCCEEDED else NO_LOOP
+        if problem.arguments_matter:
+            signature = message.signature if success else NO_LOOP
         statuses, numbers = list(status), list(executions)
         numbers[tool] += 1
         record_execution(statuses, counters, problem.place[tool], tool, success, problem.rules.max_consecutive_failures)

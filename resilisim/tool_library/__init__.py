@@ -16,7 +16,14 @@ from resilisim.tool_library.model import (
     Tool,
 )
 from resilisim.tool_library.parameters import check_parameters, mcp_definition, mcp_definitions
-from resilisim.tool_library.retrieval import LexicalRetriever, Retriever, ToolHit, ToolRetriever, default_retriever
+from resilisim.tool_library.retrieval import (
+    LexicalRetriever,
+    Retriever,
+    TextIndex,
+    ToolHit,
+    ToolRetriever,
+    default_retriever,
+)
 
 __all__ = [
     "DEPENDENCY_ERROR",
@@ -27,6 +34,7 @@ __all__ = [
     "Parameter",
     "Retriever",
     "ReturnValue",
+    "TextIndex",
     "Tool",
     "ToolHit",
     "ToolLibrary",

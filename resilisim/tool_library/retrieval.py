@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, MissingExtraError, import_extra, one_line, unknown_name
-from resilisim.tool_library.library import ToolLibrary
+from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.model import Tool
 
 FloatArray = NDArray[np.float32]
@@ -441,6 +441,58 @@ def _stemmer() -> Any:
     from snowballstemmer.english_stemmer import EnglishStemmer
 
     return EnglishStemmer()
+
+
+class TextIndex:
+    """Texts that are searched again and again: words or embeddings are taken from them once.
+
+    Args:
+        texts: What is searched.
+        search: "lexical", by the words of a query (BM25), or "semantic", by its meaning (a FAISS index).
+
+    Raises:
+        InvalidInputError: There is no such search.
+        MissingExtraError: Search by meaning, without the extra `retrieval`.
+
+    Example:
+        >>> from resilisim.tool_library import TextIndex
+        >>> index = TextIndex(["A ferry to Ostrel.", "A festival of kites."], "lexical")
+        >>> [hit.index for hit in index.search("kites", k=1)]
+        [1]
+    """
+
+    def __init__(self, texts: Sequence[str], search: str = "semantic") -> None:
+        if search not in SEARCHES:
+            raise unknown_name("search", search, SEARCHES)
+        self._similarities = self._by_words(texts) if search == "lexical" else self._by_meaning(texts)
+
+    def search(self, query: str, k: int = DEFAULT_HITS) -> list[TextHit]:
+        """Return the k texts nearest to a query, best first, by the scores and rules of `Retriever.search`."""
+        if k < 1:
+            raise InvalidInputError(f"search for k={k} texts: expected at least 1")
+        scores = np.round(self._similarities(query), SCORE_DECIMALS) + 0.0
+        best = np.argsort(-scores, kind="stable")[:k]
+        return [TextHit(int(place), round(float(scores[place]), SCORE_DECIMALS)) for place in best]
+
+    @staticmethod
+    def _by_words(texts: Sequence[str]) -> Callable[[str], FloatArray]:
+        index = _WordIndex(texts)
+        return lambda query: index.shares([query])[0]
+
+    @staticmethod
+    def _by_meaning(texts: Sequence[str]) -> Callable[[str], FloatArray]:
+        embed = ToolRetriever(default_library()).embed  # whatever the library; its tools are not looked at
+        vectors = embed(texts)
+        index = _require("faiss").IndexFlatIP(vectors.shape[1])
+        index.add(vectors)
+
+        def similarities(query: str) -> FloatArray:
+            scores, places = index.search(embed([query]), len(texts))
+            row: FloatArray = np.empty_like(scores[0])
+            row[places[0]] = scores[0]
+            return row
+
+        return similarities
 
 
 SEARCHES: Mapping[str, Callable[[ToolLibrary], Retriever]] = {"semantic": ToolRetriever, "lexical": LexicalRetriever}

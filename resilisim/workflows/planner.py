@@ -7,7 +7,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from resilisim.errors import (
     ExactLimitError,
@@ -16,7 +16,7 @@ from resilisim.errors import (
     ResiliSimError,
     unknown_name,
 )
-from resilisim.simulator.exact import best_limits, solve
+from resilisim.simulator.exact import ReferenceSolution, best_limits, solve
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
@@ -24,7 +24,8 @@ from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, 
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.model import Step, Workflow
-from resilisim.workflows.steps import SemanticMatch, chance, expected_outcome, reason, step_parameters
+from resilisim.workflows.steps import REASON_REQUIRED, SemanticMatch, chance, expected_outcome, reason, step_parameters
+from resilisim.worlds.base import reference_calls
 
 if TYPE_CHECKING:
     from resilisim.tool_library.retrieval import Retriever
@@ -42,6 +43,8 @@ KEPT_PLANS = 8192
 NUM_ALTERNATIVES = 3
 
 Key = TypeVar("Key", bound=Hashable)
+
+AnyLaw: TypeAlias = BenchmarkLaw | Law
 
 # Names the tools most like a given one, the most similar first.
 SimilarTools = Callable[[str], Sequence[str]]
@@ -250,6 +253,62 @@ def fill_steps(
         replace(step, parameters=step_parameters(library[step.tool], task.inputs, tool_before), semantic_match=score)
         for step, tool_before, score in zip(steps, before[:-1], matches, strict=True)
     )
+
+
+class ReferencePlanner:
+    """Plans what the reference solution of a world's task does: its calls, with parameters, in order.
+
+    A parameter "${name}" stands for the result that an earlier step keeps under that name. The predicted success
+    probability is the chance of completing the solution within the turns, each call again until it goes through.
+
+    Args:
+        library: The world's tool library.
+        law: Success law; the benchmark's if omitted.
+        rules: End rules; the benchmark's if omitted.
+
+    Raises:
+        InvalidInputError: A task holds no reference solution.
+
+    Example:
+        >>> from resilisim import Task, default_library
+        >>> from resilisim.workflows import ReferencePlanner
+        >>> reference = [{"tool": "network_fetcher", "parameters": {"source": "https://example.org"}, "save": "page"}]
+        >>> given = {"required_tools": ["network_fetcher"], "metadata": {"reference": reference}}
+        >>> plan = ReferencePlanner(default_library()).plan(Task.from_mapping(given, default_library()))
+        >>> plan.steps[0].parameters, plan.steps[0].expected_outcome[-12:]
+        ({'source': 'https://example.org'}, 'kept as page')
+    """
+
+    name = "reference"
+
+    def __init__(self, library: ToolLibrary, law: AnyLaw | None = None, rules: EndRules | None = None) -> None:
+        self.library = library
+        self.law = law
+        self.rules = rules
+
+    def plan(self, task: Task) -> Workflow:
+        """Return the workflow for a task."""
+        calls = reference_calls(task)
+        if not calls:
+            raise InvalidInputError(f"task {task.instance_id} has no reference solution: expected one in its metadata")
+        problem = build_problem(self.library, task.required_tools, self.law, self.rules, arguments_matter=True)
+        tools = [call.tool for call in calls]
+        steps = []
+        for place, call in enumerate(calls):
+            tool = self.library[call.tool]
+            kept = "" if call.save is None else f", kept as {call.save}"
+            steps.append(
+                Step(
+                    tool=call.tool,
+                    parameters=dict(call.parameters),
+                    reason=REASON_REQUIRED,
+                    requires=tuple(tool.dependencies),
+                    expected_outcome=expected_outcome(tool) + kept,
+                    confidence=chance(problem, call.tool, tools[:place]),
+                )
+            )
+        value = ReferenceSolution.of_tools(problem, tools).value(start_state(problem), 0)
+        return Workflow(task.instance_id, tuple(steps), self.name, value)
 
 
 class AutoPlanner:

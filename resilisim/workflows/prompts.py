@@ -15,7 +15,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import Draws
 from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
-from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.workflows.flaws import DEFAULT_SEVERITY, FLAW_TYPES, FlawedWorkflow, FlawRefusal, Perturber, check_flaw
 from resilisim.workflows.mcp_task import read_mcp_task_steps, render_mcp_task
@@ -88,6 +88,7 @@ def render_prompt(
     protocol: Protocol = "text",
     style: PromptStyle = "full",
     parameters: ParameterMode = "lenient",
+    answers: bool = False,
     offers_wait: bool = False,
     templates: PromptTemplates | str | Path | None = None,
 ) -> Prompt:
@@ -105,6 +106,7 @@ def render_prompt(
             ("native"), or calls of tools as functions of their own ("functions").
         style: "full", or "compact": the same in few words, for small models, with plans in a form of its own.
         parameters: How the parameters of calls are checked.
+        answers: Whether an answer is asked for, as in worlds, where calls really do something.
         offers_wait: Whether to say how a turn is let pass, for laws in which that can help.
         templates: Templates, or a folder of those that replace packaged ones.
 
@@ -128,8 +130,8 @@ def render_prompt(
         templates = packaged_templates()
     elif not isinstance(templates, PromptTemplates):
         templates = load_templates(templates)
-    listed = library if tools_listed else None
-    sheet = _Sheet(templates, task, listed, rules or EndRules(), protocol, parameters, offers_wait)
+    told = (rules or EndRules(), protocol, parameters, answers, offers_wait)
+    sheet = _Sheet(templates, task, library if tools_listed else None, *told)
     baseline = sheet.compact() if style == "compact" else sheet.full()
     if prompt_type not in PLANNED_PROMPT_TYPES:
         name = f"chain_of_thought.{protocol}.md"
@@ -180,31 +182,34 @@ class _Sheet:
     rules: EndRules
     protocol: Protocol
     parameters: ParameterMode
+    answers: bool
     offers_wait: bool
 
     def full(self) -> str:
         fill = self.templates.fill
         finding = fill(f"finding_tools.{self.protocol}.md", {})
         if self.listed is not None:
-            names = "\n".join(f"- {name}" for name in self.listed.names)
-            finding += "\n\n" + fill("tools_listed.md", {"names": names})
+            finding = "" if self.answers else finding + "\n\n"  # all there is to know of a world's tools is in the list
+            names = "\n".join(f"- {self._shown(tool)}" for tool in self.listed)
+            finding += fill("tools_listed.md", {"names": names})
         parameters = {"parameters": _PARAMETERS[self.parameters]}
         parts = {
             "input_data": _render_values(self.task.inputs),
             "expected_output": _render_values(self.task.expected_outputs),
             "finding_tools": finding,
-            "calling_tools": fill(f"calling_tools.{self.protocol}.md", parameters) + self._waiting("\n\n"),
+            "calling_tools": self._with_answer(fill(f"calling_tools.{self.protocol}.md", parameters) + self._waiting()),
             "limits": _render_limits(self.rules, self.task.constraints),
         }
-        return fill("baseline.md", self._texts() | parts)
+        return fill("world.md" if self.answers else "baseline.md", self._texts() | parts)
 
     def compact(self) -> str:
         # That parameters may be left out is what a reader sees who leaves them out.
         needs = "" if _PARAMETERS[self.parameters] is _FILLED_IN else "; required parameters must be given"
         calling = self.templates.fill(f"compact.calling_tools.{self.protocol}.md", {"parameters": needs})
-        calling += self._waiting("\n", "compact.")
+        calling = self._with_answer(calling + self._waiting("compact."))
         if self.listed is not None:
-            calling += "\n\n## Tools\n\n" + ", ".join(self.listed.names)
+            separator = "\n" if self.answers else ", "
+            calling += "\n\n## Tools\n\n" + separator.join(map(self._shown, self.listed))
         failures, loop = self.rules.max_consecutive_failures, self.rules.loop_length
         endings = [f"{failures} failed runs"] if failures else []
         endings += [f"{loop} idle repeats"] if loop else []
@@ -216,12 +221,25 @@ class _Sheet:
         }
         return self.templates.fill("compact.md", self._texts() | parts)
 
-    def _waiting(self, between: str, style: str = "") -> str:
-        """Return how a turn is let pass, behind what separates it from the text before; nothing where it cannot be."""
+    def _waiting(self, style: str = "") -> str:
+        """Return how a turn is let pass; nothing where it cannot be."""
         if not self.offers_wait:
             return ""
         written = "text" if self.protocol == "text" else "functions"
-        return between + self.templates.fill(f"{style}waiting.{written}.md", {})
+        return ("\n" if style else "\n\n") + self.templates.fill(f"{style}waiting.{written}.md", {})
+
+    def _shown(self, tool: Tool) -> str:
+        """Return what a list says of a tool: in worlds all that it takes to call it."""
+        if not self.answers:
+            return tool.name
+        taken = [f"{each.name}{'' if each.required else '?'}: {each.type}" for each in tool.parameters]
+        return f"{tool.name}({', '.join(taken)}): {escape_line(tool.description)}"
+
+    def _with_answer(self, calling: str) -> str:
+        """Return how tools are called, with how the answer is given where one is asked for."""
+        if not self.answers:
+            return calling
+        return calling.replace("<finish/>", "<finish>answer</finish>") + "\n\n" + self.templates.fill("answer.md", {})
 
     def _texts(self) -> dict[str, str]:
         return {

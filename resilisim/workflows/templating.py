@@ -26,6 +26,11 @@ PLACEHOLDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("work_order", "input_data", "expected_output", "finding_tools", "calling_tools", "limits", "task_type"),
         ("work_order",),
     ),
+    "world.md": (
+        ("work_order", "input_data", "expected_output", "finding_tools", "calling_tools", "limits", "task_type"),
+        ("work_order",),
+    ),
+    "answer.md": ((), ()),
     "finding_tools.text.md": ((), ()),
     "finding_tools.native.md": ((), ()),
     "finding_tools.functions.md": ((), ()),

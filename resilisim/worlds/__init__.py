@@ -9,10 +9,14 @@ from resilisim.worlds.base import (
     ToolError,
     Workspace,
     World,
+    WorldFailed,
     load_world,
+    names_world,
     reference_calls,
     resolve_parameters,
     world_names,
+    world_task,
+    world_tasks,
 )
 
 __all__ = [
@@ -22,8 +26,12 @@ __all__ = [
     "ToolError",
     "Workspace",
     "World",
+    "WorldFailed",
     "load_world",
+    "names_world",
     "reference_calls",
     "resolve_parameters",
     "world_names",
+    "world_task",
+    "world_tasks",
 ]

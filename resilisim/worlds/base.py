@@ -7,21 +7,33 @@ answer for the agent, whatever else it raises is a bug of the world. Worlds know
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
-from resilisim.errors import InvalidInputError, check_number, unknown_name
+from resilisim.errors import InfrastructureError, InvalidInputError, check_number, one_line, unknown_name
 from resilisim.inputs import import_attribute
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 
 # Name -> module:attribute of what returns the world, imported only when it is loaded. A maker that takes an argument
 # gets what stands behind the first colon of a name ("hotpotqa:dev.json").
-WORLDS: Mapping[str, str] = {}
+WORLDS: Mapping[str, str] = {
+    "hotpotqa": "resilisim.worlds.pages:hotpotqa_world",
+    "loft": "resilisim.worlds.pages:loft_world",
+    "pages": "resilisim.worlds.pages:generated_world",
+    "pages-v1": "resilisim.worlds.pages:pages_v1",
+}
+
+ID_PREFIX: Final = "task_"  # of the ids of tasks
+_ATTRIBUTE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:attribute
 
 # "${name}" or "${name.rows.0.price}" in the parameters of a reference call: a value of the result saved as "name".
 _EARLIER: Final = re.compile(r"\$\{([^{}]+)\}")
@@ -43,6 +55,20 @@ class ToolError(Exception):
     def __reduce__(self) -> tuple[type[ToolError], tuple[str, str]]:
         """Travel between processes as code and message."""
         return type(self), (self.code, self.message)
+
+
+class WorldFailed(InfrastructureError):
+    """A world broke: it raised what no tool should. The episode has no score, and can be tried again.
+
+    Attributes:
+        reason: The class of what was raised.
+        traceback: Where it was raised.
+    """
+
+    def __init__(self, message: str, reason: str = "", traceback: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.traceback = traceback
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +305,43 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def called(workspace: Workspace, tool: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a tool of a workspace returns, as plain JSON values of our own.
+
+    Raises:
+        ToolError: The tool refuses or fails.
+        WorldFailed: It raises anything else, or returns what is no JSON object.
+    """
+    with _bugs_of(f"tool {tool}", ToolError):
+        output = json.loads(json.dumps(workspace.call(tool, parameters), allow_nan=False))
+        if not isinstance(output, dict):
+            raise TypeError(f"a {type(output).__name__} is no JSON object")
+    return output
+
+
+def opened(world: World, task: Task, seed: int) -> Workspace:
+    """Return a fresh workspace; whatever the world raises is a `WorldFailed`."""
+    with _bugs_of(f"the workspace of {task.instance_id}"):
+        return world.open(task, seed)
+
+
+def graded(world: World, task: Task, answer: str | None, calls: Sequence[DoneCall]) -> Grade:
+    """Return the grade of an ended episode; whatever the world raises is a `WorldFailed`."""
+    with _bugs_of(f"the grade of {task.instance_id}"):
+        return world.grade(task, answer, calls)
+
+
+@contextlib.contextmanager
+def _bugs_of(what: str, but: tuple[type[Exception], ...] | type[Exception] = ()) -> Iterator[None]:
+    try:
+        yield
+    except but:
+        raise
+    except Exception as error:
+        told = f"{what} broke: {one_line(f'{type(error).__name__}: {error}')}"
+        raise WorldFailed(told, type(error).__name__, traceback.format_exc()) from error
+
+
 def world_names() -> tuple[str, ...]:
     """Return the names of the worlds that ship.
 
@@ -321,3 +384,75 @@ def load_world(name: str) -> World:
     if not isinstance(made, World):
         raise InvalidInputError(f"{where} gives a {type(made).__name__}: expected name, library, tasks, open and grade")
     return made
+
+
+def names_world(ref: str) -> bool:
+    """Tell whether a reference to tasks, as people write it, means those of a world (`world_tasks`).
+
+    Example:
+        >>> from resilisim.worlds import names_world
+        >>> names_world("benchmark-v1"), names_world("my_package.worlds:Notebook")
+        (False, True)
+    """
+    shipped, _, _ = ref.partition(":")
+    if shipped in WORLDS:
+        return True
+    return _ATTRIBUTE.fullmatch(_without_selection(ref)[0]) is not None and not Path(ref).exists()
+
+
+def world_tasks(ref: str) -> tuple[str, tuple[Task, ...]]:
+    """Return the name of a world and the tasks that a reference means: all, the first N, or the one of an id.
+
+    Args:
+        ref: NAME, NAME:N or NAME:ID, where NAME is what `load_world` takes.
+
+    Raises:
+        InvalidInputError: There is no such world or task.
+
+    Example:
+        >>> from resilisim.worlds import world_tasks
+        >>> world_tasks("no_such_module:World:5")
+        Traceback (most recent call last):
+        ...
+        resilisim.errors.InvalidInputError: world 'no_such_module:World': cannot import ...
+    """
+    name, selection = _without_selection(ref)
+    world = load_world(name)
+    tasks = world.tasks()
+    if selection.isdecimal():
+        count = int(selection[:18])
+        if not 1 <= count <= len(tasks):
+            raise InvalidInputError(f"{ref!r}: expected a number of tasks from 1 to {len(tasks)}, the size of {name}")
+        tasks = tasks[:count]
+    elif selection:
+        tasks = (world_task(world, selection),)
+    return name, tasks
+
+
+def _without_selection(ref: str) -> tuple[str, str]:
+    """Split a reference into the name of a world and what is chosen of its tasks, empty for all."""
+    name, colon, selection = ref.rpartition(":")
+    is_selection = bool(colon) and (selection.isdecimal() or selection.startswith(ID_PREFIX))
+    return (name, selection) if is_selection else (ref, "")
+
+
+def world_task(world: World, instance_id: str) -> Task:
+    """Return the task of a world that has an id.
+
+    Raises:
+        InvalidInputError: It has none.
+    """
+    by_id = _tasks_by_id(world)
+    if instance_id not in by_id:
+        raise unknown_name("task", instance_id, by_id, world.name)
+    return by_id[instance_id]
+
+
+_TASKS_BY_ID: weakref.WeakKeyDictionary[Any, Mapping[str, Task]] = weakref.WeakKeyDictionary()
+
+
+def _tasks_by_id(world: World) -> Mapping[str, Task]:
+    """Return the tasks of a world by their ids; made once."""
+    if world not in _TASKS_BY_ID:
+        _TASKS_BY_ID[world] = {task.instance_id: task for task in world.tasks()}
+    return _TASKS_BY_ID[world]

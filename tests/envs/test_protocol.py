@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -93,8 +94,8 @@ def test_the_function_wait_is_understood_where_it_is_offered():
     assert read_native(call, LIBRARY, "lenient", WAITS).kind == "wait"
     unknown = read_native(call, LIBRARY, "lenient")
     assert (unknown.kind, unknown.problems[0][:23]) == ("format_error", "unknown function 'wait'")
-    for functions in (native_tools, lambda offers=False: tool_functions(LIBRARY, "lenient", offers)):
-        names = [[entry["function"]["name"] for entry in functions(offers)] for offers in (False, True)]
+    for functions in (native_tools, functools.partial(tool_functions, LIBRARY, "lenient")):
+        names = [[entry["function"]["name"] for entry in functions(offers_wait=offers)] for offers in (False, True)]
         assert names[1] == [*names[0][:-1], "wait", "finish"]
 
 

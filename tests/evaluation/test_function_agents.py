@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ async def follow_async(session: AgentSession) -> None:
         while session.turns_left and not (await session.acall(name)).ok:
             pass
     session.finish("done")
+
+
+def lazy(session: AgentSession) -> Iterator[str]:
+    yield session.call("network_fetcher")
 
 
 class Follower:
@@ -91,6 +96,33 @@ def test_what_an_agent_raises_is_a_failure_and_no_score(tmp_path: Path) -> None:
     assert all("bye" in failure["error"] and "in broken" in failure["traceback"] for failure in failures)
     with pytest.raises(InfrastructureError, match="2 episodes in a row broke"):
         evaluate(agents=broken, tasks=4, model=ModelSettings(give_up_after=2))
+
+
+class Unspeakable(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_whatever_an_agent_raises_the_others_play_on() -> None:
+    def unspeakable(session: AgentSession) -> None:
+        raise Unspeakable
+
+    def cancelled(session: AgentSession) -> None:
+        raise asyncio.CancelledError  # as an event loop of its own may do
+
+    async def cancelled_too(session: AgentSession) -> None:
+        raise asyncio.CancelledError
+
+    async def many_at_once(session: AgentSession) -> None:
+        async with asyncio.TaskGroup() as group:  # the end reaches it as an ExceptionGroup
+            for _ in range(40):
+                group.create_task(session.acall("network_fetcher"))
+
+    run = evaluate(agents=[unspeakable, cancelled, cancelled_too, many_at_once], tasks=2)
+    assert (run.num_episodes, run.call.num_failures) == (2, 6)
+    assert {record["policy"] for record in run.records()} == {"many_at_once"}
 
 
 def test_an_agent_that_takes_too_long_is_given_up() -> None:
@@ -160,6 +192,7 @@ def test_nobody_who_is_judged_learns_from_rewards_what_a_call_was_worth() -> Non
     ("agents", "message"),
     [
         ([3], "agent 3: expected a function of a session"),
+        ([lazy], "is a generator, which nobody would run"),
         ([AgentSession], "expected a function of a session, or module:function"),
         ("nowhere:f", "agent 'nowhere:f': cannot import nowhere"),
         ("json:nothing", "json has no attribute 'nothing'"),

@@ -21,12 +21,15 @@ from mcp import Client, StdioServerParameters
 
 from resilisim import ModelSettings, evaluate, open_session, read_results
 from resilisim.cli.mcp import TOKEN_VARIABLE
-from resilisim.envs import EnvironmentSettings
-from resilisim.errors import InvalidInputError
-from resilisim.evaluation import read_records, rescore_record
-from resilisim.evaluation.run.store import read_failures
+from resilisim.envs import ConversationEnv, EnvironmentSettings
+from resilisim.errors import InvalidInputError, StoreError
+from resilisim.evaluation import play_episode, read_records, rescore_record
+from resilisim.evaluation.run.store import RunStore, read_failures
 from resilisim.integrations.mcp_server import Episodes, ServedRun, serve_http
+from resilisim.policies import CommandAgent
+from resilisim.policies.function_agent import AgentFailed
 from resilisim.policies.mcp_host import Answer, EpisodeHost, Hosts, http_server
+from resilisim.tasks.benchmark import find_task
 
 TASK = "task_c64444cae27fab46"
 CALLS = ("file_operations_scanner", "network_fetcher", "network_validator", "data_processing_parser")
@@ -190,6 +193,53 @@ def status_of(url: str, headers: dict[str, str]) -> int:
         return error.code
 
 
+def test_a_signal_ends_the_command_over_stdio_and_what_is_under_way_is_written(tmp_path: Path) -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "network_fetcher"}}
+    begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    lines = [
+        {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": begin},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        message,
+    ]
+    command = [sys.executable, "-m", "resilisim", "mcp", "serve", "--tasks", "1", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for line in lines:
+            server.stdin.write(json.dumps(line).encode() + b"\n")
+        server.stdin.flush()
+        server.stdout.readline()
+        assert json.loads(server.stdout.readline())["id"] == 1
+        server.send_signal(signal.SIGINT)  # its standard input stays open, as in a terminal
+        assert server.wait(20) == 0
+    assert [failure["reason"] for failure in read_failures(tmp_path)] == ["gone"]
+
+
+def test_what_a_full_disk_does_not_take_is_kept_and_nothing_more_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("no space is left")
+
+    async def play() -> None:
+        episodes = Episodes(ServedRun([TASK], seeds=3, out=tmp_path))
+        host = episodes.host(repeats=True)
+        with monkeypatch.context() as disk:
+            disk.setattr(RunStore, "append_encoded", full)
+            await host.call("episode_start", {})
+            assert not (await host.call("episode_finish", {})).is_error
+            assert await host.call("episode_start", {}) == Answer("no space is left", is_error=True)
+            assert not list(read_records(tmp_path))
+        assert not (await host.call("episode_start", {})).is_error
+        assert [record["seed"] for record in read_records(tmp_path)] == [0]
+        monkeypatch.setattr(RunStore, "append_encoded", full)
+        await host.call("episode_finish", {})
+        with pytest.raises(StoreError, match="no space is left"):
+            episodes.close()
+
+    asyncio.run(play())
+
+
 def test_the_command_over_http_wants_its_token_and_ends_with_a_signal(tmp_path: Path) -> None:
     arguments = [sys.executable, "-m", "resilisim", "mcp", "serve", "--host", "0.0.0.0", "--tasks", "2"]
     process = subprocess.Popen(
@@ -235,6 +285,27 @@ def test_programs_play_and_what_breaks_them_is_no_score(tmp_path: Path) -> None:
     assert (slow.num_episodes, slow.call.last_error) == (0, "the agent took longer than 0.5 seconds")
     with pytest.raises(InvalidInputError, match="expected a program that can be started"):
         evaluate(agents="command:no-such-program-anywhere", tasks=1)
+
+
+def test_a_child_that_a_program_leaves_behind_keeps_nobody_waiting() -> None:
+    program = "command:sh -c 'sleep 9 & setsid sleep 9 & sleep 0.1'"
+    run = evaluate(agents=program, tasks=1, model=ModelSettings(episode_seconds=8))
+    assert [record["ended_by"] for record in run.records()] == ["stopped"]
+
+
+def test_a_program_finds_its_server_in_every_loop_and_may_be_gone(tmp_path: Path) -> None:
+    connects = "from urllib.parse import urlsplit; import os, socket; url = urlsplit(os.environ['RESILISIM_MCP_URL'])"
+    agent = CommandAgent(f'{sys.executable} -c "{connects}; socket.create_connection((url.hostname, url.port))"')
+    env = ConversationEnv(protocol="native", tools="native")
+    for seed in range(2):
+        assert play_episode(env, agent, find_task(TASK), "optimal", seed)["ended_by"] == "stopped"
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    gone = CommandAgent(str(program))
+    program.unlink()
+    with pytest.raises(AgentFailed, match=r"cannot be started: .* No such file"):
+        play_episode(env, gone, find_task(TASK), "optimal", 0)
 
 
 def test_strict_parameters_are_required_and_lenient_ones_are_not() -> None:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
+import json
+import math
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from resilisim import EpisodeEnded, ResiliSimError, ToolFailed, evaluate, open_session
+from resilisim import EpisodeEnded, ResiliSimError, ToolFailed, default_library, evaluate, open_session
+from resilisim.envs.protocol import native_text
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EpisodeRecord, rescore_record
 from resilisim.policies import AgentSession
-from resilisim.policies.agent_session import current_session
+from resilisim.policies.agent_session import call_text, current_session
+from resilisim.policies.llm.conversation import native_message
+from resilisim.tool_library import ToolLibrary
 
 TASK = "task_c64444cae27fab46"
 SCORES = ("outcome", "optimum", "optimum_gap", "regret", "luck", "losses", "score", "ended_by", "required_tools")
@@ -129,6 +139,69 @@ def test_after_the_end_calls_raise_and_the_block_ends_quietly() -> None:
     assert not issubclass(EpisodeEnded, Exception)  # no framework shows it to its model as an error of a tool
 
 
+async def in_a_group(session: AgentSession) -> None:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(20):
+            group.create_task(session.acall("network_fetcher"))
+
+
+def wrapped(session: AgentSession) -> None:
+    try:
+        for _ in range(20):
+            session.call("network_fetcher")
+    except BaseException as error:
+        raise RuntimeError("a framework has words of its own") from error
+
+
+@pytest.mark.parametrize("play", [lambda session: asyncio.run(in_a_group(session)), wrapped])
+def test_an_end_that_a_framework_has_wrapped_is_the_end_all_the_same(play: Callable[[AgentSession], None]) -> None:
+    with open_session(TASK, base=1e-9) as session:
+        play(session)
+    assert session.record()["ended_by"] == "consecutive_failures"
+    with pytest.raises(BaseExceptionGroup), open_session(TASK) as session:
+        raise BaseExceptionGroup("two", [EpisodeEnded(), ValueError("a bug of the agent")])
+    with pytest.raises(EpisodeEnded), open_session(TASK):
+        raise EpisodeEnded  # of another session: this one goes on
+    assert not session.ended
+
+
+def test_the_session_under_way_is_that_of_the_innermost_block() -> None:
+    def in_a_generator() -> Iterator[AgentSession]:
+        with open_session(TASK) as session:
+            yield session
+
+    with open_session(TASK) as outer:
+        with open_session(TASK) as inner, inner:
+            assert current_session() is inner
+        assert current_session() is outer
+    assert current_session() is None
+    generator = in_a_generator()
+    contextvars.copy_context().run(next, generator)
+    assert list(generator) == []  # its context is another one, and its block ends without a word
+
+
+def test_schemas_belong_to_whoever_asked_for_them() -> None:
+    changed = open_session(TASK)
+    for schema in (changed.openai_tools()[0]["function"]["parameters"], changed.mcp_tools()[0]["inputSchema"]):
+        assert schema["properties"]
+        schema["properties"].clear()
+    assert open_session(TASK).openai_tools()[0]["function"]["parameters"]["properties"]
+    assert open_session(TASK).tools[0].parameters["properties"]
+
+
+def test_parameters_may_have_names_that_python_has_not() -> None:
+    content = json.loads(default_library().to_json())
+    tool = next(tool for tool in content["tools"] if tool["canonical_name"] == "file_operations_reader")
+    for parameter, name in zip(tool["parameters"], ("from", "max-size"), strict=True):
+        parameter["name"] = name
+    library = ToolLibrary.from_json(json.dumps(content))
+    task = {"task_type": "basic_task", "description": "Read.", "required_tools": ["file_operations_reader"]}
+    session = open_session(task, library=library, parameters="strict", base=1.0)
+    reader = next(tool for tool in session.tools if tool.name == "file_operations_reader")
+    assert reader(**{"from": "/data"}).ok
+    assert list(inspect.signature(reader).parameters) == ["others"]
+
+
 def test_an_error_in_the_block_leaves_no_record() -> None:
     with pytest.raises(ZeroDivisionError), open_session(TASK) as session:
         _ = 1 / 0
@@ -172,8 +245,9 @@ def test_usage_is_part_of_the_record() -> None:
     used = session.record()["agent"]["components"]["agent"]
     assert (used["calls"], used["prompt_tokens"], used["completion_tokens"]) == (2, 150, 20)
     assert used["cost"] is None  # of one call nobody knows it
-    with pytest.raises(InvalidInputError, match="prompt_tokens is -1"):
-        session.note_usage(-1)
+    for tokens in (-1, math.inf, 10**400):
+        with pytest.raises(InvalidInputError, match="prompt_tokens is"):
+            session.note_usage(tokens)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +266,21 @@ def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, object], 
         open_session(**arguments)
 
 
+@settings(max_examples=30)
+@given(name=st.text(), arguments=st.dictionaries(st.text(), st.text() | st.floats() | st.none() | st.just({})))
+def test_a_call_is_sent_as_the_message_that_a_model_would_write(name: str, arguments: dict[str, Any]) -> None:
+    assert call_text(name, arguments) == native_text(native_message(name, arguments))
+
+
+class Unwritable:
+    """What cannot even say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+
 def test_hostile_arguments_use_a_turn_and_break_nothing() -> None:
     deep: list[object] = []
     for _ in range(100_000):
@@ -202,7 +291,10 @@ def test_hostile_arguments_use_a_turn_and_break_nothing() -> None:
         assert not session.call("network_fetcher", {"source": deep}).ok
         assert not session.call("\ud800 nonsense", {}).ok
         assert not session.call("", {}).ok
-    assert len(session.record()["steps"]) == 8
+        unreadable: Any
+        for unreadable in ({"source": Unwritable()}, ["/data"], 5):
+            assert "not valid JSON" in session.call("network_fetcher", unreadable)
+    assert len(session.record()["steps"]) == 11
 
 
 def test_arguments_may_be_the_text_that_a_model_wrote() -> None:

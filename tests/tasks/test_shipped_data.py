@@ -12,6 +12,7 @@ from benchmarks.shipped_data import SHIPPED, main
 from resilisim.envs.workflow.context import SimilarityTable, shipped_table
 from resilisim.tasks import searches
 from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.worlds.pages import generated
 
 TASKS = benchmark_tasks()
 
@@ -23,6 +24,8 @@ def test_the_command_writes_and_compares_the_same_bytes(name, tmp_path, monkeypa
     monkeypatch.setitem(SHIPPED, name, (copy, compute))
     monkeypatch.setattr(shipped_data, "benchmark_tasks", lambda: TASKS[:3])
     monkeypatch.setattr(shipped_data, "DEFAULT_COUNT", 3)
+    monkeypatch.setattr(generated, "PAGES_SIZE", 60)
+    monkeypatch.setattr(generated, "PAGES_QUESTIONS", 1)
     assert main([name, "--rebuild"]) == main([name]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == second
@@ -30,6 +33,8 @@ def test_the_command_writes_and_compares_the_same_bytes(name, tmp_path, monkeypa
     written = copy.read_bytes()
     if name == "benchmark":
         assert len(gzip.decompress(written).splitlines()) == 3
+    elif name == "pages":
+        assert len(gzip.decompress(written).splitlines()) == len(generated.QUESTION_KINDS)
     elif name == "searches":
         assert f'"searches":"{searches.shipped_table()["searches"][:3]}"'.encode() in written
     else:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from snowballstemmer.english_stemmer import EnglishStemmer
 
 from resilisim.errors import InvalidInputError
-from resilisim.tool_library import LexicalRetriever, Tool, ToolLibrary, default_library, default_retriever
+from resilisim.tool_library import LexicalRetriever, TextIndex, Tool, ToolLibrary, default_library, default_retriever
 from resilisim.tool_library.retrieval import tool_text
 
 LIBRARY = default_library()
@@ -141,3 +141,15 @@ def test_it_needs_neither_a_model_nor_what_runs_one() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (answer.stdout, answer.stderr) == ("file_operations_compressor\n", "")
+
+
+def test_an_index_of_texts_finds_what_a_search_through_them_finds() -> None:
+    texts = ["A ferry to Ostrel.", "Kites fly over Ostrel.", "A ferry of kites.", "Nothing."]
+    index = TextIndex(texts, "lexical")
+    for query in ("kites", "the ferries to Ostrel", "", "unheard"):
+        assert index.search(query, 4) == RETRIEVER.search_texts(query, texts)
+        assert index.search(query, 2) == RETRIEVER.search_texts(query, texts)[:2]
+    with pytest.raises(InvalidInputError, match="did you mean 'lexical'"):
+        TextIndex(texts, "lexial")
+    with pytest.raises(InvalidInputError, match="expected at least 1"):
+        index.search("kites", 0)

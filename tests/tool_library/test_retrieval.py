@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from resilisim.errors import InvalidInputError, MissingExtraError
-from resilisim.tool_library import Tool, ToolLibrary, default_library, retrieval
+from resilisim.tool_library import TextIndex, Tool, ToolLibrary, default_library, retrieval
 from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever, tool_text
 
 LIBRARY = default_library()
@@ -207,6 +207,7 @@ def test_other_searches_follow_the_same_rules(retriever, cache_dir):
     assert (hits[0].index, len(hits)) == (1, 3)
     assert retriever.search_texts("read a file", texts, 1) == hits[:1]
     assert retriever.search_texts("read a file", []) == []
+    assert TextIndex(texts).search("read a file", 2) == hits[:2]
     similar = [hit.name for hit in retriever.similar_tools("data_processing_validator", 3)]
     assert len(similar) == 3
     assert "network_validator" in similar

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
@@ -13,7 +13,8 @@ from tests.worlds import notebook
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=4,
 )
 
 
@@ -58,6 +59,7 @@ def test_reference_solutions_lead_to_the_answer() -> None:
         assert list(task.required_tools) == used
 
 
+@settings(max_examples=40)
 @given(JSON)
 def test_values_of_earlier_results_keep_their_type_alone_and_are_written_into_texts(value: object) -> None:
     results = {"a": {"rows": [{"b": value}]}}

@@ -23,8 +23,7 @@ from resilisim.cli.options import (
     TasksOption,
     ToolsOption,
     WorkersOption,
-    chosen_tasks,
-    load,
+    scene,
     takes,
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
@@ -148,19 +147,22 @@ def evaluate(
         raise InvalidInputError("nobody plays: expected --policy, --agent or --agent-command")
     if calling is not None:
         environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
-    chosen = load(library)
-    environment.retriever(chosen)  # refuses a model that does not exist before all else
+    elif agents:
+        environment = environment.for_functions()
+    chosen = scene(environment, tasks, split, library)
+    if chosen.environment.world is None:
+        environment.retriever(chosen.library)  # refuses a model that does not exist before all else
     try:
         result = run(
             policy or [],
-            chosen_tasks(tasks, split, chosen),
+            chosen.tasks,
             tuple(prompt or ["baseline"]),
             seeds,
             agents=agents,
             out=out,
             workers=workers,
-            environment=environment,
-            library=None if library is None else chosen,
+            environment=chosen.environment,
+            library=chosen.own_library,
             model=asked_at_once(models),
             record_texts=record_texts,
             shard=shard,

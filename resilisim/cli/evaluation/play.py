@@ -34,17 +34,21 @@ PLAYED = (
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
 HELP = (
-    "s WORDS searches, i NAME asks about a tool, c NAME {JSON} calls it, f says that you have finished; "
+    "s WORDS searches, i NAME asks about a tool, c NAME {JSON} calls it, f (in a world: f ANSWER) says that you have "
+    "finished; "
     "any other line is sent as it is. help or ? prints this line again. Ctrl-D gives up."
 )
 HELP_WORDS = ("help", "?")
 
 
-def expand(line: str) -> str:
-    """Return the message that a typed line stands for: a shorthand becomes a tag, anything else stays as it is."""
+def expand(line: str, answers: bool = False) -> str:
+    """Return the message that a typed line stands for: a shorthand becomes a tag, anything else stays as it is.
+
+    With `answers` what stands behind f is the answer.
+    """
     word, _, rest = line.strip().partition(" ")
-    if word == FINISH_SHORTHAND and not rest:
-        return "<finish/>"
+    if word == FINISH_SHORTHAND and (answers or not rest):
+        return f"<finish>{rest.strip()}</finish>" if rest.strip() else "<finish/>"
     if word not in SHORTHANDS or not rest.strip():
         return line
     tag, rest = SHORTHANDS[word], rest.strip()
@@ -66,18 +70,19 @@ def play(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
-    chosen = options.load(library)
-    retriever = environment.retriever(chosen)
+    chosen = options.scene(environment, tasks, None, library)
+    environment = chosen.environment
+    retriever = environment.retriever(chosen.library)
 
     def search(query: str, count: int) -> Sequence[ToolHit]:
         # The first search loads the embedding model, which takes seconds.
         with error_console().status("searching"):
             return retriever.search(query, count)
 
-    env = ConversationEnv(environment, library=chosen, search=search, render_mode="ansi")
+    env = ConversationEnv(environment, library=chosen.library, search=search, render_mode="ansi")
     out = error_console() if as_json else console()
     person = PersonPolicy(out)
-    record = play_episode(env, person, options.find_task(task, tasks, chosen), prompt, seed, salt=environment.salt)
+    record = play_episode(env, person, chosen.task(task, tasks), prompt, seed, salt=environment.salt)
     out.rule()
     out.print(plain(env.render() or ""))
     if as_json:
@@ -113,7 +118,7 @@ class PersonPolicy:
             if line.strip().lower() in HELP_WORDS:
                 self._out.print(plain(HELP, "dim"))
             elif line.strip():
-                return expand(line)
+                return expand(line, bool(info.get("answers")))
 
 
 def show_costs(record: EpisodeRecord, out: Console) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord, StepRecord, Totals, Worth
-from resilisim.simulator.exact import Judge, Optimum, solve
+from resilisim.simulator.exact import Judge, ReferenceJudge, ReferenceSolution, solve
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
@@ -53,12 +53,21 @@ class Attribution:
     `planner` is who made the plan in the prompt (None without one), `flaw` what is wrong with it, as it stands in
     records. Without its part `plan` nothing is put down to the flaw.
 
+    In a world messages are measured by the task's reference solution, which is then needed (`ReferenceJudge`).
+
     Raises:
         ExactLimitError: The task is too large to be solved exactly.
     """
 
-    def __init__(self, problem: Problem, planner: str | None, flaw: Mapping[str, Any] | None) -> None:
-        self._judge = Judge(problem)
+    def __init__(
+        self,
+        problem: Problem,
+        planner: str | None,
+        flaw: Mapping[str, Any] | None,
+        reference: ReferenceSolution | None = None,
+    ) -> None:
+        self._problem = problem
+        self._judge = Judge(problem) if reference is None else ReferenceJudge(reference)
         self._has_hidden_state = isinstance(problem.law, Law) and problem.law.has_hidden_state
         # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
         self._plan_in_prompt = planner is not None and flaw is None
@@ -67,15 +76,18 @@ class Attribution:
         if flaw is not None and "plan" in flaw:
             self._flawed_plan = FlawedPlan(flaw, problem.library)
 
-    @property
-    def optimum(self) -> Optimum:
-        """The solved problem."""
-        return self._judge.optimum
+    def judge(
+        self, state: EpisodeState, message: Message, after: EpisodeState, outcome: int = 0, refused: bool = False
+    ) -> Worth:
+        """Say what the next message was worth, which was sent in one state and led to another.
 
-    def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> Worth:
-        """Say what the next message was worth, which was sent in one state and led to another."""
-        found = self._judge.judge(state, message, after)
-        label = self._reason(state, message) if found.regret > REGRET_TOLERANCE else None
+        Worlds also need the `outcome` if the episode has ended, and whether the tool itself `refused` the call.
+        """
+        if isinstance(self._judge, Judge):
+            found = self._judge.judge(state, message, after)
+        else:
+            found = self._judge.judge(state, message, after, outcome, refused)
+        label = self._reason(state, message, refused) if found.regret > REGRET_TOLERANCE else None
         if message.kind in _QUESTIONS:
             self._asked.add(message.signature)
         if self._flawed_plan is not None:
@@ -94,11 +106,16 @@ class Attribution:
         for step in steps:
             if step["label"] is not None:
                 losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
+        after_search, knowledge = None, {}
+        if self._has_hidden_state and isinstance(self._judge, Judge):
+            knowledge = {"optimum_knowledge": self._judge.optimum.knowledge}
+        if searches.fewest is not None and isinstance(self._judge, Judge):
+            after_search = self._judge.optimum.after_search(searches.fewest)
         return Totals(
             optimum=steps[0]["value"],
-            optimum_gap=self.optimum.gap,
-            **({"optimum_knowledge": self.optimum.knowledge} if self._has_hidden_state else {}),
-            known_after_search=None if searches.fewest is None else self.optimum.after_search(searches.fewest),
+            optimum_gap=self._judge.optimum.gap if isinstance(self._judge, Judge) else 0.0,
+            **knowledge,
+            known_after_search=after_search,
             searches_needed=searches.fewest,
             no_search_ceiling=searches.reason,
             regret=sum(step["regret"] for step in steps),
@@ -106,10 +123,12 @@ class Attribution:
             losses=losses,
         )
 
-    def _reason(self, state: EpisodeState, message: Message) -> str:
+    def _reason(self, state: EpisodeState, message: Message, refused: bool) -> str:
         asked_before = message.kind in _QUESTIONS and message.signature in self._asked
+        if isinstance(self._judge, ReferenceJudge):
+            return world_loss_label(self._judge.solution, message, refused, asked_before)
         obeys_flaw = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
-        return loss_label(self.optimum.problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
+        return loss_label(self._problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
 
 
 def loss_label(
@@ -202,6 +221,22 @@ def _what_was_better(problem: Problem, parts: LawParts, state: EpisodeState, too
         if checks or state.parts[rules.at_sound + better] in (UNSOUND, UNCHECKED):
             return "believed_corrupt_data"
     return None
+
+
+def world_loss_label(solution: ReferenceSolution, message: Message, refused: bool, asked_before: bool) -> str:
+    """Name the reason for the regret of a message in a world: the first that applies."""
+    if message.kind in ("finish", "stop"):
+        return "gave_up_early" if message.answer is None else "wrong_answer"
+    if message.kind in _QUESTIONS:
+        return "repeated_search" if asked_before else "information"
+    if message.kind == "format_error":
+        return "format_error"
+    if message.kind == "rejected":
+        return "rejected_call"
+    if refused:
+        return "refused_call"
+    tool = solution.problem.library.index(message.tool or "")
+    return "suboptimal_choice" if tool in solution.calls else "unneeded_tool"
 
 
 class FlawedPlan:

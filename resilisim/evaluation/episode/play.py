@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack, cast
 
-from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.conversation import ConversationEnv, reference_of
 from resilisim.envs.session import Session
 from resilisim.envs.settings import EnvironmentSettings, Tools
 from resilisim.errors import one_line
@@ -62,7 +62,8 @@ class JudgedSession(Session):
 
     def _begun(self) -> None:
         self._flaw = self._flaw_with_plan()
-        self._attribution = Attribution(self.problem, self._info["planner"], self._flaw)
+        reference = reference_of(self.problem, self._task)
+        self._attribution = Attribution(self.problem, self._info["planner"], self._flaw, reference)
         self.steps: list[StepRecord] = []
         self.texts = SpokenTexts(prompt=self.reply.observation, replies=[])
         self._used_native_calls = False
@@ -70,7 +71,8 @@ class JudgedSession(Session):
     def _answered(self, text: str, before: EpisodeState) -> None:
         message = self._info["message"]
         self._used_native_calls = self._used_native_calls or message.native
-        worth = self._attribution.judge(before, message, self._info["state"])
+        refused = bool(self._info.get("execution", {}).get("real"))
+        worth = self._attribution.judge(before, message, self._info["state"], self.outcome, refused)
         self.texts["replies"].append(self.reply.observation)
         self.steps.append(_step_record(len(self.steps) + 1, text, self._info, worth))
 
@@ -102,13 +104,14 @@ class JudgedSession(Session):
             "steps": self.steps,
             "ended_by": score["ended_by"],
             "score": score,
-            "outcome": int(score["level"] == "full_success"),
+            "outcome": self.outcome,
             **self._attribution.totals(self.steps, searches),
             "law": problem.law.to_mapping(),
             "rules": problem.rules.to_mapping(),
             "salt": place.get("salt", ""),
             **({} if self._env.settings.search == "semantic" else {"search": self._env.settings.search}),
             **({} if self._env.settings.errors == "documented" else {"errors": self._env.settings.errors}),
+            **self._of_world(),
             "manifest": place.get("manifest", ""),
             "texts": self.texts,
         }
@@ -119,6 +122,12 @@ class JudgedSession(Session):
                 f"the attribution of {task.instance_id}, seed {self._seed}, misses its identity by {error:.3g}"
             )
         return record
+
+    def _of_world(self) -> dict[str, Any]:
+        """Return what the record of an episode in a world holds beside the rest."""
+        if self._env.world is None:
+            return {}
+        return {"world": self._env.settings.world, "answer": self._info["message"].answer}
 
     def _flaw_with_plan(self) -> FlawRecord | None:
         """Return what is wrong with the plan in the prompt, together with the plan's tools and limits as shown."""
@@ -263,18 +272,20 @@ def _environment(settings: EnvironmentSettings, library: ToolLibrary | None) -> 
 
 def _step_record(turn: int, action: str, info: Mapping[str, Any], worth: Worth) -> StepRecord:
     execution = info.get("execution")
-    return StepRecord(
-        turn=turn,
-        message=action,
-        kind=info["event"],
-        tool=execution["tool"] if execution else info["message"].tool,
-        attempt=execution["attempt"] if execution else None,
-        success=execution["success"] if execution else None,
-        error=execution["error"] if execution else _first_problem(info),
-        success_probability=execution["success_probability"] if execution else None,
+    fields = {
+        "turn": turn,
+        "message": action,
+        "kind": info["event"],
+        "tool": execution["tool"] if execution else info["message"].tool,
+        "attempt": execution["attempt"] if execution else None,
+        "success": execution["success"] if execution else None,
+        "error": execution["error"] if execution else _first_problem(info),
+        "success_probability": execution["success_probability"] if execution else None,
+        **({"real": True} if execution and execution.get("real") else {}),
         **{name: info[name] for name in ("result", "seconds") if name in info},
         **worth,
-    )
+    }
+    return cast("StepRecord", fields)
 
 
 def _first_problem(info: Mapping[str, Any]) -> str | None:

@@ -37,6 +37,8 @@ LOSS_LABELS: Final[dict[str, str]] = {
     "rejected_call": "a call with an unknown tool or refused parameters",
     "gave_up_early": "stopping before the task was done",
     "no_completion_signal": "not saying that the task was done",
+    "wrong_answer": "finishing with an answer that was not right",
+    "refused_call": "a call that the tool itself refused, though the law let it through",
     "information": "finding out which tools to use, which the prompt did not say (a price, not a blame)",
     "rate_limited_call": "calling a tool that its rate limit was sure to refuse",
     "repeated_invalid_call": "repeating a call whose input was refused, unchanged",
@@ -79,9 +81,10 @@ class StepRecord(Worth):
 
     The five fields from `tool` to `success_probability` are None unless the message executed a tool, with two
     exceptions: `tool` also names what was asked for or rejected, and `error`, else the code of a failed execution, is
-    the first problem of a message of kind "rejected" or "format_error" (older records lack it). Of executions under a
-    law with parts, `result` is what luck brought (`simulator.parts.rules.RESULTS`: "corrupt" is a success with wrong
-    data), and under one with latency `seconds` how long it took.
+    the first problem of a message of kind "rejected" or "format_error" (older records lack it). In worlds `real` is
+    there, and true, where the tool itself failed although the law let the call through. Of executions under a law with
+    parts, `result` is what luck brought (`simulator.parts.rules.RESULTS`: "corrupt" is a success with wrong data), and
+    under one with latency `seconds` how long it took.
 
     Example:
         >>> from resilisim import evaluate
@@ -100,10 +103,19 @@ class StepRecord(Worth):
     success_probability: Number | None
     result: NotRequired[str]
     seconds: NotRequired[Number]
+    real: NotRequired[bool]
+
+
+class GradeRecord(TypedDict):
+    """How good an answer was, by a world's own measure (`worlds.Grade`)."""
+
+    correct: bool
+    score: Number
+    criteria: dict[str, Any]
 
 
 class ScoreRecord(TypedDict):
-    """The score (SPEC section 4): its level, and the criteria that held."""
+    """The score (SPEC section 4): its level, and the criteria that held; in a world its `grade` decides the level."""
 
     level: str
     coverage: NotRequired[Number]
@@ -112,6 +124,7 @@ class ScoreRecord(TypedDict):
     output: NotRequired[bool]
     completion: NotRequired[bool]
     ended_by: NotRequired[str]
+    grade: NotRequired[GradeRecord]
 
 
 class FlawRecord(TypedDict):
@@ -171,7 +184,8 @@ class EpisodeRecord(Totals):
     transient errors only. `agent` is there for LLM agents: every call of the model, every event, and the agent's own
     structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that holds
     this and what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it was not
-    kept.
+    kept. In a world, `world` is its name, `answer` what completion was signalled with, and `optimum`, values and
+    regrets are measured by the task's reference solution (`simulator.exact.ReferenceJudge`).
 
     Example:
         >>> from resilisim import evaluate
@@ -203,6 +217,8 @@ class EpisodeRecord(Totals):
     salt: str
     search: NotRequired[str]
     errors: NotRequired[str]
+    world: NotRequired[str]
+    answer: NotRequired[str | None]
     manifest: str
     agent: NotRequired[AgentRecord]
     texts: NotRequired[SpokenTexts | str]
@@ -239,7 +255,8 @@ def tries_again(record: Mapping[str, Any]) -> bool:
 
 
 # What the agent is told decides how high it can get: the name of the reference that is its ceiling (SPEC section 7).
-Ceiling = Literal["known_probabilities", "known_after_search"]
+# In a world it is the chance of completing the reference solution.
+Ceiling = Literal["known_probabilities", "known_after_search", "reference_solution"]
 
 
 def fitting_ceiling(prompt_type: str, tools: str = "discovery", privileged: bool = False) -> Ceiling:

@@ -40,13 +40,14 @@ def stored(record: EpisodeRecord, keep: RecordTexts | None = None) -> EpisodeRec
     """Return a record as it is written: with its texts packed, or without them.
 
     Those of "all" episodes are kept, of "failures" (no full success), or of "none"; if omitted, all of LLM agents and
-    the failures of other policies.
+    in worlds, and the failures of other policies.
     """
     spoken = record.get("texts")
     if isinstance(spoken, str):
         return record
     agent = record.get("agent")
-    keep = keep or (DEFAULT_FOR_OTHERS if agent is None else DEFAULT_FOR_AGENTS)
+    # What calls in a world returned is needed to grade the episode again.
+    keep = keep or (DEFAULT_FOR_OTHERS if agent is None and "world" not in record else DEFAULT_FOR_AGENTS)
     kept = {name: value for name, value in record.items() if name != "texts"}
     said: dict[str, Any] = {"spoken": spoken}
     if agent is not None:

@@ -29,7 +29,13 @@ from resilisim.evaluation.report.page import (
     say,
     signed_points,
 )
-from resilisim.evaluation.report.results import must_search, repeats_section, results_section, task_types_section
+from resilisim.evaluation.report.results import (
+    is_of_reference,
+    must_search,
+    repeats_section,
+    results_section,
+    task_types_section,
+)
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary
 from resilisim.statistics import Estimate
@@ -100,6 +106,7 @@ def cards(pools: PromptPools) -> Iterator[Card]:
     yield _best(best, ordinary, len(pools.rows))
     if not math.isnan(best.ceiling.value):
         name = "ceiling_card_searching" if must_search(best) else "ceiling_card"
+        name = "ceiling_card_reference" if is_of_reference(best) else name
         text = say(name, optimum=percent(best.optimum.value))
         yield Card("The ceiling", f"{percent(best.ceiling.value)}%", text)
     yield from _largest_drop(pools)

@@ -85,6 +85,11 @@ def must_search(row: GroupSummary) -> bool:
     return row.ceiling_name == "known_after_search"
 
 
+def is_of_reference(row: GroupSummary) -> bool:
+    """Return whether the ceiling is that of the reference solution, as in a world."""
+    return row.ceiling_name == "reference_solution"
+
+
 def loss_labels(rows: Sequence[GroupSummary]) -> list[str]:
     """Return the causes that occur: the price of information first, then in the order of `LOSS_LABELS`, then others."""
     found = {label for row in rows for label in row.losses}
@@ -214,7 +219,8 @@ def ceiling_text(rows: Sequence[GroupSummary]) -> str:
     if any(map(must_search, known)):
         return f"ceiling {_range([row.ceiling.value for row in known])}%, V* {optimum}%"
     doubt = " (its searches are not known)" if any(row.num_without_ceiling for row in known) else ""
-    return f"ceiling V* {optimum}%{doubt}"
+    reference = " of the reference solution" if any(map(is_of_reference, known)) else ""
+    return f"ceiling V*{reference} {optimum}%{doubt}"
 
 
 def _range(values: Sequence[float]) -> str:
@@ -301,7 +307,7 @@ def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:
         rows.append([policy_cell(row), plain(row.prompt_type), *map(_shaded, parts)])
         if not math.isnan(row.ceiling.value):
             ceilings.setdefault(row.ceiling_name, parts)
-    names = {"known_probabilities": "tools known"} if len(ceilings) > 1 else {"known_probabilities": ""}
+    names = {"known_probabilities": "tools known" if len(ceilings) > 1 else "", "reference_solution": ""}
     for name, parts in sorted(ceilings.items()):
         cells = (part.ceiling.value if part.num_tasks else None for part in parts)
         rows.append(["ceiling in % of episodes", names.get(name, "tools to be found"), *cells])

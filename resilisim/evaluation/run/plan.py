@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.conversation import ConversationEnv, reference_of
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError, check_integer, unknown_name
 from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
@@ -37,10 +37,11 @@ from resilisim.seeding import MAX_SEED
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact.arena import build_arena
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import benchmark_identity, find_task
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_identity, find_task
 from resilisim.tasks.sources import read_tasks
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.prompts import FLAWED, PROMPT_TYPES, parse_prompt_choice
+from resilisim.worlds.base import load_world, names_world, reference_calls, world_task, world_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class RunSettings:
 
     def load_library(self) -> ToolLibrary:
         """Return the tool library."""
+        if self.environment.world is not None:
+            return load_world(self.environment.world).library
         return default_library() if self.library is None else ToolLibrary.from_json(self.library, source="library")
 
     def make_environment(self, library: ToolLibrary) -> ConversationEnv:
@@ -292,28 +295,76 @@ def check_shard(shard: object, num_tasks: int) -> slice:
     return slice(number - 1, None, count)
 
 
-def check_tasks(tasks: object, library: ToolLibrary) -> list[Task]:
+def in_world(environment: EnvironmentSettings, tasks: object) -> tuple[EnvironmentSettings, Any]:
+    """Return the environment that tasks are played in, and the tasks: those of a world are played in that world.
+
+    Raises:
+        InvalidInputError: The tasks are of another world than the environment.
+    """
+    if not (isinstance(tasks, str) and names_world(tasks)):
+        return environment, tasks
+    name, chosen = world_tasks(tasks)
+    if environment.world not in (None, name):
+        raise InvalidInputError(f"tasks {tasks!r} are of another world than the environment's: {environment.world!r}")
+    return (environment if environment.world else environment.in_world(name)), list(chosen)
+
+
+def library_in(environment: EnvironmentSettings, library: ToolLibrary | None) -> ToolLibrary:
+    """Return the library of an environment: that of its world, or the one that was given, or the default one.
+
+    Raises:
+        InvalidInputError: One was given to a world, which has its own.
+    """
+    if environment.world is None:
+        return default_library() if library is None else library
+    own = load_world(environment.world).library
+    if library not in (None, own):
+        raise InvalidInputError(f"world {environment.world!r} has its own tool library: expected no other one")
+    return own
+
+
+def library_of_run(arguments: Mapping[str, Any], library: ToolLibrary | None, directory: Path | str) -> ToolLibrary:
+    """Return the library of a run's episodes, by the arguments in its manifest: its world's, or what is given for it.
+
+    Raises:
+        InvalidInputError: The run was made with another one.
+    """
+    world = arguments.get("environment", {}).get("world")
+    used = load_world(world).library if world is not None else library if library is not None else default_library()
+    if arguments.get("library", used.content_hash) != used.content_hash:
+        other = "another version of its world" if world else "another tool library: name it with --library"
+        raise InvalidInputError(f"{directory} was made with {other}")
+    return used
+
+
+def check_tasks(tasks: object, library: ToolLibrary, world: str | None = None) -> list[Task]:
     """Return the tasks that an argument means: what `read_tasks` understands, or tasks in any of their forms.
+
+    In a `world` a number means its first tasks, and ids are those of its tasks.
 
     Raises:
         InvalidInputError: It means none, a task does not fit the library, or two tasks have one id.
     """
+    if world is not None and (isinstance(tasks, str) or _is_integer(tasks)):
+        return list(world_tasks(world if tasks == BENCHMARK_VERSION else f"{world}:{tasks}")[1])
     if isinstance(tasks, str | Path) or _is_integer(tasks):
         return read_tasks(cast("Any", tasks), library)
     expected = "a number, a name, a file, or a list of ids, mappings or tasks"
     given = [tasks] if isinstance(tasks, Task | Mapping) else _listed("tasks", tasks, expected)
     if not given:
         raise InvalidInputError("no task was given: expected at least one")
-    chosen = [_check_task(task, library, f"tasks[{place}]") for place, task in enumerate(given)]
+    chosen = [_check_task(task, library, f"tasks[{place}]", world) for place, task in enumerate(given)]
     for name, count in Counter(task.instance_id for task in chosen).items():
         if count > 1:
             raise InvalidInputError(f"task {name} was given twice: expected each instance_id once")
     return chosen
 
 
-def _check_task(task: object, library: ToolLibrary, where: str) -> Task:
+def _check_task(task: object, library: ToolLibrary, where: str, world: str | None) -> Task:
     if isinstance(task, Mapping):
         return Task.from_mapping(task, library, where)
+    if isinstance(task, str) and world is not None:
+        return world_task(load_world(world), task)
     chosen = find_task(task) if isinstance(task, str) else task
     if not isinstance(chosen, Task):
         raise InvalidInputError(f"{where} is {task!r:.60}: expected an id, a mapping or a Task")
@@ -335,7 +386,14 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
 
     Raises:
         ExactLimitError: The text names the task.
+        InvalidInputError: A task of a world has no reference solution.
     """
+    if environment.world is not None:
+        for task in tasks:
+            if not reference_calls(task):
+                raise InvalidInputError(f"task {task.instance_id} has no reference solution in its metadata")
+            reference_of(environment.problem(task), task)
+        return
     checked: set[frozenset[str]] = set()
     for task in tasks:
         tools = frozenset(task.required_tools)  # the size of a problem does not depend on the order

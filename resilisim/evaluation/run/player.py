@@ -32,6 +32,7 @@ from resilisim.policies.function_agent import AgentFailed
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.processes import answers_of_processes
 from resilisim.provenance import canonical_json, encode_json_line
+from resilisim.worlds.base import WorldFailed
 
 # What an episode comes to: its record, or what kept it from its end; as it is, and as one JSON line.
 Outcome: TypeAlias = EpisodeRecord | FailureRecord
@@ -100,11 +101,14 @@ class EpisodePlayer:
         contestant = self._settings.contestants[place]
         return self._maker.make(contestant.policy, contestant.model)
 
-    def _play(self, episode: PlannedEpisode, policy: Policy) -> EpisodeRecord:
+    def _play(self, episode: PlannedEpisode, policy: Policy) -> Outcome:
         prompt = self._settings.prompts[episode.prompt]
         place = self._place(episode)
         with _named(self._describe(episode)):
-            record = play_episode(self._environment, policy, episode.task, prompt, episode.seed, **place)
+            try:
+                record = play_episode(self._environment, policy, episode.task, prompt, episode.seed, **place)
+            except WorldFailed as error:  # as of those who wait: other episodes need not break with this one
+                return self._failure(episode, error, 0)
         return stored(record, self._settings.record_texts)
 
     async def _play_agent(self, env: ConversationEnv, agent: SessionAgent, episode: PlannedEpisode) -> Outcome:
@@ -148,10 +152,10 @@ class EpisodePlayer:
             instance_id=episode.task.instance_id,
             seed=episode.seed,
             error=words,
-            reason=error.reason if isinstance(error, AgentFailed) else type(error).__name__,
+            reason=error.reason if isinstance(error, AgentFailed | WorldFailed) else type(error).__name__,
             calls=num_calls,
         )
-        if isinstance(error, AgentFailed):
+        if isinstance(error, AgentFailed | WorldFailed):
             failure["traceback"] = error.traceback
         return failure
 
@@ -188,6 +192,7 @@ class _Team:
         self._outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(slots)
         self._tasks: list[asyncio.Task[None]] = []
         self._num_busy = slots
+        self._is_given_up = False
 
     async def next_until(self, until: float | None) -> Outcome | None:
         """Return what the next episode to end comes to, or None when all have ended or the time is over.
@@ -208,6 +213,7 @@ class _Team:
 
     async def stop(self) -> None:
         """Give up what is under way."""
+        self._is_given_up = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -232,7 +238,10 @@ class _Team:
                         await agent.aclose()
             await self._outcomes.put(None)
         except asyncio.CancelledError:
-            raise
+            if self._is_given_up:
+                raise
+            # Whoever waits for this slot has to hear of it, as of everything else.
+            await self._outcomes.put(RuntimeError("a policy cancelled the task that it plays in"))
         except BaseException as error:
             await self._outcomes.put(error)
 

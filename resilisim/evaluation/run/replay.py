@@ -24,12 +24,14 @@ from resilisim.evaluation.episode.record import (
 )
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
+from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.store import EpisodeJournal, JournalFolder, read_failures, read_manifest, read_records
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
 from resilisim.provenance import canonical_json
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
+from resilisim.worlds.base import world_task
 
 
 def find_episode(directory: Path | str, wanted: str) -> EpisodeRecord | FailureRecord:
@@ -162,8 +164,7 @@ def replay_episode(
     """
     manifest = read_manifest(directory)
     arguments = manifest["arguments"]
-    if arguments["library"] != library.content_hash:
-        raise InvalidInputError(f"{directory} was made with another tool library: name it with --library")
+    library = library_of_run(arguments, library, directory)
     settings = EnvironmentSettings(**arguments["environment"])
     env = ConversationEnv(settings, library=library)
     spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
@@ -172,7 +173,8 @@ def replay_episode(
     models_to_ask = models if models is not None else ModelSettings(prices=prices)
     answering = models_to_ask.make() if asked is None else {asked.default.name: asked}
     policy = PolicyMaker(library, answering, models_to_ask.load_prices()).make(str(spec))
-    task, prompt, seed = find_task(episode["instance_id"]), episode["prompt_type"], episode["seed"]
+    task = find_task(episode["instance_id"]) if env.world is None else world_task(env.world, episode["instance_id"])
+    prompt, seed = episode["prompt_type"], episode["seed"]
     place = PlaceInRun(index=episode["index"], name=episode["policy"], salt=settings.salt, manifest=manifest["hash"])
     if not isinstance(policy, LlmPolicy):
         return play_episode(env, policy, task, prompt, seed, **place)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
+from resilisim.envs.conversation import reference_of
+from resilisim.envs.feedback import output_in
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, WAIT_FUNCTION, decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution
@@ -27,6 +29,8 @@ from resilisim.evaluation.episode.record import (
     checked_record,
     differences,
 )
+from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
+from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.store import EPISODES_NAME, RunStore, read_manifest
 from resilisim.processes import answers_in_order
 from resilisim.provenance import encode_json_line
@@ -48,9 +52,11 @@ from resilisim.simulator import (
 )
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.messages import MessageKind
+from resilisim.simulator.scoring import graded_score
 from resilisim.simulator.state import is_awaiting_closing, success_threshold_at
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.worlds.base import DoneCall, Grade, graded, load_world, world_task
 
 # What came of scoring an episode again.
 Verdict = Literal["agreeing", "other_labels", "differing", "impossible"]
@@ -61,11 +67,12 @@ ReadMessage = Callable[[str], Message]
 def message_reader(library: ToolLibrary, environment: Mapping[str, Any]) -> ReadMessage:
     """Return what turns the text of a recorded message into its meaning, under the options of a run's environment."""
     mode = environment.get("parameters", "lenient")
+    answers = environment.get("world") is not None
     offers_wait = "law" in environment and Law.from_mapping(environment["law"]).waiting_can_help
     if environment.get("protocol") == "native":
         offered = (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS
-        return lambda text: read_native(decode_native(text), library, mode, offered)
-    return lambda text: read_text(text, library, mode, offers_wait)
+        return lambda text: read_native(decode_native(text), library, mode, offered, answers)
+    return lambda text: read_text(text, library, mode, answers, offers_wait)
 
 
 def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | None = None) -> EpisodeRecord:
@@ -78,16 +85,21 @@ def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage |
         InvalidInputError: The record contradicts itself, the law or its luck, or does not fit the library.
         ExactLimitError: The task is too large to be solved exactly.
     """
-    problem = build_problem(library, record["required_tools"], *_law_and_rules(record))
-    attribution = Attribution(problem, record["planner"], record["flaw"])
-    read = read or message_reader(library, {})
+    told = _WorldOf(record) if "world" in record else None
+    problem = build_problem(library, record["required_tools"], *_law_and_rules(record), told is not None)
+    reference = None if told is None else reference_of(problem, told.task)
+    attribution = Attribution(problem, record["planner"], record["flaw"], reference)
+    read = read or message_reader(library, {"world": record.get("world")})
     past = _Past(problem, record)
+    grade = None if told is None else told.grade(read)
+    right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")
     steps: list[StepRecord] = []
     for recorded in record["steps"]:
-        message = _message_of(recorded, read, problem.parts is not None)
+        message = _message_of(recorded, read, told is not None, problem.parts is not None)
         before = past.state
         attempt, probability = past.add(recorded, message)
-        worth = attribution.judge(before, message, past.state)
+        refused = recorded.get("real", False)
+        worth = attribution.judge(before, message, past.state, int(right), refused)
         steps.append({**recorded, "attempt": attempt, "success_probability": probability, **worth})
     if past.state.ended_by is None:
         raise InvalidInputError(f"the episode does not end with its last message, number {len(steps)}")
@@ -100,11 +112,35 @@ def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage |
         "required_outputs": sorted(library.outputs.intersection(record["required_tools"])),
         "ended_by": past.state.ended_by,
     }
-    again["score"] = cast("ScoreRecord", rescore(dict(again)).to_mapping())
+    score = rescore(dict(again))
+    again["score"] = cast("ScoreRecord", score.to_mapping() if grade is None else graded_score(score, Grade(**grade)))
     again["outcome"] = int(again["score"]["level"] == "full_success")
     for name in again.keys() - record.keys():  # what older records lack
         del cast("dict[str, Any]", again)[name]
     return again
+
+
+class _WorldOf:
+    """The world of a recorded episode, which grades it again from what the record holds."""
+
+    def __init__(self, record: EpisodeRecord) -> None:
+        self._world = load_world(record["world"])
+        self._record = record
+        self.task = world_task(self._world, record["instance_id"])
+
+    def grade(self, read: ReadMessage) -> Mapping[str, Any]:
+        """Return the grade: computed again where the replies were kept, else as it stands."""
+        record = opened(self._record)
+        spoken = spoken_texts(record)
+        if spoken is None:
+            return cast("Mapping[str, Any]", self._record["score"]["grade"])
+        calls = []
+        for step, reply in zip(record["steps"], replies_of(record), strict=True):
+            if step["success"] is not None:
+                tool, output = step["tool"] or "", output_in(reply or "") if step["success"] else None
+                injected = not step["success"] and not step.get("real", False)
+                calls.append(DoneCall(tool, read(step["message"]).parameters, output, step["error"], injected))
+        return graded(self._world, self.task, record.get("answer"), calls).to_mapping()
 
 
 class _Past:
@@ -162,7 +198,7 @@ class _Past:
                 self._tool_keys[name] = tool_luck_key(*self._key, name)
             bits = draw_bits(*self._tool_keys[name], done, PURPOSE_SUCCESS)
             succeeds = bits < success_threshold_at(problem, state, tool)
-            if succeeds != step["success"]:
+            if succeeds != (step["success"] or step.get("real", False)):
                 told = "success" if succeeds else "failure"
                 raise InvalidInputError(
                     f"the draw of message {step['turn']} ({name}) is a {told}, the record denies it"
@@ -178,15 +214,20 @@ def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw | Law, EndRules]
         raise InvalidInputError(f"law or end rules of the record are not known: {error}") from error
 
 
-def _message_of(step: StepRecord, read: ReadMessage, reads_calls: bool) -> Message:
+def _message_of(step: StepRecord, read: ReadMessage, in_world: bool = False, has_parts: bool = False) -> Message:
     """Return the message of a step; its kind is that of the record, which knows how the run read it.
 
-    What executes nothing is read again, as whether it repeats another message depends on its words, and calls are where
-    their parameters can matter.
+    What executes nothing is read again, as whether it repeats another message depends on its words. In worlds, and
+    under laws with parts, that depends on parameters, too, and in worlds what finishes gives an answer.
     """
     kind = cast("MessageKind", step["kind"])
+    if in_world and kind in ("execute", "finish"):
+        message = read(step["message"])
+        if (message.kind, message.tool) != (kind, step["tool"]):
+            raise InvalidInputError(f"message {step['turn']} is no {kind} of {step['tool']} any more")
+        return message
     if kind == "execute":
-        message = read(step["message"]) if reads_calls else None
+        message = read(step["message"]) if has_parts else None
         return message if message is not None and message.tool == step["tool"] else Message(kind, tool=step["tool"])
     if kind in ("finish", "stop", "wait"):
         return Message(kind)
@@ -288,9 +329,7 @@ def rescore_run(
         ExactLimitError: A task is too large to be solved exactly.
     """
     source, manifest = Path(directory), read_manifest(directory)
-    library = library if library is not None else default_library()
-    if manifest["arguments"].get("library", library.content_hash) != library.content_hash:
-        raise InvalidInputError(f"{directory} was made with another tool library: name it with --library")
+    library = library_of_run(manifest["arguments"], library, directory)
     store = None if out is None else _new_store(source, Path(out), manifest)
     setup = _Setup(
         source / EPISODES_NAME,

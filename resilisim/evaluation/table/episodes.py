@@ -136,6 +136,12 @@ class EpisodeTable:
         return int(self.manifest.get("arguments", {}).get("num_episodes", self.num_episodes))
 
     @property
+    def world(self) -> str | None:
+        """The world that the episodes were played in, None where calls are simulated."""
+        name: str | None = self.manifest.get("arguments", {}).get("environment", {}).get("world")
+        return name
+
+    @property
     def optimum_gap(self) -> float:
         """By how much any V* may be too low; 0 where all are exact."""
         return max((known.optimum_gap for known in self.facts.values()), default=0.0)

@@ -51,7 +51,8 @@ class GroupSummary:
         optimum: Mean V* of the start: the best success rate that any agent can reach on these tasks.
         ceiling: Mean of the ceilings that fit what the agent was told: V* where it knew the tools, else what is left
             after the fewest searches that show them (`records.fitting_ceiling`).
-        ceiling_name: Which reference that is; "known_after_search" if it is for any episode of the group.
+        ceiling_name: Which reference that is; "known_after_search" if it is for any episode of the group, and
+            "reference_solution" in a world.
         num_without_ceiling: Episodes (of all tasks) whose tools had to be found with nobody knows how many searches, so
             that V* stands in for their ceiling.
         optimum_gap: By how much any V* may be too low (of all tasks, also when the summary is of a part): 0 where all
@@ -157,6 +158,9 @@ def summarise_group(
     num_episodes = int(count.sum())
     success = clustered_proportion(outcome, count)
     ceiling = clustered_mean(ceilings, count)
+    ceiling_name: Ceiling = "known_after_search" if group.after_search.any() else "known_probabilities"
+    if group.world is not None:
+        ceiling_name = "reference_solution"
     again = bool(group.tries_again.any())
     ended = {name: float(values.sum()) for name, values in sorted(group.ended_by.items()) if values.any()}
     summary = GroupSummary(
@@ -172,11 +176,11 @@ def summarise_group(
         optimum=clustered_mean(optimum, count),
         optimum_gap=group.optimum_gap,
         ceiling=ceiling,
-        ceiling_name="known_after_search" if group.after_search.any() else "known_probabilities",
+        ceiling_name=ceiling_name,
         num_without_ceiling=int(group.without_ceiling.sum()),
         share_of_ceiling=_no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value).cut(),
         adjusted_share=_adjusted_share(
-            outcome - task_betas * luck, ceilings, success, num_episodes, is_bound=not group.after_search.any()
+            outcome - task_betas * luck, ceilings, success, num_episodes, ceiling_name == "known_probabilities"
         ),
         luck_adjusted=_no_narrower(
             within_range(luck_adjusted_mean(outcome, luck, count, task_betas)), success, 1.0
@@ -252,6 +256,11 @@ def bound_note(rows: Sequence[GroupSummary]) -> str | None:
 def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:
     """Return the sentences that say what V* and ceilings are; `shown` if ceilings stand there though all are V*."""
     note = "V*: the best that any agent can reach."
+    if any(row.ceiling_name == "reference_solution" for row in rows):
+        note = (
+            "V*: of the reference solution, the chance of completing it within the turns; an agent that finds a "
+            "shorter way can be better."
+        )
     if shown or any(row.ceiling_name == "known_after_search" for row in rows):
         note += (
             " ceiling: the best that an agent can reach given what its prompt tells it: V* if it names the tools; if "

@@ -154,14 +154,20 @@ def _tag(function: str, given: Mapping[str, Any]) -> str:
 
 def native_message(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the assistant message that calls one function of the environment."""
-    kept = {name: value for name, value in given.items() if value != {}}
-    call = ToolCall("call_1", function, _ENCODER.encode(kept))
+    call = ToolCall("call_1", function, native_arguments(given))
     return {"role": "assistant", "content": None, "tool_calls": [call.to_openai()]}
 
 
-def finish_message(native: bool) -> AssistantMessage:
-    """Return the message that signals completion."""
-    return native_message("finish", {}) if native else FINISH
+def native_arguments(given: Mapping[str, Any]) -> str:
+    """Return the arguments of a call as the text that models write; without those that are the empty object."""
+    return _ENCODER.encode({name: value for name, value in given.items() if value != {}})
+
+
+def finish_message(native: bool, answer: str | None = None) -> AssistantMessage:
+    """Return the message that signals completion, with an answer where one is asked for."""
+    if native:
+        return native_message("finish", {} if answer is None else {"answer": answer})
+    return FINISH if answer is None else f"<finish>{answer}</finish>"
 
 
 def result_of(reply: Reply, finish: str = "") -> ToolResult:

@@ -113,7 +113,7 @@ class LlmPolicy(ABC, Generic[Options]):
         async def restart() -> str:
             return session.restart().text
 
-        hooks = EpisodeHooks(identity, journal, lambda: session.is_done, restart)
+        hooks = EpisodeHooks(identity, journal, session.is_done_with, restart)
         return await self._fresh()._played(session.reply, send, hooks)
 
     def reset(self, observation: str, info: Info) -> None:
@@ -162,7 +162,9 @@ class LlmPolicy(ABC, Generic[Options]):
         run = self._run(start, send, hooks)
         ended_by, answer = await self._outcome(run)
         if ended_by != "environment" and not run.is_over:
-            closing = None if answer is None else finish_message(run.native)
+            closing = (
+                None if answer is None else finish_message(run.native, answer if start.info.get("answers") else None)
+            )
             while not (await send(closing)).ended:
                 pass
         return self._record(run, ended_by, answer)
@@ -178,7 +180,7 @@ class LlmPolicy(ABC, Generic[Options]):
                 start.text,
                 native,
                 form,
-                info.get("functions") or native_tools(info.get("offers_wait", False)),
+                info.get("functions") or native_tools(offers_wait=info.get("offers_wait", False)),
             ),
             models=self.models,
             options=self.options,

@@ -58,7 +58,8 @@ class EpisodeHooks:
         identity: A text that tells the episode from others and nothing else (a hash): the scope of cached replies and
             the source of seeds sent to models.
         journal: Keeps replies; None keeps none.
-        oracle: Says whether the task is done; None where agents may not know. Results of agents that ask are marked.
+        oracle: Says whether the task is done, given the agent's answer so far; None where agents may not know. Results
+            of agents that ask are marked.
         restart: Begins a fresh episode on the same seed and returns its prompt; None where that is impossible.
 
     Example:
@@ -69,7 +70,7 @@ class EpisodeHooks:
 
     identity: str = ""
     journal: Journal | None = None
-    oracle: Callable[[], bool] | None = None
+    oracle: Callable[[str | None], bool] | None = None
     restart: Callable[[], Awaitable[str]] | None = None
 
 
@@ -259,7 +260,7 @@ class AgentRun:
         if oracle is None:
             return None
         self.oracle_was_asked = True
-        return oracle
+        return lambda: oracle(self.kept_answer)
 
     def note(self, kind: str, component: str, text: str = "", **details: Any) -> None:
         """Write down an event of one of `record.EVENT_KINDS`, with JSON values; what is a warning is logged, too."""

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
 from resilisim.errors import nearest_name
+from resilisim.sandbox import JsonValue, NotJsonError, json_value
 
+# What these tools say in words is more than what they give as values: descriptions, parameters, possible errors.
+READ_AS_TEXT: Final = frozenset({"tool_search", "tool_info"})
 _LONGEST_NAME: Final = 100  # characters of a name that are looked at and repeated
 _TYPES: Final[Mapping[str, Any]] = {
     "string": str,
@@ -212,3 +215,16 @@ def _json_object(text: str) -> Mapping[str, Any]:
     """Return the object that a text is; an empty one if it is none, or too long for an error message."""
     body = _from_text(text, ["object"]) if len(text.strip()) <= _MAX_BODY else None
     return body if isinstance(body, Mapping) else {}
+
+
+def value_for_code(tool: str, result: ToolResult) -> JsonValue:
+    """Return what a successful call brought, as code works on it.
+
+    It is the call's words where there is no value, the words say more, or no sandbox takes the value.
+    """
+    if result.value is None or tool in READ_AS_TEXT:
+        return result.text
+    try:
+        return json_value(result.value)
+    except NotJsonError:  # very many items, an integer of hundreds of digits: the call has succeeded all the same
+        return result.text

@@ -12,6 +12,7 @@ from resilisim.simulator.exact.plan_following import (
     plan_following,
     plan_following_with_search,
 )
+from resilisim.simulator.exact.reference_solution import ReferenceJudge, ReferenceSolution
 from resilisim.simulator.exact.references import References, references, solve_all, solved_references
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "Obedience",
     "Optimum",
     "PlanLimits",
+    "ReferenceJudge",
+    "ReferenceSolution",
     "References",
     "best_limits",
     "known_probabilities",

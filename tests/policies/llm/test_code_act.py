@@ -21,8 +21,8 @@ from resilisim.policies.llm.agents.code_act import (
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.reading import Finish, Unreadable
 from resilisim.policies.llm.run import EpisodeEnded
-from resilisim.policies.llm.sandbox import HostCallError
 from resilisim.policies.llm.tools import ToolResult
+from resilisim.sandbox import HostCallError
 from tests.guards import no_endless_work
 from tests.policies.llm import helpers
 from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, live_children, spec

@@ -144,13 +144,13 @@ def test_an_empty_reflection_is_a_failure_of_the_reflector_and_the_next_trial_be
 def test_the_oracle_is_an_option_that_is_marked():
     truths = iter([False, True])
     script = [agent("Action: finish[a]"), reflector("Again.", "the task is not done"), agent("Action: finish[b]")]
-    played = play(script, oracle=lambda: next(truths), evaluator="oracle")
+    played = play(script, oracle=lambda answer: next(truths), evaluator="oracle")
     assert played.answer == "b"
     assert played.run.oracle_was_asked
     assert [event["details"]["by"] for event in played.events("verdict")] == ["oracle", "oracle"]
-    played = play([agent("Action: fetch[a]")], fetch=["1"], steps=1, oracle=lambda: True, evaluator="oracle")
+    played = play([agent("Action: fetch[a]")], fetch=["1"], steps=1, oracle=lambda answer: True, evaluator="oracle")
     assert played.answer == "", "it may accept a trial without an answer"
-    unasked = play([agent("Action: finish[a]"), evaluator(True)], oracle=lambda: True)
+    unasked = play([agent("Action: finish[a]"), evaluator(True)], oracle=lambda answer: True)
     assert not unasked.run.oracle_was_asked, "the model judges unless the option says otherwise"
 
 

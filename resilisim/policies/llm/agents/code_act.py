@@ -25,16 +25,8 @@ from resilisim.policies.llm.reading import (
     visible,
 )
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.sandbox import (
-    CodeResult,
-    HostCallError,
-    HostFunction,
-    JsonValue,
-    Sandbox,
-    SandboxLimits,
-    value_for_code,
-)
-from resilisim.policies.llm.tools import Toolbox, ToolSpec
+from resilisim.policies.llm.tools import Toolbox, ToolSpec, value_for_code
+from resilisim.sandbox import CodeResult, HostCallError, HostFunction, JsonValue, Sandbox, SandboxLimits
 
 LONGEST_RECORDED: Final = 4_000  # characters of a block that the agent's structure repeats; the reply is kept whole
 PRELUDE: Final = "ToolError = RuntimeError"  # what a failed tool raises, by a name that says so

@@ -20,10 +20,10 @@ from resilisim.policies.llm.options import AgentOptions, limit, number, text
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, kept_words, visible
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.sandbox import READ_AS_TEXT, CodeResult, JsonValue, Sandbox, SandboxLimits, value_for_code
 from resilisim.policies.llm.templates import NO_EXAMPLES
-from resilisim.policies.llm.tools import ToolResult, ToolSpec
+from resilisim.policies.llm.tools import READ_AS_TEXT, ToolResult, ToolSpec, value_for_code
 from resilisim.provenance import without_surrogates
+from resilisim.sandbox import CodeResult, JsonValue, Sandbox, SandboxLimits
 
 PLANNER: Final = "planner"
 EXECUTOR: Final = "executor"

@@ -17,14 +17,14 @@ import keyword
 import math
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, import_extra
-from resilisim.policies.llm.tools import ToolResult
 from resilisim.provenance import without_surrogates
 
 Returned = TypeVar("Returned")
@@ -34,8 +34,6 @@ HostFunction = Callable[[list[JsonValue], dict[str, JsonValue]], Awaitable[Any]]
 
 NO_OUTPUT = "(no output)"
 RESTARTED = "The sandbox was stopped. All variables and functions of earlier blocks are gone; a new namespace starts."
-# What these tools say in words is more than what they give as values: descriptions, parameters, possible errors.
-READ_AS_TEXT: Final = frozenset({"tool_search", "tool_info"})
 
 _MIB = 1 << 20
 _MOST_THREADS = 16  # for all workers; a block takes well under a millisecond, and only a runaway one keeps a thread
@@ -149,23 +147,30 @@ class Sandbox:
         """The worker's process between two blocks; None before the first one."""
         return None if self._worker is None else self._worker.process_id
 
-    async def run(self, code: str) -> CodeResult:
-        """Run a block in the namespace; what a function of the host raises beside HostCallError ends the process."""
+    async def run(self, code: str, variables: Mapping[str, Any] | None = None) -> CodeResult:
+        """Run a block in the namespace; what a function of the host raises beside HostCallError ends the process.
+
+        `variables` are set before it, JSON values by name, and are not put in again after a restart.
+        """
+        given = {name: self._checked(name, value) for name, value in (variables or {}).items()}
         if len(code) > self.limits.code_characters:
             most = self.limits.code_characters
             return CodeResult("", f"SyntaxError: the block has {len(code):,} characters; at most {most:,} are run")
-        return await self._run(code, {})
+        return await self._run(code, given)
 
     async def assign(self, name: str, value: Any) -> CodeResult:
         """Set a variable, which is put in again after a restart; the result says if it does not fit into the memory."""
-        _check_identifier(name)
-        if name in self._functions:
-            raise InvalidInputError(f"sandbox name {name!r}: a function of the host has this name")
-        checked = json_value(value, name)
+        checked = self._checked(name, value)
         result = await self._run(_NOTHING, {name: checked})
         if result.error is None:
             self._variables[name] = checked
         return result
+
+    def _checked(self, name: str, value: Any) -> JsonValue:
+        _check_identifier(name)
+        if name in self._functions:
+            raise InvalidInputError(f"sandbox name {name!r}: a function of the host has this name")
+        return json_value(value, name)
 
     async def _run(self, code: str, variables: Mapping[str, JsonValue]) -> CodeResult:
         try:
@@ -190,6 +195,32 @@ class Sandbox:
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.close()
+
+
+class BlockingSandbox:
+    r"""A sandbox without functions of the host for callers that wait, whether or not an event loop runs around them.
+
+    Example:
+        >>> from resilisim.sandbox import BlockingSandbox
+        >>> box = BlockingSandbox()
+        >>> box.run("print(sum(prices))", {"prices": [2, 3]}).output
+        '5\n'
+        >>> box.close()
+    """
+
+    def __init__(self, limits: SandboxLimits | None = None) -> None:
+        self._box = Sandbox(limits)
+
+    def run(self, code: str, variables: Mapping[str, Any] | None = None) -> CodeResult:
+        """Run a block as `Sandbox.run` does."""
+        return self._wait(self._box.run(code, variables))
+
+    def close(self) -> None:
+        """End the process."""
+        self._wait(self._box.__aexit__(None, None, None))
+
+    def _wait(self, work: Coroutine[Any, Any, Returned]) -> Returned:
+        return asyncio.run_coroutine_threadsafe(work, _loop(os.getpid())).result()
 
 
 class _Worker:
@@ -348,6 +379,14 @@ def _threads(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_MOST_THREADS, "sandbox")
 
 
+@functools.cache
+def _loop(process: int) -> asyncio.AbstractEventLoop:
+    """Return the event loop, in a thread of its own, that drives all sandboxes of those who wait in a process."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="sandboxes", daemon=True).start()
+    return loop
+
+
 def _load_monty() -> Any:
     return import_extra("pydantic_monty", "running model-written code needs", "llm")
 
@@ -429,16 +468,3 @@ def _described(value: Any) -> str:
     if isinstance(value, float):
         return f"the number {value}"
     return f"of type {type(value).__name__}"
-
-
-def value_for_code(tool: str, result: ToolResult) -> JsonValue:
-    """Return what a successful call brought, as code works on it.
-
-    It is the call's words where there is no value, the words say more, or no sandbox takes the value.
-    """
-    if result.value is None or tool in READ_AS_TEXT:
-        return result.text
-    try:
-        return json_value(result.value)
-    except NotJsonError:  # very many items, an integer of hundreds of digits: the call has succeeded all the same
-        return result.text

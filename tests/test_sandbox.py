@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
-from resilisim.policies.llm.sandbox import (
+from resilisim.sandbox import (
     NO_OUTPUT,
     RESTARTED,
+    BlockingSandbox,
     CodeResult,
     HostCallError,
     NotJsonError,
@@ -504,9 +505,31 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_program_ends_cleanly_right_after_a_sandbox(ending):
-    program = "import asyncio\nfrom resilisim.policies.llm.sandbox import Sandbox, SandboxLimits\nkept = []\n"
+    program = "import asyncio\nfrom resilisim.sandbox import Sandbox, SandboxLimits\nkept = []\n"
     program += f"async def main():\n    {ENDINGS[ending]}\nasyncio.run(main())\n"
     # Side by side, because what this looks for came and went: a thread of the package that outlived the interpreter.
     started = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(3)]
     endings = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
     assert endings == [("", 0)] * 3
+
+
+def test_callers_that_wait_have_the_same_sandbox_with_or_without_a_loop_around_them():
+    def blocks():
+        box = BlockingSandbox(QUICK)
+        try:
+            seen = [box.run("total = sum(prices)\ntotal", {"prices": [2, 3]}), box.run("total + prices[0]")]
+            seen += [box.run("while True: pass"), box.run("prices")]
+        finally:
+            box.close()
+        return [(result.output, result.restarted, result.reason) for result in seen]
+
+    async def around():
+        return blocks()
+
+    expected = [("5", False, None), ("7", False, None)]
+    for results in (blocks(), asyncio.run(around())):
+        assert results[:2] == expected
+        assert results[2][1]
+        assert "NameError" in results[3][2]  # a variable of one block is not put in again
+    with pytest.raises(InvalidInputError, match="expected a Python identifier"):
+        BlockingSandbox().run("1", {"a b": 1})

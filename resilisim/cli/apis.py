@@ -1,0 +1,217 @@
+"""`resilisim apis`: public HTTP APIs as tools, how reliable they are, and the twin that stands in for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from resilisim.cli.help import command_group
+from resilisim.cli.options import JsonFlag, OptionGroup, output_option, takes
+from resilisim.cli.output import INCOMPLETE, Progressing, answer, note, plain, table
+from resilisim.errors import MAX_COUNT, InvalidInputError, count_of, unknown_name
+from resilisim.inputs import shown
+from resilisim.statistics.estimates import fields_to_json
+from resilisim.worlds.apis import (
+    Address,
+    ApiCall,
+    ApiClient,
+    PublicApi,
+    Twin,
+    TwinLaw,
+    assess,
+    find_api,
+    public_apis,
+)
+from resilisim.worlds.apis.assessment import PERCENTILES, Assessment
+from resilisim.worlds.apis.client import MOST_CALLS_A_HOST, reached
+from resilisim.worlds.apis.twin import CALLS, FAILURES, SUCCESSES
+
+TWIN_PANEL = "Twin"
+TWIN_LAW = OptionGroup(TwinLaw, ["success", "median_seconds", "spread", "seed"], TWIN_PANEL)
+
+app = command_group()
+
+LiveOption = Annotated[
+    bool, typer.Option("--live", help="Call the real hosts; without it a twin is started and called.")
+]
+TwinOption = Annotated[
+    str | None, typer.Option("--twin", metavar="URL", help="Call a twin that runs already (resilisim apis twin).")
+]
+SpeedOption = Annotated[
+    float,
+    typer.Option("--speed", help="How much faster than real hosts' the clock of that twin runs.", min=0.01, max=10_000),
+]
+
+
+@app.callback()
+def group() -> None:
+    """Public HTTP APIs as tools: list, call and assess them, or serve the twin that stands in for them."""
+
+
+@app.command("list")
+def list_apis(as_json: JsonFlag = False) -> None:
+    """List the APIs with host, category and parameters."""
+    apis = public_apis()
+    rows = [[api.name, api.host, api.category, ", ".join(one.name for one in api.parameters)] for api in apis]
+    shown_table = table(f"{len(apis)} APIs", ["name", "host", "category", "parameters"], rows)
+    answer(as_json, [fields_to_json(api) for api in apis], shown_table)
+
+
+@app.command("call")
+@takes(law=TWIN_LAW)
+def call_api(
+    *,
+    name: Annotated[str, typer.Argument(help="Name of an API (resilisim apis list).")],
+    parameters: Annotated[
+        list[str] | None, typer.Argument(help="Parameters, such as latitude=52.5.", show_default="none")
+    ] = None,
+    live: LiveOption = False,
+    twin: TwinOption = None,
+    speed: SpeedOption = 1.0,
+    attempt: Annotated[
+        int, typer.Option("--attempt", help="Which call it is; a twin draws by it.", min=0, max=MAX_COUNT)
+    ] = 0,
+    law: TwinLaw,
+    as_json: JsonFlag = False,
+) -> None:
+    """Call an API once and print what it returns; the exit code is 3 if the call fails."""
+    api = find_api(name)
+    called = asyncio.run(_called(api, _parameters(api, parameters or []), attempt, _address(live, twin, speed), law))
+    answer(
+        as_json,
+        fields_to_json(called),
+        plain(json.dumps(called.output, indent=2, ensure_ascii=False)) if called.ok else plain(""),
+        notes=[f"{called.api}: {called.error or 'success'} after {called.seconds:.2f} s {called.message}".rstrip()],
+    )
+    if not called.ok:
+        raise typer.Exit(INCOMPLETE)
+
+
+async def _called(
+    api: PublicApi, parameters: dict[str, Any], attempt: int, address: Address | None, law: TwinLaw
+) -> ApiCall:
+    async with reached(address, law) as found, ApiClient(found) as client:
+        return await client.call(api, parameters, attempt)
+
+
+def _address(live: bool, twin: str | None, speed: float) -> Address | None:
+    """Return where calls go; None for a twin that has to be started."""
+    if live and twin is not None:
+        raise InvalidInputError("--live and --twin name two places: expected one of them")
+    if twin is None and speed != 1.0:
+        raise InvalidInputError("--speed is the speed of a twin that runs already: expected --twin URL as well")
+    return Address(twin or "", speed=speed) if live or twin is not None else None
+
+
+def _parameters(api: PublicApi, given: list[str]) -> dict[str, Any]:
+    """Return parameters as values of their types, from texts such as latitude=52.5."""
+    types = {one.name: one.type for one in api.parameters}
+    result: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidInputError(f"{text!r:.80} is no parameter: expected NAME=VALUE")
+        if name not in types:
+            raise unknown_name("parameter", name, types, api.name)
+        try:
+            result[name] = value if types[name] == "string" else json.loads(value)
+        except ValueError:
+            raise InvalidInputError(f"parameter {name!r} is {shown(value)}: expected {types[name]}") from None
+    return result
+
+
+@app.command("assess")
+@takes(law=TWIN_LAW)
+def assess_apis(
+    *,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of APIs.", show_default="all")] = None,
+    calls: Annotated[int, typer.Option("--calls", help="Calls of each API.", min=1, max=MAX_COUNT)] = 20,
+    per_host: Annotated[
+        int, typer.Option("--per-host", help="Calls of one host at a time.", min=1, max=MOST_CALLS_A_HOST)
+    ] = 4,
+    live: LiveOption = False,
+    twin: TwinOption = None,
+    speed: SpeedOption = 1.0,
+    law: TwinLaw,
+    out: Annotated[Path, output_option("--out", help="Folder of calls and figures; the same command resumes it.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Call each API so often, and say how reliable it is: success, latency, kinds of failure."""
+    apis = [find_api(name) for name in dict.fromkeys(names)] if names else public_apis()
+    address = _address(live, twin, speed)
+    done = 0
+    with Progressing("calls", calls * len(apis)) as progress:
+
+        def tell(count: int) -> None:
+            nonlocal done
+            progress.advance(count - done)
+            done = count
+
+        found = assess(apis, calls, address=address, law=law, out=out, per_host=per_host, tell=tell)
+    answer(
+        as_json,
+        found.to_mapping(),
+        _reliability_table(found),
+        _error_table(found),
+        notes=[f"{count_of(sum(row.calls for row in found.apis), 'call')} in {out}"],
+    )
+
+
+def _reliability_table(found: Assessment) -> Any:
+    columns = ["API", "calls", "success", "95% interval", *(f"p{number} s" for number in PERCENTILES), "selected"]
+    rows = [
+        [
+            row.api,
+            row.calls,
+            row.rate,
+            f"{row.low:.3f} to {row.high:.3f}",
+            *row.seconds,
+            "yes" if row.is_selected else "no",
+        ]
+        for row in found.apis
+    ]
+    whole = found.success
+    return table(
+        f"{len(rows)} APIs: success {whole.value:.3f} [{whole.low:.3f}, {whole.high:.3f}]", columns, rows, digits=3
+    )
+
+
+def _error_table(found: Assessment) -> Any:
+    failures = sum(found.errors.values())
+    published = CALLS - SUCCESSES
+    rows = [
+        [
+            code,
+            found.errors.get(code, 0),
+            found.errors.get(code, 0) / failures if failures else None,
+            f"{count} ({count / published:.1%})",
+        ]
+        for code, count in FAILURES.items()
+    ]
+    return table("Failures", ["error", "count", "share", "ResiliBench, table 16"], rows, digits=3)
+
+
+@app.command("twin")
+@takes(law=TWIN_LAW)
+def serve_twin(
+    *,
+    port: Annotated[
+        int, typer.Option("--port", help="Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)
+    ] = 8750,
+    law: TwinLaw,
+    speed: Annotated[
+        float, typer.Option("--speed", help="How much faster than real hosts' its clock runs.", min=0.01, max=10_000)
+    ] = 1.0,
+) -> None:
+    """Serve the twin: the routes of all APIs behind one address, with made-up answers and with faults."""
+    asyncio.run(_serve(Twin(law, port, speed)))
+
+
+async def _serve(twin: Twin) -> None:
+    async with twin:
+        note(f"listening: {twin.url}/HOST/PATH, such as {twin.url}/api.ipify.org/; Ctrl-C ends it")
+        await twin.serve_forever()
