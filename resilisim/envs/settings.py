@@ -213,8 +213,8 @@ class EnvironmentSettings(LawOptions):
         self._settle_law()
         if self.world is not None and not isinstance(self.law, str):
             raise InvalidInputError(
-                f"law is {self.law.name!r:.100} in the world {self.world!r}: expected one without parts, which no world "
-                "is played under"
+                f"law is {self.law.name!r:.100} in the world {self.world!r}: expected one without parts, under which "
+                "no world is played"
             )
         self.rules()
 
