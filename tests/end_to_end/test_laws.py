@@ -20,9 +20,9 @@ from resilisim.evaluation import read_results
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.integrations.mcp_server import Episodes, ServedRun
 from resilisim.policies.agent_session import AgentSession
-from resilisim.simulator import shipped_laws
+from resilisim.simulator import load_law, shipped_laws
 
-LAWS = tuple(name for name in shipped_laws() if name != "benchmark")
+LAWS = tuple(name for name in shipped_laws() if not load_law(name).is_plain)
 # A reader whose output flows, and a connector, which can be closed until the authenticator has run.
 TASK = {
     "instance_id": "task_of_laws",
