@@ -106,15 +106,12 @@ class Attribution:
         for step in steps:
             if step["label"] is not None:
                 losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
-        after_search, knowledge = None, {}
-        if self._has_hidden_state and isinstance(self._judge, Judge):
-            knowledge = {"optimum_knowledge": self._judge.optimum.knowledge}
+        after_search = None
         if searches.fewest is not None and isinstance(self._judge, Judge):
             after_search = self._judge.optimum.after_search(searches.fewest)
-        return Totals(
+        totals = Totals(
             optimum=steps[0]["value"],
             optimum_gap=self._judge.optimum.gap if isinstance(self._judge, Judge) else 0.0,
-            **knowledge,
             known_after_search=after_search,
             searches_needed=searches.fewest,
             no_search_ceiling=searches.reason,
@@ -122,6 +119,9 @@ class Attribution:
             luck=sum(step["luck"] for step in steps),
             losses=losses,
         )
+        if self._has_hidden_state and isinstance(self._judge, Judge):
+            totals["optimum_knowledge"] = self._judge.optimum.knowledge
+        return totals
 
     def _reason(self, state: EpisodeState, message: Message, refused: bool) -> str:
         asked_before = message.kind in _QUESTIONS and message.signature in self._asked

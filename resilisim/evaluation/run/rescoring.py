@@ -227,8 +227,8 @@ def _message_of(step: StepRecord, read: ReadMessage, in_world: bool = False, has
             raise InvalidInputError(f"message {step['turn']} is no {kind} of {step['tool']} any more")
         return message
     if kind == "execute":
-        message = read(step["message"]) if has_parts else None
-        return message if message is not None and message.tool == step["tool"] else Message(kind, tool=step["tool"])
+        again = read(step["message"]) if has_parts else Message(kind, tool=step["tool"])
+        return again if again.tool == step["tool"] else Message(kind, tool=step["tool"])
     if kind in ("finish", "stop", "wait"):
         return Message(kind)
     if kind not in ("search", "info", "format_error", "rejected"):
