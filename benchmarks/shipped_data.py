@@ -27,6 +27,9 @@ from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, default_retriever
 from resilisim.worlds.pages.generated import DATA_FILE as PAGES_FILE
 from resilisim.worlds.pages.generated import pages_lines
+from resilisim.worlds.records import Recipe
+from resilisim.worlds.records.world import DATA_FILE as RECORDS_FILE
+from resilisim.worlds.records.world import RECORDS_VERSION, records_lines
 
 
 def benchmark_lines() -> bytes:
@@ -50,6 +53,11 @@ def similarity_table() -> bytes:
     return _header(SIMILARITY_SCHEMA, library, payload, shape=list(scores.shape)) + payload
 
 
+def records_set() -> bytes:
+    """Generate records-v1 by its recipe; every reference is executed."""
+    return records_lines(Recipe(), RECORDS_VERSION)
+
+
 def _header(schema: str, library: ToolLibrary, payload: bytes, **more: Any) -> bytes:
     """Return the line of JSON that says what the numbers in a payload were computed from."""
     header = {
@@ -66,6 +74,7 @@ def _header(schema: str, library: ToolLibrary, payload: bytes, **more: Any) -> b
 # Each with the file that holds it, and what computes it.
 SHIPPED: Mapping[str, tuple[Path, Callable[[], bytes]]] = {
     "benchmark": (Path(str(resources.files("resilisim.tasks") / BENCHMARK_FILE)), benchmark_lines),
+    "records": (Path(str(resources.files("resilisim.worlds.records") / RECORDS_FILE)), records_set),
     "searches": (Path(str(resources.files("resilisim.tasks") / SEARCHES_FILE)), searches_table),
     "pages": (Path(str(resources.files("resilisim.worlds.pages") / PAGES_FILE)), pages_lines),
     "similarity": (Path(str(resources.files("resilisim.envs.workflow") / SIMILARITY_FILE)), similarity_table),

@@ -22,6 +22,8 @@ from resilisim.errors import ResiliSimError
 if TYPE_CHECKING:
     from resilisim.envs import EnvironmentSettings
     from resilisim.evaluation import ModelSettings, compare_runs, evaluate, open_session, read_results, write_report
+    from resilisim.evaluation.injected_episode import InjectedFailure
+    from resilisim.evaluation.injection import inject
     from resilisim.policies import EpisodeEnded, ToolFailed, make_policy, track_usage
     from resilisim.simulator import Law, load_law
     from resilisim.simulator.exact import references as bound
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "EnvironmentSettings",
     "EpisodeEnded",
+    "InjectedFailure",
     "Law",
     "ModelSettings",
     "ResiliSimError",
@@ -46,6 +49,7 @@ __all__ = [
     "compare_runs",
     "default_library",
     "evaluate",
+    "inject",
     "load_law",
     "load_library",
     "make_policy",
@@ -60,6 +64,7 @@ __all__ = [
 _LAZY_NAMES = {
     "EnvironmentSettings": "resilisim.envs.settings:EnvironmentSettings",
     "EpisodeEnded": "resilisim.policies:EpisodeEnded",
+    "InjectedFailure": "resilisim.evaluation.injected_episode:InjectedFailure",
     "Law": "resilisim.simulator:Law",
     "ModelSettings": "resilisim.evaluation:ModelSettings",
     "Task": "resilisim.tasks:Task",
@@ -70,6 +75,7 @@ _LAZY_NAMES = {
     "compare_runs": "resilisim.evaluation:compare_runs",
     "default_library": "resilisim.tool_library:default_library",
     "evaluate": "resilisim.evaluation:evaluate",
+    "inject": "resilisim.evaluation.injection:inject",
     "load_law": "resilisim.simulator:load_law",
     "load_library": "resilisim.tool_library:load_library",
     "make_policy": "resilisim.policies:make_policy",

@@ -21,6 +21,7 @@ from resilisim.seeding import (
     uniform_bits,
 )
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
+from resilisim.workflows.flaws.perturber import _RepeatedDraws
 
 words = st.integers(0, 2**32 - 1)
 
@@ -104,3 +105,12 @@ def test_weighted_draws_follow_their_weights():
         counts[draws.weighted(["a", "never", "b"], [1.0, 0.0, 3.0])] += 1
     assert counts["never"] == 0
     assert abs(counts["b"] - 3000) < 6 * (4000 * 0.75 * 0.25) ** 0.5
+
+
+def test_draws_are_the_same_one_by_one_in_blocks_and_repeated():
+    repeated = _RepeatedDraws("name", 1)
+    drawn = [repeated.bits() for _ in range(600)]
+    assert drawn == [repeated.from_the_beginning().bits()] + [repeated.bits() for _ in range(599)]
+    plain = Draws("name", 1)
+    key = hash_words("name", 1)
+    assert drawn == [plain.bits() for _ in range(600)] == [uniform_bits(*key, index, 0) for index in range(600)]

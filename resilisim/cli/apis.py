@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,10 @@ from resilisim.cli.help import command_group
 from resilisim.cli.options import JsonFlag, OptionGroup, output_option, takes
 from resilisim.cli.output import INCOMPLETE, Progressing, answer, note, plain, table
 from resilisim.errors import MAX_COUNT, InvalidInputError, count_of, unknown_name
+from resilisim.evaluation.real_apis import law_of_assessment, real_api_tables
 from resilisim.inputs import shown
+from resilisim.provenance import encode_json
+from resilisim.run_folder import write_file_atomically
 from resilisim.statistics.estimates import fields_to_json
 from resilisim.worlds.apis import (
     Address,
@@ -30,6 +34,7 @@ from resilisim.worlds.apis.assessment import PERCENTILES, Assessment
 from resilisim.worlds.apis.client import MOST_CALLS_A_HOST, reached
 from resilisim.worlds.apis.twin import CALLS, FAILURES, SUCCESSES
 
+LAW_NAME = "law.json"
 TWIN_PANEL = "Twin"
 TWIN_LAW = OptionGroup(TwinLaw, ["success", "median_seconds", "spread", "seed"], TWIN_PANEL)
 
@@ -152,23 +157,29 @@ def assess_apis(
             done = count
 
         found = assess(apis, calls, address=address, law=law, out=out, per_host=per_host, tell=tell)
+    fitted = law_of_assessment(found)
+    write_file_atomically(out / LAW_NAME, encode_json(fitted.to_mapping(), indent=1) + b"\n")
     answer(
         as_json,
         found.to_mapping(),
-        _reliability_table(found),
+        _reliability_table(found, law if address is None else None),
         _error_table(found),
-        notes=[f"{count_of(sum(row.calls for row in found.apis), 'call')} in {out}"],
+        notes=[f"{count_of(calls * len(apis), 'call')} in {out}; the law that they say: {out / LAW_NAME}"],
     )
 
 
-def _reliability_table(found: Assessment) -> Any:
-    columns = ["API", "calls", "success", "95% interval", *(f"p{number} s" for number in PERCENTILES), "selected"]
+def _reliability_table(found: Assessment, law: TwinLaw | None) -> Any:
+    """Return the rows of the APIs, with the true chance of success where the twin's law is known."""
+    true = [] if law is None else ["true"]
+    columns = ["API", "calls", "success", "95% interval", *true]
+    columns += [*(f"p{number} s" for number in PERCENTILES), "selected"]
     rows = [
         [
             row.api,
             row.calls,
             row.rate,
             f"{row.low:.3f} to {row.high:.3f}",
+            *([] if law is None else [law.success_of.get(row.api, law.success)]),
             *row.seconds,
             "yes" if row.is_selected else "no",
         ]
@@ -193,6 +204,22 @@ def _error_table(found: Assessment) -> Any:
         for code, count in FAILURES.items()
     ]
     return table("Failures", ["error", "count", "share", "ResiliBench, table 16"], rows, digits=3)
+
+
+@app.command("tables")
+def print_tables(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
+    out: Annotated[
+        Path | None, output_option("--out", help="Markdown file to write; standard output if left out.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Make tables 5, 14, 15 and 16 of the ResiliBench paper from a run on apis-v1, its figures beside (Markdown)."""
+    text = real_api_tables(directory)
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        out.write_text(text, encoding="utf-8", newline="\n")
+        note(f"wrote {out}")
 
 
 @app.command("twin")

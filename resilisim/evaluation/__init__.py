@@ -13,6 +13,7 @@ from resilisim.evaluation.answer_judge import (
 from resilisim.evaluation.episode.play import open_session, play_episode, rescore_record
 from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.episode.texts import opened
+from resilisim.evaluation.real_apis import law_of_assessment, real_api_tables
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.results import EvaluationResult, evaluate, read_results
 from resilisim.evaluation.run.contestants import ModelSettings
@@ -56,6 +57,7 @@ __all__ = [
     "judge",
     "judge_agreement",
     "judged_accuracy",
+    "law_of_assessment",
     "load_set",
     "merge_runs",
     "open_session",
@@ -66,6 +68,7 @@ __all__ = [
     "read_manifest",
     "read_records",
     "read_results",
+    "real_api_tables",
     "rescore_record",
     "write_report",
     "write_set",

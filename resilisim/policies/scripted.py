@@ -154,7 +154,9 @@ class ReferencePolicy:
             if done.save is not None:
                 self._results[done.save] = info["execution"]["output"]
         if not self._calls:
-            return f"<finish>{self._task.metadata['answers'][0]}</finish>"
+            answer = {"answer": self._task.metadata["answers"][0]}
+            # What cannot be known before an episode stands in the answer as it does in parameters.
+            return f"<finish>{resolve_parameters(answer, self._results)['answer']}</finish>"
         if is_closing(info):
             return OUT_OF_TURNS
         call = self._calls[0]

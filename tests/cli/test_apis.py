@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from resilisim.simulator import load_law
 from resilisim.worlds.apis import TwinLaw
 
 
@@ -52,7 +53,8 @@ def test_an_assessment_of_a_served_twin_is_one_table_and_a_folder(command, twin,
     assert found.code == 0
     assert "2 APIs: success 1.000" in found.out
     assert "337 (75.2%)" in found.out
-    assert sorted(os.listdir(tmp_path)) == ["assessment.json", "calls.jsonl", "manifest.json"]
+    assert sorted(os.listdir(tmp_path)) == ["assessment.json", "calls.jsonl", "law.json", "manifest.json"]
+    assert load_law(tmp_path / "law.json").bases == {"joke_fetcher": 1.0, "word_fetcher": 1.0}
 
 
 REFUSED = [

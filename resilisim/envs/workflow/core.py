@@ -77,8 +77,8 @@ class WorkflowCore:
         final_record = observation_dtype(layout)
         self._offsets = {name: int(entry[1]) for name, entry in (final_record.fields or {}).items()}
         self.finals = make_records(num_envs if keep_finals else 1, final_record)
-        self.observation = self._observation_in(self.episodes["observation"])
-        self.final_observation = self._observation_in(self.finals["words"]) if keep_finals else self.observation
+        self.observation = self.observation_in(self.episodes["observation"])
+        self.final_observation = self.observation_in(self.finals["words"]) if keep_finals else self.observation
         self.write_starts()
         self.judge: ActionJudge | None = None
         if options.reward in JUDGED_REWARDS:
@@ -96,15 +96,15 @@ class WorkflowCore:
     def copied_observation(self) -> Observation:
         """Return the observations as views into one copy."""
         words: NDArray[np.int64] = self.episodes["observation"].copy()
-        return self._observation_in(words)
+        return self.observation_in(words)
 
     def copied_finals(self, rows: NDArray[np.int64]) -> Observation:
         """Return the last observations of some environments as views into one copy, zeros elsewhere."""
         words: NDArray[np.int64] = np.zeros(self.finals["words"].shape, dtype=np.int64)
         words[rows] = self.finals["words"][rows]
-        return self._observation_in(words)
+        return self.observation_in(words)
 
-    def _observation_in(self, words: NDArray[np.int64]) -> Observation:
+    def observation_in(self, words: NDArray[np.int64]) -> Observation:
         """Return the observations in blocks of records, int64 (num_records, num_words), as views."""
         shown = words.view(np.uint8)
         first, second = (self._offsets[name] for name in ("task_columns", "action_mask"))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -35,6 +39,8 @@ AUTORESETS = {
 RESET_OPTIONS = ("tasks", "seeds", "reset_mask")
 # What a trainer sets between rollouts.
 TRAINER_FIELDS = ("running_success", "stage", "num_patterns", "pattern_keys", "pattern_scores")
+# A thread with fewer environments takes about as long to be woken as to step them.
+ENVS_A_THREAD = 1024
 
 
 class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
@@ -47,6 +53,8 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         max_episode_steps: Gymnasium's time limit, which this environment does not need; as `max_turns` if given.
         autoreset_mode: When an environment whose episode has ended begins the next one; a mode or its name.
         copy: Hand out copies, so that observations do not change later; without, they are the environment's own arrays.
+        threads: Threads that step parts of the batch side by side; with None one for each core, as long as each has at
+            least 1,024 environments. Results do not depend on it.
         settings: Options of the environment; the defaults if omitted.
         **options: Single options of `WorkflowOptions`, in place of those of the settings.
 
@@ -76,6 +84,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         copy: bool = True,
+        threads: int | None = None,
         render_mode: str | None = None,
         settings: WorkflowOptions | None = None,
         **options: Any,
@@ -100,6 +109,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._pool = np.arange(len(self.core.tasks))
+        self._parts = _parts(num_envs, threads)
         self._seeded = False
 
     def reset(
@@ -143,24 +153,35 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
             core.judge.judge(actions)
         rewards = np.empty(self.num_envs)
         terminated = np.empty(self.num_envs, dtype=np.bool_)
-        num_ended = step_environments(
-            actions,
-            DRAWN,
-            AUTORESETS[self.autoreset_mode],
-            self._pool,
-            core.episodes,
-            core.finals,
-            core.records,
-            core.worlds,
-            rewards,
-            terminated.view(np.uint8),
-        )
+        words = np.empty_like(core.episodes["observation"]) if self.copy else None
+
+        def step_part(part: slice) -> int:
+            num_ended = step_environments(
+                actions[part],
+                DRAWN,
+                AUTORESETS[self.autoreset_mode],
+                self._pool,
+                core.episodes[part],
+                core.finals[part],
+                core.records,
+                core.worlds,
+                rewards[part],
+                terminated.view(np.uint8)[part],
+            )
+            if words is not None:
+                words[part] = core.episodes["observation"][part]
+            return num_ended
+
+        # The compiled loop and NumPy's copying release the interpreter lock, and no two parts share an environment.
+        others = [_thread_pool().submit(step_part, part) for part in self._parts[1:]]
+        num_ended = step_part(self._parts[0]) + sum(other.result() for other in others)
         if core.judge is not None:
             core.judge.pay(rewards)
         infos: Infos = {}
         if num_ended:
             infos = self._end_infos(terminated if was_over is None else terminated & (was_over == 0))
-        return self._observation(), rewards, terminated, np.zeros_like(terminated), infos
+        observation = dict(core.observation) if words is None else core.observation_in(words)
+        return observation, rewards, terminated, np.zeros_like(terminated), infos
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions are legal, bool (num_envs, num_actions)."""
@@ -249,6 +270,26 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
             return ends
         final = self.core.copied_finals(rows) if self.copy else dict(self.core.final_observation)
         return {**ends, "final_obs": final, "_final_obs": known, "final_info": ends, "_final_info": known}
+
+
+def _parts(num_envs: int, threads: int | None) -> list[slice]:
+    """Return the parts of a batch, one for each thread, as equal as can be."""
+    if threads is None:
+        threads = min(os.cpu_count() or 1, num_envs // ENVS_A_THREAD)
+    else:
+        threads = check_integer("threads", threads, 1, MAX_COUNT)
+    threads = max(1, min(threads, num_envs))
+    ends = [num_envs * number // threads for number in range(threads + 1)]
+    return [slice(start, end) for start, end in itertools.pairwise(ends)]
+
+
+@functools.cache
+def _thread_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="workflow-vector-env")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_thread_pool.cache_clear)  # a child process has none of the threads
 
 
 def _mode(mode: AutoresetMode | str) -> AutoresetMode:

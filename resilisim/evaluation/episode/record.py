@@ -39,6 +39,8 @@ LOSS_LABELS: Final[dict[str, str]] = {
     "no_completion_signal": "not saying that the task was done",
     "wrong_answer": "finishing with an answer that was not right",
     "refused_call": "a call that the tool itself refused, though the law let it through",
+    "ran_again": "running again a function that may run only once",
+    "wrong_end_state": "ending in a state that the check refuses",
     "information": "finding out which tools to use, which the prompt did not say (a price, not a blame)",
     "rate_limited_call": "calling a tool that its rate limit was sure to refuse",
     "repeated_invalid_call": "repeating a call whose input was refused, unchanged",
@@ -217,6 +219,7 @@ class EpisodeRecord(Totals):
     salt: str
     search: NotRequired[str]
     errors: NotRequired[str]
+    goal: NotRequired[dict[str, Any]]
     world: NotRequired[str]
     answer: NotRequired[str | None]
     manifest: str

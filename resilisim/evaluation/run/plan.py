@@ -329,6 +329,8 @@ def library_of_run(arguments: Mapping[str, Any], library: ToolLibrary | None, di
     Raises:
         InvalidInputError: The run was made with another one.
     """
+    if "inject" in arguments:
+        raise InvalidInputError(f"{directory}: a program made these calls itself: expected episodes of an environment")
     world = arguments.get("environment", {}).get("world")
     used = load_world(world).library if world is not None else library if library is not None else default_library()
     if arguments.get("library", used.content_hash) != used.content_hash:

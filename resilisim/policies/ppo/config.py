@@ -42,7 +42,7 @@ class TrainingConfig(BaseModel):
         rollout_steps: Steps of each environment between two updates.
         batch_size: Samples of one gradient step.
         epochs: Passes over a rollout's samples.
-        gamma: Discount factor.
+        gamma: Discount factor; 0 with the reward advantage, which is exact: nothing later needs to be estimated.
         gae_lambda: Lambda of generalised advantage estimation.
         clip_range: Clipping of the probability ratio.
         entropy: Coefficient of the entropy that is added to the objective.
@@ -95,7 +95,7 @@ class TrainingConfig(BaseModel):
     rollout_steps: int = Field(16, ge=2, le=2**20)
     batch_size: int = Field(2048, ge=2)
     epochs: int = Field(3, ge=1)
-    gamma: float = Field(1.0, gt=0, le=1)
+    gamma: float = Field(1.0, ge=0, le=1)
     gae_lambda: float = Field(0.95, ge=0, le=1)
     clip_range: float = Field(0.2, gt=0, le=1)
     entropy: float = Field(0.01, ge=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from resilisim.simulator.exact.goal import Goal, GoalJudge
 from resilisim.simulator.exact.judging import Judge, Judgement
 from resilisim.simulator.exact.optimum import Optimum, known_probabilities, solve
 from resilisim.simulator.exact.plan_following import (
@@ -16,6 +17,8 @@ from resilisim.simulator.exact.reference_solution import ReferenceJudge, Referen
 from resilisim.simulator.exact.references import References, references, solve_all, solved_references
 
 __all__ = [
+    "Goal",
+    "GoalJudge",
     "Judge",
     "Judgement",
     "Obedience",

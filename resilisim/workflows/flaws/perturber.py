@@ -178,19 +178,19 @@ class _RepeatedDraws(Draws):
     def __init__(self, *name: object) -> None:
         super().__init__(*name)
         self._known: list[int] = []
+        self._place = 0
 
     def from_the_beginning(self) -> Draws:
         """Begin again; whoever drew before must have finished."""
-        self._count = 0
+        self._place = 0
         return self
 
     def bits(self) -> int:
         """Return the next 53 uniform bits."""
-        if self._count == len(self._known):
+        if self._place == len(self._known):
             self._known.append(super().bits())
-        else:
-            self._count += 1
-        return self._known[self._count - 1]
+        self._place += 1
+        return self._known[self._place - 1]
 
 
 def _unsoundness(plan: PlanView) -> str | None:

@@ -22,6 +22,7 @@ from resilisim.provenance import content_hash, encode_json
 from resilisim.run_folder import RunFolder, write_file_atomically
 from resilisim.statistics import Estimate, clopper_pearson, clustered_proportion
 from resilisim.statistics.estimates import fields_to_json, to_json
+from resilisim.tool_library import check_parameters
 from resilisim.worlds.apis.api import ERROR_CODES, PublicApi
 from resilisim.worlds.apis.client import Address, ApiCall, ApiClient, reached
 from resilisim.worlds.apis.twin import TwinLaw
@@ -31,6 +32,7 @@ TABLE_NAME = "assessment.json"
 PERCENTILES = (50, 90, 99)
 STREAM = "assess"
 LEAST_VARIATION = 0.25  # of the interquartile range, as a share of the median
+PACE_SECONDS = 0.01  # between the beginnings of calls: many at once would wait for this machine, and not for a service
 UNANSWERED = ("TIMEOUT", "NETWORK_ERROR")  # what says nothing about how long an answer takes
 
 
@@ -220,8 +222,13 @@ async def _called(
         ApiClient(replace(found, stream=STREAM), per_host) as client,
         asyncio.TaskGroup() as group,
     ):
+        for api in {api.name: api for api, _ in waiting}.values():
+            check_parameters(
+                api.tool, api.example, "strict"
+            )  # the first check takes long, and would be some call's time
         for api, attempt in waiting:
             group.create_task(_one(client, api, attempt, keep))
+            await asyncio.sleep(PACE_SECONDS)
 
 
 async def _one(client: ApiClient, api: PublicApi, attempt: int, keep: Callable[[ApiCall], None]) -> None:

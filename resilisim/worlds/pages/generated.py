@@ -16,8 +16,8 @@ from importlib import resources
 from itertools import chain, zip_longest
 from typing import ClassVar, Final, get_args
 
-from resilisim.errors import InvalidInputError, check_integer
-from resilisim.inputs import validated
+from resilisim.errors import check_integer
+from resilisim.inputs import numbers_by_name
 from resilisim.provenance import content_hash, encode_json_line
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks import Task
@@ -197,13 +197,7 @@ def generated_world(options: str = "") -> PagesWorld:
         'pages:size=60,seed=7,questions=1'
     """
     where = f"world {f'pages:{options}'!r}"
-    given: dict[str, int] = {}
-    for part in filter(None, options.split(",")):
-        name, _, value = part.partition("=")
-        if not value.strip().isdecimal():
-            raise InvalidInputError(f"{where}: got {part!r:.60}; expected a field and a whole number, as in size=120")
-        given[name.strip()] = int(value)
-    recipe = validated(Recipe, given, where)
+    recipe = numbers_by_name(Recipe, options, where)
     name = f"pages:size={recipe.size},seed={recipe.seed},questions={recipe.questions}"
     return PagesWorld(name, recipe.tasks(name), lambda: recipe.encyclopedia)
 

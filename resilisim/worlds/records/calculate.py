@@ -48,7 +48,7 @@ def calculate(formula: str) -> float:
     if len(formula) > LONGEST_FORMULA:
         raise _failed(f"the formula has {len(formula):,} characters; expected at most {LONGEST_FORMULA:,}")
     try:
-        value = _value(ast.parse(formula.strip().replace("^", "**"), mode="eval").body)
+        value = _value(ast.parse(" ".join(formula.split()).replace("^", "**"), mode="eval").body)
     except ZeroDivisionError:
         raise _failed(f"{_shown(formula)} divides by zero") from None
     except (SyntaxError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:

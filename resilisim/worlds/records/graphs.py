@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from resilisim.errors import import_extra
+from resilisim.provenance import content_hash
 from resilisim.seeding import Draws
 from resilisim.worlds.records.tables import ColumnDraws, fictional_people, fictional_words, words_of
 
@@ -32,6 +33,12 @@ class Graphs:
     def named(self, name: str) -> Any:
         """Return PaperNet or AuthorNet."""
         return self.papers if name == "PaperNet" else self.authors
+
+    def content_hash(self) -> str:
+        """Return the SHA-256 of all nodes and edges with their attributes."""
+        return content_hash(
+            [[list(one.nodes(data=True)), list(one.edges(data=True))] for one in (self.papers, self.authors)]
+        )
 
 
 def graphs(seed: int, count: int) -> Graphs:

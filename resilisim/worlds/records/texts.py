@@ -31,7 +31,7 @@ evening|parents' meeting|piano lesson|poetry reading|pottery class|puppet theatr
 meeting|rowing practice|school reunion|sculpture course|sewing circle|squash match|street market|sword
 dance|theatre premiere|tree planting|union meeting|wood carving"""
 ACTIVITIES: Final = tuple(_ACTIVITIES.replace("\n", " ").split("|"))
-_VENUES = ("Hall", "Pavilion", "Library", "Cellar", "Court", "Studio", "Arcade", "Chapel")
+VENUES: Final = ("Hall", "Pavilion", "Library", "Cellar", "Court", "Studio", "Arcade", "Chapel")
 _AGENDA_TEXTS = (
     "On {date}, {person} has the {activity} at {place}. It lasts from {start} to {end}.",
     "{person}: {activity}, {date}, {start} to {end}, {place}.",
@@ -105,7 +105,7 @@ def agenda(seed: int, count: int) -> tuple[list[str], list[Event]]:
     """Return texts and events, one each, in no order; nobody is at two events at a time."""
     draws, names = ColumnDraws("records", seed, "agenda"), Draws("records", seed, "agenda", "names")
     people = fictional_people(names, _NUM_PEOPLE)
-    places = [f"{word} {names.choice(_VENUES)}" for word in fictional_words(names, 160)]
+    places = [f"{word} {names.choice(VENUES)}" for word in fictional_words(names, 160)]
     slots = np.argsort(draws.below("slots", _NUM_PEOPLE * _DAYS * 3, 2**31 - 1), kind="stable")[:count]
     days = [day_text(FIRST_DAY + datetime.timedelta(day)) for day in range(_DAYS)]
     activity, place = draws.below("activity", count, len(ACTIVITIES)), draws.below("place", count, len(places))

@@ -16,7 +16,7 @@ from resilisim.sandbox import BlockingSandbox, NotJsonError, SandboxLimits, json
 from resilisim.tool_library import Parameter, ReturnValue, Tool, ToolLibrary, check_parameters
 from resilisim.worlds.base import ToolError
 from resilisim.worlds.records.calculate import LONGEST_FORMULA, calculate
-from resilisim.worlds.records.data import Records
+from resilisim.worlds.records.contents import Records
 from resilisim.worlds.records.database import Rows, quoted
 from resilisim.worlds.records.graphs import GRAPHS
 
@@ -236,9 +236,7 @@ class RecordsWorkspace:
     def _load_db(self, db_name: str) -> dict[str, Any]:
         name = self._known("database", db_name.strip().lower(), self._records.tables)
         self._loaded, self._filters = name, []
-        columns = self._records.database.columns(name)
-        example = dict(zip(columns, self._select("*", rows=1).rows[0], strict=True))
-        return {"database": name, "row_count": self._count(), "columns": columns, "example": example}
+        return {"database": name, **self._records.about(name)}
 
     def _filter_db(self, condition: str) -> dict[str, Any]:
         before = self._filters
@@ -265,19 +263,8 @@ class RecordsWorkspace:
         return {"column": column, "row_count": self._count() if found.more else len(values), "values": values}
 
     def _load_graph(self, graph_name: str) -> dict[str, Any]:
-        graph = self._records.graphs.named(graph_name)
         self._graphs.add(graph_name)
-
-        def attributes(items: Any) -> list[str]:
-            return sorted(next(iter(items))[-1])
-
-        return {
-            "graph": graph_name,
-            "node_count": graph.number_of_nodes(),
-            "edge_count": graph.number_of_edges(),
-            "node_attributes": attributes(graph.nodes(data=True)),
-            "edge_attributes": attributes(graph.edges(data=True)),
-        }
+        return {"graph": graph_name, **self._records.about(graph_name)}
 
     def _neighbours(self, graph_name: str, node: str) -> dict[str, Any]:
         graph, node = self._node(graph_name, node)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -92,6 +94,31 @@ def test_an_episode_of_a_batch_runs_again_alone(options):
         scalar, scalar_reward, ended, _, _ = one.step(actions[chosen])
         assert rewards[chosen] == reward[0] == scalar_reward
         assert terminated[chosen] == ended
+
+
+@pytest.mark.parametrize("options", [{}, {"reward": "advantage"}, TRAINING])
+@pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP", "DISABLED"])
+def test_results_do_not_depend_on_the_number_of_threads(options, mode):
+    shown = []
+    for threads in (1, 2, 7):
+        envs = WorkflowVectorEnv(37, tasks=TASKS, autoreset_mode=mode, threads=threads, **options)
+        observations, _ = envs.reset(seed=3)
+        shown.append(play(envs, observations, 12))
+    assert_same(shown[0], shown[1])
+    assert_same(shown[0], shown[2])
+
+
+def _sum_of_rewards(envs):
+    envs.reset(seed=0)
+    return sum(float(envs.step(envs.action_masks().argmax(axis=1))[1].sum()) for _ in range(8))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork")
+def test_a_forked_process_has_threads_of_its_own():
+    envs = WorkflowVectorEnv(8, tasks=TASKS, threads=2)
+    expected = _sum_of_rewards(envs)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(_sum_of_rewards, (WorkflowVectorEnv(8, tasks=TASKS, threads=2),)).get(60) == expected
 
 
 def test_a_reset_mask_leaves_the_others_alone():

@@ -61,7 +61,7 @@ def test_settings_are_read_as_people_write_them(setting, field, value):
         ("num_envs=many", ["num_envs", "many", "a whole number, at least 1"]),
         ("law=bench", ["law", "bench", "did you mean 'benchmark'?"]),
         ("filters=semantik", ["filters", "semantik", "did you mean 'semantic'?"]),
-        ("gamma=nan", ["gamma", "nan", "above 0 and at most 1"]),
+        ("gamma=nan", ["gamma", "nan", "at least 0 and at most 1"]),
         ("curriculum=7", ["curriculum", "7", "true or false"]),
         ("device=gpu", ["device", "gpu", "cpu"]),
         ("heads=5", ["heads is 5", "divisor of width", "32"]),

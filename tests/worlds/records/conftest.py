@@ -2,15 +2,17 @@
 
 import pytest
 
-from resilisim.worlds.records.data import GeneratedData, Sizes
+from resilisim.worlds.records.contents import GeneratedData, Recipe
 from resilisim.worlds.records.database import QueryLimits
 
-SMALL = Sizes(flights=9_000, coffee=1_000, airbnb=2_000, yelp=2_000, agenda=2_000, scirex=300, papers=400)
+SMALL = Recipe(
+    seed=3, questions=7, flights=9_000, coffee=1_000, airbnb=2_000, yelp=2_000, agenda=2_000, scirex=300, papers=400
+)
 
 
 @pytest.fixture(scope="session")
 def data():
-    return GeneratedData(3, SMALL)
+    return GeneratedData(SMALL)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """What is generated: the same from the same seed, of the form that questions rely on, and as its texts say it."""
 
+import dataclasses
 import datetime
 import itertools
 
@@ -7,8 +8,8 @@ import numpy as np
 import pytest
 
 from resilisim.errors import InvalidInputError
-from resilisim.worlds.records import Sizes
-from resilisim.worlds.records.data import GeneratedData
+from resilisim.worlds.records import Recipe
+from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.tables import NULL, TABLES
 from resilisim.worlds.records.texts import clock_text, day_text
 from tests.worlds.records.conftest import SMALL
@@ -21,19 +22,21 @@ HASHES = {
     "yelp": "e6897ef52521",
     "agenda": "d10a289df25e",
     "scirex": "0940fd3d3bb1",
-    "graphs": "8fe5ec54b748",
+    "graphs": "3f8441f837cf",
 }
 
 
 def test_a_seed_gives_the_same_everywhere_and_another_seed_something_else(data):
     assert {name: digest[:12] for name, digest in data.hashes().items()} == HASHES
-    assert set(data.hashes().values()).isdisjoint(GeneratedData(4, SMALL).hashes().values())
+    other = GeneratedData(dataclasses.replace(SMALL, seed=4))
+    assert other.table("coffee").content_hash() != data.table("coffee").content_hash()
+    assert set(other.agenda[0]).isdisjoint(data.agenda[0])
 
 
 def test_a_larger_table_begins_with_other_rows_but_has_the_same_columns():
     for name, make in TABLES.items():
-        small, large = make(0, 9_000), make(0, 18_000)
-        assert (len(small), len(large)) == (9_000, 18_000)
+        small, large = make(0, 900), make(0, 1_800)
+        assert (len(small), len(large)) == (900, 1_800)
         assert small.types == large.types, name
 
 
@@ -115,7 +118,17 @@ def test_days_in_words(day, text):
     assert day_text(datetime.date(2042, 5, day)) == f"{text}, 2042"
 
 
-@pytest.mark.parametrize("size", [{"flights": 10}, {"yelp": 100_001}, {"papers": 3}, {"coffee": "many"}])
+WRONG = [
+    {"flights": 10},
+    {"yelp": 100_001},
+    {"papers": 3},
+    {"coffee": "many"},
+    {"questions": 0},
+    {"seed": -1},
+]
+
+
+@pytest.mark.parametrize("size", WRONG)
 def test_sizes_out_of_range_are_refused(size):
-    with pytest.raises(InvalidInputError, match=f"size of {next(iter(size))}"):
-        Sizes(**size)
+    with pytest.raises(InvalidInputError, match=f"^{next(iter(size))} is "):
+        Recipe(**size)

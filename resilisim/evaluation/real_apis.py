@@ -1,0 +1,190 @@
+"""Real APIs as results: the law that an assessment says, and tables 5, 14, 15 and 16 beside the published ones.
+
+The published figures are those of the ResiliBench paper (sections 4.5, E.2 to E.4). They were measured with other
+tasks, other APIs and real hosts, so they stand beside ours as marked rows and are never compared with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.table.episodes import EpisodeTable
+from resilisim.evaluation.table.facts import RunFacts, read_facts
+from resilisim.simulator.exact import solve
+from resilisim.simulator.failure_model import Law, load_law
+from resilisim.simulator.law import EndRules
+from resilisim.simulator.problem import build_problem
+from resilisim.simulator.state import start_state
+from resilisim.statistics import clustered_proportion
+from resilisim.workflows.prompts import PROMPT_TYPES
+from resilisim.worlds.apis import Assessment, api_library
+from resilisim.worlds.apis.twin import FAILURES
+
+LAW = "public-apis"
+MARK = "†"
+HEADINGS: Mapping[str, str] = {
+    "baseline": "Baseline",
+    "chain_of_thought": "Chain-of-thought",
+    "optimal": "Optimal",
+    "flawed": "Flawed",
+}
+# Full success, partial success and failure in percent, for each prompt type (table 14; table 5 is a part of it).
+TABLE_14: Mapping[str, tuple[tuple[float, float, float], ...]] = {
+    "GPT-4o-mini": ((38.9, 38.9, 22.2), (41.7, 41.7, 16.7), (42.1, 38.6, 19.3), (34.3, 34.3, 31.4)),
+    "Gemini-2.5-Flash": ((33.3, 33.3, 33.3), (39.5, 39.5, 21.1), (55.3, 41.2, 3.5), (34.1, 33.5, 32.4)),
+    "GPT-5-mini": ((38.9, 38.9, 22.2), (41.7, 41.7, 16.7), (47.6, 45.2, 7.1), (36.6, 36.3, 27.0)),
+    "Llama-3.3-70B": ((16.7, 16.7, 66.7), (16.7, 16.7, 66.7), (39.6, 27.1, 33.3), (25.4, 25.4, 49.3)),
+    "Qwen2.5-32B": ((41.7, 41.7, 16.7), (43.9, 40.4, 15.8), (55.3, 44.7, 0.0), (42.3, 38.8, 18.9)),
+    "DeepSeek-V3": ((32.1, 30.9, 37.0), (37.8, 35.3, 26.9), (40.2, 39.3, 20.5), (36.0, 35.4, 28.6)),
+    "Average": ((33.6, 33.4, 33.0), (36.9, 35.9, 27.3), (46.7, 39.4, 13.9), (34.8, 34.0, 31.3)),
+}
+TABLE_15: Mapping[str, tuple[float, float, float]] = {
+    "Qwen2.5-3B": (5.0, 1.7, 93.3),
+    "Qwen2.5-7B": (37.7, 34.2, 28.1),
+    "Qwen2.5-14B": (35.0, 35.0, 30.0),
+    "Qwen2.5-32B": (55.3, 44.7, 0.0),
+}
+
+
+def law_of_assessment(found: Assessment, name: str = "assessed") -> Law:
+    """Return the law that an assessment says: a chance of success for each API, nothing that hangs on earlier calls.
+
+    An API that never succeeded gets the chance of half a success, as no law has a chance of 0. What single calls cannot
+    tell, the factors of dependencies and of earlier failures, is left at 1.
+
+    Example:
+        >>> from resilisim.evaluation import law_of_assessment
+        >>> from resilisim.worlds.apis import assessed
+        >>> calls = [{"tool": "joke_fetcher", "error": code, "seconds": 1.0} for code in (None, "TIMEOUT", None, None)]
+        >>> law_of_assessment(assessed(calls)).bases
+        {'joke_fetcher': 0.75}
+    """
+    calls, successes = (sum(getattr(row, name) for row in found.apis) for name in ("calls", "successes"))
+    fitted_to = (
+        f"Fitted to {calls} calls of {len(found.apis)} APIs; they do not tell whether calls depend on each other."
+    )
+    return Law(
+        name=name,
+        description=fitted_to,
+        base=max(successes, 0.5) / calls,
+        not_executed=1.0,
+        failed=1.0,
+        history=1.0,
+        bases={row.api: max(row.successes, 0.5) / row.calls for row in found.apis},
+    )
+
+
+def real_api_tables(directory: Path | str) -> str:
+    """Return tables 5, 14, 15 and 16 of a run on apis-v1 as Markdown, the published figures beside, marked.
+
+    Raises:
+        InvalidInputError: The run has other tasks, or no episode is finished.
+        StoreError: It is no folder of results.
+
+    Example:
+        >>> from resilisim.evaluation import evaluate, real_api_tables
+        >>> real_api_tables(evaluate("random", 2).directory)
+        Traceback (most recent call last):
+        ...
+        resilisim.errors.InvalidInputError: ... expected a run on apis-v1
+    """
+    facts = read_facts(directory)
+    foreign = {tool for task in facts.table.tasks for tool in task.required_tools} - set(api_library().names)
+    if foreign or not facts.table.num_episodes:
+        what = f"has tasks with the tool {min(foreign)!r}" if foreign else "has no finished episode"
+        raise InvalidInputError(f"{directory} {what}: expected a run on apis-v1")
+    return "\n".join([*_prompt_tables(facts), *_scaling_table(facts), *_error_table(facts), *_notes(facts)]) + "\n"
+
+
+def _prompt_tables(facts: RunFacts) -> Iterator[str]:
+    for number, title, kinds in (
+        (5, "Performance on the real-API tasks", PROMPT_TYPES[2:]),
+        (14, "Performance by prompt type", PROMPT_TYPES),
+    ):
+        yield f"## Table {number}. {title}\n"
+        yield from _heading(
+            "Agent", [f"{HEADINGS[kind]}: {what}" for kind in kinds for what in ("full", "partial", "fail")]
+        )
+        for policy in facts.table.policies:
+            yield _row(policy, [cell for kind in kinds for cell in _outcomes(facts.table, policy, kind)])
+        for model, by_kind in TABLE_14.items():
+            if number == 14 or model != "Average":
+                chosen = by_kind[-len(kinds) :]
+                yield _row(f"*{model}* {MARK}", [f"{number:.1f}" for three in chosen for number in three])
+        yield ""
+
+
+def _scaling_table(facts: RunFacts) -> Iterator[str]:
+    yield "## Table 15. By model size, optimal prompt\n"
+    yield from _heading("Agent or model", ["full", "partial", "fail"])
+    for policy in facts.table.policies:
+        yield _row(policy, _outcomes(facts.table, policy, "optimal"))
+    for model, figures in TABLE_15.items():
+        yield _row(f"*{model}* {MARK}", [f"{number:.1f}" for number in figures])
+    yield ""
+
+
+def _error_table(facts: RunFacts) -> Iterator[str]:
+    counted: Counter[str] = Counter()
+    for (_, _, code), count in facts.breakdown.errors.items():
+        counted[code] += count
+    failures, published = counted.total(), sum(FAILURES.values())
+    executions = sum(facts.breakdown.executions.values())
+    yield "## Table 16. Types of error\n"
+    yield from _heading("Error", ["count", "share of failures", f"count {MARK}", f"share {MARK}"])
+    for code in dict.fromkeys([*FAILURES, *sorted(counted)]):
+        ours = [str(counted[code]), f"{counted[code] / failures:.1%}" if failures else "-"]
+        theirs = [str(FAILURES[code]), f"{FAILURES[code] / published:.1%}"] if code in FAILURES else ["-", "-"]
+        yield _row(code, ours + theirs)
+    rate = f"{1.0 - failures / executions:.1%}" if executions else "-"
+    yield f"\n{executions} calls of APIs, {rate} of them succeeded ({MARK} 948 calls, 52.7%).\n"
+
+
+def _notes(facts: RunFacts) -> Iterator[str]:
+    yield "Percent; of ours, the 95% interval of full success in brackets, with tasks as the units that vary. "
+    yield f"{MARK} Figures of the ResiliBench paper: other tasks, other APIs, real hosts. They are no comparison.\n"
+    settings = facts.manifest["arguments"]["environment"]
+    rules = EndRules(**{name: settings[name] for name in EndRules().to_mapping()})
+    values = [_ceiling(task.required_tools, rules) for task in facts.table.tasks]
+    yield (
+        f"Where calls succeed as by the law `{LAW}`, whoever makes the right call every time completes the tasks "
+        f"within {rules.max_turns} turns with probability {np.mean(values):.3f} on average ({min(values):.3f} to "
+        f"{max(values):.3f}): the ceiling of the reference solutions."
+    )
+
+
+def _ceiling(required: Sequence[str], rules: EndRules) -> float:
+    """Return the chance of completing tools in order under the law of the paper's APIs."""
+    problem = build_problem(api_library(), required, load_law(LAW), rules)
+    return solve(problem).value(start_state(problem))
+
+
+def _outcomes(table: EpisodeTable, policy: str, kind: str) -> list[str]:
+    """Return full, partial and failure of a policy under a prompt type, flaws of all kinds together."""
+    prompts = [place for place, name in enumerate(table.prompts) if name.partition(":")[0] == kind]
+    chosen = (table.policy == table.policies.index(policy)) & np.isin(table.prompt, prompts)
+    count = int(table.count[chosen].sum())
+    if not count:
+        return ["-"] * 3
+    outcomes, counts = (np.bincount(table.task[chosen], weights=sums[chosen]) for sums in (table.outcome, table.count))
+    full = clustered_proportion(outcomes[counts > 0], counts[counts > 0])
+    partial = float(table.partial[chosen].sum()) / count
+    return [
+        f"{100 * full.value:.1f} [{100 * full.low:.0f}, {100 * full.high:.0f}]",
+        f"{100 * partial:.1f}",
+        f"{100 * (1.0 - full.value - partial):.1f}",
+    ]
+
+
+def _heading(first: str, names: Sequence[str]) -> Iterator[str]:
+    yield f"| {first} | {' | '.join(names)} |"
+    yield f"| --- |{' ---: |' * len(names)}"
+
+
+def _row(name: str, cells: Sequence[str]) -> str:
+    return f"| {name} | {' | '.join(cells)} |"

@@ -1,0 +1,209 @@
+"""What the tools of the records world work on; each part is made when it is first needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from resilisim.errors import InvalidInputError, check_integer
+from resilisim.provenance import content_hash
+from resilisim.seeding import MAX_SEED
+from resilisim.tool_library import TextIndex
+from resilisim.worlds.records import texts
+from resilisim.worlds.records.database import Database, QueryLimits, create_table, quoted
+from resilisim.worlds.records.graphs import MOST_PAPERS, Graphs, graphs
+from resilisim.worlds.records.tables import MOST_ROWS, TABLES, Table
+
+# Part of the name of cached tables: to be changed whenever tables of the same seed and sizes change.
+_TABLES_REVISION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What a world of records is made from.
+
+    Attributes:
+        seed: Another seed gives other data and other questions.
+        questions: Number for each of the eight domains and each of the two difficulties.
+        flights: Rows of this table, and so on: rows of tables, texts of collections, papers of the graphs.
+
+    Raises:
+        InvalidInputError: A number is out of range.
+
+    Example:
+        >>> from resilisim.worlds.records import Recipe
+        >>> Recipe(seed=7, flights=20_000).coffee
+        6000
+    """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+
+    seed: int = 0
+    questions: int = 100
+    flights: int = 100_000
+    coffee: int = 6_000
+    airbnb: int = 50_000
+    yelp: int = 50_000
+    agenda: int = 10_000
+    scirex: int = 1_500
+    papers: int = 4_000
+
+    def __post_init__(self) -> None:
+        """Refuse what is too small for questions, or too large."""
+        for name, (least, most) in _RANGES.items():
+            check_integer(name, getattr(self, name), least, most)
+
+    def to_mapping(self) -> dict[str, int]:
+        """Return all fields by name."""
+        return dataclasses.asdict(self)
+
+
+_RANGES: Final[Mapping[str, tuple[int, int]]] = {
+    "seed": (0, MAX_SEED),
+    "questions": (1, 10_000),
+    "flights": (9_000, MOST_ROWS),
+    "coffee": (1_000, MOST_ROWS),
+    "airbnb": (2_000, MOST_ROWS),
+    "yelp": (2_000, MOST_ROWS),
+    "agenda": (2_000, texts.MOST_EVENTS),
+    "scirex": (300, texts.MOST_PARAGRAPHS),
+    "papers": (400, MOST_PAPERS),
+}
+
+
+class Records:
+    """Tables in a database, collections of texts that are searched, and graphs.
+
+    Args:
+        database: Holds the tables, which are named by `tables`.
+        tables: Names of the tables.
+        passages: What makes each collection, "agenda" and "scirex".
+        make_graphs: What makes the graphs.
+        search: How texts are searched: "lexical" or "semantic".
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        tables: Sequence[str],
+        passages: Mapping[str, Callable[[], Sequence[str]]],
+        make_graphs: Callable[[], Graphs],
+        search: str = "lexical",
+    ) -> None:
+        self.database = database
+        self.tables = tuple(tables)
+        self._passages = passages
+        self._make_graphs = make_graphs
+        self._search = search
+        self._indexes: dict[str, tuple[Sequence[str], TextIndex]] = {}
+        self._about: dict[str, dict[str, Any]] = {}
+
+    def about(self, name: str) -> dict[str, Any]:
+        """Return what loading a table or a graph tells of it; the same object at every call."""
+        if name not in self._about:
+            self._about[name] = self._about_table(name) if name in self.tables else self._about_graph(name)
+        return self._about[name]
+
+    def _about_table(self, name: str) -> dict[str, Any]:
+        [[count]] = self.database.query(f"SELECT count(*) FROM {quoted(name)}").rows
+        first = self.database.query(f"SELECT * FROM {quoted(name)} LIMIT 1")
+        example = dict(zip(first.columns, first.rows[0], strict=True)) if first.rows else {}
+        return {"row_count": count, "columns": dict(self.database.columns(name)), "example": example}
+
+    def _about_graph(self, name: str) -> dict[str, Any]:
+        graph = self.graphs.named(name)
+        nodes, edges = graph.nodes(data=True), graph.edges(data=True)
+        return {
+            "node_count": len(nodes),
+            "edge_count": len(edges),
+            "node_attributes": sorted(next(iter(nodes), ({},))[-1]),
+            "edge_attributes": sorted(next(iter(edges), ({},))[-1]),
+        }
+
+    def find_passages(self, collection: str, query: str, count: int) -> list[str]:
+        """Return the texts of a collection that are nearest to a query, best first."""
+        if collection not in self._indexes:
+            found = self._passages[collection]()
+            self._indexes[collection] = found, TextIndex(found, self._search)
+        passages, index = self._indexes[collection]
+        return [passages[hit.index] for hit in index.search(query, count)]
+
+    @functools.cached_property
+    def graphs(self) -> Graphs:
+        """Both graphs."""
+        return self._make_graphs()
+
+
+class GeneratedData:
+    """All facts of a generated world, from which questions are made, as plain values.
+
+    Args:
+        recipe: Seed and sizes.
+        expected: SHA-256 that parts are known to have, by name; each is compared when it is made.
+
+    Raises:
+        InvalidInputError: A part is another than the expected one: a later version makes it differently.
+    """
+
+    def __init__(self, recipe: Recipe, expected: Mapping[str, str] | None = None) -> None:
+        self.recipe = recipe
+        self.seed = recipe.seed
+        self._expected = dict(expected or {})
+        self._tables: dict[str, Table] = {}
+
+    def table(self, name: str) -> Table:
+        """Return a table."""
+        if name not in self._tables:
+            table = TABLES[name](self.seed, getattr(self.recipe, name))
+            self._compare(name, table.content_hash)
+            self._tables[name] = table
+        return self._tables[name]
+
+    @functools.cached_property
+    def agenda(self) -> tuple[list[str], list[texts.Event]]:
+        """Texts of the agenda, and the event that each tells of."""
+        made = texts.agenda(self.seed, self.recipe.agenda)
+        self._compare("agenda", lambda: content_hash(made[0]))
+        return made
+
+    @functools.cached_property
+    def scirex(self) -> tuple[list[str], list[texts.Result]]:
+        """Paragraphs of papers, and the results that they report."""
+        made = texts.papers(self.seed, self.recipe.scirex)
+        self._compare("scirex", lambda: content_hash(made[0]))
+        return made
+
+    @functools.cached_property
+    def graphs(self) -> Graphs:
+        """Both graphs."""
+        made = graphs(self.seed, self.recipe.papers)
+        self._compare("graphs", made.content_hash)
+        return made
+
+    def hashes(self) -> dict[str, str]:
+        """Return the SHA-256 of each part, which is made for it."""
+        return {
+            **{name: self.table(name).content_hash() for name in TABLES},
+            "agenda": content_hash(self.agenda[0]),
+            "scirex": content_hash(self.scirex[0]),
+            "graphs": self.graphs.content_hash(),
+        }
+
+    def _compare(self, part: str, digest: Callable[[], str]) -> None:
+        if part in self._expected and (made := digest()) != self._expected[part]:
+            problem = f"{part} of seed {self.seed} has SHA-256 {made[:12]}...; expected {self._expected[part][:12]}..."
+            raise InvalidInputError(f"{problem}: this set was made by another version of the package")
+
+    def records(self, search: str = "lexical", limits: QueryLimits | None = None) -> Records:
+        """Return the data as tools work on it; the tables are kept in the user's cache folder."""
+        name = content_hash([_TABLES_REVISION, self.seed, [getattr(self.recipe, table) for table in TABLES]])[:16]
+
+        def fill(connection: Any) -> None:
+            for table in TABLES:
+                create_table(connection, self.table(table))
+
+        passages = {"agenda": lambda: self.agenda[0], "scirex": lambda: self.scirex[0]}
+        return Records(Database(f"records-{name}", fill, limits), tuple(TABLES), passages, lambda: self.graphs, search)

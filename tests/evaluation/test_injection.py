@@ -1,0 +1,352 @@
+"""`resilisim.inject`: what is drawn, what really runs, what the record keeps apart, and what a goal makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import subprocess
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import resilisim
+from resilisim import InjectedFailure, inject, open_session, read_results
+from resilisim.envs.session import EpisodeEnded
+from resilisim.errors import InvalidInputError, StoreError
+from resilisim.evaluation.episode.attribution import identity_error
+from resilisim.evaluation.run.rescoring import rescore_run
+from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, start_state
+from resilisim.simulator.exact import Goal, solve
+from resilisim.tool_library import Tool, ToolLibrary
+
+
+def add(a: int, b: int = 1) -> int:
+    """Adds."""
+    return a + b
+
+
+def fails(a: int) -> int:
+    raise ValueError(f"no {a}")
+
+
+async def slowly(a: int) -> int:
+    await asyncio.sleep(0)
+    return a
+
+
+def outcomes(tools: Any) -> list[str]:
+    return [call.outcome for call in tools.calls]
+
+
+def test_injected_real_and_misused_calls_are_three_things() -> None:
+    tools = inject([add, fails], law={"bases": {"add": 1.0}, "history": 1.0}, seed=3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'c'"):
+        tools["add"](1, c=2)
+    assert tools["add"](1) == 2
+    seen = Counter[str]()
+    for _ in range(30):
+        try:
+            tools["fails"](5)
+        except ValueError as error:
+            seen["real"] += str(error) == "no 5"
+        except InjectedFailure as failure:
+            seen["injected"] += failure.tool == "fails"
+    assert min(seen.values()) > 3
+    found = tools.summary()["functions"]
+    assert found["add"] == {"ok": 1, "injected": 0, "real": 0, "misuse": 1}
+    assert found["fails"] == {"ok": 0, "injected": seen["injected"], "real": seen["real"], "misuse": 0}
+    assert [(call.error, call.ran) for call in tools.calls[:2]] == [("TypeError", False), (None, True)]
+
+
+def test_a_call_is_drawn_first_and_nothing_runs_that_was_not_asked_for() -> None:
+    for fail in ("before", "after"):
+        ran: list[int] = []
+        tools = inject([lambda_named(ran)], law={"base": 0.5, "history": 1.0}, seed=1, fail=fail)
+        for number in range(40):
+            _quietly(tools[0], number)
+        passed = [call.outcome == "ok" for call in tools.calls]
+        assert 8 < sum(passed) < 32
+        assert ran == [number for number in range(40) if passed[number] or fail == "after"]
+        assert {call.probability for call in tools.calls} == {0.5}
+
+
+def lambda_named(ran: list[int]) -> Any:
+    def note(number: int) -> None:
+        ran.append(number)
+
+    return note
+
+
+def test_the_same_seed_gives_the_same_draws_and_another_one_others() -> None:
+    def play(seed: int, order: list[str]) -> dict[tuple[str, int | None], str]:
+        tools = inject([add, slowly_sync], law={"base": 0.6, "history": 1.0}, seed=seed)
+        for name in order:
+            _quietly(tools[name], 1)
+        return {(call.tool, call.attempt): call.outcome for call in tools.calls}
+
+    one = play(7, ["add", "slowly_sync"] * 15)
+    assert one == play(7, ["add"] * 15 + ["slowly_sync"] * 15)
+    assert one != play(8, ["add", "slowly_sync"] * 15)
+
+
+def slowly_sync(a: int) -> int:
+    return a
+
+
+def test_exceptions_are_those_that_were_asked_for() -> None:
+    tools = inject([add], law={"base": 0.01}, raises=TimeoutError)
+    with pytest.raises(TimeoutError, match="add: "):
+        tools[0](1)
+    by_code = inject([add], law={"base": 0.01, "history": 1.0}, raises={"TIMEOUT": TimeoutError})
+    kinds = set()
+    for _ in range(30):
+        try:
+            by_code[0](1)
+        except (TimeoutError, InjectedFailure) as error:
+            kinds.add((type(error), getattr(error, "code", "TIMEOUT")))
+    assert kinds == {(TimeoutError, "TIMEOUT"), (InjectedFailure, "OPERATION_FAILED")}
+
+
+def test_decorators_and_coroutines_stay_what_they_were() -> None:
+    law = inject(seed=2)
+
+    @law
+    async def fetch(url: str, *, deep: bool = False) -> str:
+        """Fetches."""
+        return url
+
+    assert asyncio.iscoroutinefunction(fetch)
+    assert (fetch.__name__, fetch.__doc__) == ("fetch", "Fetches.")
+
+    async def play() -> list[object]:
+        return await asyncio.gather(*(fetch(str(number)) for number in range(20)), return_exceptions=True)
+
+    results = asyncio.run(play())
+    assert [result == str(n) for n, result in enumerate(results)] == [
+        not isinstance(result, InjectedFailure) for result in results
+    ]
+    with pytest.raises(InvalidInputError, match="before the first call"):
+        law(add)
+
+
+@pytest.mark.parametrize("required", [(), ("count",)])
+def test_threads_lose_no_call_and_with_a_goal_never_overlap(required: tuple[str, ...]) -> None:
+    inside, most = 0, 0
+    lock = threading.Lock()
+
+    def count(number: int) -> int:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        threading.Event().wait(0.002)
+        with lock:
+            inside -= 1
+        return number
+
+    tools = inject([count], law={"base": 0.9, "history": 1.0}, required=required, turns=60 if required else None)
+    with tools, ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(lambda n: _quietly(tools[0], n), range(60)))
+    assert len(tools.calls) == 60
+    assert sorted(call.attempt for call in tools.calls) == list(range(1, 61))
+    assert sum(result is not None for result in results) == outcomes(tools).count("ok")
+    assert (most == 1) == bool(required)
+
+
+def _quietly(function: Any, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except InjectedFailure:
+        return None
+
+
+def test_tasks_with_a_goal_come_one_after_the_other() -> None:
+    inside: list[int] = []
+
+    async def alone(number: int) -> None:
+        inside.append(number)
+        await asyncio.sleep(0.001)
+        assert inside == [number]
+        inside.clear()
+
+    tools = inject([alone], law={"base": 1.0}, required=["alone"])
+
+    async def play() -> None:
+        await asyncio.gather(*(tools[0](number) for number in range(6)))
+
+    with tools:
+        asyncio.run(play())
+    assert outcomes(tools) == ["ok"] * 6
+
+
+def library(dependencies: dict[str, tuple[str, ...]]) -> ToolLibrary:
+    return ToolLibrary([Tool(name, f"Tool {name}.", dependencies=needs) for name, needs in dependencies.items()])
+
+
+@pytest.mark.parametrize("turns", [2, 4, 7])
+def test_the_optimum_of_a_goal_in_order_is_that_of_the_exact_solver(turns: int) -> None:
+    rules = EndRules(turns, max_consecutive_failures=0, loop_length=0)
+    chain = library({"a": (), "b": ("a",), "c": ("b", "h"), "h": ()})
+    for law in (BenchmarkLaw(), BenchmarkLaw(0.6, 0.3, 0.5, 0.8)):
+        problem = build_problem(chain, ["a", "c"], law, rules)
+        assert Goal(problem).value(start_state(problem)) == pytest.approx(
+            solve(problem).value(start_state(problem)), abs=1e-12
+        )
+
+
+def test_closed_forms_of_goals_in_any_order_and_of_answers_that_are_lost() -> None:
+    rules, law = EndRules(5, max_consecutive_failures=0, loop_length=0), BenchmarkLaw(0.7, 1, 1, 1)
+    problem = build_problem(library({"a": (), "b": ()}), ["b", "a"], law, rules)
+    start = start_state(problem)
+
+    def tail(successes: int, draws: int) -> float:
+        return sum(math.comb(draws, k) * 0.7**k * 0.3 ** (draws - k) for k in range(successes, draws + 1))
+
+    assert Goal(problem, ordered=False).value(start) == pytest.approx(tail(2, 5))
+    assert Goal(problem, once=(0,)).value(start) == pytest.approx(tail(2, 5))
+    # The answer of a comes with the first call or never; b has the other four.
+    assert Goal(problem, False, (0,), "after").value(start) == pytest.approx(0.7 * tail(1, 4))
+    assert Goal(problem, False, (0, 1), "after").value(start) == pytest.approx(0.7**2)
+    # In a bad order the dependency counts, so the optimum takes the other one.
+    bad = build_problem(library({"a": (), "b": ("a",)}), ["b", "a"], BenchmarkLaw(0.8, 0.5, 0.7, 1), EndRules(2, 0, 0))
+    assert Goal(bad, ordered=False).value(start_state(bad)) == pytest.approx(0.64)
+    assert Goal(bad).value(start_state(bad)) == pytest.approx(0.32)
+
+
+def retrying(tools: Any, names: list[str]) -> None:
+    for name in names:
+        while True:
+            try:
+                tools[name](1)
+                break
+            except (InjectedFailure, ValueError):
+                pass
+
+
+def test_a_goal_has_a_score_whose_parts_add_up_and_luck_of_mean_zero(tmp_path: Path) -> None:
+    broken = iter(range(10**6))
+
+    def flaky(a: int) -> int:
+        if next(broken) % 3 == 0:
+            raise ValueError("busy")
+        return a
+
+    luck, levels = [], Counter[str]()
+    for seed in range(60):
+        options = {"required": ["add", "flaky"], "once": ["add"], "fail": "after", "turns": 4, "seed": seed}
+        with inject([add, flaky], record=tmp_path, **options) as tools:
+            retrying(tools, ["add", "flaky"])
+        record = tools.record()
+        assert identity_error(record) < 1e-12
+        assert record["outcome"] == (tools.score["level"] == "full_success")
+        luck.append(record["luck"])
+        levels[record["score"]["level"]] += 1
+    assert set(record["losses"]) <= {"refused_call", "ran_again", "suboptimal_choice"}
+    assert 10 < levels["full_success"] < 55
+    spread = math.sqrt(sum(one**2 for one in luck) / len(luck))
+    assert abs(sum(luck) / len(luck)) < 3.3 * spread / math.sqrt(len(luck))
+    results = read_results(tmp_path)
+    assert (results.num_episodes, results.num_planned) == (60, 60)
+    assert results.rows[0].optimum.value == pytest.approx(record["optimum"])
+    assert results.write_report().exists()
+    with pytest.raises(InvalidInputError, match="a program made these calls itself"):
+        rescore_run(tmp_path)
+
+
+def test_running_again_what_may_run_once_is_regret_where_it_was_a_choice() -> None:
+    with inject([add, slowly_sync], law={"base": 1.0}, required=["add", "slowly_sync"], once=["add"]) as tools:
+        tools["add"](1)
+        tools["add"](1)
+        tools["slowly_sync"](1)
+    assert (tools.score["level"], tools.record()["losses"]) == ("partial_success", {"ran_again": 1.0})
+
+
+def test_the_check_of_the_end_state_decides_and_is_asked_once() -> None:
+    asked: list[int] = []
+    with inject([add], law={"base": 1.0}, required=["add"], check=lambda: asked.append(1)) as tools:
+        tools["add"](1)
+    assert (asked, tools.score["level"], tools.record()["losses"]) == ([1], "partial_success", {"wrong_end_state": 1.0})
+
+
+def test_calls_that_are_used_up_end_the_block_and_nothing_else() -> None:
+    with inject([add], law={"base": 1.0}, required=["add"], turns=2) as tools:
+        for _ in range(5):
+            tools["add"](1)
+        raise AssertionError("unreachable")
+    assert len(tools.calls) == 2
+    with pytest.raises(EpisodeEnded):
+        tools["add"](1)
+    assert tools.score["level"] == "full_success"
+
+
+def test_what_a_block_raises_goes_on_and_the_episode_is_written() -> None:
+    tools = inject([add], law={"base": 1.0}, required=["add"])
+    with pytest.raises(ValueError, match="no 1"), tools:
+        fails(tools["add"](0))
+    assert tools.record()["ended_by"] == "stopped"
+
+
+def test_a_killed_program_keeps_its_calls_and_the_next_one_adds_to_them(tmp_path: Path) -> None:
+    program = (
+        "import os, resilisim\n"
+        "def add(a): return a\n"
+        "tools = resilisim.inject([add], law={'base': 1.0}, required=['add'], record='run')\n"
+        "tools[0](1)\n"
+        "os._exit(9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == 9
+    lines = [json.loads(line) for line in (tmp_path / "run" / "calls.jsonl").read_text().splitlines()]
+    assert [(line["episode"], line["tool"], line["success"]) for line in lines] == [(0, "add", True)]
+    assert (tmp_path / "run" / "episodes.jsonl").read_bytes() == b""
+
+    def add(a: int) -> int:
+        return a
+
+    with inject([add], law={"base": 1.0}, required=["add"], record=tmp_path / "run") as tools:
+        tools[0](1)
+    assert tools.record()["index"] == 1
+    with pytest.raises(StoreError, match="another run"):
+        inject([add], law={"base": 0.5}, required=["add"], record=tmp_path / "run")[0](1)
+
+
+def test_it_works_inside_a_session() -> None:
+    tools = inject([add], law={"base": 1.0})
+    with open_session("task_c64444cae27fab46", base=1.0) as session:
+        assert session.call("file_operations_scanner").ok
+        assert tools["add"](2) == 3
+    assert session.score is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"functions": [3]}, "3 is no function"),
+        ({"functions": [add, add]}, "'add' was given twice"),
+        ({"functions": [lambda: 1]}, "<lambda>"),
+        ({"fail": "later"}, "unknown fail 'later'"),
+        ({"required": ["ad"]}, "unknown function 'ad': did you mean 'add'?"),
+        ({"required": "add"}, "expected lists of names"),
+        ({"once": ["x"], "required": ["add"]}, "unknown function 'x'"),
+        ({"check": lambda: True}, "needs a goal"),
+        ({"turns": 5}, "towards a goal"),
+        ({"turns": 0, "required": ["add"]}, "turns is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"law": "benchmrk"}, "did you mean 'benchmark'"),
+        ({"law": "outages"}, "has parts"),
+        ({"dependencies": {"add": ["nobody"]}}, "unknown function 'nobody'"),
+        ({"functions": []}, "no function under the law"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused_in_one_line(options: dict[str, Any], told: str) -> None:
+    chosen = {"functions": [add], **options}
+    with pytest.raises(InvalidInputError, match=r".") as refused, inject(**chosen) as tools:
+        tools[0](1)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert resilisim.inject is inject

@@ -1,0 +1,106 @@
+"""The loader of ToolQA, on a small folder of its form, and on wrong ones."""
+
+import json
+import pickle
+
+import networkx
+import pytest
+
+from resilisim.errors import InvalidInputError
+from resilisim.worlds import load_world
+from resilisim.worlds.records import load_toolqa
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("ran",)
+
+
+EVIL = {"call": pickle.dumps(Evil()), "system": b"cos\nsystem\n(S'true'\ntR.", "text": b"no pickle", "empty": b""}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESILISIM_CACHE_DIR", str(tmp_path / "cache"))
+    root = tmp_path / "ToolQA"
+
+    def write(path, text):
+        file = root / "data" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    def line(**value):
+        return json.dumps(value) + "\n"
+
+    write("questions/easy/coffee-easy.jsonl", line(qid="easy-coffee-0", question="Open?", answer="42.75"))
+    write("questions/easy/gsm8k-easy.jsonl", line(qid="easy-gsm8k-0", question="How many?", answer=147.0))
+    write("questions/hard/genda-hard.jsonl", line(qid="hard-agenda-0", question="What?", answer="Art walk"))
+    write("external_corpus/coffee/coffee_price.csv", "Date,Open\n2000-01-03,122.25\n2000-01-04,116.25\n")
+    business = line(name="A B", stars=4.5, hours={"Monday": "8-9"})
+    write("external_corpus/yelp/yelp_academic_dataset_business.json", business)
+    write("external_corpus/agenda/agenda_descriptions_merged.jsonl", line(event="Ann goes to the art walk."))
+    papers, authors = networkx.DiGraph(), networkx.Graph()
+    papers.add_node("p1", title="One", venue={"raw": "V"}, n_citation=0)
+    papers.add_edge("p1", "p2")
+    authors.add_edge("a1", "a2", weight=1, papers=["p1"], n_citation=[0])
+    names = {"id2title_dict": {"p1": "One", "p2": "Two"}, "id2author_dict": {"a1": "Ann", "a2": "Bo"}}
+    for name, value in {"paper_net": papers, "author_net": authors, **names}.items():
+        write(f"external_corpus/dblp/{name}.pkl", pickle.dumps(value))
+    return root
+
+
+def test_its_questions_and_its_data_are_there(folder):
+    world = load_world(f"toolqa:{folder}")
+    by_domain = {task.metadata["domain"]: task for task in world.tasks()}
+    assert set(by_domain) == {"coffee", "arithmetic", "agenda"}
+    assert world.grade(by_domain["arithmetic"], "147", []).correct
+    assert world.grade(by_domain["coffee"], "42.750", []).correct
+    assert not world.grade(by_domain["coffee"], "42.7", []).correct
+    assert world.grade(by_domain["agenda"], "the art walk", []).correct
+    workspace = world.open(by_domain["coffee"], 0)
+    workspace.call("LoadDB", {"db_name": "coffee"})
+    workspace.call("FilterDB", {"condition": "Date=2000-01-04"})
+    assert workspace.call("GetValue", {"column_name": "Open"})["values"] == [116.25]
+    assert workspace.call("SQLInterpreter", {"sql": "SELECT name, hours.Monday FROM yelp"})["rows"] == [["A B", "8-9"]]
+    assert workspace.call("RetrieveAgenda", {"keyword": "art"})["passages"] == ["Ann goes to the art walk."]
+    workspace.call("LoadGraph", {"graph_name": "PaperNet"})
+    workspace.call("LoadGraph", {"graph_name": "AuthorNet"})
+    near = workspace.call("NeighbourCheck", {"graph_name": "PaperNet", "node": "One"})["neighbours"]
+    assert near == [{"node": "Two", "relation": "cites"}]
+    edge = workspace.call("EdgeCheck", {"graph_name": "AuthorNet", "node1": "Bo", "node2": "Ann"})["attributes"]
+    assert edge["papers"] == ["One"]
+    workspace.close()
+    world.records.database.close()
+
+
+@pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL)
+def test_pickles_run_nothing(folder, evil, capsys):
+    (folder / "data/external_corpus/dblp/paper_net.pkl").write_bytes(evil)
+    world = load_toolqa(folder)
+    with pytest.raises(InvalidInputError, match=r"paper_net.pkl' cannot be read"):
+        _ = world.records.graphs
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "problem"),
+    [
+        ("flight-medium.jsonl", "{}", "expected a name such as flight-easy.jsonl"),
+        ("books-easy.jsonl", "{}", "expected a name such as flight-easy.jsonl"),
+        ("flight-easy.jsonl", "{", "line 1: not valid JSON"),
+        ("flight-easy.jsonl", '{"qid": "a", "question": "b"}', "line 1: field 'answer' is missing"),
+        ("flight-easy.jsonl", '\n{"qid": [], "question": "b", "answer": 1}', "line 2"),
+        ("flight-easy.jsonl", "[1]", "line 1"),
+    ],
+)
+def test_wrong_files_are_refused_in_one_line(folder, file, text, problem):
+    (folder / "data/questions/easy" / file).write_text(text)
+    with pytest.raises(InvalidInputError) as caught:
+        load_toolqa(folder)
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_has_to_be_named():
+    with pytest.raises(InvalidInputError, match="expected toolqa:FOLDER"):
+        load_world("toolqa")
