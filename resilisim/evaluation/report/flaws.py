@@ -263,8 +263,6 @@ def flaw_costs(facts: RunFacts, most_plans: int = MOST_PLANS) -> FlawCosts:
 def _why_not(facts: RunFacts) -> str | None:
     """Say in a few words why the plans of a run cannot be made again; None if they can."""
     arguments = facts.manifest["arguments"]
-    if "law" in arguments.get("environment", {}):
-        return "the failure model has parts, under which it is not known what a plan is worth"
     if arguments.get("library") != default_library().content_hash:
         return "the run has a tool library of its own"
     if arguments.get("environment", {}).get("planner") not in EXACT_PLANNERS:
@@ -296,7 +294,8 @@ def _obediences(facts: RunFacts, plans: Sequence[FlawedPlan]) -> tuple[Environme
     library, law, rules = default_library(), settings.failure_model(), settings.rules()
     # Runs of the first release show the path of the optimum under every one of these names.
     limits = settings.planner != "exact-path" and texts_revision(arguments) > 1
-    planner, perturber = ExactPlanner(library, law, rules, limits=limits), settings.perturber(library)
+    planner = ExactPlanner(library, settings.planning_law(), rules, limits=limits)
+    perturber = settings.perturber(library)
     found: dict[FlawedPlan, float] = {}
     # By task, as planner and perturber remember the last one.
     for plan in sorted(plans):
