@@ -248,7 +248,8 @@ def calls_with_errors(record):
         if message["role"] != "assistant":
             continue
         read, turn = read_text(message["content"], default_library(), "lenient"), next(codes)
-        if turn["kind"] == "execute" and turn["success"] is not None:
+        is_last = place + 1 == len(record["messages"])  # the episode has ended, and the reply is not part of it
+        if turn["kind"] == "execute" and turn["success"] is not None and not is_last:
             reply = record["messages"][place + 1]["content"]
             code = None if turn["success"] else re.search(r"^Error: ([A-Z_]+)", reply, re.MULTILINE)[1]
             yield read.tool, json.dumps(dict(read.parameters), sort_keys=True), code
