@@ -25,7 +25,7 @@ from resilisim.policies.base import (
 )
 from resilisim.policies.scripted import ordered_steps
 from resilisim.simulator import Problem
-from resilisim.simulator.exact import Optimum, solve
+from resilisim.simulator.exact import Solved, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.law import FAILED, SUCCEEDED
 from resilisim.simulator.messages import Message, execution
@@ -169,7 +169,7 @@ class Demonstrator:
                 return asking
         return call_message(tool, accepted)
 
-    def _best_message(self, optimum: Optimum, state: EpisodeState) -> Message:
+    def _best_message(self, optimum: Solved, state: EpisodeState) -> Message:
         """Return the optimum's message, or a search where it calls a tool that only breaks a row of failures.
 
         No clause of the work order leads to such a tool. If it was not read of, the best is what else is known, or to
