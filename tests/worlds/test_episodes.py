@@ -339,6 +339,37 @@ def test_the_plan_of_a_prompt_is_the_reference_program() -> None:
             assert "Finish with the answer" in text
 
 
+@pytest.mark.parametrize(
+    ("flaw", "steps"),
+    [
+        ("missing_step:light:middle_step_removal", ["reader", "calculator"]),
+        ("sequential_order:light:swap", None),
+        ("redundant_operation:light:duplication", None),
+        ("parameter_error:severe:type_mismatch", ["reader", "reader", "calculator"]),
+        ("logic_discontinuity:severe:format_mismatch", None),
+    ],
+)
+def test_flawed_prompts_hold_flawed_reference_programs(flaw: str, steps: list[str] | None, tmp_path: Path) -> None:
+    env = ConversationEnv(QUIET)
+    try:
+        prompt = env.prompt(TASK, f"flawed:{flaw}")
+    except InvalidInputError as refusal:
+        assert "logic_discontinuity" in flaw, refusal  # noqa: PT017 - nothing flows from step to step by name here
+        return
+    assert prompt.workflow is not None
+    assert prompt.flaw is not None
+    shown = [tool.rpartition("_")[2] for tool in prompt.workflow.tools]
+    assert set(prompt.workflow.tools) <= set(LIBRARY.names)
+    assert ".2" not in prompt.text
+    assert ".2" not in json.dumps(prompt.flaw)
+    assert steps is None or shown == steps
+    assert prompt.workflow != env.prompt(TASK, "optimal").workflow
+    result = evaluate(["reference", "plan-follower"], f"{NAME}:1", f"flawed:{flaw}", out=tmp_path)
+    assert result.row("reference", f"flawed:{flaw}").success.value == 1.0
+    assert result.row("plan-follower", f"flawed:{flaw}").success.value == 0.0
+    assert rescore_run(tmp_path).agrees
+
+
 def run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as left:
         main(list(arguments))
