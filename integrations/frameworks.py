@@ -7,28 +7,26 @@ import os
 import sys
 from pathlib import Path
 
-from scripted import SCRIPTS, SEEDS, TASKS, USAGE, ScriptedEndpoint, check
+from gate import CALLERS, PROMPT, SEEDS, USAGE, Endpoint, compare, tasks
 
 from resilisim import evaluate
-from resilisim.tasks import find_task
 
 
-def check_example(name: str) -> int:
-    """Let an example play every script against a loopback endpoint, and return how many episodes were compared."""
+def check_example(name: str) -> None:
+    """Let an example play every caller against a loopback endpoint, and compare its episodes and its tokens."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    played = []
-    with ScriptedEndpoint() as endpoint:
-        os.environ.update(OPENAI_BASE_URL=endpoint.base_url, OPENAI_API_KEY="none", OPENAI_AGENTS_DISABLE_TRACING="1")
+    played = {}
+    with Endpoint() as endpoint:
+        os.environ.update(OPENAI_BASE_URL=endpoint.url, OPENAI_API_KEY="none", OPENAI_AGENTS_DISABLE_TRACING="1")
         agent = importlib.import_module(f"examples.agents.{name}").agent
-        for script in SCRIPTS:
-            os.environ["AGENT_MODEL"] = script
+        for player in CALLERS:
+            os.environ["AGENT_MODEL"] = player
             asked = len(endpoint.requests)
-            run = evaluate(agents=[agent], tasks=[find_task(task) for task in TASKS], prompts="optimal", seeds=SEEDS)
+            run = evaluate(agents=[agent], tasks=tasks(), prompts=PROMPT, seeds=SEEDS)
             records = list(run.records())
-            assert len(records) == len(TASKS) * len(SEEDS), f"{name}: {run.call.last_error}"
-            played += [(record["instance_id"], record["seed"], script, record) for record in records]
-            tokens = sum(
-                call["reply"]["usage"]["prompt_tokens"] for record in records for call in record["agent"]["calls"]
-            )
+            assert len(records) == len(tasks()) * len(SEEDS), f"{name}: {run.call.last_error}"
+            played.update({(player, record["instance_id"], record["seed"]): record for record in records})
+            calls = [call for record in records for call in record["agent"]["calls"]]
+            tokens = sum(call["reply"]["usage"]["prompt_tokens"] for call in calls)
             assert tokens == USAGE["prompt_tokens"] * (len(endpoint.requests) - asked), f"{name}: {tokens} tokens"
-    return check(name, played)
+    compare(name, played)

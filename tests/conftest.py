@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files of few tests that take long. Handed out first, none of them is what a single worker is left with at the end.
 LONG_FILES = (
-    "tests/test_readme.py",
+    "tests/test_pages.py",
     "tests/evaluation/test_ray.py",
     "tests/end_to_end/test_report_in_browser.py",
     "tests/policies/ppo/test_policy.py",
@@ -21,6 +21,9 @@ LONG_FILES = (
     "tests/evaluation/robustness/test_profile.py",
     "tests/evaluation/test_agent_runs.py",
     "tests/evaluation/test_runner.py",
+    "tests/integrations/test_mcp_server.py",
+    "tests/test_public_api.py",
+    "tests/policies/ppo/test_training.py",
 )
 
 
@@ -32,5 +35,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # Compiling and the first solving of a problem take seconds, so a time limit per example would only measure the machine.
 # The same examples in every run: a red suite is red for everybody.
-settings.register_profile("resilisim", deadline=None, derandomize=True)
+settings.register_profile("resilisim", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("resilisim")

@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gate import NUM_TASKS, PLAYERS, PROMPT, SEEDS, Endpoint, compare
+from gate import MODELS, NUM_TASKS, PROMPT, SEEDS, Endpoint, compare
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
+from pages import run_blocks
 
-from resilisim.envs import EnvironmentSettings
 from resilisim.evaluation import rescore_record
 from resilisim.integrations.inspect_task import RECORD
 
@@ -45,7 +45,7 @@ def main() -> None:
     seeds = ",".join(map(str, SEEDS))
     with Endpoint() as endpoint:
         played = {}
-        for name in PLAYERS:
+        for name in MODELS:
             log = inspect_eval(name, endpoint.url, *arguments(tasks=NUM_TASKS, seeds=seeds, prompt=PROMPT, base=0.8))
             assert log.status == "success", log.error
             for sample in log.samples or ():
@@ -59,7 +59,7 @@ def main() -> None:
                 played[name, record["instance_id"], record["seed"]] = record
             assert log.results is not None
             print(name, {key: round(value.value, 3) for key, value in log.results.scores[0].metrics.items()})
-        compare("inspect eval", played, EnvironmentSettings(tools="native", protocol="native"))
+        compare("inspect eval", played, MODELS)
         discovery = inspect_eval(
             "follower", endpoint.url, *arguments(tasks=2, tools="discovery", prompt=PROMPT, search="lexical")
         )
@@ -71,6 +71,12 @@ def main() -> None:
             assert math.isnan(float(sample.scores["full_success"].value)), sample.scores
         looped = inspect_eval("follower", endpoint.url, "--solver", "generate", *arguments(tasks=2, prompt=PROMPT))
         assert looped.status == "success"
+        os.environ.update(LOOP_BASE_URL=endpoint.url, LOOP_API_KEY="none", INSPECT_DISPLAY="none")
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["INSPECT_LOG_DIR"] = folder
+            shorter = {"tasks=20, seeds=3": "tasks=2", "openai/gpt-4o-mini": "openai-api/loop/follower"}
+            names = run_blocks("inspect", {**shorter, '"logs/..."': "log.location"})
+            assert len(names["records"]) == 2
         print("inspect eval: a broken endpoint and a limit give no score; other solvers play")
 
 

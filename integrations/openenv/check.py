@@ -2,57 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import socket
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
-import uvicorn
+from gate import CALLERS, PROMPT, SEEDS, compare, next_tool, tasks
 from openenv.core import GenericEnvClient
-from scripted import SCRIPTS, SEEDS, TASKS, check, next_tool
-
-from resilisim.integrations.openenv_server import app
+from pages import run_blocks
 
 
 def main() -> None:
-    """Play the gate over WebSockets, then what may go wrong."""
+    """Run the page, whose server plays on: the gate over WebSockets, then what may go wrong."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app(reward="value"), host="127.0.0.1", port=port, log_level="warning"))
-    threading.Thread(target=server.run, daemon=True).start()
-    while not server.started:
-        time.sleep(0.05)
-    played: list[tuple[str, int, str, Mapping[str, Any]]] = []
+    with contextlib.ExitStack() as stack:
+
+        def serve(name: str, text: str) -> None:
+            server = stack.enter_context(subprocess.Popen([sys.executable, "-c", text]))
+            stack.callback(server.terminate)
+            wait_for(port)
+
+        run_blocks("openenv", {"8000": str(port)}, serve)
+        play_all(port)
+
+
+def wait_for(port: int) -> None:
+    """Wait until somebody listens."""
+    for _ in range(600):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+    raise AssertionError("the server did not begin")
+
+
+def play_all(port: int) -> None:
+    """Play the gate over WebSockets, then what may go wrong."""
+    first, second = (task.instance_id for task in tasks()[:2])
+    played: dict[tuple[str, str, int], Mapping[str, Any]] = {}
     with GenericEnvClient(base_url=f"http://127.0.0.1:{port}", message_timeout_s=300).sync() as client:
-        for task in TASKS:
-            for seed in SEEDS:
-                for script in SCRIPTS:
-                    played.append((task, seed, script, play(client, task, seed, script)))
-        check("OpenEnv", played)
+        for task, seed, player in itertools.product(tasks(), SEEDS, CALLERS):
+            played[player, task.instance_id, seed] = play(client, task.instance_id, seed, player)
+        compare("OpenEnv", played)
         refused(client.step, {"tool": "finish", "arguments": {}}, text="has ended")
         refused(client.reset, task="task_x", text="task_x")
         refused(client.step, {"tool": "finish", "arguments": {}}, text="has not begun")
-        assert client.reset(seed=0, task=TASKS[0]).reward is None
+        assert client.reset(seed=0, task=first).reward is None
         with GenericEnvClient(
             base_url=f"http://127.0.0.1:{port}", message_timeout_s=300
         ).sync() as other:  # an episode of its own
-            other.reset(seed=1, task=TASKS[1])
+            other.reset(seed=1, task=second)
             assert other.step({"tool": "no_such_tool", "arguments": {}}).observation["ok"] is False
             assert client.state()["step_count"] == 0
-    server.should_exit = True
     print("OpenEnv: misuse is an error and no reward; clients do not meet")
 
 
-def play(client: Any, task: str, seed: int, script: str) -> Mapping[str, Any]:
+def play(client: Any, task: str, seed: int, player: str) -> Mapping[str, Any]:
     """Play one episode, and return its record."""
-    result = client.reset(seed=seed, task=task, prompt="optimal")
+    result = client.reset(seed=seed, task=task, prompt=PROMPT)
     prompt, said, paid = result.observation["text"], "", 0.0
     while not result.done:
         assert client.state()["record"] is None
-        result = client.step({"tool": next_tool(script, prompt, said) or "finish", "arguments": {}})
+        result = client.step({"tool": next_tool(player, prompt, said), "arguments": {}})
         said += result.observation["text"] + "\n"
         paid += result.reward
     record: Mapping[str, Any] = client.state()["record"]

@@ -6,11 +6,13 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from scripted import SCRIPTS, SEEDS, TASKS, check, next_tool
+from gate import CALLERS, PROMPT, SEEDS, compare, next_tool, tasks
+from pages import run_blocks
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -24,9 +26,9 @@ from resilisim.integrations.trl import (
     rollout_rows,
     training_rows,
 )
-from resilisim.tasks import find_task
 
-TOOLS = (*find_task(TASKS[0]).required_tools, "finish")
+FIRST = tasks()[0]
+TOOLS = (*FIRST.required_tools, "finish")
 NO_TOOLS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
 )
@@ -35,19 +37,18 @@ SMALL: dict[str, Any] = {"prompt_style": "compact", "max_turns": 7}
 
 def gate() -> None:
     """Play every script through the methods that TRL calls."""
-    rows = training_rows([find_task(task) for task in TASKS], SEEDS, "optimal")
-    played: list[tuple[str, int, str, Mapping[str, Any]]] = []
+    rows = training_rows(tasks(), SEEDS, PROMPT)
+    played: dict[tuple[str, str, int], Mapping[str, Any]] = {}
     env = environment_factory(reward="advantage")()
     for row in rows:
-        for script in SCRIPTS:
+        for player in CALLERS:
             prompt, said = env.reset(**row), ""
             while not env.session.ended:
-                tool = next_tool(script, prompt, said) or "finish"
-                said += getattr(env, tool)() + "\n"
+                said += getattr(env, next_tool(player, prompt, said))() + "\n"
             record = env.session.record()
             assert math.isclose(env.get_reward(), -record["regret"], abs_tol=1e-9)
-            played.append((row["task"], row["seed"], script, record))
-    check("TRL environment", played)
+            played[player, row["task"], row["seed"]] = record
+    compare("TRL environment", played)
     env.reset(**rows[0])
     env.session._session.send = None  # what breaks has no reward, and never 0
     try:
@@ -64,7 +65,7 @@ def tiny_tokenizer(calls: tuple[str, ...], template: str) -> PreTrainedTokenizer
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    session = open_session(TASKS[0], prompt="optimal", prompt_style="compact")
+    session = open_session(FIRST, prompt="optimal", prompt_style="compact")
     texts = [session.prompt, json.dumps(session.openai_tools())] * 2  # pairs that come once are no tokens
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=6000, initial_alphabet=alphabet))
     tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>", "<|pad|>"])
@@ -85,12 +86,10 @@ class Watch(TrainerCallback):
         self.logs.append(dict(logs or {}))
 
 
-def train(calls: tuple[str, ...], template: str, rows: list[dict[str, Any]], **how: Any) -> list[dict[str, float]]:
-    """Run two steps of GRPO on a random model whose every token is a call or the end of its message."""
+def tiny_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """Return a random model."""
     torch.manual_seed(0)
-    tokenizer = tiny_tokenizer(calls, template)
-    spoken = {tokenizer.convert_tokens_to_ids(call) for call in calls} | {tokenizer.eos_token_id}
-    model = Qwen3ForCausalLM(
+    return Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
             hidden_size=32,
@@ -104,6 +103,30 @@ def train(calls: tuple[str, ...], template: str, rows: list[dict[str, Any]], **h
             pad_token_id=tokenizer.pad_token_id,
         )
     )
+
+
+def page() -> None:
+    """Run the blocks of the page, one step of each training, with tiny models of these names."""
+    with tempfile.TemporaryDirectory() as folder:
+        models = {"Qwen/Qwen3-0.6B": qwen3_chat_template, "HuggingFaceTB/SmolLM2-135M-Instruct": NO_TOOLS}
+        instead = {name: str(Path(folder) / str(number)) for number, name in enumerate(models)}
+        for name, template in models.items():
+            tokenizer = tiny_tokenizer((), template)
+            tokenizer.save_pretrained(instead[name])
+            tiny_model(tokenizer).save_pretrained(instead[name])
+        small = f"max_steps=1, use_cpu=True, bf16=False, report_to=[], output_dir={folder!r}, save_strategy='no'"
+        sizes = {
+            "num_generations=8, max_completion_length=4096": f"num_generations=4, max_completion_length=200, {small}"
+        }
+        trained = run_blocks("trl", {**instead, **sizes})["trainer"]
+    assert trained.state.global_step == 1
+
+
+def train(calls: tuple[str, ...], template: str, rows: list[dict[str, Any]], **how: Any) -> list[dict[str, float]]:
+    """Run two steps of GRPO on a random model whose every token is a call or the end of its message."""
+    tokenizer = tiny_tokenizer(calls, template)
+    model = tiny_model(tokenizer)
+    spoken = {tokenizer.convert_tokens_to_ids(call) for call in calls} | {tokenizer.eos_token_id}
     before = model.lm_head.weight.detach().clone()
     watch = Watch()
     with tempfile.TemporaryDirectory() as folder:
@@ -141,8 +164,9 @@ def train(calls: tuple[str, ...], template: str, rows: list[dict[str, Any]], **h
 
 
 def main() -> None:
-    """Run the gate, then both ways of training."""
+    """Run the gate, the page, then both ways of training with calls that are really made."""
     gate()
+    page()
     calls = tuple(f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>' for name in TOOLS)
     rows = training_rows(1, 4, "optimal")
     steps = train(

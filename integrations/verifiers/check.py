@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gate import NUM_TASKS, PLAYERS, PROMPT, SEEDS, Endpoint, compare
+from gate import MODELS, NUM_TASKS, PROMPT, SEEDS, Endpoint, compare
+from pages import run_blocks
 
-from resilisim.envs import EnvironmentSettings
 from resilisim.evaluation import rescore_record
 from resilisim.integrations.verifiers_env import RECORD, REWARDS
 
@@ -38,10 +38,11 @@ def vf_eval(model: str, url: str, *options: str, base: float = 0.8, **taskset: A
 
 
 def main() -> None:
-    """Play the gate with each reward, then what may go wrong."""
+    """Run the page's block, play the gate with each reward, then what may go wrong."""
+    assert run_blocks("verifiers", {})["WorkflowTaskset"]
     with Endpoint() as endpoint:
         played = {}
-        for name, reward in zip(PLAYERS, ("success", "value", "advantage"), strict=True):
+        for name, reward in zip(MODELS, ("success", "value", "advantage"), strict=True):
             traces = vf_eval(name, endpoint.url, tasks=NUM_TASKS, seeds=list(SEEDS), prompt=PROMPT, reward=reward)
             for trace in traces:
                 assert trace["ok"], trace["errors"]
@@ -57,7 +58,7 @@ def main() -> None:
                 assert rescore_record(record) == record["score"]
                 assert record["agent"]["calls"], "no usage was noted"
                 played[name, record["instance_id"], record["seed"]] = record
-        compare("vf-eval", played, EnvironmentSettings(tools="native", protocol="native"))
+        compare("vf-eval", played, MODELS)
         broken = vf_eval("broken", endpoint.url, tasks=2, prompt=PROMPT)
         assert broken, "no trace of a broken endpoint"
         assert not any(trace["ok"] or trace["rewards"].get("resilisim") for trace in broken), broken

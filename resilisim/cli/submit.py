@@ -11,7 +11,6 @@ import typer
 from resilisim.cli import options, output
 from resilisim.cli.help import command_group
 from resilisim.errors import count_of
-from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.submission import (
     OPEN_SET,
     REFUSALS,
@@ -55,8 +54,7 @@ def check(
     chosen, own_library = load_set(published), options.load(library)
     salt = None if salt_file is None else read_text(salt_file, "salt file", "a file with the salt").rstrip("\r\n")
     own_tasks = None if tasks is None else read_tasks(tasks, own_library)
-    planned = int(read_manifest(directory)["arguments"].get("num_episodes", 0))
-    with output.Progressing("checking episodes", planned) as shown:
+    with output.Progressing("checking episodes", chosen.num_episodes) as shown:
         found = check_submission(
             directory,
             chosen,

@@ -340,7 +340,8 @@ def check_submission(
     chosen = _tasks_of(published, tasks, library)
     folder, manifest = Path(directory), read_manifest(directory)
     arguments = manifest["arguments"]
-    found = _Found(folder, published, tuple(arguments.get("policy_names", ())))
+    validated(_Asked, arguments, f"manifest of {folder}", error=StoreError)
+    found = _Found(folder, published, tuple(arguments["policy_names"]))
     for refusal in _refused_arguments(arguments, published, salt):
         found.refuse(refusal)
     if found.counts:
@@ -405,7 +406,7 @@ def _tasks_of(published: PublishedSet, tasks: Sequence[Task] | None, library: To
 def _refused_arguments(arguments: Mapping[str, Any], published: PublishedSet, salt: str) -> Iterator[Refusal]:
     """Yield where what a run was asked for is not what a set fixes."""
     try:
-        settings = EnvironmentSettings().with_options(**arguments.get("environment", {}))
+        settings = EnvironmentSettings().with_options(**arguments["environment"])
     except InvalidInputError as error:
         yield Refusal("run", f"the options of its environment are not known here: {error}")
         return
@@ -415,12 +416,14 @@ def _refused_arguments(arguments: Mapping[str, Any], published: PublishedSet, sa
             value, expected = (salt_hash(str(each)) for each in (value, expected))
         name = argument_name(place)
         yield Refusal("run", f"{name} is {_shown(value)}, expected {_shown(expected)}")
-    names = arguments.get("policy_names")
-    if not isinstance(names, list) or not names or len(set(names)) < len(names):
+    names = arguments["policy_names"]
+    if not names or len(set(names)) < len(names):
         yield Refusal("run", f"policies are {_shown(names)}, expected at least one, each once")
-    elif arguments.get("num_episodes") != len(names) * published.num_episodes:
+    elif len(arguments["policies"]) != len(names):
+        yield Refusal("run", f"policies are {_shown(arguments['policies'])}, expected one for each of {_shown(names)}")
+    elif arguments["num_episodes"] != len(names) * published.num_episodes:
         expected = len(names) * published.num_episodes
-        yield Refusal("run", f"it plans {_shown(arguments.get('num_episodes'))} episodes, expected {expected}")
+        yield Refusal("run", f"it plans {_shown(arguments['num_episodes'])} episodes, expected {expected}")
     for name in sorted(arguments.keys() - MAY_DIFFER - here.keys()):
         yield Refusal("run", f"it has the argument {name!r:.60}, expected none of that name")
 
@@ -453,10 +456,21 @@ def _shown(value: object) -> str:
 
 def _privileged_names(arguments: Mapping[str, Any]) -> Iterator[Refusal]:
     """Yield policies that are privileged by what the manifest says, whatever their records say of it."""
-    for name, spec in zip(arguments["policy_names"], arguments["policies"], strict=False):
-        built_in = isinstance(spec, str) and split_options(spec)[0] in PRIVILEGED_POLICIES
-        if built_in or spec in arguments.get("checkpoints", {}):
+    for name, spec in zip(arguments["policy_names"], arguments["policies"], strict=True):
+        if split_options(spec)[0] in PRIVILEGED_POLICIES or spec in arguments.get("checkpoints", {}):
             yield Refusal("privileged", f"policy {name} is {spec}, which sees the state, expected one that does not")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the arguments of every run hold; what they say of it is looked at one by one."""
+
+    policies: list[str]
+    policy_names: list[str]
+    prompts: list[str]
+    seeds: list[int]
+    environment: dict[str, Any]
+    num_episodes: int
 
 
 @dataclass(frozen=True, slots=True)

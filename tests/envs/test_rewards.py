@@ -192,7 +192,7 @@ def test_what_cannot_be_paid_is_refused(make, words):
 
 
 def test_a_task_too_large_to_be_solved_can_only_be_paid_for_success():
-    env = ConversationEnv(library=LARGE, max_turns=300, reward="value")
+    env = ConversationEnv(library=LARGE, max_turns=3000, reward="value")
     task = toy_task(LARGE, *LARGE.names, identifier="all_of_it")
     with pytest.raises(ExactLimitError):
         env.reset(seed=0, options={"task": task})

@@ -1,6 +1,5 @@
 """A run on the machines of a Ray cluster: the records of a run on one machine, whatever happens to the machines."""
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -116,7 +115,7 @@ def machines():
 
 
 def follow(session):
-    time.sleep(0.1)
+    time.sleep(0.5)  # a machine is to die while some play
     for name in parse_plan(session.prompt):
         while session.turns_left and not session.call(name).ok:
             pass
@@ -124,7 +123,7 @@ def follow(session):
 
 
 def agents_that_travel():
-    """Return agents as objects that no module has: one that fails at first, one always, one that sleeps at times."""
+    """Return agents as objects that no module has: one that fails at first, and one that always does."""
     tries = Counter()
 
     def shaky(session):
@@ -136,10 +135,7 @@ def agents_that_travel():
     def broken(session):
         raise KeyError("no such thing")
 
-    async def sleeper(session):
-        await asyncio.sleep(60.0 if "Toy number 2" in session.prompt else 0.0)
-
-    return [shaky, broken, sleeper]
+    return [shaky, broken]
 
 
 def test_agents_survive_the_death_of_a_machine(machines, tmp_path):
@@ -148,19 +144,19 @@ def test_agents_survive_the_death_of_a_machine(machines, tmp_path):
     with pytest.raises(InvalidInputError, match=r"^a policy cannot be handed to other machines \([^\n]*lock[^\n]*$"):
         evaluate(agents=lambda session: lock.locked(), tasks=1, ray="auto")
     agents = [follow, *agents_that_travel(), "command:true"]
-    limits = ModelSettings(concurrency=4, episode_seconds=3.0, episode_retries=1, give_up_after=100)
+    limits = ModelSettings(concurrency=4, episode_retries=1, give_up_after=100)
     written = tmp_path / "episodes.jsonl"
     with machines.one_dies(lambda: written.exists() and written.read_bytes().count(b"\n") >= 3):
         result = evaluate(
             agents=agents, tasks=toy_tasks(3), prompts="optimal", seeds=2, model=limits, out=tmp_path, ray="auto"
         )
     counts = Counter(record["policy"] for record in read_records(tmp_path))
-    assert counts == {"follow": 6, "shaky": 6, "sleeper": 4, "true": 6}
+    assert counts == {"follow": 6, "shaky": 6, "true": 6}
     follower, shaky = (result.row(name, "optimal") for name in ("follow", "shaky"))
     assert follower.success == shaky.success
     failures = list(read_failures(tmp_path))
-    assert Counter(failure["reason"] for failure in failures) == {"KeyError": 6, "TimeoutError": 2}
-    assert all("in broken" in failure["traceback"] for failure in failures if failure["reason"] == "KeyError")
+    assert Counter(failure["reason"] for failure in failures) == {"KeyError": 6}
+    assert all("in broken" in failure["traceback"] for failure in failures)
 
 
 def bodies(requests):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.texts import opened, stored
 from resilisim.evaluation.run.plan import hash_tasks
@@ -243,6 +243,7 @@ OTHER_RUNS = {
     "size": (lambda one: one.update(num_episodes=12), "it plans 12 episodes", "24"),
     "no policy": (lambda one: one.update(policy_names=[]), "policies are []", "at least one"),
     "doubled": (lambda one: one.update(policy_names=["a", "a"]), 'policies are ["a","a"]', "each once"),
+    "hidden": (lambda one: one.update(policies=[]), "policies are []", "one for each of"),
     "more": (lambda one: one.update(hints=True), "it has the argument 'hints'", "none of that name"),
 }
 
@@ -255,6 +256,16 @@ def test_another_run_is_refused_with_what_is_other(run, published, tmp_path, nam
     assert refusal.kind == "run"
     assert expected in refusal.text.rpartition(value)[2]
     assert (found.num_episodes, found.notes) == (0, ("episodes were not looked at, as the run is another one",))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("policies", None), ("policy_names", [["a"]]), ("prompts", 3), ("environment", -1), ("num_episodes", "many")],
+)
+def test_arguments_that_no_run_has_are_refused_in_one_line(run, published, tmp_path, name, value):
+    folder = changed(run, tmp_path / "copy", arguments=lambda one: one.update({name: value}))
+    with pytest.raises(StoreError, match=rf"^manifest of .*{name}.*expected [^\n]*$"):
+        check_submission(folder, published)
 
 
 def test_privileged_policies_are_refused_whatever_their_records_say(tmp_path, published):

@@ -27,6 +27,7 @@ from resilisim.simulator.exact import (
     plan_following,
     plan_following_with_search,
     references,
+    search,
     solve,
     solve_all,
     solved_references,
@@ -206,9 +207,16 @@ def test_all_thirty_tools_in_one_list():
 
 
 def test_what_is_too_large_is_refused_in_one_line():
-    wide = small_library({**{f"h{n}": [] for n in range(14)}, "a": [f"h{n}" for n in range(14)]})
-    with pytest.raises(ExactLimitError, match="table entries"):
-        solve(build_problem(wide, ["a"], rules=EndRules(max_turns=40)))
+    unequal = {f"h{n}": 0.5 + 0.01 * n for n in range(14)}
+    wide = small_library({**{name: [] for name in unequal}, "a": list(unequal)}, unequal)
+    too_many_states = r"^the exact optimum of 1 required tools with 15 in .* needs more than .* states: use fewer .*$"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "MAX_MEMO_BYTES", 1_000_000)
+        with pytest.raises(ExactLimitError, match=too_many_states):
+            solve(build_problem(wide, ["a"], rules=EndRules(max_turns=40)))
+    lone = small_library({"a": [], "b": [], "c": []})
+    with pytest.raises(ExactLimitError, match=r"^the exact optimum of 1 required tools with 9000 turns is too l.*$"):
+        solve(build_problem(lone, ["a"], rules=EndRules(max_turns=9000)))
 
 
 def test_the_largest_lists_of_the_default_library_fit():

@@ -80,11 +80,11 @@ def test_the_joint_tables_say_what_each_optimum_says(chosen, data):
 
 def test_a_task_that_cannot_be_solved_has_no_judge():
     library = small_library({f"tool_{number}": [f"tool_{number - 1}"] if number else [] for number in range(40)})
-    problem = build_problem(library, library.names, rules=EndRules(200))
+    problem = build_problem(library, library.names, rules=EndRules(2000))
     with pytest.raises(ExactLimitError):
         Judge(problem)
     with pytest.raises(ExactLimitError):
-        make_tables([build_problem(library, library.names[:1], rules=EndRules(200)), problem])
+        make_tables([build_problem(library, library.names[:1], rules=EndRules(2000)), problem])
 
 
 def test_giving_up_at_once_costs_the_whole_optimum():

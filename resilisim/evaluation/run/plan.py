@@ -35,7 +35,7 @@ from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import checkpoint_hashes
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import build_problem
-from resilisim.simulator.exact.arena import build_arena
+from resilisim.simulator.exact.optimum import check_solvable as check_problem_solvable
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_identity, find_task
 from resilisim.tasks.sources import read_tasks
@@ -384,7 +384,7 @@ def check_record_texts(value: object) -> RecordTexts | None:
 
 
 def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
-    """Refuse tasks whose exact optimum would be too large, without solving any.
+    """Refuse tasks whose exact optimum would be too large; only the largest are solved for it.
 
     Raises:
         ExactLimitError: The text names the task.
@@ -396,14 +396,10 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
                 raise InvalidInputError(f"task {task.instance_id} has no reference solution in its metadata")
             reference_of(environment.problem(task), task)
         return
-    checked: set[frozenset[str]] = set()
-    for task in tasks:
-        tools = frozenset(task.required_tools)  # the size of a problem does not depend on the order
-        if tools in checked:
-            continue
-        checked.add(tools)
+    for task in {task.required_tools: task for task in reversed(tasks)}.values():
+        problem = build_problem(environment.library, task.required_tools, environment.law, environment.rules)
         try:
-            build_arena(build_problem(environment.library, task.required_tools, environment.law, environment.rules))
+            check_problem_solvable(problem)
         except ExactLimitError as error:
             raise ExactLimitError(f"task {task.instance_id}: {error}") from error
 

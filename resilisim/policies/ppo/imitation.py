@@ -22,7 +22,6 @@ from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import EpisodeState, Problem, execution, success_probability
 from resilisim.simulator.exact import solve
-from resilisim.simulator.exact.arena import NO_TOOL
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.state import is_awaiting_closing, is_done
@@ -66,7 +65,7 @@ def tool_values(
     of_outsiders: dict[float, float] = {}
     values = []
     for tool, name in enumerate(problem.library.names):
-        if optimum.arena.slot[tool] != NO_TOOL or status[tool] == SUCCEEDED:
+        if optimum.tells_apart(tool) or status[tool] == SUCCEEDED:
             values.append(optimum.action_value(state, execution(name)))
             continue
         # The table does not tell these tools apart, so only the chance of success matters.

@@ -52,8 +52,8 @@ def exact_breakers(problem: Problem) -> Breakers:
     outside, free = _outside(problem)
     if len(free) >= 2 and problem.base(free[1]) == max(problem.table.bases):
         return Breakers(tuple(free[:2]), (), problem.base_index[free[1]])
-    second = problem.base(free[1]) if len(free) >= 2 else -1.0
-    joining = {*free[:2], *(tool for tool in outside if problem.base(tool) > second)}
+    enough = second_free_base(problem)
+    joining = {*free[:2], *(tool for tool in outside if problem.base(tool) > enough)}
     pending = list(joining)
     while pending:
         for dependency in problem.dependencies[pending.pop()]:
@@ -71,6 +71,12 @@ def bounding_breakers(problem: Problem) -> Breakers:
     return Breakers(tuple(free[:2]), (), neutral, len(problem.table.bases) - 1)
 
 
+def second_free_base(problem: Problem) -> float:
+    """Return the second highest base among tools outside without dependencies; -1 if there are fewer than two."""
+    _, free = _outside(problem)
+    return problem.base(free[1]) if len(free) >= 2 else -1.0
+
+
 def _outside(problem: Problem) -> tuple[set[int], list[int]]:
     """Return the tools outside the closure, and those without dependencies among them, the most reliable first."""
     outside = set(range(problem.num_tools)).difference(problem.closure)
@@ -80,6 +86,7 @@ def _outside(problem: Problem) -> tuple[set[int], list[int]]:
 
 MAX_TABLE_ENTRIES = 250_000_000  # 2 GB if every entry were used
 MAX_STATUS_CODES = 20_000_000
+MAX_EXACT_ENTRIES = 25_000_000  # more than any list of the default library needs at ten turns
 # With joining tools there is a way out that needs no digits (`Breakers`), so the table is not let grow as far.
 MAX_JOINED_ENTRIES = 20_000_000
 OUT_OF_TABLE = -1
@@ -104,9 +111,16 @@ class Arena:
     table_shape: tuple[int, int, int, int, int, int]
 
 
-def build_arena(problem: Problem) -> Arena:
-    """Choose the tools that matter for a problem and number their statuses; too large a table is refused."""
+def build_arena(problem: Problem, most_exactly: int | None = None) -> Arena:
+    """Choose the tools that matter for a problem and number their statuses; too large a table is refused.
+
+    Args:
+        problem: The task's numbers.
+        most_exactly: Entries that a table may have which has to be exact, if it has to.
+    """
     breakers = exact_breakers(problem)
+    if most_exactly is not None:
+        return _arena(problem, breakers, min(MAX_JOINED_ENTRIES, most_exactly) if breakers.joining else most_exactly)
     if breakers.joining:
         try:
             return _arena(problem, breakers, MAX_JOINED_ENTRIES)
@@ -172,7 +186,7 @@ def _admissible_codes(radix: list[int], size: int, spare_turns: int) -> tuple[ND
 
 def _too_large(problem: Problem, entries: int, limit: int) -> str:
     return (
-        f"the exact optimum of {len(problem.required)} required tools with {len(problem.closure)} in their dependency "
-        f"closure and {problem.rules.max_turns} turns needs {entries:,} table entries: expected at most "
+        f"the values of all states of {len(problem.required)} required tools with {len(problem.closure)} in their "
+        f"dependency closure and {problem.rules.max_turns} turns are {entries:,} table entries: expected at most "
         f"{limit:,}; use fewer turns or a shorter list"
     )

@@ -1,12 +1,14 @@
 """The exact optimum of a problem: V* of every state and Q* of every message (SPEC section 7).
 
-The values come from backward induction over the arena's states, compiled, one sweep per number of turns left. The
-success law is read from the same table that the simulator samples from; the test suite pins the sweep to a brute-force
-recursion over `simulator.state.next_state`.
+Of small problems the values of all states come from backward induction over the arena's states, compiled, one sweep per
+number of turns left; of larger ones those that are asked for come from a search (`exact.search`). The success law is
+read from the same table that the simulator samples from; the test suite pins both to a brute-force recursion over
+`simulator.state.next_state`, and to each other.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import kernel, scalar
-from resilisim.simulator.exact.arena import NO_TOOL, OUT_OF_TABLE, Arena, build_arena
+from resilisim.simulator.exact.arena import (
+    MAX_EXACT_ENTRIES,
+    MAX_TABLE_ENTRIES,
+    NO_TOOL,
+    OUT_OF_TABLE,
+    Arena,
+    Breakers,
+    build_arena,
+)
+from resilisim.simulator.exact.search import Search
 from resilisim.simulator.law import (
     FAILED,
     NOT_EXECUTED,
@@ -227,14 +239,12 @@ CACHE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Optimum:
+class Optimum(ABC):
     """The solved problem.
 
     Attributes:
-        arena: The tools that the table tells apart.
-        values: float64 `arena.table_shape`, see `solve_values`.
-        gap: How far the values may lie below the optimum: 0 where they are exact, which they are unless tools of
-            unequal reliability would make the table too large (`Breakers`).
+        gap: How far the values may lie below the optimum: 0 where they are exact.
+        breakers: What is worth calling just to break a row of failures.
 
     Example:
         >>> from resilisim import default_library
@@ -248,13 +258,30 @@ class Optimum:
     """
 
     problem: Problem
-    arena: Arena
-    values: NDArray[np.float64]
     gap: float
+    breakers: Breakers
 
     def __repr__(self) -> str:
-        """Return the problem and its value, without the table."""
-        return f"Optimum({self.problem}, value={self.value(start_state(self.problem)):.6f}, gap={self.gap:.6f})"
+        """Return the problem and its value, without the values of other states."""
+        value = self.value(start_state(self.problem))
+        return f"{type(self).__name__}({self.problem}, value={value:.6f}, gap={self.gap:.6f})"
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that the values of states take."""
+
+    @abstractmethod
+    def tells_apart(self, tool: int) -> bool:
+        """Return whether more than a tool's chance and whether it has succeeded decides what calling it is worth."""
+
+    @abstractmethod
+    def _running_value(self, state: EpisodeState) -> float:
+        """Return V* of a running state that `value_without_table` does not know."""
+
+    def _bound(self, state: EpisodeState) -> float:
+        """Return something cheap that V*(state) is not above."""
+        return self.value(state)
 
     def value(self, state: EpisodeState) -> float:
         """Return V*(state), the highest probability of full success from a state that an episode can reach."""
@@ -262,15 +289,7 @@ class Optimum:
         if counters[ENDED] != RUNNING:
             return float(outcome(self.problem, state))
         known = value_without_table(counters, len(self.problem.required), self.problem.rules.max_turns)
-        if known != NOT_KNOWN:
-            return known
-        place = counters[NEXT_PLACE]
-        row = self.arena.compact[status_code(state.status, place, self.arena.digits)]
-        if row == OUT_OF_TABLE:
-            return 0.0
-        turns_left = self.problem.rules.max_turns - counters[TURNS_USED]
-        consecutive = counters[CONSECUTIVE_FAILURES] if self.problem.rules.max_consecutive_failures else 0
-        return float(self.values[turns_left, row, place, counters[NUM_FAILURES], consecutive, self._loop(state)])
+        return known if known != NOT_KNOWN else self._running_value(state)
 
     def after_search(self, searches: int) -> float:
         """Return V* after so many different searches at the start, 0.0 to 1.0.
@@ -315,25 +334,73 @@ class Optimum:
         if is_done(self.problem, state) or is_awaiting_closing(self.problem, state):
             return FINISH
         required_next = self.problem.required[min(state.counters[NEXT_PLACE], len(self.problem.required) - 1)]
-        best, best_value = required_next, -1.0
+        enough = self.value(state) - TIE_TOLERANCE
         for tool in (required_next, *self._worth_calling(state)):
-            value = self.action_value(state, execution(self.problem.library.names[tool]))
-            if value > best_value + TIE_TOLERANCE:
-                best, best_value = tool, value
-        if self._loop(state) > 0 and self.action_value(state, OTHER_MESSAGE) > best_value + TIE_TOLERANCE:
-            return OTHER_MESSAGE
-        return execution(self.problem.library.names[best])
+            message = execution(self.problem.library.names[tool])
+            if self._is_worth(state, message, enough):
+                return message
+        return OTHER_MESSAGE  # to leave a loop
+
+    def _is_worth(self, state: EpisodeState, message: Message, enough: float) -> bool:
+        """Return whether Q* of an execution is at least `enough`; a bound that is too low settles it cheaply."""
+        won = next_state(self.problem, state, message, success=True)
+        lost = next_state(self.problem, state, message, success=False)
+        if self._expected(state, message, self._bound(won), self._bound(lost)) < enough:
+            return False
+        after_success = self.value(won)
+        if self._expected(state, message, after_success, self._bound(lost)) < enough:
+            return False
+        return self._expected(state, message, after_success, self.value(lost)) >= enough
 
     def _worth_calling(self, state: EpisodeState) -> list[int]:
         """Return tools among which there is one with the highest Q*; calling any other is dominated by one of them.
 
         Calling a successful tool again only breaks a row of failures, as a neutral tool does; others may need others.
         """
-        breakers = self.arena.breakers
+        breakers = self.breakers
         in_row = state.counters[CONSECUTIVE_FAILURES] > 0 and self.problem.rules.max_consecutive_failures > 0
         again = in_row and breakers.neutral_base == NO_TOOL
         tools = [tool for tool in self.problem.closure if again or state.status[tool] != SUCCEEDED]
         return [*tools, *breakers.tools] if in_row or breakers.joining else tools
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TabulatedOptimum(Optimum):
+    """The values of all states in one table.
+
+    Attributes:
+        arena: The tools that the table tells apart.
+        values: float64 `arena.table_shape`, see `solve_values`.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem
+        >>> from resilisim.simulator.exact.optimum import tabulate
+        >>> tabulate(build_problem(default_library(), ["network_fetcher"])).gap
+        0.0
+    """
+
+    arena: Arena
+    values: NDArray[np.float64]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the table takes."""
+        return self.values.nbytes
+
+    def tells_apart(self, tool: int) -> bool:
+        """Return whether the tool has a place in the arena."""
+        return self.arena.slot[tool] != NO_TOOL
+
+    def _running_value(self, state: EpisodeState) -> float:
+        counters = state.counters
+        place = counters[NEXT_PLACE]
+        row = self.arena.compact[status_code(state.status, place, self.arena.digits)]
+        if row == OUT_OF_TABLE:
+            return 0.0
+        turns_left = self.problem.rules.max_turns - counters[TURNS_USED]
+        consecutive = counters[CONSECUTIVE_FAILURES] if self.problem.rules.max_consecutive_failures else 0
+        return float(self.values[turns_left, row, place, counters[NUM_FAILURES], consecutive, self._loop(state)])
 
     def _loop(self, state: EpisodeState) -> int:
         if not self.arena.loop_tools or self.values.shape[5] == 1:
@@ -341,14 +408,53 @@ class Optimum:
         return loop_state(state.status, state.counters, self.arena.slot, self.problem.rules.loop_length)
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SearchedOptimum(Optimum):
+    """Values that are searched for when they are asked for, of problems whose table would be too large.
+
+    Attributes:
+        search: What finds and keeps them.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem, start_state
+        >>> from resilisim.simulator.exact.optimum import SearchedOptimum
+        >>> from resilisim.simulator.exact.search import Search
+        >>> problem = build_problem(default_library(), ["file_operations_reader"])
+        >>> search = Search(problem)
+        >>> round(SearchedOptimum(problem, 0.0, search.breakers, search).value(start_state(problem)), 6)
+        0.996096
+    """
+
+    search: Search
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the values found so far take."""
+        return self.search.nbytes
+
+    def tells_apart(self, tool: int) -> bool:
+        """Return whether the search tells the tool apart from others."""
+        return tool in self.search.local
+
+    def _running_value(self, state: EpisodeState) -> float:
+        return self.search.value(state)
+
+    def _bound(self, state: EpisodeState) -> float:
+        if state.counters[ENDED] != RUNNING:
+            return float(outcome(self.problem, state))
+        known = value_without_table(state.counters, len(self.problem.required), self.problem.rules.max_turns)
+        return known if known != NOT_KNOWN else self.search.bound(state)
+
+
 def solve(problem: Problem) -> Optimum:
     """Solve a problem exactly, or return it solved if it was met lately.
 
-    Problems are equal if they are the same object (`build_problem` sees to that). The latest tables are kept, up to
+    Problems are equal if they are the same object (`build_problem` sees to that). The latest are kept, up to
     CACHE_BYTES together.
 
     Raises:
-        ExactLimitError: The problem's table would be too large.
+        ExactLimitError: The problem is too large.
 
     Example:
         >>> from resilisim import default_library
@@ -362,7 +468,7 @@ def solve(problem: Problem) -> Optimum:
         _solved.move_to_end(problem)
         return optimum
     optimum = _solved[problem] = compute_optimum(problem)
-    while len(_solved) > 1 and sum(kept.values.nbytes for kept in _solved.values()) > CACHE_BYTES:
+    while len(_solved) > 1 and sum(kept.nbytes for kept in _solved.values()) > CACHE_BYTES:
         _solved.popitem(last=False)
     return optimum
 
@@ -371,14 +477,51 @@ _solved: OrderedDict[Problem, Optimum] = OrderedDict()
 
 
 def compute_optimum(problem: Problem) -> Optimum:
-    """Solve a problem exactly and keep nothing."""
-    arena = build_arena(problem)
+    """Solve a problem exactly and keep nothing: by a table of all states if it is small enough, else by search."""
+    try:
+        return tabulate(problem, MAX_EXACT_ENTRIES)
+    except ExactLimitError:
+        try:
+            search = Search(problem)
+            search.value(start_state(problem))  # what is too large is refused here
+        except ExactLimitError as error:
+            # Very many turns of very few tools are one thing that a table is better at.
+            try:
+                return tabulate(problem, MAX_TABLE_ENTRIES)
+            except ExactLimitError:
+                raise error from None
+        return SearchedOptimum(problem, 0.0, search.breakers, search)
+
+
+def check_solvable(problem: Problem) -> None:
+    """Refuse a problem that is too large, without solving it if its table is small.
+
+    Raises:
+        ExactLimitError: The problem is too large.
+    """
+    try:
+        build_arena(problem, MAX_EXACT_ENTRIES)
+    except ExactLimitError:
+        solve(problem)
+
+
+def tabulate(problem: Problem, most_exactly: int | None = None) -> TabulatedOptimum:
+    """Return the values of all states in one table, which compiled code can read.
+
+    It is larger than what most uses need, so fewer problems can be solved so. Unless it has to be exact, tools of
+    unequal reliability that would make it too large are bounded (`arena.Breakers`), and `gap` is above 0.
+
+    Args:
+        problem: The task's numbers.
+        most_exactly: Entries that the table may have if it has to be exact.
+    """
+    arena = build_arena(problem, most_exactly)
     values = _sweep(problem, arena, arena.breakers.neutral_base)
     if arena.breakers.upper_base == NO_TOOL:
-        return Optimum(problem, arena, values, 0.0)
+        return TabulatedOptimum(problem, 0.0, arena.breakers, arena, values)
     upper = _sweep(problem, arena, arena.breakers.upper_base)
     upper -= values
-    return Optimum(problem, arena, values, float(upper.max()))
+    return TabulatedOptimum(problem, float(upper.max()), arena.breakers, arena, values)
 
 
 def _sweep(problem: Problem, arena: Arena, neutral_base: int) -> NDArray[np.float64]:

@@ -1,7 +1,8 @@
 """V* of many problems in one table that compiled code reads, for environments that play thousands of episodes at once.
 
-Most entries of an `Optimum` are 0: with so many turns left, tools done and statuses nothing can succeed any more. Rows
-of zeros along the last three axes are left out here, which leaves about a quarter (145 MB for the train split).
+Most entries of a `TabulatedOptimum` are 0: with so many turns left, tools done and statuses nothing can succeed any
+more. Rows of zeros along the last three axes are left out here, which leaves about a quarter (145 MB for the train
+split).
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from resilisim.simulator.compiled import scalar
 from resilisim.simulator.exact.arena import OUT_OF_TABLE
 from resilisim.simulator.exact.optimum import (
     NOT_KNOWN,
-    Optimum,
-    compute_optimum,
+    TabulatedOptimum,
     loop_state,
     status_code,
+    tabulate,
     value_without_table,
 )
 from resilisim.simulator.law import IntVector
@@ -66,7 +67,7 @@ def make_tables(problems: Sequence[Problem]) -> ValueTables:
     lengths = dict.fromkeys(parts, 0)
     for problem, number in numbers.items():
         entry = distinct[number]
-        own = _part_of(compute_optimum(problem), entry)
+        own = _part_of(tabulate(problem), entry)
         own["rows"][own["rows"] != OUT_OF_TABLE] += lengths["values"]
         for name, part in own.items():
             if name != "values":
@@ -77,7 +78,7 @@ def make_tables(problems: Sequence[Problem]) -> ValueTables:
     return ValueTables(distinct[[numbers[problem] for problem in problems]], **joined)
 
 
-def _part_of(optimum: Optimum, entry: Any) -> dict[str, NDArray[Any]]:
+def _part_of(optimum: TabulatedOptimum, entry: Any) -> dict[str, NDArray[Any]]:
     """Return a problem's part of each array, places in `values` counted from its own, and note its lengths."""
     problem, arena = optimum.problem, optimum.arena
     digits = np.array(arena.digits, dtype=np.int64).reshape(-1, 3)
@@ -100,7 +101,7 @@ def _part_of(optimum: Optimum, entry: Any) -> dict[str, NDArray[Any]]:
 
 @scalar
 def tabulated_value(status: IntVector, counters: IntVector, entry: Any, tables: ValueTables) -> float:
-    """Return V* of a running state, as `Optimum.value` does; `entry` is the problem's."""
+    """Return V* of a running state, as `TabulatedOptimum.value` does; `entry` is the problem's."""
     known = value_without_table(counters, entry.num_required, entry.max_turns)
     if known != NOT_KNOWN:
         return known

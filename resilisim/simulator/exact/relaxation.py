@@ -1,0 +1,419 @@
+"""An upper bound on V* that forgets which helper is which: what the search for the exact optimum is guided by.
+
+A *helper* is a tool that is not required but belongs to the dependency closure. In the relaxed problem a call of a
+helper brings a *token* (of a success, or of a failure), and only when a required tool is called does the agent decide
+what its tokens were: a token of a success stands for any one dependency as if it had succeeded, one of a failure as if
+it had failed. Each helper is *charged* to one of its dependants; all its other dependants find it satisfied for
+nothing. So what counts is how many tokens there are, and no longer of which tools, and the relaxed problem is a small
+table. Nothing that the real agent can do is worth more than it is here (docs/decisions, the exact optimum at any size):
+
+* it knows at every time how many of its helpers have succeeded, so it can hold the same tokens and lay each where it
+  belongs; a helper's call fails as early, costs its turn and lowers all later chances as it does in reality;
+* the chance of a helper's call is the highest of any helper of its kind that is left;
+* a row of failures can always be broken by the most reliable tool.
+
+Helpers come in three kinds with tokens of their own: *simple* ones, *compound* ones, whose own chance hangs on helpers
+charged to them, and these *inner* ones. All others are charged to nobody and worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import ExactLimitError
+from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
+from resilisim.simulator.problem import Problem
+
+MAX_ENTRIES = 16_000_000  # 128 MB
+NOT_CHARGED = -1
+
+# Kinds of helpers.
+FREE = 0  # charged to nobody
+SIMPLE = 1
+COMPOUND = 2
+INNER = 3
+
+# Tokens, by the columns of an array of five numbers and the last axes of the table of bounds.
+SIMPLE_TOKENS, COMPOUND_TOKENS, FAILED_TOKENS, INNER_TOKENS, FAILED_INNER_TOKENS = range(5)
+NUM_TOKENS = 5
+
+
+class Relaxation(NamedTuple):
+    """The relaxed problem, solved.
+
+    Attributes:
+        kind: (num_members,) one of the codes above.
+        charge: (num_members,) place of the required tool that a helper is charged to, directly or through a compound
+            helper, or NOT_CHARGED.
+        through: (num_members,) compound helper that an inner one is charged to, or -1.
+        most_inner: (num_required + 1,) tokens of inner helpers that can be of use, by required tools done.
+        bound: Upper bounds by required tools done, failures, turns to spare, consecutive failures (one entry if they
+            are not told apart), and the five kinds of tokens.
+    """
+
+    kind: NDArray[np.int64]
+    charge: NDArray[np.int64]
+    through: NDArray[np.int64]
+    most_inner: NDArray[np.int64]
+    bound: NDArray[np.float64]
+
+
+def relax(problem: Problem, members: Sequence[int], break_base: float) -> Relaxation:
+    """Solve the relaxed problem, in as much detail as there is room for.
+
+    Args:
+        problem: The task's numbers.
+        members: Library indices of the tools that the search tells apart, the closure among them.
+        break_base: Base probability that no tool called to break a row of failures exceeds.
+
+    Raises:
+        ExactLimitError: Even the coarsest table would be too large.
+    """
+    max_rows = max(problem.rules.max_consecutive_failures, 1)
+    for detail in (COMPOUND, SIMPLE, FREE):
+        charges = _Charges(problem, members, detail)
+        for rows in (max_rows, 1):
+            shape = charges.shape(rows)
+            if np.prod(shape, dtype=float) <= MAX_ENTRIES:
+                bound = np.zeros(shape)
+                rows_end = problem.rules.max_consecutive_failures > 0 and rows == max_rows
+                _fill(
+                    charges.needed,
+                    charges.left,
+                    charges.base,
+                    charges.inside,
+                    charges.most_inner,
+                    charges.required_base(),
+                    charges.factor(),
+                    break_base,
+                    problem.law.history,
+                    rows_end,
+                    bound,
+                )
+                return Relaxation(charges.kind, charges.charge, charges.through, charges.most_inner, bound)
+    raise ExactLimitError(
+        f"the exact optimum of {len(problem.required)} required tools with {problem.rules.max_turns} turns is too "
+        "large: use fewer turns"
+    )
+
+
+class _Charges:
+    """To whom helpers are charged: each to the dependant that has the fewest so far."""
+
+    def __init__(self, problem: Problem, members: Sequence[int], detail: int) -> None:
+        self.problem = problem
+        num_required, size = len(problem.required), len(members)
+        local = {tool: index for index, tool in enumerate(members)}
+        self.kind = np.zeros(size, dtype=np.int64)
+        self.charge = np.full(size, NOT_CHARGED, dtype=np.int64)
+        self.through = np.full(size, -1, dtype=np.int64)
+        self.needed = np.zeros((4, num_required), dtype=np.int64)  # helpers charged to a required tool, by kind
+        dependants: list[list[int]] = [[] for _ in members]
+        for tool in problem.closure:
+            for dependency in problem.dependencies[tool]:
+                dependants[local[dependency]].append(local[tool])
+        helpers = [local[tool] for tool in problem.closure if problem.place[tool] < 0] if detail > FREE else []
+        places = {x: [problem.place[members[y]] for y in dependants[x]] for x in helpers}
+        direct = sorted((x for x in helpers if max(places[x]) >= 0), key=lambda x: (len(places[x]), x))
+        load = [0] * num_required
+        for x in direct:
+            place = min((place for place in places[x] if place >= 0), key=lambda place: (load[place], -place))
+            load[place] += 1
+            self.kind[x], self.charge[x] = SIMPLE, place
+        inside = dict.fromkeys(direct, 0)  # inner helpers charged to each
+        for x in helpers if detail == COMPOUND else []:
+            users = [y for y in dependants[x] if y in inside]
+            if x not in inside and users:
+                user = min(users, key=lambda y: (inside[y], y))
+                inside[user] += 1
+                self.kind[x], self.charge[x], self.through[x] = INNER, self.charge[user], user
+        for x in direct:
+            if inside[x] > 0:
+                self.kind[x] = COMPOUND
+            self.needed[self.kind[x], self.charge[x]] += 1
+        # From each place on: how many helpers of each kind are left, their best chances, the fewest inside of one.
+        self.left = np.zeros((4, num_required + 1), dtype=np.int64)
+        self.base = np.zeros((4, num_required))
+        self.inside = np.zeros(num_required, dtype=np.int64)
+        self.most_inner = np.zeros(num_required + 1, dtype=np.int64)
+        spare = max(problem.rules.max_turns - num_required, 0)
+        for place in range(num_required - 1, -1, -1):
+            ahead = [x for x in helpers if self.charge[x] >= place]
+            for kind in (SIMPLE, COMPOUND, INNER):
+                of_kind = [x for x in ahead if self.kind[x] == kind]
+                self.left[kind, place] = len(of_kind)
+                self.base[kind, place] = max((problem.base(members[x]) for x in of_kind), default=0.0)
+            self.inside[place] = min((inside[x] for x in ahead if self.kind[x] == COMPOUND), default=0)
+            most = int(self.inside.max()) * int(self.left[COMPOUND, place])
+            self.most_inner[place] = min(most, self.left[INNER, place], spare)
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        """Return the shape of the table of bounds."""
+        num_required = len(self.problem.required)
+        spare = max(self.problem.rules.max_turns - num_required, 0)
+        simple, compound = (min(int(self.left[kind, 0]), spare) for kind in (SIMPLE, COMPOUND))
+        failed = min(int(self.left[SIMPLE, 0] + self.left[COMPOUND, 0]), spare)
+        inner = int(self.most_inner[0])
+        tokens = (simple + 1, compound + 1, failed + 1, inner + 1, inner + 1)
+        return (num_required + 1, spare + 1, spare + 1, rows, *tokens)
+
+    def required_base(self) -> NDArray[np.float64]:
+        """Return the chances of the required tools whose charged dependencies have succeeded, (num_required,)."""
+        problem = self.problem
+        chances = []
+        for place, tool in enumerate(problem.required):
+            later = sum(problem.place[other] > place for other in problem.dependencies[tool])
+            chances.append(problem.base(tool) * max(problem.law.failed, problem.law.not_executed) ** later)
+        return np.array(chances)
+
+    def factor(self) -> NDArray[np.float64]:
+        """Return what so many dependencies not executed and so many failed leave of a chance, (width, width)."""
+        law = self.problem.law
+        powers = np.arange(1 + int(self.needed.sum(axis=0).max()) + int(self.inside.max()))
+        # Failed ones count at least as much as ones not executed, so that more tokens are never worth less.
+        failed = max(law.failed, law.not_executed)
+        factor: NDArray[np.float64] = law.not_executed ** powers[:, None] * failed ** powers[None, :]
+        return factor
+
+
+@scalar
+def _required_call(
+    place: int,
+    failures: int,
+    spare: int,
+    tokens: IntVector,
+    needed: NDArray[np.int64],
+    left: NDArray[np.int64],
+    most_inner: NDArray[np.int64],
+    base: float,
+    factor: NDArray[np.float64],
+    after_failure: float,
+    bound: NDArray[np.float64],
+) -> float:
+    """Return the best bound of calling the next required tool, its dependencies covered by some of the tokens."""
+    best = 0.0
+    bad_after_most = min(bound.shape[6] - 1, left[SIMPLE, place + 1] + left[COMPOUND, place + 1])
+    inner = min(tokens[INNER_TOKENS], most_inner[place + 1])
+    failed_inner = min(tokens[FAILED_INNER_TOKENS], most_inner[place + 1])
+    for simple in range(min(tokens[SIMPLE_TOKENS], needed[SIMPLE, place]) + 1):
+        for compound in range(min(tokens[COMPOUND_TOKENS], needed[COMPOUND, place]) + 1):
+            uncovered = needed[SIMPLE, place] + needed[COMPOUND, place] - simple - compound
+            for bad in range(min(tokens[FAILED_TOKENS], uncovered) + 1):
+                chance = base * factor[uncovered - bad, bad]
+                after_success = bound[
+                    place + 1,
+                    failures,
+                    spare,
+                    0,
+                    min(tokens[SIMPLE_TOKENS] - simple, left[SIMPLE, place + 1]),
+                    min(tokens[COMPOUND_TOKENS] - compound, left[COMPOUND, place + 1]),
+                    min(tokens[FAILED_TOKENS] - bad, bad_after_most),
+                    inner,
+                    failed_inner,
+                ]
+                best = max(best, chance * after_success + (1.0 - chance) * after_failure)
+    return best
+
+
+@kernel
+def _fill(
+    needed: NDArray[np.int64],
+    left: NDArray[np.int64],
+    base: NDArray[np.float64],
+    inside: NDArray[np.int64],
+    most_inner: NDArray[np.int64],
+    required_base: NDArray[np.float64],
+    factor: NDArray[np.float64],
+    break_base: float,
+    history: float,
+    rows_end: bool,
+    bound: NDArray[np.float64],
+) -> None:
+    """Fill `bound`, zero on entry, as in `Relaxation`; the first arguments are fields of `_Charges`."""
+    num_required, all_spare, rows = len(required_base), bound.shape[1] - 1, bound.shape[3]
+    tokens = np.zeros(NUM_TOKENS, dtype=np.int64)
+    bound[num_required] = 1.0
+    for place in range(num_required - 1, -1, -1):
+        most_simple = min(bound.shape[4] - 1, left[SIMPLE, place])
+        most_compound = min(bound.shape[5] - 1, left[COMPOUND, place])
+        most_bad = min(bound.shape[6] - 1, left[SIMPLE, place] + left[COMPOUND, place])
+        most = most_inner[place]
+        for spare in range(all_spare + 1):
+            drop = 1.0
+            for failures in range(all_spare - spare + 1):
+                # Each success of a helper and each failure has used up a turn to spare.
+                budget = all_spare - spare - failures
+                for row in range(rows):
+                    ends = spare == 0 or (rows_end and row + 1 == rows)
+                    next_row = row + 1 if rows_end else 0
+                    for simple in range(min(most_simple, budget) + 1):
+                        for compound in range(min(most_compound, budget - simple) + 1):
+                            for inner in range(min(most, budget - simple - compound) + 1):
+                                for bad in range(min(most_bad, failures) + 1):
+                                    for bad_inner in range(min(most, failures - bad) + 1):
+                                        tokens[SIMPLE_TOKENS], tokens[COMPOUND_TOKENS] = simple, compound
+                                        tokens[FAILED_TOKENS], tokens[INNER_TOKENS] = bad, inner
+                                        tokens[FAILED_INNER_TOKENS] = bad_inner
+                                        failed = 0.0
+                                        if not ends:
+                                            failed = bound[
+                                                place,
+                                                failures + 1,
+                                                spare - 1,
+                                                next_row,
+                                                simple,
+                                                compound,
+                                                bad,
+                                                inner,
+                                                bad_inner,
+                                            ]
+                                        best = _required_call(
+                                            place,
+                                            failures,
+                                            spare,
+                                            tokens,
+                                            needed,
+                                            left,
+                                            most_inner,
+                                            required_base[place] * drop,
+                                            factor,
+                                            failed,
+                                            bound,
+                                        )
+                                        if spare > 0:
+                                            best = max(
+                                                best,
+                                                _helper_call(
+                                                    place,
+                                                    failures,
+                                                    spare,
+                                                    next_row,
+                                                    ends,
+                                                    tokens,
+                                                    base,
+                                                    drop,
+                                                    inside[place],
+                                                    factor,
+                                                    most_simple,
+                                                    most_compound,
+                                                    most_bad,
+                                                    most,
+                                                    failed,
+                                                    bound,
+                                                ),
+                                            )
+                                        if row > 0 and spare > 0:
+                                            chance = break_base * drop
+                                            won = bound[
+                                                place, failures, spare - 1, 0, simple, compound, bad, inner, bad_inner
+                                            ]
+                                            best = max(best, chance * won + (1.0 - chance) * failed)
+                                        bound[place, failures, spare, row, simple, compound, bad, inner, bad_inner] = (
+                                            best
+                                        )
+                drop *= history
+
+
+@scalar
+def _helper_call(
+    place: int,
+    failures: int,
+    spare: int,
+    next_row: int,
+    ends: bool,
+    tokens: IntVector,
+    base: NDArray[np.float64],
+    drop: float,
+    inside: int,
+    factor: NDArray[np.float64],
+    most_simple: int,
+    most_compound: int,
+    most_bad: int,
+    most_inner: int,
+    failed: float,
+    bound: NDArray[np.float64],
+) -> float:
+    """Return the best bound of calling a helper, with a turn to spare."""
+    simple, compound, bad = tokens[SIMPLE_TOKENS], tokens[COMPOUND_TOKENS], tokens[FAILED_TOKENS]
+    inner, bad_inner = tokens[INNER_TOKENS], tokens[FAILED_INNER_TOKENS]
+    best = 0.0
+    # Executed for the first time (again == 0), or after a failure (again == 1).
+    for again in range(min(bad, 1) + 1):
+        after_bad = failed
+        if again == 0 and not ends:
+            more = min(bad + 1, most_bad)
+            after_bad = bound[place, failures + 1, spare - 1, next_row, simple, compound, more, inner, bad_inner]
+        if simple < most_simple:
+            chance = base[SIMPLE, place] * drop
+            won = bound[place, failures, spare - 1, 0, simple + 1, compound, bad - again, inner, bad_inner]
+            best = max(best, chance * won + (1.0 - chance) * after_bad)
+        if compound < most_compound:
+            for one in range(min(inner, inside) + 1):
+                for two in range(min(bad_inner, inside - one) + 1):
+                    chance = base[COMPOUND, place] * drop * factor[inside - one - two, two]
+                    won = bound[
+                        place, failures, spare - 1, 0, simple, compound + 1, bad - again, inner - one, bad_inner - two
+                    ]
+                    best = max(best, chance * won + (1.0 - chance) * after_bad)
+    if inner < most_inner:
+        for again in range(min(bad_inner, 1) + 1):
+            after_bad = failed
+            if again == 0 and not ends:
+                more = min(bad_inner + 1, most_inner)
+                after_bad = bound[place, failures + 1, spare - 1, next_row, simple, compound, bad, inner, more]
+            chance = base[INNER, place] * drop
+            won = bound[place, failures, spare - 1, 0, simple, compound, bad, inner + 1, bad_inner - again]
+            best = max(best, chance * won + (1.0 - chance) * after_bad)
+    return best
+
+
+@scalar
+def count_tokens(
+    status: IntVector, done: int, kind: IntVector, charge: IntVector, through: IntVector, tokens: IntVector
+) -> None:
+    """Write the five numbers of tokens that a state of the real problem holds; `status` (num_members,)."""
+    for column in range(NUM_TOKENS):
+        tokens[column] = 0
+    for tool in range(len(status)):
+        if charge[tool] < done or status[tool] == NOT_EXECUTED:
+            continue
+        if kind[tool] == INNER:
+            if status[through[tool]] != SUCCEEDED:
+                tokens[FAILED_INNER_TOKENS if status[tool] == FAILED else INNER_TOKENS] += 1
+        elif status[tool] == FAILED:
+            tokens[FAILED_TOKENS] += 1
+        else:
+            tokens[SIMPLE_TOKENS if kind[tool] == SIMPLE else COMPOUND_TOKENS] += 1
+
+
+@scalar
+def bound_of(
+    done: int,
+    failures: int,
+    spare: int,
+    row: int,
+    tokens: IntVector,
+    most_inner: IntVector,
+    bound: NDArray[np.float64],
+) -> float:
+    """Return the upper bound on V* of a state; `spare` turns more are left than required tools are missing."""
+    if spare < 0:
+        return 0.0
+    return float(
+        bound[
+            done,
+            failures,
+            spare,
+            min(row, bound.shape[3] - 1),
+            tokens[SIMPLE_TOKENS],
+            tokens[COMPOUND_TOKENS],
+            tokens[FAILED_TOKENS],
+            min(tokens[INNER_TOKENS], most_inner[done]),
+            min(tokens[FAILED_INNER_TOKENS], most_inner[done]),
+        ]
+    )
