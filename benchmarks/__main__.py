@@ -17,6 +17,7 @@ from benchmarks import (
     evaluation,
     exact,
     memory,
+    pages,
     plans,
     prompts,
     report,
@@ -40,6 +41,7 @@ BENCHMARKS = (
     Benchmark("agents", "LLM agents at once against a slow endpoint, their own time and memory", agents.measure),
     Benchmark("doors", "sessions beside steps, function agents at once, calls over MCP", doors.measure),
     Benchmark("datasets", "memory and time of exporting 200,000 prompts", datasets.measure),
+    Benchmark("pages", "the pages world: generating it, a scripted agent's questions, guessing", pages.measure),
     Benchmark("memory", "memory over 500,000 episodes", memory.measure),
 )
 

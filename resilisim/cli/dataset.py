@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from resilisim.cli import options
 from resilisim.cli.help import command_group
 from resilisim.cli.output import STOPPED_BY_USER, Progressing, answer, console, note, plain, print_json, say, table
-from resilisim.datasets import ExportInterrupted, SourceSpec, export_dataset, read_records, verify_dataset
+from resilisim.datasets import ExportInterrupted, export_dataset, read_records, verify_dataset
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
@@ -42,6 +42,7 @@ DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The data
 
 app = command_group()
 
+DatasetSpec: TypeAlias = PromptSpec | ConversationSpec | PreferenceSpec
 KINDS: Mapping[str, Any] = {"prompts": PromptSpec, "conversations": ConversationSpec, "preferences": PreferenceSpec}
 ENVIRONMENT = (
     *["planner", "protocol", "tools", "parameters", "prompt_style", "search_detail", "payload", "errors", "salt"],
@@ -132,8 +133,8 @@ def export(
     # Options are looked up by whether they were given: each kind has its own defaults and its own options.
     given = options.given_options(context)
     spec = make_spec(kind, {name: values[name] for name in given if name in values}, context, tool_search)
-    chosen = options.load(library)
-    found = options.chosen_tasks(tasks, split, chosen)
+    where = options.scene(spec.environment, tasks, split, library)
+    spec, found = replace(spec, environment=where.environment), where.tasks
     started = time.perf_counter()
     try:
         with Progressing("writing records of tasks", len(found)) as progress:
@@ -141,7 +142,7 @@ def export(
                 spec,
                 found,
                 out,
-                library=chosen,
+                library=where.library,
                 format=file_format,
                 tasks_per_shard=tasks_per_shard,
                 workers=workers,
@@ -225,7 +226,7 @@ ONLY_FOR_EPISODES = ("parameters", "search_detail", "payload", "errors", "salt")
 NOT_IN_THE_CARD = ("out", "workers", "overwrite", "as_json")
 
 
-def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context, tool_search: str) -> SourceSpec:
+def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context, tool_search: str) -> DatasetSpec:
     """Return the spec that the options on the command line mean; refuse those that the kind does not take."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS, "option --kind")
@@ -249,7 +250,7 @@ def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context, tool_
             "flawed:FLAW:SEVERITY"
         )
     made = options.filled(KINDS[kind](), given)
-    spec: SourceSpec = replace(made, environment=replace(made.environment, search=tool_search))
+    spec: DatasetSpec = replace(made, environment=replace(made.environment, search=tool_search))
     return spec
 
 

@@ -21,7 +21,7 @@ from resilisim.datasets.schema import DataType, Record, RecordSchema, describe, 
 from resilisim.errors import MissingExtraError
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.provenance import encode_json
-from resilisim.tasks.model import SPLITS, Task, split_of
+from resilisim.tasks.model import SPLITS, Task, split_of_task
 
 # Finding out what the prompt does not say has a price, and a message that obeys its prompt is not held against anybody.
 _NO_MISTAKES: Final = ("information", "obeyed_flaw")
@@ -96,7 +96,7 @@ def token_counter(tokenizer: str | Path | None) -> TokenCounter | None:
 
 def measure_lengths(records: Iterable[Record], tasks: Iterable[Task], counter: TokenCounter) -> Lengths:
     """Return the lengths of records, ascending, by split and prompt type; empty for kinds without messages."""
-    splits = {task.instance_id: split_of(task.required_tools) for task in tasks}
+    splits = {task.instance_id: split_of_task(task) for task in tasks}
     found: Lengths = {}
     for record in records:
         length = record_length(record, counter)

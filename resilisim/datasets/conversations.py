@@ -35,11 +35,12 @@ from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.registry import make_policy
 from resilisim.simulator import Message
 from resilisim.tasks import Task
-from resilisim.tasks.model import split_of
+from resilisim.tasks.model import split_of_task
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 
 _TAG = re.compile(r"<(tool_search|tool_info|tool_call)>.*?</\1>|<finish\s*/>", re.DOTALL | re.IGNORECASE)
+_TAG_OR_ANSWER = re.compile(f"{_TAG.pattern}|<finish>.*?</finish>", _TAG.flags)
 
 
 def message_type(protocol: str, arguments: ArgumentsForm) -> DataType:
@@ -158,12 +159,15 @@ def _with_object(call: Record) -> Record:
 def _translate(text: str, stage: Stage, identity: str) -> Record:
     """Return a message of the text protocol as a native one that means the same; as it is where none does."""
     # The mode "ignore" does not even read parameters.
-    read = read_text(text, stage.library, "lenient" if stage.parameters == "ignore" else stage.parameters)
+    mode = "lenient" if stage.parameters == "ignore" else stage.parameters
+    read = read_text(text, stage.library, mode, stage.answers)
     name, arguments = _native_function(read)
     if name is not None:
         call = ToolCall(identity, name, json.dumps(arguments, ensure_ascii=False)).to_openai()
-        message = _message("native", "assistant", _TAG.sub("", text).strip(), [call])
-        if _meaning(read_native(message, stage.library, stage.parameters)) == _meaning(stage.read(text)):
+        words = (_TAG_OR_ANSWER if stage.answers else _TAG).sub("", text).strip()
+        message = _message("native", "assistant", words, [call])
+        meant = read_native(message, stage.library, stage.parameters, answers=stage.answers)
+        if _meaning(meant) == _meaning(stage.read(text)):
             return message
     return _message("native", "assistant", text)
 
@@ -174,7 +178,7 @@ def _native_function(message: Message) -> tuple[str | None, dict[str, Any]]:
     if message.kind == "info":
         return "tool_info", {"name": message.tool}
     if message.kind == "finish":
-        return "finish", {}
+        return "finish", {} if message.answer is None else {"answer": message.answer}
     if message.kind in ("execute", "rejected") and message.tool is not None:
         parameters = {"parameters": dict(message.parameters)} if message.parameters else {}
         return "tool_call", {"name": message.tool, **parameters}
@@ -182,7 +186,7 @@ def _native_function(message: Message) -> tuple[str | None, dict[str, Any]]:
 
 
 def _meaning(message: Message) -> tuple[object, ...]:
-    return message.kind, message.tool, message.query, message.problems
+    return message.kind, message.tool, message.query, message.problems, message.answer
 
 
 def _json_object(text: str) -> Mapping[str, Any] | None:
@@ -196,14 +200,15 @@ def _json_object(text: str) -> Mapping[str, Any] | None:
 
 
 DEMONSTRATOR = "exact-optimum"
+REFERENCE = "reference"
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationSpec(RolloutSpec):
     """What conversations are made of; the records are a function of it and of the task.
 
-    The exact optimum plays (`demonstrator.Demonstrator`, which `search` and `pass_parameters` are about), or any policy
-    that `make_policy` knows, for worse demonstrations with their regrets.
+    The exact optimum plays (`demonstrator.Demonstrator`, which `search` and `pass_parameters` are about), in worlds the
+    reference solutions, or any policy that `make_policy` knows, for worse demonstrations with their regrets.
 
     Example:
         >>> from resilisim.datasets.conversations import ConversationSpec
@@ -233,7 +238,9 @@ class ConversationSource:
         self.schema = episode_schema(spec.kind, spec.environment.protocol, spec.call_arguments)
         self._spec = spec
         self._stage = Stage(library, spec, searcher)
-        self._policy = None if spec.policy == DEMONSTRATOR else make_policy(spec.policy, offered={"library": library})
+        # In a world what is demonstrated are the reference solutions.
+        played = REFERENCE if spec.policy == DEMONSTRATOR and spec.environment.world is not None else spec.policy
+        self._policy = None if played == DEMONSTRATOR else make_policy(played, offered={"library": library})
 
     def records(self, task: Task) -> Iterator[Record]:
         """Yield one record for each prompt type and seed, prompt types outermost."""
@@ -242,11 +249,11 @@ class ConversationSource:
         for start in stage.starts(task):
             recorder = _Recorder(player, stage)
             episode = play_episode(stage.environment, recorder, task, start.prompt, start.seed, salt=salt)
-            yield self._record(episode, start, recorder)
+            yield self._record(task, episode, start, recorder)
 
-    def _record(self, episode: EpisodeRecord, start: Start, recorder: _Recorder) -> Record:
+    def _record(self, task: Task, episode: EpisodeRecord, start: Start, recorder: _Recorder) -> Record:
         own = {
-            "split": split_of(episode["required_tools"]),
+            "split": split_of_task(task),
             "flaw": start.flaw_column(),
             "protocol": self._stage.protocol,
             "messages": recorder.transcript.column(),

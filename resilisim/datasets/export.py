@@ -15,7 +15,7 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -44,6 +44,7 @@ from resilisim.datasets.schema import (
     import_parquet,
     to_arrow,
 )
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import (
     MAX_COUNT,
     MAX_WORKERS,
@@ -53,7 +54,7 @@ from resilisim.errors import (
     check_integer,
     unknown_name,
 )
-from resilisim.evaluation.run.plan import check_tasks
+from resilisim.evaluation.run.plan import check_tasks, in_world, library_in
 from resilisim.processes import answers_in_order, answers_of_processes, one_by_one
 from resilisim.provenance import describe_os_error
 from resilisim.run_folder import JsonLinesWriter, claim, is_stream, read_json_lines, temporary_path
@@ -217,6 +218,20 @@ def _without_surrogates(value: Any) -> Any:
 MakeSource: TypeAlias = "Callable[[], RecordSource]"
 
 
+def _played_where(spec: Any, tasks: object, library: ToolLibrary | None) -> tuple[Any, object, ToolLibrary]:
+    """Return spec, tasks and library: tasks of a world are played in it, with its own library."""
+    environment = getattr(spec, "environment", None)
+    if not isinstance(environment, EnvironmentSettings):
+        return spec, tasks, default_library() if library is None else library
+    there, tasks = in_world(environment, tasks)
+    if there.world is not None and spec.kind != "conversations":
+        raise InvalidInputError(
+            f"{spec.kind} of world {there.world!r}: expected kind 'conversations', which plays the reference solutions"
+        )
+    changed = spec if there is environment else replace(spec, environment=there)
+    return changed, tasks, library_in(there, library)
+
+
 def _source_maker(spec: SourceSpec, library: ToolLibrary, source: RecordSource, workers: int) -> MakeSource:
     """Return what can travel to other processes, where the source is made anew; for this one, the source as it is."""
     return functools.partial(spec.make, library) if workers > 1 else lambda: source
@@ -359,7 +374,8 @@ def export_dataset(
 
     Args:
         spec: What the records are: `PromptSpec`, `ConversationSpec`, `PreferenceSpec`, or one of your own.
-        tasks: Tasks, in any form that `evaluate` takes: "benchmark-v1", a number, a file, or a list.
+        tasks: Tasks, in any form that `evaluate` takes: "benchmark-v1", a number, a file, a list, or a world, of which
+            there are conversations only.
         out: The folder.
         library: Tool library of the tasks; None is the default one.
         format: "jsonl" or "parquet" (needs the extra `datasets`).
@@ -390,7 +406,7 @@ def export_dataset(
         raise unknown_name("format", format, FORMATS)
     tasks_per_shard = check_integer("tasks_per_shard", tasks_per_shard, 1, MAX_COUNT)
     workers = check_integer("workers", workers, 1, MAX_WORKERS)
-    chosen_library = default_library() if library is None else library
+    spec, tasks, chosen_library = _played_where(spec, tasks, library)
     shards = plan_shards(check_tasks(tasks, chosen_library), tasks_per_shard)
     if format == "parquet":
         import_parquet()

@@ -31,7 +31,7 @@ from resilisim.run_folder import (
     write_file_atomically,
 )
 from resilisim.tasks.benchmark import benchmark_identity
-from resilisim.tasks.model import SPLITS, Split, Task, split_of
+from resilisim.tasks.model import SPLITS, Split, Task, split_of_task
 from resilisim.tool_library.library import ToolLibrary
 
 Format: TypeAlias = Literal["jsonl", "parquet"]
@@ -82,7 +82,7 @@ def plan_shards(tasks: Sequence[Task], tasks_per_shard: int) -> list[Shard]:
     """Divide tasks into shards, splits in the order train, validation, test, tasks in theirs."""
     tasks_of: dict[Split, list[Task]] = {split: [] for split in SPLITS}
     for task in tasks:
-        tasks_of[split_of(task.required_tools)].append(task)
+        tasks_of[split_of_task(task)].append(task)
     shards: list[Shard] = []
     for split, chosen in tasks_of.items():
         starts = range(0, len(chosen), tasks_per_shard)
@@ -120,7 +120,7 @@ def make_manifest(
         **layout,
     }
     arguments = json.loads(canonical_json(given))  # tuples become lists, as they come back from a file
-    splits = [split_of(task.required_tools) for task in tasks]
+    splits = [split_of_task(task) for task in tasks]
     return {
         "schema": DATASET_SCHEMA,
         "hash": content_hash(arguments),

@@ -21,7 +21,7 @@ from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.tool_library.retrieval import ToolHit
-from resilisim.workflows import Prompt, resolve_planner, similar_by_retrieval
+from resilisim.workflows import Planner, Prompt, ReferencePlanner, resolve_planner, similar_by_retrieval
 from resilisim.workflows.flaws import (
     DEFAULT_SEVERITY,
     FLAW_TYPES,
@@ -146,8 +146,14 @@ class Stage:
         self.parameters: ParameterMode = settings.parameters
         self.searcher: Searcher = searcher or retriever
         self._spec = spec
-        self._planner = resolve_planner(settings.planner, library, settings.failure_model(), settings.rules(), similar)
-        self._perturber = Perturber(library, settings.rules(), lambda: tool_similarity(retriever))
+        self.answers = settings.world is not None
+        law, rules = settings.failure_model(), settings.rules()
+        self._planner: Planner = (
+            ReferencePlanner(library, law, rules)
+            if self.answers
+            else resolve_planner(settings.planner, library, law, rules, similar)
+        )
+        self._perturber = Perturber(library, rules, lambda: tool_similarity(retriever))
         self.environment = ConversationEnv(settings, library=library, planner=self._planner, search=self._search)
 
     def _search(self, query: str, k: int) -> Sequence[ToolHit]:
@@ -179,8 +185,9 @@ class Stage:
         """The functions that a native model is offered, in the form of the arguments; None in the text protocol."""
         if self.protocol == "text":
             return None
-        return native_tools() if self.arguments == "object" else json.dumps(native_tools())
+        tools = native_tools(self.answers)
+        return tools if self.arguments == "object" else json.dumps(tools)
 
     def read(self, text: str) -> Message:
         """Return what a message of the text protocol means here."""
-        return read_text(text, self.library, self.parameters)
+        return read_text(text, self.library, self.parameters, self.answers)

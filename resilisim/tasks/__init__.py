@@ -11,6 +11,7 @@ from resilisim.tasks.model import (
     Task,
     minimum_for_partial,
     split_of,
+    split_of_task,
 )
 from resilisim.tasks.sources import read_tasks, sample_tasks
 
@@ -28,6 +29,7 @@ __all__ = [
     "read_tasks",
     "sample_tasks",
     "split_of",
+    "split_of_task",
     "task_statistics",
     "write_tasks",
 ]

@@ -267,6 +267,18 @@ def split_of(required_tools: Iterable[str]) -> Split:
     return "validation" if share < TRAIN_SHARE + VALIDATION_SHARE else "test"
 
 
+def split_of_task(task: Task) -> Split:
+    """Return the part of the data that a task belongs to: by its tools, or as its world says, whose tasks share them.
+
+    Example:
+        >>> from resilisim.tasks import benchmark_tasks, split_of_task
+        >>> split_of_task(benchmark_tasks()[0])
+        'train'
+    """
+    own = task.metadata.get("split") if "world" in task.metadata else None
+    return own if own in SPLITS else split_of(task.required_tools)
+
+
 def _resolved(given: Sequence[str], library: ToolLibrary, place: str) -> tuple[str, ...]:
     """Return the names that names and aliases mean."""
     names: list[str] = []

@@ -59,7 +59,8 @@ def test_both_messages_mean_and_are_worth_what_the_record_says(protocol, prompt)
 def test_reasons_and_states_are_varied():
     records = records_of(seeds=24, prompts=("optimal",))
     reasons = {record["rejected_reason"] for record in records}
-    possible = set(LOSS_LABELS) - {"information", "obeyed_flaw"}
+    only_elsewhere = {"wrong_answer", "refused_call", "wrong_end_state", "ran_again"}  # worlds, and goals of one's own
+    possible = set(LOSS_LABELS) - {"information", "obeyed_flaw"} - only_elsewhere
     assert possible - {"repeated_search"} <= reasons <= possible
     kinds = {"execute", "finish", "search", "rejected", "format_error"}
     assert {record["rejected_kind"] for record in records} == kinds

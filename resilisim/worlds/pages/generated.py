@@ -30,7 +30,7 @@ from resilisim.worlds.pages.world import Encyclopedia, PagesWorld, question_task
 PAGES_VERSION: Final = "pages-v1"
 PAGES_SIZE, PAGES_SEED, PAGES_QUESTIONS = 240, 0, 120
 PAGES_SHA256 = "2b5ca130828227f0e96a7ef3e050d35628430a5e7c1a33f5ac19fd3d03ead3fc"  # of its tasks' JSON Lines
-ENCYCLOPEDIA_SHA256 = "b61dc6f117909bc3fe9f6583eaaec9f7ea4f38f90d7112d73828ea37013bfcc6"  # of its pages
+ENCYCLOPEDIA_SHA256 = "eecc4f0a760967ffa050744a5738df2375de074326c9e13483f380a20b756df8"  # of its pages
 DATA_FILE = f"data/{PAGES_VERSION}.jsonl.gz"
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 MOST_QUESTIONS: Final = 10_000

@@ -50,6 +50,11 @@ class Page:
         text: The whole page, beginning with its title.
         evidence: For each relation of its subject the sentence that states its value; under "list:RELATION" the one
             that lists the subjects of a relation whose value this page's subject is.
+
+    Example:
+        >>> from resilisim.worlds.pages import Page
+        >>> Page("Vane", "Vane lies in Ostria.", evidence={"in_region": "Vane lies in Ostria."}).title
+        'Vane'
     """
 
     title: str
@@ -238,7 +243,7 @@ class _Writer:
             elif name == "city":
                 parts.append(self.draws.choice(self.graph.of_kind("city")).title)
             elif name is not None:
-                parts.append(self.draws.choice(slots[name]))
+                parts.append(self.draws.choice([word for word in slots[name] if word not in parts]))
         return _capitalised("".join(parts))
 
     def _sentence(

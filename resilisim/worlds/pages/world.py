@@ -164,7 +164,7 @@ def question_task(
             an answer may be a list of its wordings.
         searches: Queries of the reference solution.
         form: "one", "list" or "turns".
-        scoring: "hotpotqa" or "loft": whose definitions decide (docs/decisions, page 40).
+        scoring: "hotpotqa" or "loft": whose definitions decide (docs/decisions, page 46).
         **metadata: More that the task's metadata shall hold.
 
     Example:

@@ -129,6 +129,19 @@ def test_an_answer_has_to_hold_the_values_in_whatever_words(say: Callable[[str],
     assert trip(lambda tool, given: given, say).correct is correct
 
 
+def test_a_text_that_the_agent_composes_has_to_hold_every_value() -> None:
+    task = TASKS["content_creation"]
+    whole, answer = played(task)
+    for value in (
+        value for call in whole[:4] for name, value in call.output.items() if name not in ("source", "author")
+    ):
+        post = dataclasses.replace(
+            whole[4], parameters=whole[4].parameters | {"body": whole[4].parameters["body"].replace(value, "a joke")}
+        )
+        grade = WORLD.grade(task, answer, [*whole[:4], post])
+        assert (grade.correct, grade.criteria["passed_on"]) == (False, 0.0), value
+
+
 def test_of_two_results_the_values_have_to_be_of_one() -> None:
     task = TASKS["travel_briefing"]
     calls, answer = played(task)
