@@ -47,6 +47,11 @@ def test_nothing_fails_by_chance_unless_a_law_is_named() -> None:
     assert CHANCY.base == 0.7
     assert EnvironmentSettings(protocol="native", tools="native").in_world(NAME).tools == "native"
     assert "world" not in EnvironmentSettings().to_mapping()
+    assert EnvironmentSettings().in_world(NAME, law_is_chosen=True).base == 0.8
+    chosen = evaluate("reference", f"{NAME}:1", base=0.8)
+    assert next(chosen.records())["law"]["base"] == 0.8
+    usual = evaluate("reference", f"{NAME}:1")
+    assert next(usual.records())["law"]["base"] == 1.0
     assert EnvironmentSettings(**QUIET.to_mapping()) == QUIET
 
 
@@ -387,6 +392,8 @@ def test_evaluate_report_compare_and_rescore_play_a_world_from_the_command_line(
     assert run("rescore", str(tmp_path / "a")) == 0
     assert run("episode", "replay", str(tmp_path / "a"), "0") == 0
     assert run(*command, "--out", str(tmp_path / "b"), "--split", "test") == 2
+    assert run(*command, "--out", str(tmp_path / "c"), "--success-probability", "0.8") == 0
+    assert next(read_results(tmp_path / "c").records())["law"]["history"] == 0.9
     assert run("bound", "--tasks", NAME, TASK.instance_id) == 2
 
 

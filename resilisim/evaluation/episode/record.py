@@ -44,6 +44,9 @@ LOSS_LABELS: Final[dict[str, str]] = {
     "information": "finding out which tools to use, which the prompt did not say (a price, not a blame)",
 }
 
+# Those that only tools know which really do something; where calls are simulated nobody need read of them.
+LABELS_OF_REAL_CALLS: Final = frozenset({"wrong_answer", "refused_call", "ran_again", "wrong_end_state"})
+
 # Below this a regret is rounding error of the solver and gets no label.
 REGRET_TOLERANCE: Final = 1e-12
 

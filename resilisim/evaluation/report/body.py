@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from resilisim.errors import count_of
-from resilisim.evaluation.episode.record import LOSS_LABELS
+from resilisim.evaluation.episode.record import LABELS_OF_REAL_CALLS, LOSS_LABELS
 from resilisim.evaluation.report.agents import agents_section, scaling_section
 from resilisim.evaluation.report.comparison import comparison_section
 from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
@@ -172,7 +172,9 @@ def reading_section(facts: RunFacts) -> Section:
     }
     adds_up = say("regret_adds_up")
     words = {word: text.format(regret_adds_up=adds_up) for word, text in packaged_texts("words.txt").items()}
-    causes = {plain(label): f"Points lost by {text}." for label, text in LOSS_LABELS.items()}
+    found = {label for row in facts.rows for label in row.losses}
+    known = [label for label in LOSS_LABELS if label in found or label not in LABELS_OF_REAL_CALLS]
+    causes = {plain(label): f"Points lost by {LOSS_LABELS[label]}." for label in known}
     blocks = [
         Fold("What the words mean", [Definitions(words)]),
         Fold("All causes of lost points", [Definitions(causes)]),
