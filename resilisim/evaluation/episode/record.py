@@ -37,15 +37,17 @@ LOSS_LABELS: Final[dict[str, str]] = {
     "rejected_call": "a call with an unknown tool or refused parameters",
     "gave_up_early": "stopping before the task was done",
     "no_completion_signal": "not saying that the task was done",
+    "information": "finding out which tools to use, which the prompt did not say (a price, not a blame)",
+}
+
+# And where calls really do something: in worlds, and in programs under `inject`.
+REAL_LOSS_LABELS: Final[dict[str, str]] = {
     "wrong_answer": "finishing with an answer that was not right",
     "refused_call": "a call that the tool itself refused, though the law let it through",
     "ran_again": "running again a function that may run only once",
     "wrong_end_state": "ending in a state that the check refuses",
-    "information": "finding out which tools to use, which the prompt did not say (a price, not a blame)",
 }
-
-# Those that only tools know which really do something; where calls are simulated nobody need read of them.
-LABELS_OF_REAL_CALLS: Final = frozenset({"wrong_answer", "refused_call", "ran_again", "wrong_end_state"})
+ALL_LOSS_LABELS: Final = LOSS_LABELS | REAL_LOSS_LABELS
 
 # Below this a regret is rounding error of the solver and gets no label.
 REGRET_TOLERANCE: Final = 1e-12
@@ -61,7 +63,7 @@ class Worth(TypedDict):
     """What one message was worth.
 
     `value` is V* before it, `action_value` its Q*, regret = value - action_value (below 0 only where V* is a bound, see
-    `optimum_gap`), luck = V* after it - action_value. `label` says why it cost something (a key of `LOSS_LABELS`), None
+    `optimum_gap`), luck = V* after it - action_value. `label` says why it cost something (a key of `ALL_LOSS_LABELS`), None
     if it did not.
     """
 

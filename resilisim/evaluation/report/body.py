@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from resilisim.errors import count_of
-from resilisim.evaluation.episode.record import LABELS_OF_REAL_CALLS, LOSS_LABELS
+from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, LOSS_LABELS
 from resilisim.evaluation.report.agents import agents_section, scaling_section
 from resilisim.evaluation.report.comparison import comparison_section
 from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
@@ -115,7 +115,7 @@ def cards(pools: PromptPools) -> Iterator[Card]:
     loss, label, row = max(costs, key=lambda entry: entry[0], default=(0.0, "", best))
     if loss >= SMALLEST_SHOWN:
         interval = "" if label == "information" else f"{_interval_words(row.losses[label])}: "
-        text = f"{interval}{LOSS_LABELS.get(label, plain(label))}"
+        text = f"{interval}{ALL_LOSS_LABELS.get(label, plain(label))}"
         yield Card("Costliest mistake", f"{percent(loss)} points", text, _whose(row))
 
 
@@ -173,8 +173,8 @@ def reading_section(facts: RunFacts) -> Section:
     adds_up = say("regret_adds_up")
     words = {word: text.format(regret_adds_up=adds_up) for word, text in packaged_texts("words.txt").items()}
     found = {label for row in facts.rows for label in row.losses}
-    known = [label for label in LOSS_LABELS if label in found or label not in LABELS_OF_REAL_CALLS]
-    causes = {plain(label): f"Points lost by {LOSS_LABELS[label]}." for label in known}
+    known = [label for label in ALL_LOSS_LABELS if label in LOSS_LABELS or label in found]
+    causes = {plain(label): f"Points lost by {ALL_LOSS_LABELS[label]}." for label in known}
     blocks = [
         Fold("What the words mean", [Definitions(words)]),
         Fold("All causes of lost points", [Definitions(causes)]),
