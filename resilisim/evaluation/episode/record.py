@@ -63,7 +63,7 @@ class Worth(TypedDict):
     """What one message was worth.
 
     `value` is V* before it, `action_value` its Q*, regret = value - action_value (below 0 only where V* is a bound, see
-    `optimum_gap`), luck = V* after it - action_value. `label` says why it cost something (a key of `ALL_LOSS_LABELS`), None
+    `optimum_gap`), luck = V* after it - action_value. `label` says why it cost something (a key of `LOSS_LABELS`), None
     if it did not.
     """
 

@@ -91,7 +91,7 @@ def is_of_reference(row: GroupSummary) -> bool:
 
 
 def loss_labels(rows: Sequence[GroupSummary]) -> list[str]:
-    """Return the causes that occur: the price of information first, then in the order of `ALL_LOSS_LABELS`, then others."""
+    """Return the causes that occur: the price of information first, then in the order of `LOSS_LABELS`, then others."""
     found = {label for row in rows for label in row.losses}
     known = dict.fromkeys(("information", *ALL_LOSS_LABELS))
     return [*filter(found.__contains__, known), *sorted(found - set(ALL_LOSS_LABELS))]
