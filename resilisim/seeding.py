@@ -29,6 +29,9 @@ _BLOCK = 256
 PURPOSE_SUCCESS = 0
 PURPOSE_FAILURE = 1
 PURPOSE_PAYLOAD = 2
+PURPOSE_ERROR_CODE = 3  # under a law with kinds of errors
+PURPOSE_CORRUPT = 4
+PURPOSE_DURATION = 5
 
 # The salts of the three uses of luck; any other text makes a private leaderboard.
 EVALUATION_SALT = "resilisim/evaluation"

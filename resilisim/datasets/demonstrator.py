@@ -17,7 +17,7 @@ from resilisim.envs.session import Info
 from resilisim.policies.base import FINISH, OUT_OF_TURNS, call_message, info_message, search_message, succeeded_tool
 from resilisim.policies.scripted import ordered_steps
 from resilisim.simulator import Problem
-from resilisim.simulator.exact import Optimum, solve
+from resilisim.simulator.exact import Solved, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.law import FAILED, SUCCEEDED
 from resilisim.simulator.messages import Message, execution
@@ -136,7 +136,7 @@ class Demonstrator:
         self._asking = self._look_up(best.tool, problem) if self._searches else None
         return self._asking or call_message(best.tool, self.parameters(best.tool))
 
-    def _best_message(self, optimum: Optimum, state: EpisodeState) -> Message:
+    def _best_message(self, optimum: Solved, state: EpisodeState) -> Message:
         """Return the optimum's message, or a search where it calls a tool that only breaks a row of failures.
 
         No clause of the work order leads to such a tool. If it was not read of, the best is what else is known, or to

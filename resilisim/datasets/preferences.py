@@ -26,7 +26,7 @@ from resilisim.options import option
 from resilisim.policies.base import FINISH, call_message, search_message
 from resilisim.seeding import Draws
 from resilisim.simulator import Message, Problem
-from resilisim.simulator.exact import Optimum, solve
+from resilisim.simulator.exact import Solved, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.messages import execution
 from resilisim.simulator.state import EpisodeState, is_done
@@ -139,7 +139,7 @@ class Alternative:
 
 
 def worse_alternatives(
-    stage: Stage, optimum: Optimum, info: Info, agent: Demonstrator, said: Message, draws: Draws
+    stage: Stage, optimum: Solved, info: Info, agent: Demonstrator, said: Message, draws: Draws
 ) -> list[Alternative]:
     """Return messages that cost something in a state, in an order that never changes.
 
@@ -300,7 +300,7 @@ class PreferenceSource:
         return draw_alternative(preferring_named(enough, named), draws) if enough else None
 
 
-def _best_value(optimum: Optimum, state: EpisodeState, said: Message) -> float | None:
+def _best_value(optimum: Solved, state: EpisodeState, said: Message) -> float | None:
     """Return the Q* of the demonstrator's message, if it is a best one and no search."""
     if said.kind not in ("execute", "finish"):
         return None

@@ -21,7 +21,7 @@ from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.messages import FINISH, STOP, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.scoring import Score, graded_score, rescore, score_episode
-from resilisim.simulator.state import EpisodeState, next_state, start_state, success_probability
+from resilisim.simulator.state import EpisodeState, branches, next_state, start_state, success_probability
 
 __all__ = [
     "FINISH",
@@ -44,6 +44,7 @@ __all__ = [
     "Problem",
     "RateLimit",
     "Score",
+    "branches",
     "build_problem",
     "execution",
     "graded_score",

@@ -9,8 +9,12 @@ from typing import Any
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, PURPOSE_SUCCESS, episode_key
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
+from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, drawn_failure, synthesised_output
+from resilisim.simulator.parts.draws import draw_execution, output_under_parts
+from resilisim.simulator.parts.play import LawParts
+from resilisim.simulator.parts.rules import RESULTS
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import (
     EpisodeState,
@@ -32,10 +36,12 @@ class Event:
         message: The message.
         tool: Executed tool, or None if nothing was executed.
         attempt: Which execution of the tool this was, from 1.
-        success: Whether the execution succeeded.
-        success_probability: The law's probability that it would.
+        success: Whether the execution succeeded, or reported so.
+        success_probability: The law's probability that it would, by what an agent can know.
         failure: The failure, if it failed: simulated, or real where a workspace does the work.
         output: Returned values, if it succeeded.
+        result: Under a law with parts, what the execution brought, one of `parts.rules.RESULTS`.
+        seconds: Under a law with latency, how long it took.
 
     Example:
         >>> from resilisim.simulator import FINISH, Event
@@ -51,6 +57,8 @@ class Event:
     success_probability: float | None = None
     failure: Failure | None = None
     output: Mapping[str, Any] = field(default_factory=dict)
+    result: str | None = None
+    seconds: float | None = None
 
     @property
     def executed(self) -> bool:
@@ -102,9 +110,9 @@ class Episode:
         if not 0 <= seed <= MAX_SEED:
             raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
         self.problem = problem
-        self.state: EpisodeState = start_state(problem)
-        self.events: list[Event] = []
         self._key = episode_key(salt, seed, instance_id)
+        self.state: EpisodeState = start_state(problem, self._key)
+        self.events: list[Event] = []
         self._tool_keys: dict[str, tuple[int, int]] = {}
         self._payload: PayloadSize = payload
         self._errors: Errors = errors
@@ -126,6 +134,10 @@ class Episode:
         turn = len(self.events) + 1
         if message.kind == "execute" and not is_awaiting_closing(self.problem, self.state):
             event = self._execute(turn, message)
+        elif self.problem.parts is not None:
+            down = self.problem.parts.next_down(self._key, self.state)
+            self.state = self.problem.parts.after(self.state, message, -1, False, down)
+            event = Event(turn, message)
         else:
             self.state = next_state(self.problem, self.state, message)
             event = Event(turn, message)
@@ -139,6 +151,8 @@ class Episode:
         if key is None:
             key = self._tool_keys[name] = tool_luck_key(*self._key, name)
         attempt = self.state.executions[tool]
+        if self.problem.parts is not None:
+            return self._execute_with_parts(self.problem.parts, turn, message, tool, key)
         luck_bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
         probability = success_probability(self.problem, self.state, tool)
         success = luck_bits < success_threshold_at(self.problem, self.state, tool)
@@ -155,3 +169,20 @@ class Episode:
             failure = drawn_failure(self.problem, self.state, tool, luck_bits, key, attempt, self._errors)
         self.state = next_state(self.problem, self.state, message, success)
         return Event(turn, message, name, attempt + 1, success, probability, failure, output)
+
+    def _execute_with_parts(
+        self, parts: LawParts, turn: int, message: Message, tool: int, key: tuple[int, int]
+    ) -> Event:
+        state, name = self.state, message.tool or ""
+        draw, failure = draw_execution(self.problem, parts, state, tool, message, key, self._errors)
+        attempt = state.executions[tool]
+        output: Mapping[str, Any] = {}
+        success = failure is None
+        if success:
+            output = synthesised_output(self.problem.library[tool], key, attempt, self._payload)
+            output = output_under_parts(self.problem, parts, state, tool, draw, output, key)
+        probability = parts.chance_of_success(state, tool, message)
+        self.state = parts.after(state, message, tool, draw, parts.next_down(self._key, state))
+        seconds = draw.ticks / TICKS_PER_SECOND if parts.numbers.law.latency is not None else None
+        result = RESULTS[draw.result]
+        return Event(turn, message, name, attempt + 1, success, probability, failure, output, result, seconds)

@@ -32,7 +32,6 @@ TICKS_PER_SECOND = 1000  # time is counted in whole milliseconds, so that sums o
 MAX_SECONDS = 1e9
 
 # What the codes of the well-known errors say about calling again; a code that stands nowhere is transient.
-TRANSIENT_CODES = ("TIMEOUT", "NETWORK_ERROR", "RATE_LIMIT_ERROR", "OPERATION_FAILED")
 INPUT_CODES = ("INVALID_INPUT", "FILE_NOT_FOUND", "CALCULATION_ERROR", "OVERFLOW")
 ACCESS_CODES = ("PERMISSION_DENIED", "AUTHENTICATION_FAILED")
 

@@ -60,27 +60,34 @@ def drawn_failure(
 ) -> Failure:
     """Return the failure shown: of the dependencies, if with them it would have succeeded, else a drawn one."""
     clean = problem.table.threshold[problem.base_index[tool], 0, 0, state.counters[NUM_FAILURES]]
-    names = problem.library.names
     if luck_bits < clean:
-        not_executed, failed = [], []
-        for dependency in problem.dependencies[tool]:
-            if state.status[dependency] == NOT_EXECUTED:
-                not_executed.append(names[dependency])
-            elif state.status[dependency] == FAILED:
-                failed.append(names[dependency])
-        parts = [f"{name} has not been executed" for name in not_executed]
-        parts += [f"{name} was executed but failed" for name in failed]
-        message = f"Unmet dependencies: {'; '.join(parts)}"
-        return Failure(DEPENDENCY_ERROR, message, tuple(not_executed), tuple(failed))
+        return dependency_failure(problem, state, tool)
     bits = draw_bits(*key, attempt, PURPOSE_FAILURE)
     specs = possible_errors(problem.library[tool], errors)
-    bits, which = divmod(bits, len(specs))
-    spec = specs[which]
-    filled = {}
-    for slot, options in spec.slots.items():
+    spec = specs[bits % len(specs)]
+    return Failure(spec.code, filled(spec, bits // len(specs)))
+
+
+def dependency_failure(problem: Problem, state: EpisodeState, tool: int) -> Failure:
+    """Return the failure that lists the dependencies of a tool that were not executed or failed."""
+    names, not_executed, failed = problem.library.names, [], []
+    for dependency in problem.dependencies[tool]:
+        if state.status[dependency] == NOT_EXECUTED:
+            not_executed.append(names[dependency])
+        elif state.status[dependency] == FAILED:
+            failed.append(names[dependency])
+    parts = [f"{name} has not been executed" for name in not_executed]
+    parts += [f"{name} was executed but failed" for name in failed]
+    return Failure(DEPENDENCY_ERROR, f"Unmet dependencies: {'; '.join(parts)}", tuple(not_executed), tuple(failed))
+
+
+def filled(error: ErrorSpec, bits: int) -> str:
+    """Return the message of an error, its slots filled as the bits say."""
+    values = {}
+    for slot, options in error.slots.items():
         bits, which = divmod(bits, len(options))
-        filled[slot] = options[which]
-    return Failure(spec.code, spec.message(filled))
+        values[slot] = options[which]
+    return error.message(values)
 
 
 def possible_errors(tool: Tool, errors: Errors = "documented") -> tuple[ErrorSpec, ...]:

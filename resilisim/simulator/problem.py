@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable, tabulate_law
+from resilisim.simulator.parts.build import law_numbers
+from resilisim.simulator.parts.play import LawParts
 from resilisim.tool_library import ToolLibrary
 
 
@@ -21,13 +23,15 @@ class Problem:
 
     Attributes:
         required: (num_required,) tool indices in the required order.
-        place: (num_tools,) place of each tool in the required list, or -1.
+        place: (num_tools,) place of each tool in the required list, or -1; tools that can stand in share one.
         dependencies: For each tool the indices of its direct dependencies.
-        closure: Indices of the required tools and all their direct and indirect dependencies, ascending.
+        closure: Indices of the required tools, of what can stand in for them, and of all their direct and indirect
+            dependencies, ascending.
         base_index: (num_tools,) index of each tool's base probability in `table.bases`.
         table: The law, tabulated for this library and these rules.
         arguments_matter: Whether calls with other parameters are other calls, as in worlds: there a tool that has
             succeeded is called again for something new, and only equal calls that succeed count as a loop.
+        parts: What a law with parts adds, or None.
 
     Example:
         >>> from resilisim import default_library
@@ -47,6 +51,7 @@ class Problem:
     base_index: tuple[int, ...]
     table: LawTable
     arguments_matter: bool = False
+    parts: LawParts | None = None
 
     def __repr__(self) -> str:
         """Return what tells problems apart, without the tables."""
@@ -87,6 +92,8 @@ def _library_numbers(
         tuple(library.index(dependency) for dependency in library.dependencies(name)) for name in library.names
     )
     given = law.bases if isinstance(law, Law) else {}
+    for name in given:
+        library.index(name)
     own_bases = [given.get(tool.name, tool.success_probability or law.base) for tool in library]
     bases = sorted(set(own_bases))
     constants = law.constants if isinstance(law, Law) else law
@@ -103,6 +110,7 @@ def _build_problem(
     arguments_matter: bool,
 ) -> Problem:
     dependencies, base_index, table = _library_numbers(library, law, rules)
+    numbers = _law_numbers(library, law, rules) if isinstance(law, Law) and has_rulebook(law) else None
     required = tuple(library.index(name) for name in required_tools)
     if not required:
         raise InvalidInputError("the list of required tools is empty: expected at least one tool")
@@ -111,9 +119,25 @@ def _build_problem(
         if place[tool] >= 0:
             raise InvalidInputError(f"required tool {library.names[tool]!r} is listed twice: expected each tool once")
         place[tool] = position
-    closure = tuple(sorted(library.index(name) for name in library.closure(required_tools)))
-    numbers = (required, tuple(place), dependencies, closure, base_index, table)
-    return Problem(library, law, rules, *numbers, arguments_matter)
+    for tool in required:
+        for other in numbers.equivalents.get(tool, ()) if numbers is not None else ():
+            if place[other] < 0:
+                place[other] = place[tool]
+    wanted = [name for tool, name in enumerate(library.names) if place[tool] >= 0]
+    closure = tuple(sorted(library.index(name) for name in library.closure(wanted)))
+    parts = None if numbers is None else LawParts(tuple(library), numbers, place, len(required))
+    if parts is not None and arguments_matter:
+        raise InvalidInputError(f"law {law} has parts, which worlds do not play yet: expected a law without")
+    of_list = (required, tuple(place), dependencies, closure, base_index, table)
+    return Problem(library, law, rules, *of_list, arguments_matter, parts)
+
+
+_law_numbers = functools.lru_cache(maxsize=16)(law_numbers)
+
+
+def has_rulebook(law: Law) -> bool:
+    """Return whether a law says more than the table of the benchmark law can."""
+    return bool(law.parts or law.equivalents)
 
 
 def build_problem(
@@ -139,14 +163,4 @@ def build_problem(
     law = law or BenchmarkLaw()
     if isinstance(law, Law) and law.is_plain:
         law = law.constants
-    if isinstance(law, Law):
-        _refuse_what_is_not_there(library, law)
     return _build_problem(library, tuple(required_tools), law, rules or EndRules(), arguments_matter)
-
-
-def _refuse_what_is_not_there(library: ToolLibrary, law: Law) -> None:
-    """Refuse parts that nothing plays yet, so that none is passed over in silence, and names of no tool."""
-    for name in (*law.parts, *(["equivalents"] if law.equivalents else [])):
-        raise InvalidInputError(f"law {law.name}: part {name!r} is not implemented yet: expected a law without it")
-    for tool in law.bases:
-        library[tool]

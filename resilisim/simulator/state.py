@@ -7,6 +7,7 @@ The scalar functions work on two plain vectors, `status` (num_tools,) with the c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import (
@@ -18,7 +19,10 @@ from resilisim.simulator.law import (
     count_not_executed,
 )
 from resilisim.simulator.messages import Message
-from resilisim.simulator.problem import Problem
+
+if TYPE_CHECKING:
+    from resilisim.simulator.parts.play import Draw
+    from resilisim.simulator.problem import Problem
 
 # Columns of `counters`.
 TURNS_USED = 0
@@ -39,8 +43,9 @@ TURNS = 2  # the closing message came without a completion signal
 CONSECUTIVE = 3  # too many failed executions without a successful one between them
 LOOP = 4  # the same unproductive message too many times in a row
 STOPPED = 5  # the agent stopped by itself or hit a cap of its own
+TIME = 6  # the closing message came without a completion signal, after the time that the law gives
 
-ENDED_BY = (None, "completion", "turns", "consecutive_failures", "loop", "stopped")
+ENDED_BY = (None, "completion", "turns", "consecutive_failures", "loop", "stopped", "time")
 
 
 @scalar
@@ -53,7 +58,7 @@ def record_execution(
         if status[tool] != SUCCEEDED and place >= 0:
             if place == counters[NEXT_PLACE]:
                 counters[NEXT_PLACE] += 1
-            else:
+            elif place > counters[NEXT_PLACE]:  # lower only where an equivalent has taken the place
                 counters[ORDER_BROKEN] = 1
         status[tool] = SUCCEEDED
     else:
@@ -115,8 +120,8 @@ class EpisodeState:
         return self.counters[TURNS_USED]
 
 
-def start_state(problem: Problem) -> EpisodeState:
-    """Return the state in which an episode of a problem begins.
+def start_state(problem: Problem, key: tuple[int, int] | None = None) -> EpisodeState:
+    """Return the state in which an episode of a problem begins; without its luck key, what is hidden is left open.
 
     Example:
         >>> from resilisim import default_library
@@ -124,18 +129,24 @@ def start_state(problem: Problem) -> EpisodeState:
         >>> sum(start_state(build_problem(default_library(), ["network_fetcher"])).executions)
         0
     """
+    if problem.parts is not None:
+        return problem.parts.start(key)
     counters = [0] * NUM_COUNTERS
     counters[LOOP_SIGNATURE] = NO_LOOP
     return EpisodeState((NOT_EXECUTED,) * problem.num_tools, tuple(counters), (0,) * problem.num_tools)
 
 
 def is_done(problem: Problem, state: EpisodeState) -> bool:
-    """Return whether all required tools have succeeded, in the required order."""
+    """Return whether all required tools have succeeded, in the required order, with outputs that are surely sound."""
+    if problem.parts is not None:
+        return problem.parts.chance_done(state) == 1.0
     return state.counters[ORDER_BROKEN] == 0 and state.counters[NEXT_PLACE] == len(problem.required)
 
 
 def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:
-    """Return whether every turn is used and only the closing message is left."""
+    """Return whether every turn is used, or all time, and only the closing message is left."""
+    if problem.parts is not None and problem.parts.is_out_of_time(state):
+        return state.counters[ENDED] == RUNNING
     return state.counters[ENDED] == RUNNING and state.counters[TURNS_USED] == problem.rules.max_turns
 
 
@@ -144,8 +155,10 @@ def outcome(problem: Problem, state: EpisodeState) -> int:
     return int(state.counters[ENDED] in (COMPLETION, STOPPED) and is_done(problem, state))
 
 
-def success_probability(problem: Problem, state: EpisodeState, tool: int) -> float:
+def success_probability(problem: Problem, state: EpisodeState, tool: int, message: Message | None = None) -> float:
     """Return the probability that an execution of a tool (its index) succeeds in a state.
+
+    Under a law with parts, it is the probability by what an agent can know; a `message` gives the parameters.
 
     Example:
         >>> from resilisim import default_library
@@ -154,6 +167,8 @@ def success_probability(problem: Problem, state: EpisodeState, tool: int) -> flo
         >>> success_probability(problem, start_state(problem), problem.required[0])  # it depends on the fetcher
         0.4
     """
+    if problem.parts is not None:
+        return problem.parts.chance_of_success(state, tool, message)
     return float(problem.table.probability[_law_index(problem, state, tool)])
 
 
@@ -172,8 +187,10 @@ def _law_index(problem: Problem, state: EpisodeState, tool: int) -> tuple[int, i
     )
 
 
-def next_state(problem: Problem, state: EpisodeState, message: Message, success: bool = False) -> EpisodeState:
+def next_state(problem: Problem, state: EpisodeState, message: Message, success: bool | Draw = False) -> EpisodeState:
     """Return the state after a message in a running state; for an execution, given whether it succeeds.
+
+    Under a law with parts there are more results than two, which a `Draw` tells; `branches` has all of them.
 
     Example:
         >>> from resilisim import default_library
@@ -182,6 +199,9 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
         >>> next_state(problem, start_state(problem), execution("network_fetcher"), success=False).turns_used
         1
     """
+    if problem.parts is not None:
+        tool = problem.library.index(message.tool or "") if message.kind == "execute" else -1
+        return problem.parts.after(state, message, tool, success)
     status, executions, counters = state.status, state.executions, list(state.counters)
     if message.kind == "stop":
         counters[ENDED] = STOPPED
@@ -198,7 +218,9 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
             signature = message.signature if success else NO_LOOP
         statuses, numbers = list(status), list(executions)
         numbers[tool] += 1
-        record_execution(statuses, counters, problem.place[tool], tool, success, problem.rules.max_consecutive_failures)
+        record_execution(
+            statuses, counters, problem.place[tool], tool, bool(success), problem.rules.max_consecutive_failures
+        )
         record_turn(counters, signature, problem.rules.loop_length)
         status, executions = tuple(statuses), tuple(numbers)
     else:
@@ -216,3 +238,28 @@ def has_succeeded(state: EpisodeState, message: Message, after: EpisodeState) ->
 def loop_count_of(state: EpisodeState, signature: int) -> int:
     """Return how many messages with this signature stand at the end of the episode so far, in a row."""
     return state.counters[LOOP_COUNT] if state.counters[LOOP_SIGNATURE] == signature else 0
+
+
+def branches(problem: Problem, state: EpisodeState, message: Message) -> list[tuple[float, EpisodeState]]:
+    """Return every state that a message in a running state can lead to, with its probability.
+
+    Where `state.hidden` is left open, probabilities are those of an agent that knows the law and what it saw.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import branches, build_problem, execution, start_state
+        >>> problem = build_problem(default_library(), ["network_fetcher"])
+        >>> [round(chance, 3) for chance, _ in branches(problem, start_state(problem), execution("network_fetcher"))]
+        [0.8, 0.2]
+    """
+    executes = message.kind == "execute" and not is_awaiting_closing(problem, state)
+    tool = problem.library.index(message.tool or "") if executes else -1
+    if problem.parts is not None:
+        return problem.parts.branches(state, message, tool)
+    if not executes:
+        return [(1.0, next_state(problem, state, message))]
+    chance = success_probability(problem, state, tool)
+    return [
+        (chance, next_state(problem, state, message, success=True)),
+        (1.0 - chance, next_state(problem, state, message, success=False)),
+    ]

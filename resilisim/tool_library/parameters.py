@@ -294,3 +294,38 @@ def _unknown(name: str, names: list[str], where: str, with_hint: bool) -> str:
 def _shown(value: object, length: int = 60) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def changed_parameters(tool: Tool, parameters: Mapping[str, Any], number: int = 0) -> dict[str, Any]:
+    """Return parameters of which one has another valid value; as they are if no valid change is found.
+
+    Args:
+        tool: The tool.
+        parameters: Valid parameters.
+        number: Which change: each number changes another parameter, or gives it yet another value.
+    """
+    changes = []
+    for parameter in tool.parameters:
+        now = parameters.get(parameter.name, parameter.default)
+        for value in _other_values(parameter, now):
+            changed = {**parameters, parameter.name: value}
+            if value != now and accepts(tool, changed):
+                changes.append(changed)
+    return changes[number % len(changes)] if changes else dict(parameters)
+
+
+def _other_values(parameter: Parameter, value: Any) -> list[Any]:
+    allowed = parameter.constraints.get("enum")
+    if allowed is not None:
+        return list(allowed)
+    low = parameter.constraints.get("minimum", 1)
+    if parameter.type in ("integer", "number"):
+        near = [value + 1, value - 1] if isinstance(value, int | float) and not isinstance(value, bool) else []
+        return [*near, low, low + 1]
+    if parameter.type == "boolean":
+        return [value is not True]
+    if parameter.type == "string":
+        return [f"{value}-2" if isinstance(value, str) and value else "alternative", "another"]
+    if parameter.type == "array":
+        return [[*value, *value] if value else ["alternative"], []]
+    return [{**(value or {}), "attempt": 2}] if isinstance(value, Mapping) or value is None else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from resilisim.simulator.exact.goal import Goal, GoalJudge
 from resilisim.simulator.exact.judging import Judge, Judgement
-from resilisim.simulator.exact.optimum import Optimum, known_probabilities, solve
+from resilisim.simulator.exact.optimum import Optimum, Solved, known_probabilities, solve
 from resilisim.simulator.exact.plan_following import (
     Obedience,
     PlanLimits,
@@ -13,6 +13,7 @@ from resilisim.simulator.exact.plan_following import (
     plan_following,
     plan_following_with_search,
 )
+from resilisim.simulator.exact.reachable import ReachableOptimum, solve_reachable
 from resilisim.simulator.exact.reference_solution import ReferenceJudge, ReferenceSolution
 from resilisim.simulator.exact.references import References, references, solve_all, solved_references
 
@@ -24,9 +25,11 @@ __all__ = [
     "Obedience",
     "Optimum",
     "PlanLimits",
+    "ReachableOptimum",
     "ReferenceJudge",
     "ReferenceSolution",
     "References",
+    "Solved",
     "best_limits",
     "known_probabilities",
     "obey_plan",
@@ -35,5 +38,6 @@ __all__ = [
     "references",
     "solve",
     "solve_all",
+    "solve_reachable",
     "solved_references",
 ]

@@ -11,12 +11,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import ExactLimitError
+from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.arena import (
     MAX_EXACT_ENTRIES,
@@ -27,6 +27,7 @@ from resilisim.simulator.exact.arena import (
     Breakers,
     build_arena,
 )
+from resilisim.simulator.exact.reachable import Knowledge, ReachableOptimum, solve_reachable
 from resilisim.simulator.exact.search import Search
 from resilisim.simulator.law import (
     FAILED,
@@ -261,6 +262,16 @@ class Optimum(ABC):
     gap: float
     breakers: Breakers
 
+    @property
+    def knowledge(self) -> Knowledge:
+        """What the best agent knows: the law and what it saw."""
+        return "observing"
+
+    @property
+    def start_gap(self) -> float:
+        """How far V*(start) may lie below the optimum."""
+        return self.gap
+
     def __repr__(self) -> str:
         """Return the problem and its value, without the values of other states."""
         value = self.value(start_state(self.problem))
@@ -447,7 +458,10 @@ class SearchedOptimum(Optimum):
         return known if known != NOT_KNOWN else self.search.bound(state)
 
 
-def solve(problem: Problem) -> Optimum:
+Solved: TypeAlias = Optimum | ReachableOptimum  # by any law; both answer the same questions
+
+
+def solve(problem: Problem) -> Solved:
     """Solve a problem exactly, or return it solved if it was met lately.
 
     Problems are equal if they are the same object (`build_problem` sees to that). The latest are kept, up to
@@ -467,17 +481,22 @@ def solve(problem: Problem) -> Optimum:
     if optimum is not None:
         _solved.move_to_end(problem)
         return optimum
-    optimum = _solved[problem] = compute_optimum(problem)
+    optimum = _solved[problem] = solve_afresh(problem)
     while len(_solved) > 1 and sum(kept.nbytes for kept in _solved.values()) > CACHE_BYTES:
         _solved.popitem(last=False)
     return optimum
 
 
-_solved: OrderedDict[Problem, Optimum] = OrderedDict()
+_solved: OrderedDict[Problem, Solved] = OrderedDict()
+
+
+def solve_afresh(problem: Problem) -> Solved:
+    """Solve a problem exactly, under any law, and keep nothing."""
+    return compute_optimum(problem) if problem.parts is None else solve_reachable(problem)
 
 
 def compute_optimum(problem: Problem) -> Optimum:
-    """Solve a problem exactly and keep nothing: by a table of all states if it is small enough, else by search."""
+    """Solve a problem under the benchmark law and keep nothing: by a table of all states if small enough, or search."""
     try:
         return tabulate(problem, MAX_EXACT_ENTRIES)
     except ExactLimitError:
@@ -499,6 +518,9 @@ def check_solvable(problem: Problem) -> None:
     Raises:
         ExactLimitError: The problem is too large.
     """
+    if problem.parts is not None:
+        solve(problem)
+        return
     try:
         build_arena(problem, MAX_EXACT_ENTRIES)
     except ExactLimitError:
@@ -515,6 +537,8 @@ def tabulate(problem: Problem, most_exactly: int | None = None) -> TabulatedOpti
         problem: The task's numbers.
         most_exactly: Entries that the table may have if it has to be exact.
     """
+    if problem.parts is not None:
+        raise InvalidInputError(f"there is no table of values under {problem.law}: expected a law without parts")
     arena = build_arena(problem, most_exactly)
     values = _sweep(problem, arena, arena.breakers.neutral_base)
     if arena.breakers.upper_base == NO_TOOL:

@@ -10,7 +10,7 @@ that the plan, followed to the letter, succeeds as often as it can.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,22 @@ from numpy.typing import NDArray
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
+from resilisim.simulator.messages import Message, execution
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import NEXT_PLACE, NUM_COUNTERS, ORDER_BROKEN, record_execution
+from resilisim.simulator.state import (
+    ENDED,
+    NEXT_PLACE,
+    NUM_COUNTERS,
+    ORDER_BROKEN,
+    RUNNING,
+    TURNS_USED,
+    EpisodeState,
+    branches,
+    has_succeeded,
+    is_awaiting_closing,
+    record_execution,
+    start_state,
+)
 
 # Chances that are kept apart: at ten turns, those of eleven steps with limits, each left in any of three ways.
 MAX_ENTRIES = 16_000_000  # 128 MB
@@ -90,6 +104,8 @@ def obey_plan(
         >>> round(obey_plan(problem, problem.required, limits=[(1, None)]).success, 3)
         0.8
     """
+    if problem.parts is not None:
+        return follow_under_parts(problem, tools, problem.rules.max_turns, refused, limits)
     numbers = _numbers(problem, tools, problem.rules.max_turns, refused, limits)
     success, coverage = follow(*numbers, MAX_ENTRIES)
     if success < 0.0:
@@ -116,8 +132,54 @@ def plan_following(problem: Problem, turns: int | None = None) -> float:
     turns = problem.rules.max_turns if turns is None else turns
     if turns < len(problem.required):
         return 0.0
+    if problem.parts is not None:
+        return follow_under_parts(problem, problem.required, turns).success
     success, _ = follow(*_numbers(problem, problem.required, turns), MAX_ENTRIES)
     return float(success)
+
+
+def follow_under_parts(
+    problem: Problem,
+    tools: Sequence[int],
+    turns: int,
+    refused: Sequence[int] | None = None,
+    limits: Sequence[Limits] | None = None,
+) -> Obedience:
+    """Return the same chances under a law with parts; a plan has the same parameters in every try of a step.
+
+    Coverage is the mean share of the required list that has succeeded in order. Arguments are those of `obey_plan`.
+    """
+    names, required = problem.library.names, len(problem.required)
+    reach: dict[EpisodeState, float] = {start_state(problem): 1.0}
+    ended: dict[EpisodeState, float] = {}
+    for number, tool in enumerate(tools):
+        max_tries, skip_from = limits[number] if limits is not None else (None, None)
+        refusal = refused[number] if refused is not None else 0
+        message = Message("rejected", tool=names[tool], problems=(str(refusal),)) if refusal else execution(names[tool])
+        on_step, reach, tries = reach, {}, 0
+        while on_step:
+            following: dict[EpisodeState, float] = {}
+            for state, chance in on_step.items():
+                turns_used = state.counters[TURNS_USED]
+                if (max_tries is not None and tries >= max_tries) or (
+                    skip_from is not None and turns_used + 1 >= skip_from
+                ):
+                    reach[state] = reach.get(state, 0.0) + chance
+                elif turns_used >= turns or is_awaiting_closing(problem, state):
+                    ended[state] = ended.get(state, 0.0) + chance
+                else:
+                    for share, after in branches(problem, state, message):
+                        known = replace(after, executions=state.executions)  # which draw it was makes no difference
+                        succeeded = not refusal and has_succeeded(state, message, after)
+                        into = ended if after.counters[ENDED] != RUNNING else reach if succeeded else following
+                        into[known] = into.get(known, 0.0) + chance * share
+            on_step, tries = following, tries + 1
+    signalled = {state: chance for state, chance in reach.items() if state.counters[ENDED] == RUNNING}
+    assert problem.parts is not None
+    success = sum(chance * problem.parts.chance_done(state) for state, chance in signalled.items())
+    every = [*reach.items(), *ended.items()]
+    coverage = sum(chance * state.counters[NEXT_PLACE] / required for state, chance in every)
+    return Obedience(success, coverage)
 
 
 def plan_following_with_search(problem: Problem) -> float:
@@ -372,6 +434,8 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
         # A step that is always skipped is only one more thing to read. Each one before it took a message at least.
         if len(kept) + 1 < step[SKIP_FROM]:
             kept[place] = _limit(step[MAX_TRIES]), _limit(step[SKIP_FROM])
+    if problem.parts is not None:  # limits are chosen by the law's constants, and valued by all of it
+        success = obey_plan(problem, [tools[place] for place in kept], limits=list(kept.values())).success
     return PlanLimits(tuple(kept), tuple(kept.values()), max(float(success), 0.0))
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from resilisim.errors import MAX_COUNT, check_integer
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.clairvoyant import clairvoyant
-from resilisim.simulator.exact.optimum import Optimum, compute_optimum, solve
+from resilisim.simulator.exact.optimum import Solved, solve, solve_afresh
 from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import start_state
@@ -61,14 +62,14 @@ def solved_references(problem: Problem) -> References:
         >>> round(found.known_probabilities, 6), len(found.after_search)
         (0.996096, 2)
     """
-    return _references_of(compute_optimum(problem))
+    return _references_of(solve_afresh(problem))
 
 
-def _references_of(optimum: Optimum) -> References:
+def _references_of(optimum: Solved) -> References:
     start = start_state(optimum.problem)
     return References(
         known_probabilities=optimum.value(start),
-        known_probabilities_gap=optimum.gap,
+        known_probabilities_gap=optimum.start_gap,
         plan_following=plan_following(optimum.problem),
         plan_following_with_search=plan_following_with_search(optimum.problem),
         first_call=optimum.best_action(start).tool or "",
@@ -98,7 +99,7 @@ def references(
     required_tools: Sequence[str] | Task,
     *,
     library: ToolLibrary | None = None,
-    law: BenchmarkLaw | None = None,
+    law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
     clairvoyant_seeds: int = 200,
     salt: str = EVALUATION_SALT,
@@ -120,9 +121,9 @@ def references(
 
     Returns:
         `known_probabilities`, `known_probabilities_gap`, `plan_following`, `plan_following_with_search`, `first_call`,
-        and, with seeds, `clairvoyant` and its standard error `clairvoyant_se`. Of a task also `known_after_search`, the
-        ceiling of an agent that has to find its tools, with `searches_needed`; where nobody knows that number both are
-        None, and `no_search_ceiling` says why.
+        and, with seeds, `clairvoyant` and its standard error `clairvoyant_se`, which are None under a law with parts.
+        Of a task also `known_after_search`, the ceiling of an agent that has to find its tools, with `searches_needed`;
+        where nobody knows that number both are None, and `no_search_ceiling` says why.
 
     Raises:
         InvalidInputError: Unknown, repeated or missing tools, or too many seeds.
@@ -146,7 +147,9 @@ def references(
         result["known_after_search"] = None if searches.fewest is None else after_search[searches.fewest]
         result |= {"searches_needed": searches.fewest, "no_search_ceiling": searches.reason}
         instance_id = instance_id or task.instance_id
-    if clairvoyant_seeds > 0:
+    if clairvoyant_seeds > 0 and problem.parts is not None:  # nobody has worked out what knowing all luck is worth
+        result |= {"clairvoyant": None, "clairvoyant_se": None}
+    elif clairvoyant_seeds > 0:
         luck_of = instance_id or "tools_" + hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
         mean, error = clairvoyant(problem, range(clairvoyant_seeds), salt, luck_of)
         result |= {"clairvoyant": mean, "clairvoyant_se": error}

@@ -190,7 +190,7 @@ class _Child:
         try:
             self._process = subprocess.Popen(
                 # Isolated, in the folder of the file, with an empty environment: what a query can read says nothing.
-                [sys.executable, "-I", str(_PROGRAM), file.name, str(limits.memory_mib)],
+                [sys.executable, "-I", str(_PROGRAM), file.name, str(limits.memory_mib), str(limits.seconds)],
                 cwd=file.parent,
                 env={},
                 stdin=subprocess.PIPE,

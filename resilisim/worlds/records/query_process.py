@@ -2,28 +2,32 @@
 
 It imports nothing of the package. It reads requests as lines of JSON and writes an answer to each; when the pipe is
 closed, it ends. DuckDB alone keeps neither memory nor time: `repeat('x', 3000000000)` takes 6 GB and half a minute in
-spite of its limit and of an interrupt. So the operating system bounds this process, and whoever asks kills it.
+spite of its limit and of an interrupt. So the operating system bounds this process, and whoever asks kills it; should
+they have died in the middle of a query, its time of the processor ends it.
 """
 
-import contextlib
 import datetime
 import json
 import math
 import sys
+import time
 from typing import Any
 
 import duckdb
+
+try:
+    import resource
+except ImportError:  # only POSIX has it
+    resource = None  # type: ignore[assignment]
 
 MOST_CHARACTERS = 2_000_000  # of the values of one answer
 LONGEST_CELL = 20_000
 PROCESS_FACTOR = 4  # how many times the memory of DuckDB its process may map: programs, threads and its excesses
 
 
-def main(file: str, memory_mib: str) -> None:
+def main(file: str, memory_mib: str, seconds: str) -> None:
     """Answer queries on a database, which is in the working directory, until the pipe is closed."""
-    with contextlib.suppress(ImportError):  # only POSIX has it
-        import resource
-
+    if resource is not None:
         resource.setrlimit(resource.RLIMIT_AS, (PROCESS_FACTOR * int(memory_mib) << 20,) * 2)
     settings: dict[str, str | bool | int | float | list[str]] = {
         "enable_external_access": False,
@@ -38,6 +42,9 @@ def main(file: str, memory_mib: str) -> None:
     connection = duckdb.connect(file, read_only=True, config=settings)
     for line in sys.stdin.buffer:
         request = json.loads(line)
+        if resource is not None:
+            most = int(time.process_time() + float(seconds)) + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
         try:
             answer = _answer(connection, **request)
         except (duckdb.Error, MemoryError, UnicodeError) as error:

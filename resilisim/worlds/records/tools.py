@@ -295,7 +295,7 @@ class RecordsWorkspace:
     def _python(self, code: str, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
         given = dict(variables or {})
         try:
-            if self._last_result is not None:
+            if self._last_result is not None and LAST_RESULT in code:
                 given.setdefault(LAST_RESULT, json_value(self._last_result))
             if self._sandbox is None:
                 self._sandbox = BlockingSandbox(_PYTHON_LIMITS)

@@ -1,7 +1,9 @@
 """The tools: what each returns, what each refuses, and what no input can make them do."""
 
+import json
 import os
 import pickle
+import signal
 from pathlib import Path
 
 import pytest
@@ -272,6 +274,12 @@ def test_the_process_ends_with_the_pipe(impatient):
     child = impatient._started()
     child._process.stdin.close()
     assert child._process.wait(30) == 0
+
+
+def test_the_process_ends_by_itself_when_nobody_is_left_to_end_it(impatient):
+    child = impatient._started()
+    child._process.stdin.write(json.dumps({"query": ENDLESS[0], "values": [], "rows": 1}).encode() + b"\n")
+    assert child._process.wait(120) == -signal.SIGXCPU
 
 
 @pytest.mark.parametrize(

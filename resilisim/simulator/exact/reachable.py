@@ -1,0 +1,685 @@
+"""The exact optimum under laws with parts: values of the states that an episode can reach, and of no others.
+
+Every message uses a turn, so the states after t messages lead to states after t + 1 only. They are enumerated layer by
+layer from the start, equal ones once, and valued from the last layer back. A state that the best policy never meets,
+because an agent called what it should not have, is added with what follows it when it is asked for.
+
+*Observing* values are those of an agent that knows the law and what it saw: what is hidden counts by its chance given
+that, which is a function of `parts`. *Informed* values see what is hidden, too; they bound the former from above.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import ExactLimitError, InvalidInputError
+from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.exact.stage import (
+    NOT_KNOWN,
+    Neutral,
+    Stage,
+    make_stage,
+    mark_useful,
+    neutral_tools,
+    pack,
+    simplify,
+    told_apart,
+    unpack,
+    value_at_once,
+)
+from resilisim.simulator.law import NOT_EXECUTED, SUCCEEDED
+from resilisim.simulator.messages import FINISH, WAIT, Message, execution
+from resilisim.simulator.parts.play import parameter_digest
+from resilisim.simulator.parts.rules import (
+    DOWN,
+    LIMITED,
+    NONE,
+    NUM_RESULTS,
+    REFUSED,
+    SLOW,
+    SOUND,
+    SUCCESS,
+    UNCHECKED,
+    Tables,
+    chance_broken,
+    enter_execution,
+    fill_chances,
+    finish_value,
+    is_refused,
+    messages_until_free,
+    pass_message,
+    time_limit,
+)
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import (
+    CONSECUTIVE_FAILURES,
+    ENDED,
+    NEXT_PLACE,
+    NUM_COUNTERS,
+    RUNNING,
+    TURNS_USED,
+    EpisodeState,
+    branches,
+    is_awaiting_closing,
+    next_state,
+    outcome,
+    start_state,
+)
+from resilisim.tool_library.parameters import changed_parameters
+
+Knowledge = Literal["observing", "informed"]
+
+MAX_STATES = 1_500_000  # together; about a gigabyte where beliefs about broken tools are part of them
+TIE_TOLERANCE = 1e-12
+
+ADD = 0  # add the states that follow
+VALUE = 1  # value states by those that follow
+
+
+@scalar
+def find_slot(row: Any, rows: Any, slots: Any) -> int:
+    """Return the slot of a row in a hash table: that of its number, or the empty one (-1) where it belongs."""
+    code = 1469598103934665603
+    for column in range(len(row)):
+        code = (code ^ row[column]) * 1099511628211
+        code ^= (code >> 29) & 0x7FFFFFFFF
+    place = code & (len(slots) - 1)
+    while slots[place] >= 0:
+        same = True
+        for column in range(len(row)):
+            if rows[slots[place], column] != row[column]:
+                same = False
+                break
+        if same:
+            return int(place)
+        place = (place + 1) & (len(slots) - 1)
+    return int(place)
+
+
+@kernel
+def fill_slots(rows: NDArray[np.int64], count: int, slots: NDArray[np.int32]) -> None:
+    """Number the first rows in an empty hash table."""
+    for number in range(count):
+        slots[find_slot(rows[number], rows, slots)] = number
+
+
+@kernel
+def find_row(row: NDArray[np.int64], rows: NDArray[np.int64], slots: NDArray[np.int32]) -> int:
+    """Return the number of a row, or -1."""
+    return int(slots[find_slot(row, rows, slots)])
+
+
+@kernel
+def largest_gap(
+    rows: NDArray[np.int64],
+    count: int,
+    values: NDArray[np.float64],
+    upper_rows: NDArray[np.int64],
+    upper_slots: NDArray[np.int32],
+    upper_values: NDArray[np.float64],
+) -> float:
+    """Return the largest difference of two valuations of the same states."""
+    gap = 0.0
+    for number in range(count):
+        other = upper_slots[find_slot(rows[number], upper_rows, upper_slots)]
+        if other >= 0:
+            gap = max(gap, upper_values[other] - values[number])
+    return gap
+
+
+@kernel
+def settle(
+    rules: Any,
+    status: NDArray[np.int64],
+    counters: NDArray[np.int64],
+    parts: NDArray[np.int64],
+    hidden: NDArray[np.int64],
+    informed: bool,
+    scratch: NDArray[np.int64],
+    row: NDArray[np.int64],
+) -> float:
+    """Return V* of a state where it follows at once; else simplify it, write its row and return NOT_KNOWN."""
+    known = value_at_once(rules, status, counters, parts, hidden, informed)
+    if known == NOT_KNOWN:
+        simplify(rules, status, counters, parts, hidden, informed, scratch)
+        pack(rules, status, counters, parts, hidden, informed, row)
+    return known
+
+
+@scalar
+def is_worth_a_thought(
+    rules: Any,
+    status: Any,
+    counters: Any,
+    parts: Any,
+    hidden: Any,
+    informed: bool,
+    useful: Any,
+    tool: int,
+) -> bool:
+    """Return whether calling a tool can be the best message; else another one is at least as good, surely."""
+    failures = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures > 0 else 0
+    probes = rules.group[tool] >= 0 and not informed
+    if not rules.is_offered[tool]:
+        return False
+    if rules.is_neutral[tool]:
+        least = rules.least_row[tool]
+        return bool(probes if least == 0 else failures >= least)
+    if status[tool] == SUCCEEDED and 0 < rules.recall_row <= failures:
+        return True
+    if not useful[tool]:
+        return False
+    watched = False  # whether others profit from its having been executed, even in vain
+    if status[tool] == NOT_EXECUTED:
+        for dependent in rules.dependents[tool]:
+            if dependent >= 0 and useful[dependent] and (status[dependent] != SUCCEEDED or rules.at_sound >= 0):
+                watched = True
+    if status[tool] == SUCCEEDED:
+        if rules.at_sound < 0:
+            return False
+        validates = rules.at_unsound >= 0 and rules.is_validator[tool] == 1
+        return bool(validates or (rules.place[tool] >= 0 and parts[rules.at_sound + tool] != SOUND))
+    if not watched and not probes:
+        if rules.place[tool] > counters[NEXT_PLACE]:
+            return False
+        if messages_until_free(rules, parts, tool) > 0 or is_refused(rules, status, parts, tool, 0):
+            return False
+    is_broken = informed and rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
+    return watched or not is_broken
+
+
+@kernel
+def sweep(
+    mode: int,
+    rules: Any,
+    probability: NDArray[np.float64],
+    evidence: NDArray[np.int64],
+    informed: bool,
+    turns_used: int,
+    rows: NDArray[np.int64],
+    first: int,
+    last: int,
+    values: NDArray[np.float64],
+    next_rows: NDArray[np.int64],
+    next_slots: NDArray[np.int32],
+    next_values: NDArray[np.float64],
+    next_count: NDArray[np.int64],
+) -> int:
+    """Do for `rows[first:last]`, states after `turns_used` messages, what `mode` says; return the first row not done.
+
+    ADD enters what can follow into `next_rows` and its hash table, and stops where there is no room for it; VALUE
+    writes V* into `values`.
+    """
+    num_tools, tables = rules.num_tools, Tables(probability, evidence)
+    status, new_status = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
+    counters, new_counters = np.zeros(NUM_COUNTERS, dtype=np.int64), np.zeros(NUM_COUNTERS, dtype=np.int64)
+    parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
+    new_parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
+    hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
+    new_hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
+    useful, scratch = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
+    chances = np.zeros(NUM_RESULTS)
+    row = np.zeros(rows.shape[1], dtype=np.int64)
+    unchecked = np.zeros(num_tools, dtype=np.int64)
+    num_steps = 1
+    if informed and rules.at_down >= 0:
+        num_steps = 1 << rules.num_groups
+    capacity, most = len(next_rows), len(next_slots) // 2
+    for number in range(first, last):
+        unpack(rules, rows[number], turns_used, informed, status, counters, parts, hidden)
+        mark_useful(rules, status, counters, useful)
+        best = finish_value(rules, counters, parts, hidden, informed)
+        for action in range(num_tools + rules.waiting_is_productive):
+            waits = action == num_tools
+            if waits:
+                for result in range(NUM_RESULTS):
+                    chances[result] = 0.0
+                chances[SUCCESS] = 1.0
+            else:
+                if not is_worth_a_thought(rules, status, counters, parts, hidden, informed, useful, action):
+                    continue
+                fill_chances(rules, tables, status, counters, parts, hidden, informed, action, 0, chances)
+            limit = time_limit(rules, parts)
+            value = 0.0
+            for result in range(NUM_RESULTS):
+                if chances[result] <= 0.0:
+                    continue
+                timed = rules.at_time >= 0 and not waits and result not in (LIMITED, DOWN, REFUSED)
+                in_time = 1.0
+                if timed and result != SLOW:
+                    in_time = 0.0
+                    for duration in range(rules.num_durations):
+                        if rules.duration_ticks[duration] <= limit:
+                            in_time += rules.duration_chance[duration]
+                num_unchecked = 0
+                if result == SUCCESS and not waits and rules.is_validator[action] and not rules.shows_payload:
+                    for tool in range(num_tools):
+                        if parts[rules.at_sound + tool] == UNCHECKED and rules.place[tool] >= 0:
+                            unchecked[num_unchecked] = tool
+                            num_unchecked += 1
+                for duration in range(rules.num_durations if timed and result != SLOW else 1):
+                    chance, ticks = chances[result], 0
+                    if timed:
+                        ticks = limit
+                        if result != SLOW:
+                            ticks = rules.duration_ticks[duration]
+                            if ticks > limit:
+                                continue
+                            chance *= rules.duration_chance[duration] / in_time
+                    for subset in range(1 << num_unchecked):
+                        odds, findings = chance, 0
+                        for place in range(num_unchecked):
+                            tool = unchecked[place]
+                            corrupt = (subset >> place) & 1
+                            if informed:
+                                odds *= 1.0 if hidden[rules.at_unsound + tool] == corrupt else 0.0
+                            else:
+                                share = rules.corrupt_chance[tool]
+                                odds *= share if corrupt else 1.0 - share
+                            findings |= corrupt << tool
+                        if odds <= 0.0:
+                            continue
+                        new_status[:] = status
+                        new_counters[:] = counters
+                        new_parts[:] = parts
+                        new_hidden[:] = hidden
+                        if waits:
+                            pass_message(rules, new_parts, NONE)
+                            new_counters[TURNS_USED] += 1
+                        else:
+                            enter_execution(
+                                rules,
+                                tables,
+                                new_status,
+                                new_counters,
+                                new_parts,
+                                new_hidden,
+                                informed,
+                                action,
+                                result,
+                                ticks,
+                                0,
+                                findings,
+                            )
+                            if new_counters[ENDED] != RUNNING:
+                                continue  # worth nothing
+                        for step in range(num_steps):
+                            step_chance = odds
+                            if num_steps > 1:
+                                for group in range(rules.num_groups):
+                                    was_down = hidden[rules.at_down + group] == 1
+                                    down = (step >> group) & 1
+                                    goes_down = 1.0 - rules.ends if was_down else rules.begins
+                                    step_chance *= goes_down if down else 1.0 - goes_down
+                                    new_hidden[rules.at_down + group] = down
+                            if step_chance <= 0.0:
+                                continue
+                            known = settle(
+                                rules, new_status, new_counters, new_parts, new_hidden, informed, scratch, row
+                            )
+                            if known != NOT_KNOWN:
+                                value += step_chance * known
+                                continue
+                            slot = find_slot(row, next_rows, next_slots)
+                            if mode == VALUE:
+                                value += step_chance * next_values[next_slots[slot]]
+                            elif next_slots[slot] < 0:
+                                if next_count[0] >= capacity or next_count[0] >= most:
+                                    return number
+                                next_rows[next_count[0]] = row
+                                next_slots[slot] = next_count[0]
+                                next_count[0] += 1
+            best = max(best, value)
+        if mode == VALUE:
+            values[number] = best
+    return last
+
+
+class Layer:
+    """The states after so many messages, each once."""
+
+    def __init__(self, width: int) -> None:
+        self.rows = np.zeros((64, width), dtype=np.int64)
+        self.values = np.zeros(64)
+        self.slots = np.full(256, -1, dtype=np.int32)
+        self.count = np.zeros(1, dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return int(self.count[0])
+
+    def grow(self) -> None:
+        """Make room for four times as many."""
+        self.rows = np.concatenate([self.rows, np.zeros((3 * len(self.rows), self.rows.shape[1]), dtype=np.int64)])
+        self.values = np.concatenate([self.values, np.zeros(3 * len(self.values))])
+        self.slots = np.full(4 * len(self.slots), -1, dtype=np.int32)
+        fill_slots(self.rows, self.size, self.slots)
+
+    def add(self, row: NDArray[np.int64]) -> bool:
+        """Add a state, unless it is there; return whether it is new."""
+        if find_row(row, self.rows, self.slots) >= 0:
+            return False
+        if self.size == len(self.rows):
+            self.grow()
+        self.rows[self.size] = row
+        self.count[0] += 1
+        self.slots[:] = -1
+        fill_slots(self.rows, self.size, self.slots)
+        return True
+
+
+class Reachable:
+    """Values of reachable states, for one stage and one kind of knowledge."""
+
+    def __init__(self, problem: Problem, stage: Stage, informed: bool) -> None:
+        self.problem, self.stage, self.informed = problem, stage, informed
+        self.layers = [Layer(stage.width) for _ in range(problem.rules.max_turns + 1)]
+
+    @property
+    def num_states(self) -> int:
+        """How many states have a value of their own."""
+        return sum(layer.size for layer in self.layers)
+
+    def value(self, state: EpisodeState) -> float:
+        """Return V* of a running state; for the informed, what is hidden must be known."""
+        row = np.zeros(self.stage.width, dtype=np.int64)
+        value = self._settle(state, row)
+        if value == NOT_KNOWN:
+            value = self.value_of_row(row, state.counters[TURNS_USED])
+        return value * self._chance_of_case(state)
+
+    def _chance_of_case(self, state: EpisodeState) -> float:
+        """Return the chance that the tools work that the values take to work."""
+        parts, chance = self.problem.parts, 1.0
+        if parts is None or parts.rules.at_evidence < 0:
+            return chance
+        for tool in self.stage.alone:
+            if self.informed and state.hidden:
+                chance *= 1.0 - state.hidden[parts.rules.at_broken + tool]
+            else:
+                chance *= 1.0 - chance_broken(parts.rules, state.status, state.parts, tool)
+        return chance
+
+    def value_of_row(self, row: NDArray[np.int64], turns_used: int) -> float:
+        """Return V* of a packed state, which is added if need be."""
+        layer = self.layers[turns_used]
+        number = find_row(row, layer.rows, layer.slots)
+        if number < 0:
+            self.extend(row, turns_used)
+            number = find_row(row, layer.rows, layer.slots)
+        return float(layer.values[number])
+
+    def extend(self, row: NDArray[np.int64], turns_used: int) -> None:
+        """Add a state with all that can follow, and value them."""
+        firsts = [layer.size for layer in self.layers]
+        self.layers[turns_used].add(row)
+        for turn in range(turns_used, len(self.layers) - 1):
+            self._sweep(ADD, turn, firsts[turn])
+        for turn in reversed(range(turns_used, len(self.layers) - 1)):
+            self._sweep(VALUE, turn, firsts[turn])
+
+    def _sweep(self, mode: int, turn: int, first: int) -> None:
+        here, following = self.layers[turn], self.layers[turn + 1]
+        last = here.size
+        while first < last:
+            first = sweep(
+                mode,
+                self.stage.rules,
+                self.stage.tables.probability,
+                self.stage.tables.evidence,
+                self.informed,
+                turn,
+                here.rows,
+                first,
+                last,
+                here.values,
+                following.rows,
+                following.slots,
+                following.values,
+                following.count,
+            )
+            if first < last:
+                following.grow()
+                if self.num_states > MAX_STATES:
+                    raise ExactLimitError(
+                        f"the exact optimum of {len(self.problem.required)} required tools and "
+                        f"{self.problem.rules.max_turns} turns under law {self._law} needs more than {MAX_STATES:,} "
+                        "states: expected fewer; use fewer turns or a shorter list"
+                    )
+
+    @property
+    def _law(self) -> str:
+        parts = self.problem.parts
+        return parts.numbers.law.name if parts is not None else ""
+
+    def _settle(self, state: EpisodeState, row: NDArray[np.int64]) -> float:
+        stage, rules = self.stage, self.stage.rules
+        full = self.problem.parts
+        assert full is not None
+        tools, num_tools = list(stage.tools), int(rules.num_tools)
+        status = np.zeros(num_tools, dtype=np.int64)
+        status[: len(tools)] = [state.status[tool] for tool in tools]
+        counters = np.array(state.counters, dtype=np.int64)
+        parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
+        for name in ("at_evidence", "at_block", "at_sound"):
+            at, at_full = getattr(rules, name), getattr(full.rules, name)
+            if at >= 0:
+                parts[at : at + len(tools)] = [min(state.parts[at_full + tool], 1 << 62) for tool in tools]
+        if rules.at_rate >= 0:
+            for number, key in enumerate(stage.rate_keys):
+                parts[rules.at_rate + number] = state.parts[full.rules.at_rate + key]
+        hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
+        for number, group in enumerate(stage.groups):
+            at = full.rules.at_outage + 2 * group
+            parts[rules.at_outage + 2 * number : rules.at_outage + 2 * number + 2] = state.parts[at : at + 2]
+            if self.informed:
+                hidden[rules.at_down + number] = state.hidden[full.rules.at_down + group]
+        if rules.at_time >= 0:
+            parts[rules.at_time] = state.parts[full.rules.at_time]
+        for name in ("at_broken", "at_unsound") if self.informed else ():
+            at, at_full = getattr(rules, name), getattr(full.rules, name)
+            if at >= 0:
+                hidden[at : at + len(tools)] = [state.hidden[at_full + tool] for tool in tools]
+        if self.informed and rules.at_broken >= 0:
+            for number, tool in enumerate(tools):
+                hidden[rules.at_broken + number] *= tool not in stage.alone
+        return float(settle(rules, status, counters, parts, hidden, self.informed, np.zeros_like(status), row))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ReachableOptimum:
+    """The solved problem under a law with parts; the same questions as to an `Optimum`.
+
+    Attributes:
+        problem: The problem.
+        knowledge: "observing" or "informed".
+        states: The values.
+        neutral: The calls of outside tools that are taken to be there.
+        gap: How far any value may lie below the optimum; 0 where all are exact.
+        start_gap: How far V*(start) may; the states with the largest gaps are mostly far from the best path.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import ErrorKinds, Law, build_problem, start_state
+        >>> from resilisim.simulator.exact import solve
+        >>> law = Law(error_kinds=ErrorKinds())
+        >>> optimum = solve(build_problem(default_library(), ["integration_connector"], law))
+        >>> optimum.knowledge, round(optimum.value(start_state(optimum.problem)), 4)
+        ('observing', 0.9942)
+    """
+
+    problem: Problem
+    knowledge: Knowledge
+    states: Reachable
+    neutral: tuple[Neutral, ...]
+    gap: float
+    start_gap: float
+
+    def __repr__(self) -> str:
+        """Return the problem and its value, without the states."""
+        value = self.value(start_state(self.problem))
+        return f"ReachableOptimum({self.problem}, {self.knowledge}, value={value:.6f}, gap={self.gap:.6f})"
+
+    @property
+    def num_states(self) -> int:
+        """How many states have a value of their own."""
+        return self.states.num_states
+
+    @property
+    def nbytes(self) -> int:
+        """Size of what is kept."""
+        return sum(layer.rows.nbytes + layer.values.nbytes + layer.slots.nbytes for layer in self.states.layers)
+
+    def value(self, state: EpisodeState) -> float:
+        """Return V*(state), the highest probability of full success by what is known.
+
+        Raises:
+            InvalidInputError: The informed optimum was asked about a state that leaves open what is hidden, after the
+                first execution.
+        """
+        state = self._as_known(state)
+        if state.counters[ENDED] != RUNNING:
+            return self._outcome(state)
+        if self.knowledge == "observing" or state.hidden or not self._hides:
+            return self.states.value(state)
+        if any(state.executions):
+            raise InvalidInputError("the informed optimum has to know what is hidden: expected a state of an episode")
+        return sum(
+            chance * self.states.value(known) for chance, known in first_states(self.problem, state, self.states)
+        )
+
+    @property
+    def _hides(self) -> bool:
+        return self.problem.parts is not None and self.problem.parts.rules.num_hidden > 0
+
+    def _as_known(self, state: EpisodeState) -> EpisodeState:
+        is_open = self.knowledge == "observing" and state.hidden and state.counters[ENDED] == RUNNING
+        return replace(state, hidden=()) if is_open else state
+
+    def _outcome(self, state: EpisodeState) -> float:
+        if self._hides and not state.hidden and self.problem.parts is not None:
+            ended_well = outcome(self.problem, replace(state, hidden=self._nothing_hidden()))
+            return ended_well * self.problem.parts.chance_done(state)
+        return float(outcome(self.problem, state))
+
+    def _nothing_hidden(self) -> tuple[int, ...]:
+        return (0,) * (self.problem.parts.rules.num_hidden if self.problem.parts is not None else 0)
+
+    def tells_apart(self, tool: int) -> bool:
+        """Return whether more than a tool's chance and whether it has succeeded decides what calling it is worth."""
+        return tool in self.states.stage.tools
+
+    def after_search(self, searches: int) -> float:
+        """Return V* after so many different searches at the start, 0.0 to 1.0, as `Optimum.after_search` does."""
+        state = start_state(self.problem)
+        for number in range(min(searches, self.problem.rules.max_turns)):
+            state = next_state(self.problem, state, Message("search", query=str(number)))
+        return self.value(state)
+
+    def action_value(self, state: EpisodeState, message: Message) -> float:
+        """Return Q*(state, message): the highest probability of full success if this message is sent next."""
+        known = self._as_known(state)
+        return sum(chance * self.value(after) for chance, after in branches(self.problem, known, message))
+
+    def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> tuple[float, float]:
+        """Return Q*(state, message) and V*(after) of the state that the message led to."""
+        return self.action_value(state, message), self.value(after)
+
+    def best_action(self, state: EpisodeState) -> Message:
+        """Return a message with the highest Q*; among equals the next required tool, then the order of the library."""
+        known, names = self._as_known(state), self.problem.library.names
+        counters, required = known.counters, self.problem.required
+        candidates = [FINISH] if counters[NEXT_PLACE] == len(required) else []
+        if not is_awaiting_closing(self.problem, known):
+            tools = [required[min(counters[NEXT_PLACE], len(required) - 1)], *self.states.stage.tools]
+            tools += [tool for one in self.neutral for tool in self._spares(known, one.tools)]
+            candidates += [self.call(known, tool) for tool in dict.fromkeys(tools)]
+            if self.states.stage.rules.waiting_is_productive:
+                candidates.append(WAIT)
+        best, best_value = FINISH, -1.0
+        for message in candidates:
+            value = self.action_value(known, message)
+            if value > best_value + TIE_TOLERANCE:
+                best, best_value = message, value
+        assert best.tool is None or best.tool in names
+        return best
+
+    def _spares(self, state: EpisodeState, tools: tuple[int, ...]) -> list[int]:
+        """Return a few of the tools that are as good as each other, the least called first."""
+        return sorted(tools, key=lambda tool: state.executions[tool])[:2]
+
+    def call(self, state: EpisodeState, tool: int) -> Message:
+        """Return a call of a tool, with a changed parameter if it was refused for its input."""
+        parts, described = self.problem.parts, self.problem.library[tool]
+        assert parts is not None
+        message = execution(described.name)
+        if parts.rules.at_block >= 0 and state.parts[parts.rules.at_block + tool] == parameter_digest(described, {}):
+            return execution(described.name, changed_parameters(described, {}))
+        return message
+
+
+def first_states(problem: Problem, state: EpisodeState, states: Reachable) -> list[tuple[float, EpisodeState]]:
+    """Return what can be hidden before anything was executed, as far as it makes a difference, with probabilities."""
+    parts = problem.parts
+    assert parts is not None
+    rules, hidden = parts.rules, [0] * parts.rules.num_hidden
+    places = [(rules.at_down + int(group), rules.share_down) for group in states.stage.groups]
+    if rules.at_broken >= 0:
+        places += [(rules.at_broken + tool, rules.broken_prior[tool]) for tool in states.stage.tools]
+    places = [(place, share) for place, share in places if share > 0.0]
+    found = []
+    for combination in itertools.product((0, 1), repeat=len(places)):
+        chance = 1.0
+        for (place, share), value in zip(places, combination, strict=True):
+            chance *= share if value else 1.0 - share
+            hidden[place] = value
+        if chance > 0.0:
+            found.append((chance, replace(state, hidden=tuple(hidden))))
+    return found
+
+
+def solve_reachable(problem: Problem, knowledge: Knowledge | None = None) -> ReachableOptimum:
+    """Solve a problem under a law with parts; keeps nothing.
+
+    Args:
+        problem: The problem.
+        knowledge: What the best agent knows; if None, what agents can see, or, where that takes too many states,
+            everything.
+
+    Raises:
+        ExactLimitError: It takes too many states.
+    """
+    if knowledge is None:
+        try:
+            return solve_reachable(problem, "observing")
+        except ExactLimitError:
+            return solve_reachable(problem, "informed")
+    tools = told_apart(problem)
+    there, bounding = neutral_tools(problem, tools)
+    is_exact = there == bounding
+    neutral = there if is_exact else [*there, *bounding]
+    informed = knowledge == "informed"
+    states = _solved(problem, make_stage(problem, tools, neutral, len(there)), informed)
+    gap = start_gap = 0.0
+    if not is_exact:
+        upper = _solved(problem, make_stage(problem, tools, neutral), informed)
+        for turn, (here, above) in enumerate(zip(states.layers, upper.layers, strict=True)):
+            most = float(largest_gap(here.rows, here.size, here.values, above.rows, above.slots, above.values))
+            gap, start_gap = max(gap, most), most if turn == 0 else start_gap
+    return ReachableOptimum(problem, knowledge, states, tuple(there), gap, start_gap)
+
+
+def _solved(problem: Problem, stage: Stage, informed: bool) -> Reachable:
+    states, start = Reachable(problem, stage, informed), start_state(problem)
+    if informed and problem.parts is not None and problem.parts.rules.num_hidden > 0:
+        for _, known in first_states(problem, start, states):
+            states.value(known)
+    else:
+        states.value(start)
+    return states

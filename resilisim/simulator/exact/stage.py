@@ -1,0 +1,486 @@
+"""Which tools the solver of laws with parts has to tell apart, and what in a state makes no difference to its value.
+
+Told apart are the required tools, what can stand in for them and all their dependencies; tools that open what is
+closed, if something can close; validators, if only they tell of outputs; and what all of these depend on. Any other
+tool can only break a row of failures, or show whether its group is down. As in `arena`, such a call is *neutral* if a
+tool as good as any is there for it at every time: then one entry stands for all of them. Where that cannot be shown,
+the values with those neutral calls that are surely there are a lower bound, and the values with one that is always up,
+never limited and never broken (and one that looks at each group) are an upper bound; the difference is stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import ExactLimitError
+from resilisim.simulator.compiled import scalar
+from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
+from resilisim.simulator.parts.build import ToolFacts, make_rulebook
+from resilisim.simulator.parts.rules import (
+    CLOSED,
+    NEVER_SEEN,
+    OPEN,
+    UNSOUND,
+    Tables,
+    count_bits,
+    finish_value,
+    is_opened,
+    is_time_up,
+)
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import CONSECUTIVE_FAILURES, NEXT_PLACE, NUM_FAILURES, ORDER_BROKEN, TURNS_USED
+
+MAX_TOOLS = 31  # statuses are two bits each of one number
+MAX_WIDTH = 31  # dependencies of a tool
+MAX_DURATIONS = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """The tools that the solver tells apart.
+
+    Attributes:
+        tools: Library indices of the tools; neutral ones follow them in the rulebook.
+        rules: The law for these tools, and what else the solver knows of them, as a record for compiled code: the
+            fields of `Rulebook`; `is_neutral`; `is_offered`, 0 for neutral ones that only the other bound has;
+            `least_row`, failures in a row from which on a neutral one is called to break the row, or 0; `recall_row`,
+            likewise for tools that have succeeded; `dependents`, tools that depend on each; `order`, dependents before
+            what they depend on; `group_breaks_rows`; `own_key`, the rate key that only this tool has, or -1.
+        tables: The law's tables.
+        alone: Library indices of the tools that are taken to work; the value is for that case.
+        rate_keys: For each rate key its number in the library's rulebook.
+        groups: For each group likewise.
+        width: Length of a packed state.
+    """
+
+    tools: tuple[int, ...]
+    rules: Any
+    tables: Tables
+    alone: tuple[int, ...]
+    rate_keys: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Neutral:
+    """A kind of call of an outside tool.
+
+    Attributes:
+        facts: What the law says of the tool.
+        tools: Library indices of the tools that it can be.
+        least_row: Failures in a row from which on it is called to break the row; 0 if it never is.
+    """
+
+    facts: ToolFacts
+    tools: tuple[int, ...]
+    least_row: int
+
+
+def told_apart(problem: Problem) -> tuple[int, ...]:
+    """Return the library indices of the tools that matter by themselves."""
+    parts = problem.parts
+    assert parts is not None
+    facts, library = parts.numbers.facts, problem.library
+    wanted = set(problem.closure)
+    if parts.rules.at_block >= 0 and any(facts[tool].access_share > 0.0 for tool in wanted):
+        wanted.update(tool for tool, one in enumerate(facts) if one.is_opener)
+    if parts.rules.at_unsound >= 0:
+        wanted.update(tool for tool, one in enumerate(facts) if one.is_validator)
+    return tuple(library.index(name) for name in library.closure(library.names[tool] for tool in sorted(wanted)))
+
+
+def single_row(problem: Problem) -> int:
+    """Return from how many failures in a row on calling one successful tool until the row is broken is never a loop."""
+    rules = problem.rules
+    return max(1, rules.max_consecutive_failures - rules.loop_length + 1) if rules.loop_length > 0 else 1
+
+
+def neutral_tools(problem: Problem, tools: Sequence[int]) -> tuple[list[Neutral], list[Neutral]]:
+    """Return neutral calls that are surely there, and those that bound what any outside tool can do.
+
+    Both are the same where the former are as good as any call of an outside tool.
+    """
+    parts, rules = problem.parts, problem.rules
+    assert parts is not None
+    facts, law, told = parts.numbers.facts, parts.numbers.law, set(tools)
+    outside = [tool for tool in range(problem.num_tools) if tool not in told]
+    highest = max(problem.table.bases)
+    free = [tool for tool in outside if not facts[tool].dependencies]
+    best = [tool for tool in free if problem.base(tool) == highest and facts[tool].access_share == 0.0]
+    per_tool = law.rate_limit is not None and law.rate_limit.per == "tool"
+    classes: dict[ToolFacts, list[int]] = {}
+    for tool in best:
+        kept = replace(facts[tool], name="any tool", rate_key=None if per_tool else facts[tool].rate_key)
+        kept = replace(kept, input_share=0.0, opened_input_share=0.0, corrupt_chance=0.0)
+        classes.setdefault(replace(kept, is_validator=False, is_opener=False), []).append(tool)
+    tracked = {None, *(facts[tool].group for tool in tools)}  # each further group would multiply the states
+    there = []
+    for kept, members in classes.items():
+        # Each call can be of a tool that was not called lately, nor before where tools may be broken; two in turn are
+        # never a loop.
+        supply = len(members) * (parts.rules.rate_calls if per_tool else rules.max_turns)
+        if (
+            kept.group in tracked
+            and supply >= rules.max_turns
+            and (kept.broken_prior == 0.0 or len(members) >= rules.max_turns)
+        ):
+            is_single = len(members) == 1 or kept.broken_prior > 0.0
+            there.append(Neutral(kept, tuple(members), single_row(problem) if is_single else 1))
+    breaks = rules.max_consecutive_failures > 0
+    probes = {facts[tool].group for tool in outside} & {facts[tool].group for tool in tools} - {None}
+    shared = law.rate_limit is None or law.rate_limit.per != "category"
+    as_good_as_any = [
+        one
+        for one in there
+        if one.least_row == 1 and one.facts.group is None and one.facts.broken_prior == 0.0 and shared
+    ]
+    if not outside or (not probes and (not breaks or as_good_as_any)):
+        exact = as_good_as_any[:1] if breaks else []
+        return exact, exact
+    row = max((facts[tool] for tool in outside), key=lambda one: one.first_row)
+    ideal = ToolFacts("an ideal tool", row.first_row, ())
+    bounding = [Neutral(ideal, (), 1)] if breaks else []
+    bounding += [Neutral(replace(ideal, group=group), (), 0) for group in sorted(map(str, probes))]
+    return (there if breaks else []), bounding
+
+
+def make_stage(
+    problem: Problem, tools: Sequence[int], neutral: Sequence[Neutral], num_offered: int | None = None
+) -> Stage:
+    """Number the tools that are told apart, with neutral ones behind them, of which the first few are offered."""
+    parts = problem.parts
+    assert parts is not None
+    place_of = {tool: number for number, tool in enumerate(tools)}
+    every = parts.numbers.facts
+    facts = [
+        replace(every[tool], dependencies=tuple(place_of[other] for other in every[tool].dependencies))
+        for tool in tools
+    ]
+    # Where a required tool that nothing stands in for is broken, all is lost whatever is done. So values are solved as
+    # if it works, and multiplied by the chance of that.
+    alone = [place >= 0 and problem.place.count(place) == 1 for place in (problem.place[tool] for tool in tools)]
+    facts = [replace(one, broken_prior=0.0) if is_alone else one for one, is_alone in zip(facts, alone, strict=True)]
+    facts += [one.facts for one in neutral]
+    if len(facts) > MAX_TOOLS:
+        raise ExactLimitError(
+            f"the exact optimum under law {parts.numbers.law.name} has to tell {len(facts)} tools apart: expected at "
+            f"most {MAX_TOOLS}; use a shorter list"
+        )
+    place = [problem.place[tool] for tool in tools] + [-1] * len(neutral)
+    rules = make_rulebook(parts.numbers, facts, place, len(problem.required))
+    keys = list(dict.fromkeys(one.rate_key for one in facts if one.rate_key is not None))
+    groups = list(dict.fromkeys(one.group for one in facts if one.group is not None))
+    every_key = list(dict.fromkeys(one.rate_key for one in every if one.rate_key is not None))
+    dependents: list[list[int]] = [[] for _ in facts]
+    for number, one in enumerate(facts):
+        for other in one.dependencies:
+            dependents[other].append(number)
+    num_offered = len(neutral) if num_offered is None else num_offered
+    offered = [1] * len(tools) + [int(number < num_offered) for number in range(len(neutral))]
+    breaks = [0] * len(tools) + [one.least_row for one in neutral]
+    group_breaks = [
+        int(any(b > 0 and one.group == group for b, one in zip(breaks, facts, strict=True))) for group in groups
+    ]
+    holders = [[number for number, one in enumerate(facts) if one.rate_key == key] for key in keys]
+    own_key = [-1] * len(facts)
+    for key, holding in enumerate(holders):
+        if len(holding) == 1:
+            own_key[holding[0]] = key
+    most = max(map(len, dependents))
+    beside = {
+        "is_neutral": [0] * len(tools) + [1] * len(neutral),
+        "is_offered": offered,
+        "least_row": breaks,
+        "recall_row": single_row(problem) if num_offered < len(neutral) else 0,
+        "dependents": [[*some, *[-1] * (most - len(some))] for some in dependents] if most else [[-1]] * len(facts),
+        "order": _dependents_first(facts),
+        "group_breaks_rows": group_breaks,
+        "own_key": own_key,
+    }
+    width = 2 + 5 + rules.num_rate_keys + rules.num_groups + 1
+    width += len(facts) if rules.at_evidence >= 0 else 0
+    return Stage(
+        tools=tuple(tools),
+        rules=_as_record({**rules._asdict(), **beside}),
+        tables=parts.numbers.tables,
+        alone=tuple(tool for tool, is_alone in zip(tools, alone, strict=True) if is_alone),
+        rate_keys=np.array([every_key.index(key) for key in keys], dtype=np.int64),
+        groups=np.array([parts.groups.index(group) for group in groups], dtype=np.int64),
+        width=width,
+    )
+
+
+def _as_record(values: dict[str, Any]) -> Any:
+    """Return the rulebook for compiled code, every vector as long as any problem's, so that all are of one type."""
+    widest = {"dependencies": MAX_WIDTH, "dependents": MAX_TOOLS}
+    lengths = {"duration_ticks": MAX_DURATIONS, "duration_chance": MAX_DURATIONS}
+    padded: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(value, list | tuple):
+            padded[name] = value
+            continue
+        array = np.array(value if len(value) else [-1])
+        kind = np.float64 if array.dtype.kind == "f" else np.int64
+        shape = [lengths.get(name, MAX_TOOLS + 1), *([widest[name]] if array.ndim > 1 else [])]
+        padded[name] = np.full(shape, -1, dtype=kind)
+        padded[name][tuple(slice(length) for length in array.shape)] = array
+    kinds = [(name, np.asarray(value).dtype, np.shape(value)) for name, value in padded.items()]
+    record = np.zeros(1, dtype=np.dtype((np.record, kinds)))
+    for name, value in padded.items():
+        record[name] = value
+    return record[0]
+
+
+def _dependents_first(facts: Sequence[ToolFacts]) -> list[int]:
+    order: list[int] = []
+
+    def visit(tool: int) -> None:
+        for other in facts[tool].dependencies:
+            visit(other)
+        if tool not in order:
+            order.append(tool)
+
+    for tool in range(len(facts)):
+        visit(tool)
+    return order[::-1]
+
+
+NOT_KNOWN = -1.0
+
+
+@scalar
+def value_at_once(
+    rules: Any, status: IntVector, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool
+) -> float:
+    """Return V* of a running state where it follows without looking ahead, else NOT_KNOWN."""
+    if counters[ORDER_BROKEN]:
+        return 0.0
+    turns_left = rules.max_turns - counters[TURNS_USED]
+    missing = rules.num_required - counters[NEXT_PLACE]
+    if missing == 0:
+        value = finish_value(rules, counters, parts, hidden, informed)
+        return value if value == 1.0 or turns_left == 0 or is_time_up(rules, parts) else NOT_KNOWN
+    if turns_left < missing or is_time_up(rules, parts):
+        return 0.0
+    if rules.at_sound >= 0 or (informed and rules.at_broken >= 0):
+        repairs = missing
+        for place in range(rules.num_required):
+            corrupt, hopeless = place < counters[NEXT_PLACE], place >= counters[NEXT_PLACE]
+            for tool in range(rules.num_tools):
+                if rules.place[tool] == place:
+                    if rules.at_sound >= 0 and parts[rules.at_sound + tool] != UNSOUND and status[tool] == SUCCEEDED:
+                        corrupt = False
+                    if rules.at_broken < 0 or not informed or hidden[rules.at_broken + tool] == 0:
+                        hopeless = False
+            if hopeless:
+                return 0.0
+            if corrupt and rules.at_sound >= 0:
+                repairs += 1
+        if turns_left < repairs:
+            return 0.0
+    return NOT_KNOWN
+
+
+@scalar
+def mark_useful(rules: Any, status: IntVector, counters: IntVector, useful: IntVector) -> None:
+    """Write into `useful` (num_tools,) which tools a missing success can still profit from."""
+    num_tools = rules.num_tools
+    any_closable = False
+    for tool in range(num_tools):
+        useful[tool] = 0
+    for number in range(num_tools):
+        tool = rules.order[number]
+        place = rules.place[tool]
+        if place >= counters[NEXT_PLACE] or (place >= 0 and rules.at_sound >= 0):
+            useful[tool] = 1
+        if rules.at_unsound >= 0 and rules.is_validator[tool]:
+            useful[tool] = 1
+        for dependent in rules.dependents[tool]:
+            if dependent >= 0 and useful[dependent] and (status[dependent] != SUCCEEDED or rules.at_sound >= 0):
+                useful[tool] = 1
+        if useful[tool] and rules.access_share[tool] > 0.0 and (status[tool] != SUCCEEDED or rules.at_sound >= 0):
+            any_closable = True
+    if rules.at_block >= 0 and any_closable and not is_opened(rules, status):
+        for tool in range(num_tools):
+            if rules.is_opener[tool]:
+                useful[tool] = 1
+        for number in range(num_tools):  # and what those depend on
+            tool = rules.order[number]
+            for dependent in rules.dependents[tool]:
+                if dependent >= 0 and useful[dependent] and status[dependent] != SUCCEEDED:
+                    useful[tool] = 1
+
+
+@scalar
+def simplify(
+    rules: Any,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    useful: IntVector,
+) -> None:
+    """Forget in place what makes no difference to the value of a state; `useful` is for scratch."""
+    mark_useful(rules, status, counters, useful)
+    turns_left = rules.max_turns - counters[TURNS_USED]
+    limit = rules.max_consecutive_failures
+    if limit == 0 or counters[CONSECUTIVE_FAILURES] + turns_left < limit:
+        counters[CONSECUTIVE_FAILURES] = 0  # the row cannot become long enough any more
+    opened = rules.at_block >= 0 and is_opened(rules, status)
+    for tool in range(rules.num_tools):
+        is_over = rules.is_neutral[tool] == 1 or not useful[tool]
+        is_over = is_over or (status[tool] == SUCCEEDED and rules.at_sound < 0)
+        # Where tools may be broken, a neutral one that works is worth knowing.
+        is_known = status[tool] == SUCCEEDED and rules.at_evidence >= 0 and rules.broken_prior[tool] > 0.0
+        if rules.is_neutral[tool]:
+            is_kept = is_known
+        elif not useful[tool] and rules.place[tool] < 0:
+            is_kept = _opens(rules, tool, status)
+        else:
+            is_kept = status[tool] != FAILED or _is_watched(rules, status, useful, tool)
+        if not is_kept:
+            status[tool] = NOT_EXECUTED
+        if rules.at_evidence >= 0 and (is_over or informed or status[tool] == SUCCEEDED):
+            parts[rules.at_evidence + tool] = 0
+        if rules.at_block >= 0 and (is_over or opened or parts[rules.at_block + tool] != CLOSED):
+            parts[rules.at_block + tool] = OPEN  # after a refused input another one is always there
+        if rules.at_sound >= 0 and rules.place[tool] < 0:
+            parts[rules.at_sound + tool] = 0
+        if informed and rules.at_broken >= 0 and (is_over or status[tool] == SUCCEEDED):
+            hidden[rules.at_broken + tool] = 0
+        if informed and rules.at_unsound >= 0 and rules.place[tool] < 0:
+            hidden[rules.at_unsound + tool] = 0
+        if is_over and rules.own_key[tool] >= 0:
+            parts[rules.at_rate + rules.own_key[tool]] = 0
+    for key in range(rules.num_rate_keys):
+        if count_bits(parts[rules.at_rate + key]) + turns_left <= rules.rate_calls:
+            parts[rules.at_rate + key] = 0  # the limit cannot be reached any more
+    for group in range(rules.num_groups):
+        matters = rules.group_breaks_rows[group] == 1 and limit > 0
+        for tool in range(rules.num_tools):
+            if rules.group[tool] == group and useful[tool]:
+                matters = matters or status[tool] != SUCCEEDED or rules.at_sound >= 0
+            if rules.group[tool] == group and rules.recall_row > 0 and status[tool] == SUCCEEDED:
+                matters = matters or limit > 0
+        if not matters or informed:
+            parts[rules.at_outage + 2 * group] = NEVER_SEEN
+            parts[rules.at_outage + 2 * group + 1] = 0
+        if not matters and informed:
+            hidden[rules.at_down + group] = 0
+
+
+@scalar
+def _opens(rules: Any, tool: int, status: IntVector) -> bool:
+    return bool(rules.at_block >= 0 and status[tool] == SUCCEEDED and rules.is_opener[tool])
+
+
+@scalar
+def _is_watched(rules: Any, status: IntVector, useful: IntVector, tool: int) -> bool:
+    """Return whether a tool that has not succeeded yet makes a difference to others by having been executed."""
+    for dependent in rules.dependents[tool]:
+        if dependent >= 0 and useful[dependent] and (status[dependent] != SUCCEEDED or rules.at_sound >= 0):
+            return True
+    return False
+
+
+@scalar
+def pack(
+    rules: Any,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    row: Any,
+) -> None:
+    """Write a simplified state into a row; the place of what is down is COLUMN_DOWN."""
+    num_tools = rules.num_tools
+    for column in range(len(row)):
+        row[column] = 0
+    for tool in range(num_tools):
+        row[0] |= status[tool] << (2 * tool)
+    row[1] = (counters[NUM_FAILURES] << 32) | (counters[CONSECUTIVE_FAILURES] << 16) | counters[NEXT_PLACE]
+    for tool in range(num_tools):
+        if rules.at_block >= 0:
+            row[2] |= parts[rules.at_block + tool] << tool
+        if rules.at_sound >= 0:
+            row[3] |= parts[rules.at_sound + tool] << (2 * tool)
+        if informed and rules.at_broken >= 0:
+            row[4] |= hidden[rules.at_broken + tool] << tool
+        if informed and rules.at_unsound >= 0:
+            row[5] |= hidden[rules.at_unsound + tool] << tool
+    column = 7
+    for group in range(rules.num_groups):
+        if informed:
+            row[COLUMN_DOWN] |= hidden[rules.at_down + group] << group
+        row[column] = parts[rules.at_outage + 2 * group] | (parts[rules.at_outage + 2 * group + 1] << 2)
+        column += 1
+    for key in range(rules.num_rate_keys):
+        row[column] = parts[rules.at_rate + key]
+        column += 1
+    if rules.at_time >= 0:
+        row[column] = parts[rules.at_time]
+    column += 1
+    if rules.at_evidence >= 0:
+        for tool in range(num_tools):
+            row[column] = parts[rules.at_evidence + tool]
+            column += 1
+
+
+COLUMN_DOWN = 6
+
+
+@scalar
+def unpack(
+    rules: Any,
+    row: Any,
+    turns_used: int,
+    informed: bool,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+) -> None:
+    """Read a row back, the inverse of `pack`."""
+    num_tools = rules.num_tools
+    for number in range(len(counters)):
+        counters[number] = 0
+    counters[5] = -1  # no loop
+    counters[TURNS_USED] = turns_used
+    counters[NUM_FAILURES] = row[1] >> 32
+    counters[CONSECUTIVE_FAILURES] = (row[1] >> 16) & 0xFFFF
+    counters[NEXT_PLACE] = row[1] & 0xFFFF
+    for tool in range(num_tools):
+        status[tool] = (row[0] >> (2 * tool)) & 3
+        if rules.at_block >= 0:
+            parts[rules.at_block + tool] = (row[2] >> tool) & 1
+        if rules.at_sound >= 0:
+            parts[rules.at_sound + tool] = (row[3] >> (2 * tool)) & 3
+        if informed and rules.at_broken >= 0:
+            hidden[rules.at_broken + tool] = (row[4] >> tool) & 1
+        if informed and rules.at_unsound >= 0:
+            hidden[rules.at_unsound + tool] = (row[5] >> tool) & 1
+    column = 7
+    for group in range(rules.num_groups):
+        if informed:
+            hidden[rules.at_down + group] = (row[COLUMN_DOWN] >> group) & 1
+        parts[rules.at_outage + 2 * group] = row[column] & 3
+        parts[rules.at_outage + 2 * group + 1] = row[column] >> 2
+        column += 1
+    for key in range(rules.num_rate_keys):
+        parts[rules.at_rate + key] = row[column]
+        column += 1
+    if rules.at_time >= 0:
+        parts[rules.at_time] = row[column]
+    column += 1
+    if rules.at_evidence >= 0:
+        for tool in range(num_tools):
+            parts[rules.at_evidence + tool] = row[column]
+            column += 1

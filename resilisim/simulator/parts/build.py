@@ -1,0 +1,276 @@
+"""The numbers of a law with parts: what a `Rulebook` holds for the tools of a library, or for some of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.simulator.failure_model import TICKS_PER_SECOND, Law
+from resilisim.simulator.law import EndRules, tabulate_law
+from resilisim.simulator.parts.rules import (
+    ACCESS_FAILURE,
+    EVIDENCE_UNITS,
+    FAILURE,
+    INPUT_FAILURE,
+    MOST_EVIDENCE,
+    NO_SECTION,
+    NONE,
+    Rulebook,
+    Tables,
+)
+from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFacts:
+    """What a law says of one tool."""
+
+    name: str
+    first_row: int  # in the tables
+    dependencies: tuple[int, ...]
+    rate_key: str | None = None
+    group: str | None = None
+    broken_prior: float = 0.0
+    corrupt_chance: float = 0.0
+    is_validator: bool = False
+    is_opener: bool = False
+    input_share: float = 0.0
+    access_share: float = 0.0
+    opened_input_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WeighedError:
+    """An error that a tool documents, its weight in the draw of a failure's code, and the result that it is."""
+
+    error: ErrorSpec
+    weight: float
+    result: int
+
+
+def weighed_errors(law: Law, tool: Tool, is_opener: bool, opened: bool) -> tuple[WeighedError, ...]:
+    """Return the errors that an ordinary failure of a tool can show; after opening none is of access."""
+    kinds = law.error_kinds
+    errors = tool.failure_errors
+    if kinds is None:
+        return tuple(WeighedError(error, 1.0, FAILURE) for error in errors)
+    weighed = []
+    for error in errors:
+        if error.code in kinds.input_codes:  # a tool that takes no parameters leaves none to change
+            weighed.append(WeighedError(error, kinds.input, INPUT_FAILURE if tool.parameters else FAILURE))
+        elif error.code in kinds.access_codes:
+            weighed.append(WeighedError(error, 0.0 if opened or is_opener else kinds.access, ACCESS_FAILURE))
+        else:
+            weighed.append(WeighedError(error, kinds.transient, FAILURE))
+    if sum(one.weight for one in weighed) > 0.0:
+        return tuple(one for one in weighed if one.weight > 0.0)
+    return tuple(WeighedError(error, 1.0, FAILURE) for error in errors)  # it has to show something
+
+
+def _share(weighed: Sequence[WeighedError], result: int) -> float:
+    return math.fsum(one.weight for one in weighed if one.result == result) / math.fsum(one.weight for one in weighed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LawNumbers:
+    """A law with parts and end rules, in numbers for a library.
+
+    Attributes:
+        facts: (num_tools,) what it says of each tool.
+        tables: The law, tabulated for every base that a tool has at some turn.
+        equivalents: For each tool (its index) those that can stand in for it.
+    """
+
+    law: Law
+    rules: EndRules
+    facts: tuple[ToolFacts, ...]
+    tables: Tables
+    equivalents: Mapping[int, tuple[int, ...]]
+
+
+def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
+    """Work out what a law says of each tool of a library.
+
+    Raises:
+        InvalidInputError: The law names a tool or category that the library lacks, or puts a tool into two groups.
+    """
+    for name in law.bases:
+        library.index(name)
+    given = [law.bases.get(tool.name, tool.success_probability or law.base) for tool in library]
+    distinct = sorted(set(given))
+    drift = law.drift.per_message if law.drift is not None else 0.0
+    by_turn = [min(max(base + drift * turn, 0.0), 1.0) for base in distinct for turn in range(rules.max_turns + 1)]
+    rows_of_base = 1 if law.drift is None else rules.max_turns + 1
+    dependencies = [tuple(library.index(name) for name in library.dependencies(tool.name)) for tool in library]
+    bases = distinct if law.drift is None else by_turn
+    table = tabulate_law(law.constants, bases, max(map(len, dependencies)), rules.max_turns)
+    group = _groups(library, law)
+    broken = _chosen(library, law.broken.tools if law.broken else (), "broken")
+    corrupt = _chosen(library, law.corrupt.tools if law.corrupt else (), "corrupt")
+    validators = _by_operation(library, law.corrupt.validators if law.corrupt else (), "validator", "corrupt")
+    openers = _by_operation(
+        library, law.error_kinds.opened_by if law.error_kinds else (), "authenticator", "error_kinds"
+    )
+    facts = []
+    for number, tool in enumerate(library):
+        before = weighed_errors(law, tool, number in openers, opened=False)
+        after = weighed_errors(law, tool, number in openers, opened=True)
+        is_validator = law.corrupt is not None and number in validators
+        facts.append(
+            ToolFacts(
+                name=tool.name,
+                first_row=distinct.index(given[number]) * rows_of_base,
+                dependencies=dependencies[number],
+                rate_key=_rate_key(law, tool),
+                group=group.get(number),
+                broken_prior=law.broken.probability if law.broken is not None and number in broken else 0.0,
+                corrupt_chance=law.corrupt.probability
+                if law.corrupt is not None and number in corrupt and not is_validator
+                else 0.0,
+                is_validator=is_validator,
+                is_opener=law.error_kinds is not None and number in openers,
+                input_share=_share(before, INPUT_FAILURE),
+                access_share=_share(before, ACCESS_FAILURE),
+                opened_input_share=_share(after, INPUT_FAILURE),
+            )
+        )
+    equivalents = {
+        library.index(name): tuple(library.index(other) for other in others) for name, others in law.equivalents.items()
+    }
+    return LawNumbers(law, rules, tuple(facts), Tables(table.probability, _evidence(table.probability)), equivalents)
+
+
+def _rate_key(law: Law, tool: Tool) -> str | None:
+    if law.rate_limit is None:
+        return None
+    return {"tool": tool.name, "category": tool.category, "all": "all tools"}[law.rate_limit.per]
+
+
+def _groups(library: ToolLibrary, law: Law) -> dict[int, str]:
+    """Return the group of each tool that is in one."""
+    if law.outage is None:
+        return {}
+    groups = law.outage.groups
+    if isinstance(groups, str):
+        return {number: tool.category if groups == "category" else "all tools" for number, tool in enumerate(library)}
+    found: dict[int, str] = {}
+    for name, members in groups.items():
+        for number in sorted(_chosen(library, members, "outage")):
+            if number in found:
+                tool = library.names[number]
+                raise InvalidInputError(f"outage: {tool} is in groups {found[number]!r} and {name!r}: expected one")
+            found[number] = name
+    return found
+
+
+def _chosen(library: ToolLibrary, names: Sequence[str] | None, part: str) -> set[int]:
+    """Return the tools that names of tools or categories mean; None means all."""
+    if names is None:
+        return set(range(len(library)))
+    chosen: set[int] = set()
+    categories = {tool.category for tool in library}
+    for name in names:
+        if name in categories:
+            chosen.update(number for number, tool in enumerate(library) if tool.category == name)
+        elif library.resolve(name) is not None:
+            chosen.add(library.index(name))
+        else:
+            raise unknown_name(f"tool or category of {part}", name, [*library.names, *sorted(categories)])
+    return chosen
+
+
+def _by_operation(library: ToolLibrary, names: Sequence[str] | None, operation: str, part: str) -> set[int]:
+    if names is not None:
+        return _chosen(library, names, part)
+    return {number for number, tool in enumerate(library) if tool.operation == operation}
+
+
+def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], place: Sequence[int], num_required: int) -> Rulebook:
+    """Return the rulebook of some tools.
+
+    Args:
+        numbers: The law in numbers.
+        facts: (num_tools,) the tools; their dependencies are places in this list.
+        place: (num_tools,) place of each in the required list, or -1.
+        num_required: Length of the required list.
+    """
+    law, rules = numbers.law, numbers.rules
+    keys = list(dict.fromkeys(one.rate_key for one in facts if one.rate_key is not None))
+    groups = list(dict.fromkeys(one.group for one in facts if one.group is not None))
+    width = max(1, max(len(one.dependencies) for one in facts))
+    sections: dict[str, int] = {}
+    num_parts = 0
+    for name, is_there, size in (
+        ("at_rate", bool(keys), len(keys)),
+        ("at_outage", bool(groups), 2 * len(groups)),
+        ("at_evidence", law.broken is not None, len(facts)),
+        ("at_block", law.error_kinds is not None, len(facts)),
+        ("at_sound", law.corrupt is not None, len(facts)),
+        ("at_time", law.latency is not None and law.latency.budget is not None, 1),
+    ):
+        sections[name] = num_parts if is_there else NO_SECTION
+        num_parts += size if is_there else 0
+    num_hidden = 0
+    for name, is_there, size in (
+        ("at_down", bool(groups), len(groups)),
+        ("at_broken", law.broken is not None, len(facts)),
+        ("at_unsound", law.corrupt is not None and law.corrupt.shows == "validators", len(facts)),
+    ):
+        sections[name] = num_hidden if is_there else NO_SECTION
+        num_hidden += size if is_there else 0
+    durations = sorted(law.latency.distribution, key=lambda one: one.seconds) if law.latency else ()
+    rate, outage = law.rate_limit, law.outage
+    return Rulebook(
+        num_tools=len(facts),
+        place=tuple(place),
+        dependencies=tuple((*one.dependencies, *[-1] * (width - len(one.dependencies))) for one in facts),
+        first_row=tuple(one.first_row for one in facts),
+        rows_by_turn=int(law.drift is not None),
+        num_required=num_required,
+        max_turns=rules.max_turns,
+        max_consecutive_failures=rules.max_consecutive_failures,
+        loop_length=rules.loop_length,
+        rate_key=tuple(NONE if one.rate_key is None else keys.index(one.rate_key) for one in facts),
+        num_rate_keys=len(keys),
+        rate_calls=rate.calls if rate else 0,
+        rate_window=rate.window if rate else 1,
+        group=tuple(NONE if one.group is None else groups.index(one.group) for one in facts),
+        num_groups=len(groups),
+        begins=outage.begins if outage else 0.0,
+        ends=outage.ends if outage else 0.0,
+        share_down=outage.share_down if outage else 0.0,
+        broken_prior=tuple(one.broken_prior for one in facts),
+        corrupt_chance=tuple(one.corrupt_chance for one in facts),
+        is_validator=tuple(int(one.is_validator) for one in facts),
+        is_opener=tuple(int(one.is_opener) for one in facts),
+        shows_payload=int(law.corrupt is None or law.corrupt.shows == "payload"),
+        input_share=tuple(one.input_share for one in facts),
+        access_share=tuple(one.access_share for one in facts),
+        opened_input_share=tuple(one.opened_input_share for one in facts),
+        num_durations=len(durations) or 1,
+        duration_ticks=tuple(one.ticks for one in durations) or (0,),
+        duration_chance=tuple(one.probability for one in durations) or (1.0,),
+        timeout=_ticks(law.latency.timeout if law.latency else None),
+        budget=_ticks(law.latency.budget if law.latency else None),
+        waiting_is_productive=int(law.waiting_can_help),
+        num_parts=num_parts,
+        num_hidden=num_hidden,
+        **sections,
+    )
+
+
+def _ticks(seconds: float | None) -> int:
+    return NONE if seconds is None else max(1, round(seconds * TICKS_PER_SECOND))
+
+
+def _evidence(probability: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return what a failure says for the tool being broken: -log(1 - p), in units."""
+    with np.errstate(divide="ignore"):
+        nats = np.minimum(-np.log1p(-probability), MOST_EVIDENCE)
+    found: NDArray[np.int64] = np.round(nats * EVIDENCE_UNITS).astype(np.int64)
+    return found

@@ -1,0 +1,286 @@
+"""Episodes under a law with parts: where they start, what a message leads to, how likely, and what luck draws.
+
+`LawParts` is what a `Problem` carries when its law has parts; `simulator.state` hands its questions on to it.
+A state whose `hidden` is empty is a state as agents know it: what it leads to is then as likely as they can say.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from resilisim.provenance import canonical_json
+from resilisim.seeding import UNIFORM_BITS, hash_words
+from resilisim.simulator.compiled import draw_bits, tool_luck_key
+from resilisim.simulator.messages import Message
+from resilisim.simulator.parts.build import LawNumbers, make_rulebook
+from resilisim.simulator.parts.rules import (
+    CORRUPT,
+    DOWN,
+    FAILURE,
+    LIMITED,
+    NONE,
+    NUM_RESULTS,
+    REFUSED,
+    SLOW,
+    SUCCESS,
+    UNCHECKED,
+    Rulebook,
+    enter_execution,
+    fill_chances,
+    finish_value,
+    is_time_up,
+    pass_message,
+    time_limit,
+)
+from resilisim.simulator.state import (
+    COMPLETION,
+    ENDED,
+    LOOP_SIGNATURE,
+    NO_LOOP,
+    NUM_COUNTERS,
+    RUNNING,
+    STOPPED,
+    TIME,
+    TURNS,
+    TURNS_USED,
+    EpisodeState,
+    record_turn,
+)
+from resilisim.tool_library import Tool
+from resilisim.tool_library.parameters import defaults
+
+NOTHING = (0,)  # stands for a vector that nobody reads
+UNIT = 2.0**-UNIFORM_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What luck brought to an execution.
+
+    Attributes:
+        result: One of the codes of `parts.rules`.
+        ticks: How long it took.
+        findings: What a validator found, see `enter_execution`.
+    """
+
+    result: int
+    ticks: int = 0
+    findings: int = 0
+
+
+def parameter_digest(tool: Tool, parameters: Mapping[str, Any]) -> int:
+    """Return a number above 1 that tells parameters of a tool apart; giving a default changes nothing."""
+    try:
+        text = canonical_json({**defaults(tool), **parameters})
+    except (TypeError, ValueError):
+        text = repr(sorted(parameters.items(), key=str))
+    word0, word1 = hash_words("parameters", text)
+    return (1 << 61) | (word0 << 29) ^ word1
+
+
+class LawParts:
+    """A law with parts, for one required list within a library."""
+
+    def __init__(self, library: Sequence[Tool], numbers: LawNumbers, place: Sequence[int], num_required: int) -> None:
+        self.numbers = numbers
+        self.rules: Rulebook = make_rulebook(numbers, numbers.facts, place, num_required)
+        self.groups = tuple(dict.fromkeys(one.group for one in numbers.facts if one.group is not None))
+        self._library = library
+        self._names = tuple(one.name for one in numbers.facts)
+
+    def start(self, key: tuple[int, int] | None) -> EpisodeState:
+        """Return the state in which an episode with a luck key begins; None leaves what is hidden open."""
+        counters = [0] * NUM_COUNTERS
+        counters[LOOP_SIGNATURE] = NO_LOOP
+        zeros = (0,) * len(self._names)
+        hidden: tuple[int, ...] = ()
+        if key is not None and self.rules.num_hidden > 0:
+            hidden = self._first_hidden(key)
+        return EpisodeState(zeros, tuple(counters), zeros, (0,) * self.rules.num_parts, hidden)
+
+    def _first_hidden(self, key: tuple[int, int]) -> tuple[int, ...]:
+        rules, hidden = self.rules, [0] * self.rules.num_hidden
+        if rules.at_down >= 0:
+            for group, name in enumerate(self.groups):
+                hidden[rules.at_down + group] = int(_uniform(key, f"outage:{name}", 0) < rules.share_down)
+        if rules.at_broken >= 0:
+            for tool, name in enumerate(self._names):
+                prior = rules.broken_prior[tool]
+                hidden[rules.at_broken + tool] = int(prior > 0.0 and _uniform(key, f"broken:{name}", 0) < prior)
+        return tuple(hidden)
+
+    def next_down(self, key: tuple[int, int], state: EpisodeState) -> tuple[int, ...]:
+        """Return which groups are down at the message after the next."""
+        rules, down = self.rules, []
+        if rules.at_down < 0:
+            return ()
+        for group, name in enumerate(self.groups):
+            was_down = state.hidden[rules.at_down + group]
+            uniform = _uniform(key, f"outage:{name}", state.counters[TURNS_USED] + 1)
+            down.append(int(uniform >= rules.ends) if was_down else int(uniform < rules.begins))
+        return tuple(down)
+
+    def chances(self, state: EpisodeState, tool: int, digest: int, informed: bool | None = None) -> list[float]:
+        """Return how likely each result of an execution is, (NUM_RESULTS,); what is hidden counts where it is known."""
+        chances = [0.0] * NUM_RESULTS
+        known = bool(state.hidden) if informed is None else informed
+        hidden = state.hidden or NOTHING
+        tables, parts = self.numbers.tables, state.parts or NOTHING
+        fill_chances(self.rules, tables, state.status, state.counters, parts, hidden, known, tool, digest, chances)
+        return chances
+
+    def chance_of_success(self, state: EpisodeState, tool: int, message: Message | None) -> float:
+        """Return the chance that success is reported, by what an agent can know."""
+        digest = 0 if message is None else self.digest(tool, message)
+        chances = self.chances(state, tool, digest, informed=False)
+        return chances[SUCCESS] + chances[CORRUPT]
+
+    def digest(self, tool: int, message: Message) -> int:
+        """Return what stands for the parameters of a call; 0 where they do not matter."""
+        return parameter_digest(self._library[tool], message.parameters) if self.rules.at_block >= 0 else 0
+
+    def is_out_of_time(self, state: EpisodeState) -> bool:
+        """Return whether the time of the episode is used up."""
+        return bool(is_time_up(self.rules, state.parts or NOTHING))
+
+    def chance_done(self, state: EpisodeState) -> float:
+        """Return the chance that everything required is done, by what is known in a state."""
+        hidden = state.hidden or NOTHING
+        return finish_value(self.rules, state.counters, state.parts or NOTHING, hidden, bool(state.hidden))
+
+    def after(
+        self, state: EpisodeState, message: Message, tool: int, draw: bool | Draw, down: Sequence[int] = ()
+    ) -> EpisodeState:
+        """Return the state after a message in a running state.
+
+        Args:
+            state: The state.
+            message: The message.
+            tool: The tool that it executes, or -1.
+            draw: What luck brought to it, or whether it plainly succeeded.
+            down: Which groups are down afterwards; as they are if not given.
+        """
+        draw = draw if isinstance(draw, Draw) else Draw(SUCCESS if draw else FAILURE)
+        rules, status, executions, counters = self.rules, list(state.status), state.executions, list(state.counters)
+        parts, hidden = list(state.parts), list(state.hidden)
+        if message.kind == "stop":
+            counters[ENDED] = STOPPED
+        elif message.kind == "finish":
+            counters[TURNS_USED] = min(counters[TURNS_USED] + 1, rules.max_turns)
+            counters[ENDED] = COMPLETION
+        elif counters[TURNS_USED] >= rules.max_turns:
+            counters[ENDED] = TURNS
+        elif self.is_out_of_time(state):
+            counters[ENDED] = TIME
+        elif tool >= 0:
+            executions = (*executions[:tool], executions[tool] + 1, *executions[tool + 1 :])
+            enter_execution(
+                rules,
+                self.numbers.tables,
+                status,
+                counters,
+                parts,
+                hidden,
+                bool(hidden),
+                tool,
+                draw.result,
+                draw.ticks,
+                self.digest(tool, message),
+                draw.findings,
+            )
+        else:
+            helps = message.kind == "wait" and rules.waiting_is_productive
+            pass_message(rules, parts, NONE)
+            record_turn(counters, NO_LOOP if helps else message.signature, rules.loop_length)
+        if hidden and down and counters[ENDED] == RUNNING:
+            hidden[rules.at_down : rules.at_down + len(down)] = down
+        return EpisodeState(tuple(status), tuple(counters), executions, tuple(parts), tuple(hidden))
+
+    def branches(self, state: EpisodeState, message: Message, tool: int) -> list[tuple[float, EpisodeState]]:
+        """Return every state that a message can lead to, with its probability; `tool` as in `after`."""
+        draws = [(1.0, Draw(SUCCESS))] if tool < 0 else self._draws(state, tool, self.digest(tool, message))
+        found = [(chance, self.after(state, message, tool, draw)) for chance, draw in draws]
+        if not state.hidden or self.rules.at_down < 0:
+            return found
+        steps = list(self._steps(state))
+        return [
+            (chance * step_chance, self._with_down(after, down))
+            for chance, after in found
+            for step_chance, down in (steps if after.counters[ENDED] == RUNNING else [(1.0, ())])
+        ]
+
+    def _with_down(self, state: EpisodeState, down: tuple[int, ...]) -> EpisodeState:
+        at = self.rules.at_down
+        return replace(state, hidden=(*state.hidden[:at], *down, *state.hidden[at + len(down) :])) if down else state
+
+    def _steps(self, state: EpisodeState) -> list[tuple[float, tuple[int, ...]]]:
+        """Return which groups can be down at the next message, with probabilities."""
+        rules = self.rules
+        found: list[tuple[float, tuple[int, ...]]] = [(1.0, ())]
+        for group in range(rules.num_groups):
+            was_down = state.hidden[rules.at_down + group]
+            chance = 1.0 - rules.ends if was_down else rules.begins
+            options = [(chance, 1), (1.0 - chance, 0)]
+            found = [(p * q, (*down, one)) for p, down in found for q, one in options if q > 0.0]
+        return found
+
+    def _draws(self, state: EpisodeState, tool: int, digest: int) -> list[tuple[float, Draw]]:
+        rules, informed = self.rules, bool(state.hidden)
+        found: list[tuple[float, Draw]] = []
+        for result, chance in enumerate(self.chances(state, tool, digest)):
+            if chance <= 0.0:
+                continue
+            for share, ticks in self._durations(state, result):
+                if result == SUCCESS and rules.is_validator[tool] and not rules.shows_payload:
+                    for odds, findings in self._findings(state, informed):
+                        found.append((chance * share * odds, Draw(result, ticks, findings)))
+                else:
+                    found.append((chance * share, Draw(result, ticks)))
+        return found
+
+    def _durations(self, state: EpisodeState, result: int) -> list[tuple[float, int]]:
+        """Return how long an execution with a result can take; all the same where time is not counted."""
+        rules = self.rules
+        if rules.at_time < 0 or result in (LIMITED, DOWN, REFUSED):
+            return [(1.0, 0)]
+        limit = time_limit(rules, state.parts)
+        if result == SLOW:
+            return [(1.0, limit)]
+        pairs = zip(rules.duration_chance, rules.duration_ticks, strict=True)
+        in_time = [(chance, ticks) for chance, ticks in pairs if ticks <= limit]
+        total = sum(chance for chance, _ in in_time)
+        return [(chance / total, ticks) for chance, ticks in in_time]
+
+    def _findings(self, state: EpisodeState, informed: bool) -> list[tuple[float, int]]:
+        """Return what a validator can find; of outputs that are not required it makes no difference."""
+        rules = self.rules
+        if informed:
+            return [(1.0, self.true_findings(state))]
+        unchecked = [
+            tool
+            for tool in range(len(self._names))
+            if state.parts[rules.at_sound + tool] == UNCHECKED and rules.place[tool] >= 0
+        ]
+        found = []
+        for subset in itertools.product((0, 1), repeat=len(unchecked)):
+            chance, findings = 1.0, 0
+            for tool, corrupt in zip(unchecked, subset, strict=True):
+                chance *= rules.corrupt_chance[tool] if corrupt else 1.0 - rules.corrupt_chance[tool]
+                findings |= corrupt << tool
+            if chance > 0.0:
+                found.append((chance, findings))
+        return found
+
+    def true_findings(self, state: EpisodeState) -> int:
+        """Return what a validator that succeeds finds where outputs only look sound."""
+        if self.rules.at_unsound < 0 or not state.hidden:
+            return 0
+        unsound = state.hidden[self.rules.at_unsound : self.rules.at_unsound + len(self._names)]
+        return sum(one << tool for tool, one in enumerate(unsound))
+
+
+def _uniform(key: tuple[int, int], name: str, number: int) -> float:
+    return float(draw_bits(*tool_luck_key(*key, name), number, 0)) * UNIT

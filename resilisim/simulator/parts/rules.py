@@ -1,0 +1,456 @@
+"""What the parts of a law do, in scalar functions over plain vectors, which Python calls and the solver compiles.
+
+Beside `status` and `counters` (`simulator.state`) two more vectors stand for the parts. `parts` is what an agent can
+know, a function of what it saw; `hidden` is what it cannot see. Their sections are numbered in a `Rulebook`; a section
+whose place is NO_SECTION is not there.
+
+A call meets the parts in one order: the rate limit, the outage, what refuses it surely (a closed tool, the same refused
+input), the time it takes, and at last the draw of success, which a broken tool always loses.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.simulator.compiled import scalar
+from resilisim.simulator.law import SUCCEEDED, IntVector, count_failed_dependencies, count_not_executed
+from resilisim.simulator.state import (
+    NEXT_PLACE,
+    NO_LOOP,
+    NUM_FAILURES,
+    ORDER_BROKEN,
+    TURNS_USED,
+    record_execution,
+    record_turn,
+)
+
+# What an execution brought. The first two are the benchmark law's.
+FAILURE = 0  # calling again draws again
+SUCCESS = 1
+CORRUPT = 2  # success is reported, and the output is wrong
+INPUT_FAILURE = 3  # the same call fails surely until a parameter is changed
+ACCESS_FAILURE = 4  # the tool stays closed until a tool that opens has succeeded
+LIMITED = 5  # refused by the rate limit
+DOWN = 6  # the tool's group is down
+REFUSED = 7  # surely failed: a closed tool, or an input that was refused before
+SLOW = 8  # took longer than it may
+NUM_RESULTS = 9
+RESULTS = (
+    "failure",
+    "success",
+    "corrupt",
+    "input_failure",
+    "access_failure",
+    "rate_limited",
+    "outage",
+    "refused",
+    "too_slow",
+)
+
+NO_SECTION = -1
+NONE = -1  # no rate key, no group, no limit of time
+
+# Entries of the section `at_block`; any other number is the digest of refused parameters.
+OPEN = 0
+CLOSED = 1
+
+# Entries of the section `at_sound`.
+NO_OUTPUT = 0
+SOUND = 1
+UNSOUND = 2
+UNCHECKED = 3  # only a validator can tell
+
+# Entries of the section `at_outage`: what was last seen of a group, and how many messages ago.
+NEVER_SEEN = 0
+SEEN_UP = 1
+SEEN_DOWN = 2
+
+# Evidence is counted in whole units, so that the same failures add up to the same number in any order.
+EVIDENCE_UNITS = 2.0**46  # a nat
+MOST_EVIDENCE = 64.0  # nats of one failure, where success was certain but for the tool being broken
+
+
+class Tables(NamedTuple):
+    """The success law, tabulated (`LawTable`), and what a failure says.
+
+    Attributes:
+        probability: float64 (num_rows, max_dependencies + 1, max_dependencies + 1, max_failures + 1).
+        evidence: int64, same shape: units that a failure of a tool says for its being broken.
+    """
+
+    probability: NDArray[np.float64]
+    evidence: NDArray[np.int64]
+
+
+class Rulebook(NamedTuple):
+    """A law with parts for some tools of a library, in numbers; `as_record` makes the same for compiled code.
+
+    Attributes:
+        num_tools: Number of tools; what follows has an entry for each, if nothing else is said.
+        place: Place in the required list, or -1; equivalents share one.
+        dependencies: Tools that each depends on, (num_tools, most of them), padded with -1.
+        first_row: First row of the tool in `Tables`.
+        rows_by_turn: 1 if the base of the law drifts: then a row follows for every turn used.
+        num_required: Length of the required list.
+        rate_key: What is counted together, or NONE.
+        group: Group of outages, or NONE.
+        broken_prior: Chance that the tool is broken.
+        corrupt_chance: Chance that a successful output is corrupt.
+        is_validator: 1 if its success tells of outputs.
+        is_opener: 1 if its success opens what is closed.
+        input_share: Share of failures of the input among those that are not of dependencies.
+        access_share: Likewise of access, before a tool that opens has succeeded.
+        opened_input_share: `input_share` after that.
+        num_durations: Number of durations that a call can have.
+        duration_ticks: (num_durations,) the durations, ascending.
+        duration_chance: (num_durations,) how likely they are.
+        timeout: Ticks that a call may take, or NONE.
+        budget: Ticks that an episode has, or NONE.
+        at_rate: Place of a section in `parts`; likewise the others: rate keys, groups twice, tools, tools, tools, one.
+        at_down: Place of a section in `hidden`; likewise the others: groups, tools, tools.
+    """
+
+    num_tools: int
+    place: Any
+    dependencies: Any
+    first_row: Any
+    rows_by_turn: int
+    num_required: int
+    max_turns: int
+    max_consecutive_failures: int
+    loop_length: int
+    rate_key: Any
+    num_rate_keys: int
+    rate_calls: int
+    rate_window: int
+    group: Any
+    num_groups: int
+    begins: float
+    ends: float
+    share_down: float
+    broken_prior: Any
+    corrupt_chance: Any
+    is_validator: Any
+    is_opener: Any
+    shows_payload: int
+    input_share: Any
+    access_share: Any
+    opened_input_share: Any
+    num_durations: int
+    duration_ticks: Any
+    duration_chance: Any
+    timeout: int
+    budget: int
+    waiting_is_productive: int
+    at_rate: int
+    at_outage: int
+    at_evidence: int
+    at_block: int
+    at_sound: int
+    at_time: int
+    num_parts: int
+    at_down: int
+    at_broken: int
+    at_unsound: int
+    num_hidden: int
+
+
+@scalar
+def count_bits(mask: int) -> int:
+    """Return how many bits are set."""
+    count = 0
+    while mask > 0:
+        mask &= mask - 1
+        count += 1
+    return count
+
+
+@scalar
+def messages_until_free(rules: Rulebook, parts: IntVector, tool: int) -> int:
+    """Return in how many messages from now a call goes through the rate limit: 0 if it does so now."""
+    key = rules.rate_key[tool]
+    if key < 0:
+        return 0
+    mask = parts[rules.at_rate + key]  # bit j: a call went through j + 1 messages ago
+    if count_bits(mask) < rules.rate_calls:
+        return 0
+    oldest = 0
+    while mask > 1:
+        mask >>= 1
+        oldest += 1
+    return int(rules.rate_window - 1 - oldest)
+
+
+@scalar
+def chance_down(rules: Rulebook, parts: IntVector, group: int) -> float:
+    """Return the chance that a group is down at this message, by what was last seen of it and when."""
+    seen = parts[rules.at_outage + 2 * group]
+    if seen == NEVER_SEEN:
+        return rules.share_down
+    was_down = 1.0 if seen == SEEN_DOWN else 0.0
+    memory = 1.0
+    for _ in range(parts[rules.at_outage + 2 * group + 1]):
+        memory *= 1.0 - rules.begins - rules.ends
+    return rules.share_down + memory * (was_down - rules.share_down)
+
+
+@scalar
+def chance_broken(rules: Rulebook, status: IntVector, parts: IntVector, tool: int) -> float:
+    """Return the chance that a tool is broken, by the failures that it showed."""
+    prior = rules.broken_prior[tool]
+    if prior <= 0.0 or status[tool] == SUCCEEDED:
+        return 0.0
+    nats = parts[rules.at_evidence + tool] / EVIDENCE_UNITS
+    return float(1.0 / (1.0 + (1.0 - prior) / prior * math.exp(-nats)))
+
+
+@scalar
+def is_opened(rules: Rulebook, status: IntVector) -> bool:
+    """Return whether a tool that opens has succeeded."""
+    opened = False
+    for tool in range(rules.num_tools):
+        opened = opened or (rules.is_opener[tool] == 1 and status[tool] == SUCCEEDED)
+    return opened
+
+
+@scalar
+def is_refused(rules: Rulebook, status: IntVector, parts: IntVector, tool: int, digest: int) -> bool:
+    """Return whether a call fails surely because of an earlier failure; `digest` stands for its parameters."""
+    if rules.at_block < 0:
+        return False
+    block = parts[rules.at_block + tool]
+    if block == CLOSED:
+        return not is_opened(rules, status)
+    return bool(block != OPEN and block == digest)
+
+
+@scalar
+def time_limit(rules: Rulebook, parts: IntVector) -> int:
+    """Return the ticks that a call may take now, or NONE."""
+    if rules.budget < 0:
+        return rules.timeout
+    left = rules.budget - parts[rules.at_time]
+    return int(left if rules.timeout < 0 else min(left, rules.timeout))
+
+
+@scalar
+def is_time_up(rules: Rulebook, parts: IntVector) -> bool:
+    """Return whether the time of the episode is used up."""
+    return bool(rules.budget >= 0 and parts[rules.at_time] >= rules.budget)
+
+
+@scalar
+def chance_slow(rules: Rulebook, limit: int) -> float:
+    """Return the chance that a call takes longer than a number of ticks; NONE is no limit."""
+    chance = 0.0
+    if limit >= 0:
+        for number in range(rules.num_durations):
+            if rules.duration_ticks[number] > limit:
+                chance += rules.duration_chance[number]
+    return min(chance, 1.0)
+
+
+@scalar
+def table_row(rules: Rulebook, counters: IntVector, tool: int) -> int:
+    """Return the row of `Tables` that an execution of a tool reads now."""
+    return int(rules.first_row[tool] + rules.rows_by_turn * counters[TURNS_USED])
+
+
+@scalar
+def law_probability(rules: Rulebook, tables: Tables, status: IntVector, counters: IntVector, tool: int) -> float:
+    """Return the probability that the draw of success is won by a tool that is not broken."""
+    num_not_executed = count_not_executed(status, rules.dependencies[tool])
+    num_failed = count_failed_dependencies(status, rules.dependencies[tool])
+    row = table_row(rules, counters, tool)
+    return float(tables.probability[row, num_not_executed, num_failed, counters[NUM_FAILURES]])
+
+
+@scalar
+def clean_probability(rules: Rulebook, tables: Tables, counters: IntVector, tool: int) -> float:
+    """Return the same without unmet dependencies."""
+    return float(tables.probability[table_row(rules, counters, tool), 0, 0, counters[NUM_FAILURES]])
+
+
+@scalar
+def fill_chances(
+    rules: Rulebook,
+    tables: Tables,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    tool: int,
+    digest: int,
+    chances: Any,
+) -> None:
+    """Write into `chances` (NUM_RESULTS,) how likely each result of an execution is.
+
+    To the informed, `hidden` says what is down and broken; to everybody else beliefs do. Where outputs only look sound,
+    those who are not informed have the chance of both kinds of success under SUCCESS.
+    """
+    for result in range(NUM_RESULTS):
+        chances[result] = 0.0
+    if messages_until_free(rules, parts, tool) > 0:
+        chances[LIMITED] = 1.0
+        return
+    up = 1.0
+    group = rules.group[tool]
+    if group >= 0:
+        down = float(hidden[rules.at_down + group]) if informed else chance_down(rules, parts, group)
+        chances[DOWN] = down
+        up = 1.0 - down
+    if is_refused(rules, status, parts, tool, digest):
+        chances[REFUSED] = up
+        return
+    slow = chance_slow(rules, time_limit(rules, parts))
+    chances[SLOW] = up * slow
+    in_time = up * (1.0 - slow)
+    broken = 0.0
+    if rules.at_evidence >= 0:
+        broken = float(hidden[rules.at_broken + tool]) if informed else chance_broken(rules, status, parts, tool)
+    probability = law_probability(rules, tables, status, counters, tool)
+    success = in_time * (1.0 - broken) * probability
+    corrupt = 0.0
+    if rules.at_sound >= 0 and (informed or rules.shows_payload):
+        corrupt = rules.corrupt_chance[tool]
+    chances[CORRUPT] = success * corrupt
+    chances[SUCCESS] = success - chances[CORRUPT]
+    failure = in_time * (1.0 - (1.0 - broken) * probability)
+    if rules.at_block >= 0:
+        # A failure is of the dependencies if without them the draw would have been won; else it has a kind.
+        clean = clean_probability(rules, tables, counters, tool)
+        of_a_kind = failure * ((1.0 - clean) / (1.0 - probability) if probability < 1.0 else 1.0)
+        if is_opened(rules, status):
+            chances[INPUT_FAILURE] = of_a_kind * rules.opened_input_share[tool]
+        else:
+            chances[INPUT_FAILURE] = of_a_kind * rules.input_share[tool]
+            chances[ACCESS_FAILURE] = of_a_kind * rules.access_share[tool]
+    chances[FAILURE] = failure - chances[INPUT_FAILURE] - chances[ACCESS_FAILURE]
+
+
+@scalar
+def pass_message(rules: Rulebook, parts: IntVector, key: int) -> None:
+    """Let the clocks of the parts run for one message; `key` is what a call of it counts for, or NONE."""
+    if rules.at_rate >= 0:
+        keep = (1 << (rules.rate_window - 1)) - 1
+        for number in range(rules.num_rate_keys):
+            called = 1 if number == key else 0
+            parts[rules.at_rate + number] = ((parts[rules.at_rate + number] << 1) | called) & keep
+    if rules.at_outage >= 0:
+        for group in range(rules.num_groups):
+            if parts[rules.at_outage + 2 * group] != NEVER_SEEN:
+                parts[rules.at_outage + 2 * group + 1] += 1
+
+
+@scalar
+def enter_execution(
+    rules: Rulebook,
+    tables: Tables,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    tool: int,
+    result: int,
+    ticks: int,
+    digest: int,
+    findings: int,
+) -> None:
+    """Enter what an execution brought, with the message that it was.
+
+    Args:
+        rules: The law.
+        tables: Its tables.
+        status: (num_tools,) as in `EpisodeState`; so are the next three.
+        counters: (NUM_COUNTERS,).
+        parts: (num_parts,).
+        hidden: (num_hidden,), read and written only for the informed.
+        informed: Whether `hidden` is known.
+        tool: The executed tool.
+        result: One of the codes above.
+        ticks: How long it took.
+        digest: What stands for its parameters.
+        findings: If a validator succeeds where outputs only look sound: bit i is set if it found tool i's corrupt.
+    """
+    succeeds = result in (SUCCESS, CORRUPT)
+    if rules.at_evidence >= 0:
+        if succeeds:
+            parts[rules.at_evidence + tool] = 0  # it works: nothing is left to doubt
+        elif result in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE) and chance_broken(rules, status, parts, tool) > 0.0:
+            parts[rules.at_evidence + tool] += tables.evidence[
+                table_row(rules, counters, tool),
+                count_not_executed(status, rules.dependencies[tool]),
+                count_failed_dependencies(status, rules.dependencies[tool]),
+                counters[NUM_FAILURES],
+            ]
+    # Calling a tool again is worth a turn as long as its output may be wrong.
+    is_finished = status[tool] == SUCCEEDED and (rules.at_sound < 0 or parts[rules.at_sound + tool] == SOUND)
+    signature = tool if is_finished else NO_LOOP
+    record_execution(status, counters, rules.place[tool], tool, succeeds, rules.max_consecutive_failures)
+    if rules.at_block >= 0:
+        if result == ACCESS_FAILURE:
+            parts[rules.at_block + tool] = CLOSED
+        elif result == INPUT_FAILURE:
+            parts[rules.at_block + tool] = digest
+        elif result in (SUCCESS, CORRUPT, FAILURE, SLOW):
+            parts[rules.at_block + tool] = OPEN
+    if rules.at_sound >= 0 and succeeds:
+        _enter_output(rules, parts, hidden, informed, tool, result, findings)
+    if rules.at_time >= 0:
+        parts[rules.at_time] += ticks
+    pass_message(rules, parts, NONE if result == LIMITED else rules.rate_key[tool])
+    if result != LIMITED and rules.group[tool] >= 0:
+        parts[rules.at_outage + 2 * rules.group[tool]] = SEEN_DOWN if result == DOWN else SEEN_UP
+        parts[rules.at_outage + 2 * rules.group[tool] + 1] = 1
+    record_turn(counters, signature, rules.loop_length)
+
+
+@scalar
+def _enter_output(
+    rules: Rulebook, parts: IntVector, hidden: IntVector, informed: bool, tool: int, result: int, findings: int
+) -> None:
+    at_sound = rules.at_sound
+    if rules.shows_payload or rules.corrupt_chance[tool] <= 0.0:
+        parts[at_sound + tool] = UNSOUND if result == CORRUPT else SOUND
+        return_unseen = False
+    else:
+        parts[at_sound + tool] = UNCHECKED
+        return_unseen = True
+    if rules.at_unsound >= 0 and informed:
+        hidden[rules.at_unsound + tool] = 1 if return_unseen and result == CORRUPT else 0
+    if rules.is_validator[tool] and not rules.shows_payload:
+        for other in range(rules.num_tools):
+            if parts[at_sound + other] == UNCHECKED:
+                parts[at_sound + other] = UNSOUND if (findings >> other) & 1 else SOUND
+
+
+@scalar
+def chance_unsound(rules: Rulebook, parts: IntVector, hidden: IntVector, informed: bool, tool: int) -> float:
+    """Return the chance that a tool has no sound output."""
+    sound = parts[rules.at_sound + tool]
+    if sound == UNCHECKED:
+        return float(hidden[rules.at_unsound + tool]) if informed else float(rules.corrupt_chance[tool])
+    return 0.0 if sound == SOUND else 1.0
+
+
+@scalar
+def finish_value(rules: Rulebook, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool) -> float:
+    """Return the chance of full success if the episode were finished now."""
+    if counters[ORDER_BROKEN] or counters[NEXT_PLACE] < rules.num_required:
+        return 0.0
+    if rules.at_sound < 0:
+        return 1.0
+    value = 1.0
+    for place in range(rules.num_required):
+        none_sound = 1.0
+        for tool in range(rules.num_tools):
+            if rules.place[tool] == place:
+                none_sound *= chance_unsound(rules, parts, hidden, informed, tool)
+        value *= 1.0 - none_sound
+    return value
