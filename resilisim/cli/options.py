@@ -212,7 +212,7 @@ def _read(found: OptionField, value: Any) -> Any:
 
 
 RULES = ("max_turns", "max_consecutive_failures", "loop_length")
-LAW = ("base", "not_executed", "failed", "history")
+LAW = ("law", "base", "not_executed", "failed", "history")
 TOOL_SEARCH = ("search", "embedding_model")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from resilisim.errors import count_of
-from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, LOSS_LABELS
+from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, LAW_LABELS, REAL_LOSS_LABELS
 from resilisim.evaluation.report.agents import agents_section, scaling_section
 from resilisim.evaluation.report.comparison import comparison_section
 from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
@@ -173,7 +173,8 @@ def reading_section(facts: RunFacts) -> Section:
     adds_up = say("regret_adds_up")
     words = {word: text.format(regret_adds_up=adds_up) for word, text in packaged_texts("words.txt").items()}
     found = {label for row in facts.rows for label in row.losses}
-    known = [label for label in ALL_LOSS_LABELS if label in LOSS_LABELS or label in found]
+    elsewhere = {*LAW_LABELS, *REAL_LOSS_LABELS} - found
+    known = [label for label in ALL_LOSS_LABELS if label not in elsewhere]
     causes = {plain(label): f"Points lost by {ALL_LOSS_LABELS[label]}." for label in known}
     blocks = [
         Fold("What the words mean", [Definitions(words)]),
