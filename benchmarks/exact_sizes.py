@@ -22,9 +22,9 @@ from resilisim.tool_library import ToolLibrary
 
 NUM_TOOLS, WINDOW = 1000, 60
 NUM_DEPENDENCIES = (0, 0, 0, 0, 1, 1, 1, 2, 2, 3)  # drawn from
-LISTS_EACH = 5
+LISTS_EACH = 3
 CLOSURES = {3: (14, 20), 6: (18, 28), 12: (25, 40)}
-TURNS = {3: (10, 15, 20), 6: (12, 16, 20), 12: (15, 18, 20, 22, 24)}
+TURNS = {3: (10, 12), 6: (10, 12, 14), 12: (15, 18, 20)}
 
 
 class Size(NamedTuple):
@@ -155,7 +155,10 @@ def plot(solved: Sequence[Solved], target: Path) -> None:
 
 def main() -> None:
     """Measure, print the table, and draw the plot into a folder if one is given."""
-    solved = list(solve_everything())
+    solved = []
+    for one in solve_everything():
+        print(one, file=sys.stderr, flush=True)
+        solved.append(one)
     print("\n".join(rows(solved)))
     if len(sys.argv) > 1:
         plot(solved, Path(sys.argv[1]) / "exact_sizes.svg")
