@@ -46,6 +46,7 @@ from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
 from resilisim.workflows.flaws import FlawRefusal
+from resilisim.workflows.flaws.programs import Program
 from resilisim.workflows.model import Workflow
 from resilisim.workflows.planner import Planner, ReferencePlanner, resolve_planner
 from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, Prompt, parse_prompt_choice, render_prompt
@@ -303,9 +304,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
         workflow = self._planner.plan(task) if choice.type in PLANNED_PROMPT_TYPES else None
         flaw: Mapping[str, Any] | None = None
         if workflow is not None and choice.type == FLAWED:
-            flawed = choice.flawed(self._perturber, workflow, task)
+            program = None if self.world is None else Program.of(workflow, self.library)
+            if program is None:
+                flawed = choice.flawed(self._perturber, workflow, task)
+            else:
+                steps = replace(task, required_tools=program.workflow.tools)
+                flawed = choice.flawed(self.settings.perturber(program.library), program.workflow, steps)
             if isinstance(flawed, FlawRefusal):
                 raise InvalidInputError(f"prompt {prompt!r}: {flawed}")
+            flawed = flawed if program is None else program.with_flaw(flawed)
             workflow, flaw = flawed.workflow, flawed.flaw_mapping()
         return replace(self.render_prompt(task, choice.type, workflow), type=prompt, flaw=flaw)
 

@@ -27,6 +27,8 @@ LAW_GROUP = "Failure model"
 RULES_GROUP = "End rules"
 ENVIRONMENT_GROUP = "Environment"
 
+LAW_NAMES = ("law", "base", "not_executed", "failed", "history")  # options that say what law it is
+
 Parameters = Literal["lenient", "strict", "ignore"]
 SearchDetail = Literal["brief", "full"]
 Payload = Literal["compact", "verbose"]
@@ -302,15 +304,18 @@ class EnvironmentSettings(LawOptions):
             return Perturber(library, self.rules())
         return Perturber(library, self.rules(), lambda: tool_similarity(self.retriever(library)))
 
-    def in_world(self, name: str) -> EnvironmentSettings:
+    def in_world(self, name: str, law_is_chosen: bool = False) -> EnvironmentSettings:
         """Return settings for the tasks of a world, in which what was not chosen is as worlds want it.
 
         Nothing fails by chance, what a law injects says no more than that calling again is sensible, the tools are told
-        in the prompt, and calls must give the parameters that tools require.
+        in the prompt, and calls must give the parameters that tools require. `law_is_chosen` tells that somebody named
+        a law, be it the usual one; other values of its options tell so by themselves.
         """
         changed: dict[str, Any] = {"world": name}
-        constants = ("base", "not_executed", "failed", "history")
-        if all(getattr(self, constant) == options_of(type(self))[constant].default for constant in constants):
+        constants = LAW_NAMES[1:]
+        as_usual = (getattr(self, each, None) == found.default for each, found in options_of(type(self)).items()
+                    if each in LAW_NAMES)  # fmt: skip
+        if not law_is_chosen and all(as_usual):
             changed |= dict.fromkeys(constants, 1.0)
         if self.tools == "discovery":
             changed["tools"] = "listed"

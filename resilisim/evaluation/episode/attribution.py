@@ -126,7 +126,8 @@ class Attribution:
     def _reason(self, state: EpisodeState, message: Message, refused: bool) -> str:
         asked_before = message.kind in _QUESTIONS and message.signature in self._asked
         if isinstance(self._judge, ReferenceJudge):
-            return world_loss_label(self._judge.solution, message, refused, asked_before)
+            obeys = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
+            return "obeyed_flaw" if obeys else world_loss_label(self._judge.solution, message, refused, asked_before)
         obeys_flaw = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
         return loss_label(self._problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
 

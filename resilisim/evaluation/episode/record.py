@@ -37,10 +37,6 @@ LOSS_LABELS: Final[dict[str, str]] = {
     "rejected_call": "a call with an unknown tool or refused parameters",
     "gave_up_early": "stopping before the task was done",
     "no_completion_signal": "not saying that the task was done",
-    "wrong_answer": "finishing with an answer that was not right",
-    "refused_call": "a call that the tool itself refused, though the law let it through",
-    "ran_again": "running again a function that may run only once",
-    "wrong_end_state": "ending in a state that the check refuses",
     "information": "finding out which tools to use, which the prompt did not say (a price, not a blame)",
     "rate_limited_call": "calling a tool that its rate limit was sure to refuse",
     "repeated_invalid_call": "repeating a call whose input was refused, unchanged",
@@ -52,6 +48,14 @@ LOSS_LABELS: Final[dict[str, str]] = {
 }
 # Those that only laws with parts have.
 LAW_LABELS: Final = tuple(LOSS_LABELS)[-7:]
+# And where calls really do something: in worlds, and in programs under `inject`.
+REAL_LOSS_LABELS: Final[dict[str, str]] = {
+    "wrong_answer": "finishing with an answer that was not right",
+    "refused_call": "a call that the tool itself refused, though the law let it through",
+    "ran_again": "running again a function that may run only once",
+    "wrong_end_state": "ending in a state that the check refuses",
+}
+ALL_LOSS_LABELS: Final = LOSS_LABELS | REAL_LOSS_LABELS
 
 # Below this a regret is rounding error of the solver and gets no label.
 REGRET_TOLERANCE: Final = 1e-12
