@@ -37,7 +37,7 @@ LONG = (
     "network_poster",
 )
 LONGEST = (*LONG[:4], "data_processing_aggregator", "computation_analyzer", "network_poster")
-SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4)
 EQUIVALENTS = {"file_operations_reader": ("network_fetcher",), "file_operations_writer": ("network_router",)}
 
 PARTS: dict[str, tuple[str, Sequence[float], Callable[[float], Law]]] = {
@@ -110,11 +110,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.laws", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--image", type=Path, default=REPOSITORY / "docs" / "images" / "failure_models.svg")
     chosen = parser.parse_args()
-    curves = {name: curve(name) for name in PARTS}
-    for name, points in curves.items():
+    curves: dict[str, list[tuple[float, float, float, float]]] = {}
+    for name in PARTS:
         print(f"\n{name}: {PARTS[name][0]}\n  strength  observing  informed  plan")
-        for strength, observing, informed, plan in points:
-            print(f"  {strength:>8g}  {observing:>9.6f}  {informed:>8.6f}  {plan:.6f}")
+        curves[name] = curve(name)
+        for strength, observing, informed, plan in curves[name]:
+            print(f"  {strength:>8g}  {observing:>9.6f}  {informed:>8.6f}  {plan:.6f}", flush=True)
     draw(curves, chosen.image)
     print("\npart, required tools: states, gap of V*(start), CPU seconds")
     for name, (_, strengths, law) in PARTS.items():
