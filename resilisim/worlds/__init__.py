@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from resilisim.worlds.answers import (
+    LoftScores,
+    Overlap,
+    answers_in,
+    exact_match,
+    list_overlap,
+    loft_scores,
+    normalized,
+    number_in,
+    number_match,
+    token_overlap,
+    turn_scores,
+)
 from resilisim.worlds.base import (
     DoneCall,
     Grade,
@@ -22,15 +35,26 @@ from resilisim.worlds.base import (
 __all__ = [
     "DoneCall",
     "Grade",
+    "LoftScores",
+    "Overlap",
     "ReferenceCall",
     "ToolError",
     "Workspace",
     "World",
     "WorldFailed",
+    "answers_in",
+    "exact_match",
+    "list_overlap",
     "load_world",
+    "loft_scores",
     "names_world",
+    "normalized",
+    "number_in",
+    "number_match",
     "reference_calls",
     "resolve_parameters",
+    "token_overlap",
+    "turn_scores",
     "world_names",
     "world_task",
     "world_tasks",

@@ -42,7 +42,7 @@ def normalized(text: str, *, decomposed: bool = False) -> str:
         decomposed: Whether accents are taken apart from their letters first (NFD), as LOFT does.
 
     Example:
-        >>> from resilisim.worlds.answers import normalized
+        >>> from resilisim.worlds import normalized
         >>> normalized(" The  Ivory-Gate, a Novel.")
         'ivorygate novel'
     """
@@ -54,7 +54,7 @@ def exact_match(answer: str, right: RightAnswer) -> bool:
     """Return whether an answer is one of the right ones, all normalised (SQuAD, HotpotQA).
 
     Example:
-        >>> from resilisim.worlds.answers import exact_match
+        >>> from resilisim.worlds import exact_match
         >>> exact_match("the Ivory Gate.", ["Ivory Gate", "Gate of Ivory"])
         True
     """
@@ -67,7 +67,7 @@ class Overlap:
     """How far an answer and a right one agree: shares of what is in both, and their harmonic mean, in [0, 1].
 
     Example:
-        >>> from resilisim.worlds.answers import Overlap
+        >>> from resilisim.worlds import Overlap
         >>> Overlap.of(common=2, given=4, right=2)
         Overlap(f1=0.6666666666666666, precision=0.5, recall=1.0)
     """
@@ -95,7 +95,7 @@ def token_overlap(answer: str, right: RightAnswer, definition: Definition = "hot
             they are tokens as others are, and answers without a token agree with each other (version 2.0).
 
     Example:
-        >>> from resilisim.worlds.answers import token_overlap
+        >>> from resilisim.worlds import token_overlap
         >>> token_overlap("the mayor of Ostrel", "Ostrel").precision
         0.3333333333333333
         >>> token_overlap("no", "no comment").f1, token_overlap("no", "no comment", "squad").f1
@@ -125,7 +125,7 @@ def list_overlap(answers: Sequence[str], right: Sequence[RightAnswer]) -> Overla
     is 1, the list is complete and holds nothing else.
 
     Example:
-        >>> from resilisim.worlds.answers import list_overlap
+        >>> from resilisim.worlds import list_overlap
         >>> list_overlap(["ostrel", "Vane", "Lake Mirren"], [["Ostrel", "City of Ostrel"], "Vane"]).recall
         1.0
     """
@@ -146,7 +146,7 @@ class LoftScores:
         f1: Best F1 over tokens; of a list, the share of right answers that were given (LOFT's coverage).
 
     Example:
-        >>> from resilisim.worlds.answers import loft_scores
+        >>> from resilisim.worlds import loft_scores
         >>> loft_scores("in Ostrel, probably", ["Ostrel"]).subspan_em
         1.0
     """
@@ -164,7 +164,7 @@ def loft_scores(answer: str | Sequence[str], right: Sequence[str]) -> LoftScores
         right: Wordings of the one right answer; for a list, all right answers.
 
     Example:
-        >>> from resilisim.worlds.answers import loft_scores
+        >>> from resilisim.worlds import loft_scores
         >>> loft_scores(["Ostrel", "Old Vane"], ["Vane", "Ostrel"])
         LoftScores(em=0.0, subspan_em=1.0, f1=0.5)
     """
@@ -202,7 +202,7 @@ def number_in(text: str) -> float | None:
     Commas between thousands, signs, powers of ten, units and currencies around it are read; words for numbers are not.
 
     Example:
-        >>> from resilisim.worlds.answers import number_in
+        >>> from resilisim.worlds import number_in
         >>> number_in("about $1,234.50 in all"), number_in("from 3 to 4")
         (1234.5, None)
     """
@@ -223,7 +223,7 @@ def number_match(answer: str, right: float, *, relative: float = 1e-6, absolute:
         InvalidInputError: A tolerance is below 0.
 
     Example:
-        >>> from resilisim.worlds.answers import number_match
+        >>> from resilisim.worlds import number_match
         >>> number_match("31.4 km", 31.38, absolute=0.05)
         True
     """
@@ -241,7 +241,7 @@ def answers_in(text: str) -> tuple[str, ...]:
     Bullets and numbers before lines go, and an "and" before the last part between commas.
 
     Example:
-        >>> from resilisim.worlds.answers import answers_in
+        >>> from resilisim.worlds import answers_in
         >>> answers_in("Ostrel, Vane and Lake Mirren")
         ('Ostrel', 'Vane', 'Lake Mirren')
     """
@@ -270,7 +270,7 @@ def turn_scores(answers: Sequence[str], right: Sequence[RightAnswer]) -> tuple[O
     not looked at.
 
     Example:
-        >>> from resilisim.worlds.answers import turn_scores
+        >>> from resilisim.worlds import turn_scores
         >>> [turn.f1 for turn in turn_scores(["Ostrel"], ["Ostrel", "1871"])]
         [1.0, 0.0]
     """
