@@ -79,8 +79,9 @@ def curve(name: str) -> list[tuple[float, float, float, float]]:
     for strength in PARTS[name][1]:
         problem = build_problem(default_library(), SHORT, PARTS[name][2](strength))
         start = start_state(problem)
-        values = [solve_reachable(problem, knowledge).value(start) for knowledge in ("observing", "informed")]
-        found.append((float(strength), *values, plan_following(problem)))
+        observing = solve_reachable(problem, "observing").value(start)
+        informed = solve_reachable(problem, "informed").value(start)
+        found.append((float(strength), observing, informed, plan_following(problem)))
     return found
 
 
