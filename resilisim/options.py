@@ -55,13 +55,14 @@ class OptionField:
     optional: bool
     is_tuple: bool
     option: Option
+    takes_objects: bool = False  # Python may also give something that no text says; whoever declares it checks that
 
     def checked(self, value: object, called: str = "") -> Any:
         """Return a value as a plain one (no number of NumPy's, say); `called` names it in refusals."""
         name = called or self.name
         least, most = self.option.least, self.option.most
-        if value is None and self.optional:
-            return None
+        if (value is None and self.optional) or (self.takes_objects and not isinstance(value, str)):
+            return value
         if self.is_tuple:
             if isinstance(value, str) or not isinstance(value, Iterable):
                 raise InvalidInputError(f"{name} is {shown_value(value)}: expected a list")
@@ -100,12 +101,14 @@ def _read_once(settings: Any) -> dict[str, OptionField]:
 
 def _option_field(field: dataclasses.Field[Any], kind: Any) -> OptionField:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    takes_objects = len(kinds) > 1 and Any in kinds
     kind = next(kind for kind in kinds if kind is not NoneType)
     is_tuple = get_origin(kind) is tuple
     kind = get_args(kind)[0] if is_tuple else kind
     known = field.metadata["option"]
     choices = get_args(kind) if get_origin(kind) is Literal else known.choices
-    return OptionField(field.name, field.default, str if choices else kind, choices, NoneType in kinds, is_tuple, known)
+    kind = str if choices else kind
+    return OptionField(field.name, field.default, kind, choices, NoneType in kinds, is_tuple, known, takes_objects)
 
 
 def check_options(settings: Any, prefix: str = "") -> None:

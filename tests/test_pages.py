@@ -208,6 +208,21 @@ def test_the_keys_of_info_of_conversations_are_those_of_their_page() -> None:
     assert list(rows("docs/environments/conversation.md", '`info["execution"]`:')) == list(execution)
 
 
+def test_the_keys_that_laws_add_are_those_of_their_page() -> None:
+    law = {"error_kinds": {"transient": 0, "input": 0}, "rate_limit": {"calls": 9, "window": 9}}
+    law["latency"] = {"distribution": [{"seconds": 1, "probability": 1}]}
+    env, plain = (gymnasium.make("resilisim/Conversation-v0", **options) for options in ({"law": law}, {}))
+    calls = ["<tool_call>integration_connector</tool_call>"] * 9
+    seen, known = (
+        [one.reset(seed=4)[1], *(one.step(call)[-1] for call in calls[:3])] for one in (env.unwrapped, plain.unwrapped)
+    )
+    keys = rows("docs/environments/conversation.md", "A [failure model](../guides/failure-models.md) with parts adds:")
+    assert keys.keys() == {key for info in seen for key in info} - {key for info in known for key in info}
+    assert {key for key, cells in keys.items() if cells[1] == "yes"} == keys.keys() & {
+        key for info in seen for key in public_info(info)
+    }
+
+
 def test_the_keys_of_info_of_workflows_are_those_of_their_page() -> None:
     env = gymnasium.make("resilisim/Workflow-v0")
     observation, start = env.reset(seed=0)

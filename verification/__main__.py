@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict
 from typing import Any
 
-from verification import brute_force, comparison, law, luck, obedience, references, score, workflow
+from verification import brute_force, comparison, failure_models, law, luck, obedience, references, score, workflow
 from verification.findings import FAMILY_WISE_ERROR_RATE, Check, Finding, Judged, judge
 
 CHECKS: tuple[Check, ...] = (
@@ -24,6 +24,7 @@ CHECKS: tuple[Check, ...] = (
     references.CHECK,
     obedience.CHECK,
     brute_force.CHECK,
+    failure_models.CHECK,
     workflow.CHECK,
 )
 

@@ -17,6 +17,8 @@ from resilisim.seeding import PURPOSE_SUCCESS, Draws, episode_key, tool_key, uni
 from resilisim.simulator import FINISH, BenchmarkLaw, EndRules, Episode, Message, Problem, build_problem, execution
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.simulator.exact.optimum import SearchedOptimum
+from resilisim.simulator.exact.search import Search
 from resilisim.tool_library import ToolLibrary
 from verification.findings import Check, Finding
 
@@ -208,6 +210,8 @@ class Compared:
         number: Values of states and actions compared, or seeds.
         largest_error: Largest difference of two values.
         control_error: Largest difference from a definition with another history factor.
+        searched_error: Largest difference of a value and the one found by search (`simulator.exact.search`).
+        search_control: Largest difference of the search whose bounds are too low, so that it leaves out what counts.
         states: States that the definition visited.
         invented: Seeds in which the search succeeds and no sequence does.
         missed: Seeds in which a sequence succeeds and the search does not find it.
@@ -218,6 +222,8 @@ class Compared:
     number: int
     largest_error: float = 0.0
     control_error: float = 0.0
+    searched_error: float = 0.0
+    search_control: float = 0.0
     states: int = 0
     invented: int = 0
     missed: int = 0
@@ -243,12 +249,17 @@ def _compare_values(draws: Draws, shift: int) -> Compared:
     rules, optimum = Rules(problem), solve(problem)
     definition = Definition(rules)
     names, number, largest = problem.library.names, 0, 0.0
+    searched, deceived = _by_search(problem), _by_search(problem)
+    deceived.search.scale_bounds(0.9)
+    searched_error, search_control = 0.0, 0.0
     pool = [*range(len(names)), *rules.required, *rules.required, CHATTER_ACTION]
     for seed in range(EPISODES_EACH):
         episode = Episode(problem, "brute force", seed, f"verification/{shift}")
         state: State | Ended = rules.start
         while isinstance(state, State) and episode.ended_by is None:
             pairs = [(definition.value(state), optimum.value(episode.state))]
+            searched_error = max(searched_error, abs(pairs[0][0] - searched.value(episode.state)))
+            search_control = max(search_control, abs(pairs[0][0] - deceived.value(episode.state)))
             for action in rules.actions():
                 message = _message(action, names)
                 pairs.append((definition.action_value(state, action), optimum.action_value(episode.state, message)))
@@ -264,7 +275,12 @@ def _compare_values(draws: Draws, shift: int) -> Compared:
         largest = max(largest, abs(optimum.value(episode.state) - end))
     wrong = Definition(Rules(problem, history=problem.law.history - 0.02))
     control = abs(wrong.value(rules.start) - definition.value(rules.start))
-    return Compared("values", number, largest, control, len(definition.known))
+    return Compared("values", number, largest, control, searched_error, search_control, len(definition.known))
+
+
+def _by_search(problem: Problem) -> SearchedOptimum:
+    search = Search(problem)
+    return SearchedOptimum(problem, 0.0, search.breakers, search)
 
 
 def _message(action: int, names: Sequence[str]) -> Message:
@@ -308,6 +324,19 @@ def judge(compared: Sequence[Compared]) -> list[Finding]:
             SOURCE,
             f"largest difference {control:.1e}",
             exact=control < TOLERANCE,
+            control=True,
+        ),
+        Finding(
+            "V* by search, in the states of random episodes",
+            SOURCE,
+            f"largest difference {max(one.searched_error for one in values):.1e}",
+            exact=max(one.searched_error for one in values) < TOLERANCE,
+        ),
+        Finding(
+            "control: the search with bounds lowered by a tenth",
+            SOURCE,
+            f"largest difference {max(one.search_control for one in values):.1e}",
+            exact=max(one.search_control for one in values) < TOLERANCE,
             control=True,
         ),
         Finding(

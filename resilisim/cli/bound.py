@@ -16,8 +16,9 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Problem, build_problem
-from resilisim.simulator.exact import References, references, solved_references
+from resilisim.simulator.exact import References, references, solve, solved_references
 from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import TASK_TYPES, Task
 from resilisim.tasks.searches import SearchMany, all_searches_needed
@@ -87,8 +88,18 @@ def bound(
     )
     shown = [name for name in EXPLANATIONS if values.get(name) is not None and (name != GAP or values[name])]
     rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
+    notes = [*_no_ceiling(values), *_knowledge(build_problem(chosen, required, law, rules))]
     found_table = table("bounds of " + ", ".join(required), ["reference", "value", "meaning"], rows, digits=6)
-    answer(as_json, values, found_table, notes=_no_ceiling(values))
+    answer(as_json, values, found_table, notes=notes)
+
+
+def _knowledge(problem: Problem) -> list[str]:
+    """Say what the best agent knows under a law of whose state agents cannot see everything."""
+    if not isinstance(problem.law, Law) or not problem.law.has_hidden_state:
+        return []
+    if solve(problem).knowledge == "observing":
+        return ["V* is that of an agent that sees what agents can see (observing)"]
+    return ["V* is a bound: that of an agent that also sees what is down or broken (informed)"]
 
 
 def _no_ceiling(values: Mapping[str, Any]) -> list[str]:
@@ -99,7 +110,7 @@ def _no_ceiling(values: Mapping[str, Any]) -> list[str]:
 def means_by_type(
     tasks: Sequence[Task],
     library: ToolLibrary,
-    law: BenchmarkLaw,
+    law: BenchmarkLaw | Law,
     rules: EndRules,
     clairvoyant_seeds: int,
     search_many: SearchMany | None = None,
@@ -157,7 +168,11 @@ def means_by_type(
 
 
 def _solve_each(
-    lists: Sequence[tuple[str, ...]], library: ToolLibrary, law: BenchmarkLaw, rules: EndRules, clairvoyant_seeds: int
+    lists: Sequence[tuple[str, ...]],
+    library: ToolLibrary,
+    law: BenchmarkLaw | Law,
+    rules: EndRules,
+    clairvoyant_seeds: int,
 ) -> Iterator[tuple[tuple[str, ...], References | None, float, float]]:
     """Yield each list with its references (None if it is too large) and the clairvoyant one with its standard error."""
     for start in range(0, len(lists), BLOCK):  # somebody who stops the command waits for one block only

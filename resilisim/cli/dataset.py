@@ -133,7 +133,7 @@ def export(
     # Options are looked up by whether they were given: each kind has its own defaults and its own options.
     given = options.given_options(context)
     spec = make_spec(kind, {name: values[name] for name in given if name in values}, context, tool_search)
-    where = options.scene(spec.environment, tasks, split, library)
+    where = options.scene(context, spec.environment, tasks, split, library)
     spec, found = replace(spec, environment=where.environment), where.tasks
     started = time.perf_counter()
     try:

@@ -77,6 +77,7 @@ COMMANDS = {
         "evaluation.demo:demo",
         "Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report.",
     ),
+    "law": ("law:app", "Look at failure models, and check law files of your own."),
     "tools": ("tools:app", "Look at the tools: list, show, search, export."),
     "tasks": ("tasks:app", "Generate tasks, list, show and count them."),
     "prompts": ("prompts:app", "Make prompts of four types from tasks, and look at them."),

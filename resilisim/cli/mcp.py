@@ -45,6 +45,7 @@ def group() -> None:
 @app.command()
 @options.takes(environment=options.OptionGroup(EnvironmentSettings, [*SERVED, "embedding_model"]))
 def serve(
+    context: typer.Context,
     *,
     http: Annotated[
         str | None,
@@ -89,7 +90,7 @@ def serve(
 ) -> None:
     """Serve episodes to MCP clients: the tools of the library, episode_start and episode_finish."""
     environment = environment if tools is None else replace(environment, tools=tools, protocol="native")
-    chosen = options.scene(environment.for_functions(), tasks, split, library)
+    chosen = options.scene(context, environment.for_functions(), tasks, split, library)
     run = ServedRun(
         tasks=chosen.tasks if task is None else [chosen.task(task, tasks)],
         prompts=tuple(prompt or ["baseline"]),

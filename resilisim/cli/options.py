@@ -212,7 +212,7 @@ def _read(found: OptionField, value: Any) -> Any:
 
 
 RULES = ("max_turns", "max_consecutive_failures", "loop_length")
-LAW = ("base", "not_executed", "failed", "history")
+LAW = ("law", "base", "not_executed", "failed", "history")
 TOOL_SEARCH = ("search", "embedding_model")
 
 
@@ -246,7 +246,9 @@ class Scene:
         return found[instance_id]
 
 
-def scene(environment: EnvironmentSettings, tasks: str, split: str | None, library: Path | None) -> Scene:
+def scene(
+    context: typer.Context, environment: EnvironmentSettings, tasks: str, split: str | None, library: Path | None
+) -> Scene:
     """Return environment, tasks and library: tasks of a world are played in it, with its own library."""
     if not names_world(tasks):
         used = load(library)
@@ -254,7 +256,7 @@ def scene(environment: EnvironmentSettings, tasks: str, split: str | None, libra
     if split is not None or library is not None:
         option = "--split" if split is not None else "--library"
         raise InvalidInputError(f"--tasks {tasks} is a world, which has its own tasks and tools: expected no {option}")
-    environment, chosen = in_world(environment, tasks)
+    environment, chosen = in_world(environment, tasks, given_options(context))
     return Scene(environment, chosen, library_in(environment, None), None)
 
 

@@ -34,7 +34,7 @@ def values_of(kind: str) -> dict[str, Mapping[str, str]]:
         return {"turns.kind": kinds, "turns.label": LOSS_LABELS, "ended_by": ends, "level": levels}
     if kind == "preferences":
         return {
-            "rejected_kind": {name: text for name, text in kinds.items() if name not in ("info", "stop")},
+            "rejected_kind": {name: text for name, text in kinds.items() if name not in ("info", "stop", "wait")},
             "rejected_reason": {label: text for label, text in LOSS_LABELS.items() if label not in _NO_MISTAKES},
         }
     return {}

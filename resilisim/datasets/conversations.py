@@ -27,7 +27,7 @@ from resilisim.datasets.schema import (
     json_problem,
     shipped_columns,
 )
-from resilisim.envs.protocol import read_native, read_text
+from resilisim.envs.protocol import native_tools, read_native, read_text
 from resilisim.envs.session import Info
 from resilisim.evaluation import EpisodeRecord, play_episode
 from resilisim.options import option
@@ -39,7 +39,7 @@ from resilisim.tasks.model import split_of_task
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 
-_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>.*?</\1>|<finish\s*/>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>.*?</\1>|<(?:finish|wait)\s*/>", re.DOTALL | re.IGNORECASE)
 _TAG_OR_ANSWER = re.compile(f"{_TAG.pattern}|<finish>.*?</finish>", _TAG.flags)
 
 
@@ -160,13 +160,15 @@ def _translate(text: str, stage: Stage, identity: str) -> Record:
     """Return a message of the text protocol as a native one that means the same; as it is where none does."""
     # The mode "ignore" does not even read parameters.
     mode = "lenient" if stage.parameters == "ignore" else stage.parameters
-    read = read_text(text, stage.library, mode, stage.answers)
+    offers_wait = stage.settings.offers_wait
+    read = read_text(text, stage.library, mode, stage.answers, offers_wait)
     name, arguments = _native_function(read)
     if name is not None:
         call = ToolCall(identity, name, json.dumps(arguments, ensure_ascii=False)).to_openai()
         words = (_TAG_OR_ANSWER if stage.answers else _TAG).sub("", text).strip()
         message = _message("native", "assistant", words, [call])
-        meant = read_native(message, stage.library, stage.parameters, answers=stage.answers)
+        offered = [function["function"]["name"] for function in native_tools(offers_wait=offers_wait)]
+        meant = read_native(message, stage.library, stage.parameters, offered, stage.answers)
         if _meaning(meant) == _meaning(stage.read(text)):
             return message
     return _message("native", "assistant", text)
@@ -179,6 +181,8 @@ def _native_function(message: Message) -> tuple[str | None, dict[str, Any]]:
         return "tool_info", {"name": message.tool}
     if message.kind == "finish":
         return "finish", {} if message.answer is None else {"answer": message.answer}
+    if message.kind == "wait":
+        return "wait", {}
     if message.kind in ("execute", "rejected") and message.tool is not None:
         parameters = {"parameters": dict(message.parameters)} if message.parameters else {}
         return "tool_call", {"name": message.tool, **parameters}

@@ -14,20 +14,29 @@ from typing import Any, Final
 
 from resilisim.datasets.rollout import Stage
 from resilisim.envs.session import Info
-from resilisim.policies.base import FINISH, OUT_OF_TURNS, call_message, info_message, search_message, succeeded_tool
+from resilisim.policies.base import (
+    FINISH,
+    OUT_OF_TURNS,
+    WAIT,
+    call_message,
+    info_message,
+    search_message,
+    succeeded_tool,
+)
 from resilisim.policies.scripted import ordered_steps
 from resilisim.simulator import Problem
 from resilisim.simulator.exact import Solved, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.law import FAILED, SUCCEEDED
 from resilisim.simulator.messages import Message, execution
+from resilisim.simulator.parts.rules import CLOSED, OPEN, UNCHECKED, UNSOUND
 from resilisim.simulator.state import NEXT_PLACE, EpisodeState, is_awaiting_closing, is_done
 from resilisim.tasks import Task
 from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clauses
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import parse_steps
-from resilisim.workflows.steps import step_parameters
+from resilisim.workflows.steps import accepted_parameters, is_refused_input, step_parameters
 from resilisim.workflows.templating import escape_line
 
 _WORD = re.compile(r"[\w.\-]+")
@@ -45,6 +54,13 @@ MISTAKEN_REASONS: Final[Mapping[str, str]] = {
     "rejected_call": "I know how to call the tool for the next operation.",
     "gave_up_early": "What matters has been done, so I report completion.",
     "no_completion_signal": "There may be something left to do.",
+    "rate_limited_call": "I need this tool now, so I call it at once.",
+    "repeated_invalid_call": "Any tool can fail, so I run it again as it was.",
+    "call_without_access": "Any tool can fail, so I run it again.",
+    "kept_at_broken_tool": "Any tool can fail, so I run it again.",
+    "believed_corrupt_data": "Everything so far has reported success, so I go on.",
+    "did_not_wait": "There is work left, so I go on at once.",
+    "waited_in_vain": "I let a turn pass before I go on.",
 }
 
 
@@ -127,14 +143,31 @@ class Demonstrator:
     def _next_message(self, problem: Problem, state: EpisodeState) -> str:
         if is_awaiting_closing(problem, state) and not is_done(problem, state):
             return OUT_OF_TURNS
-        best = self._best_message(solve(problem), state)
+        best = self._opening_first(problem, state, self._best_message(solve(problem), state))
         if best.kind == "search":
             self._asking = search_message(best.query or "")
             return self._asking
+        if best.kind == "wait":
+            return WAIT
         if best.kind != "execute" or best.tool is None:
             return FINISH
         self._asking = self._look_up(best.tool, problem) if self._searches else None
-        return self._asking or call_message(best.tool, self.parameters(best.tool))
+        return self._asking or self._call(best.tool, problem, state)
+
+    def _call(self, tool: str, problem: Problem, state: EpisodeState) -> str:
+        """Return a call, with another parameter where the law refuses its input; one that was read of, if need be."""
+        parameters = self.parameters(tool)
+        known = None
+        if self._searches:
+            known = [parameter.name for parameter in self._library[tool].parameters]
+            known = [name for name in known if self._knows_parameter(tool, name)]
+        accepted = accepted_parameters(problem, state, tool, parameters, known)
+        if accepted == parameters and known is not None and is_refused_input(problem, state, tool, parameters):
+            asking = info_message(tool)
+            if asking not in self._asked:
+                self._asking = asking
+                return asking
+        return call_message(tool, accepted)
 
     def _best_message(self, optimum: Solved, state: EpisodeState) -> Message:
         """Return the optimum's message, or a search where it calls a tool that only breaks a row of failures.
@@ -156,6 +189,20 @@ class Demonstrator:
         return next(
             option for option, value in zip(options, values, strict=True) if value >= max(values) - TIE_TOLERANCE
         )
+
+    def _opening_first(self, problem: Problem, state: EpisodeState, best: Message) -> Message:
+        """Return a message, or what opens its tool if that is closed: where nothing can be won any call is a best."""
+        parts = problem.parts
+        if parts is None or parts.rules.at_block < 0 or best.kind != "execute":
+            return best
+        openers = [tool for tool, facts in enumerate(parts.numbers.facts) if facts.is_opener]
+        is_open = state.parts[parts.rules.at_block + problem.library.index(best.tool or "")] != CLOSED
+        if is_open or not openers or any(state.status[tool] == SUCCEEDED for tool in openers):
+            return best
+        name = self._library.names[openers[0]]
+        search = Message("search", query=purpose(self._library[name]))
+        is_new = name not in self._read and search_message(search.query or "") not in self._asked
+        return search if self._searches and is_new else execution(name)
 
     def _look_up(self, tool: str, problem: Problem) -> str | None:
         """Return the message that finds out about a tool, or None if enough was read or nothing more can be."""
@@ -257,11 +304,35 @@ def reasoning(problem: Problem, state: EpisodeState, message: Message) -> str:
         return f"I look for a tool that does this: {escape_line(message.query or '')}."
     if message.kind == "info":
         return f"I need to know what {message.tool} takes and which tools have to run before it."
+    if message.kind == "wait":
+        return "What I need next is not available for the moment, so I let a turn pass."
     if message.kind == "execute" and message.tool is not None:
-        return _reason_of_call(problem, state, problem.library.index(message.tool))
+        tool = problem.library.index(message.tool)
+        return _reason_by_parts(problem, state, tool) or _reason_of_call(problem, state, tool)
     if is_done(problem, state):
         return "Everything that the work order asks for has succeeded, in its order, so I report completion."
     return "No turn is left and some of the work is still open, so I must not report completion."
+
+
+def _reason_by_parts(problem: Problem, state: EpisodeState, tool: int) -> str | None:
+    """Return the reason for a call that the parts of the law are behind; None if none of them is."""
+    parts, name = problem.parts, problem.library.names[tool]
+    if parts is None:
+        return None
+    rules = parts.rules
+    if rules.at_block >= 0:
+        block = state.parts[rules.at_block + tool]
+        if block == CLOSED:
+            return f"Access to {name} was denied before and is open now, so I run it again."
+        if block != OPEN:
+            return f"{name} refused its input, so I run it again with another parameter."
+        if parts.numbers.facts[tool].is_opener and any(
+            state.parts[rules.at_block + other] == CLOSED for other in problem.closure
+        ):
+            return f"Access was denied, so I run {name} first, which opens it."
+    if rules.at_sound >= 0 and state.parts[rules.at_sound + tool] in (UNSOUND, UNCHECKED):
+        return f"The output of {name} may be wrong, so I run it again."
+    return None
 
 
 def _reason_of_call(problem: Problem, state: EpisodeState, tool: int) -> str:

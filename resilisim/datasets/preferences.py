@@ -148,7 +148,12 @@ def worse_alternatives(
     """
     problem, state = optimum.problem, info["state"]
     value = optimum.value(state)
-    calls = [execution(name) for name in _tools_to_try(problem, agent.known_tools, draws)]
+    beside = said.tool if said.kind == "execute" else None
+    calls = [
+        # Under a law with parts it can matter what a call is filled in with.
+        execution(name, None if problem.parts is None else agent.parameters_like(name, beside or name))
+        for name in _tools_to_try(problem, agent.known_tools, draws)
+    ]
     texts = mistaken_texts(stage, problem, state, agent, said, draws)
     found: list[Alternative] = []
     for message in (*calls, *map(stage.read, texts)):
@@ -314,5 +319,5 @@ def _text_of(alternative: Alternative, said: Message, agent: Demonstrator, info:
     text = message.text
     if message.kind == "execute" and tool is not None:
         beside = said.tool if said.kind == "execute" and said.tool is not None else tool
-        text = call_message(tool, agent.parameters_like(tool, beside))
+        text = call_message(tool, dict(message.parameters) or agent.parameters_like(tool, beside))
     return agent.explain(lambda: MISTAKEN_REASONS[alternative.label], text, info)

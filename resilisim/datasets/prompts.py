@@ -152,18 +152,18 @@ class PromptSource:
         self.spec = spec
         self.library = library
         environment = spec.environment
-        law, self.rules = environment.failure_model(), environment.rules()
+        self.rules = environment.rules()
         retriever = environment.retriever(library)
         self._planner = resolve_planner(
             environment.planner,
             library,
-            law,
+            environment.planning_law(),
             self.rules,
             similar=similar_by_retrieval(retriever) if spec.alternatives else no_similar_tools,
             match=semantic_match_by_retrieval(retriever) if spec.semantic_match else None,
         )
         self._perturber = Perturber(library, self.rules, lambda: tool_similarity(retriever))
-        self._costs = CostCalculator(library, law, self.rules)
+        self._costs = CostCalculator(library, environment.failure_model(), self.rules)
         self._templates = None if spec.templates is None else load_templates(spec.templates)
 
     def records(self, task: Task) -> Iterator[Record]:
@@ -207,6 +207,7 @@ class PromptSource:
             rules=self.rules,
             protocol=environment.protocol,
             style=environment.prompt_style,
+            offers_wait=environment.offers_wait,
             templates=self._templates,
             plan_format=self.spec.plan_format,
         )

@@ -147,11 +147,11 @@ class Stage:
         self.searcher: Searcher = searcher or retriever
         self._spec = spec
         self.answers = settings.world is not None
-        law, rules = settings.failure_model(), settings.rules()
+        rules = settings.rules()
         self._planner: Planner = (
-            ReferencePlanner(library, law, rules)
+            ReferencePlanner(library, settings.failure_model(), rules)
             if self.answers
-            else resolve_planner(settings.planner, library, law, rules, similar)
+            else resolve_planner(settings.planner, library, settings.planning_law(), rules, similar)
         )
         self._perturber = Perturber(library, rules, lambda: tool_similarity(retriever))
         self.environment = ConversationEnv(settings, library=library, planner=self._planner, search=self._search)
@@ -185,9 +185,9 @@ class Stage:
         """The functions that a native model is offered, in the form of the arguments; None in the text protocol."""
         if self.protocol == "text":
             return None
-        tools = native_tools(self.answers)
+        tools = native_tools(self.answers, self.settings.offers_wait)
         return tools if self.arguments == "object" else json.dumps(tools)
 
     def read(self, text: str) -> Message:
         """Return what a message of the text protocol means here."""
-        return read_text(text, self.library, self.parameters, self.answers)
+        return read_text(text, self.library, self.parameters, self.answers, self.settings.offers_wait)

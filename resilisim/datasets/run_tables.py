@@ -18,20 +18,22 @@ from resilisim.datasets.export import ShardWriter
 from resilisim.datasets.folder import ShardFacts
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, import_parquet, shipped_columns
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.episode.record import LAW_LABELS, LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.episode.texts import opened_if_whole, spoken_texts
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures, read_manifest, read_own_records
 from resilisim.provenance import describe_os_error, encode_json
 
 KEYS: Final = shipped_columns("keys")
 OTHER_LOSSES: Final = "loss_other"
+# Those of laws with parts stand with their steps, and together in the column of the others.
+_OWN_LOSSES: Final = tuple(label for label in LOSS_LABELS if label not in LAW_LABELS)
 
 
 def _episode_columns() -> tuple[Column, ...]:
     """Return the columns of episodes, among them one for each label that a loss can have."""
     listed = shipped_columns("episodes")
     place = next(place for place, column in enumerate(listed) if column.name == OTHER_LOSSES)
-    losses = (Column(f"loss_{label}", "float64", f"Regret by {text}.") for label, text in LOSS_LABELS.items())
+    losses = (Column(f"loss_{label}", "float64", f"Regret by {LOSS_LABELS[label]}.") for label in _OWN_LOSSES)
     return (*KEYS, *listed[:place], *losses, *listed[place:])
 
 
@@ -57,8 +59,8 @@ def episode_row(record: EpisodeRecord) -> Record:
         **record["score"],
         **record,
         **{f"flaw_{name}": value for name, value in (record["flaw"] or {}).items()},
-        **{f"loss_{label}": losses.get(label, 0.0) for label in LOSS_LABELS},
-        OTHER_LOSSES: sum(loss for label, loss in losses.items() if label not in LOSS_LABELS),
+        **{f"loss_{label}": losses.get(label, 0.0) for label in _OWN_LOSSES},
+        OTHER_LOSSES: sum(loss for label, loss in losses.items() if label not in _OWN_LOSSES),
         "num_steps": len(record["steps"]),
         "prompt": None if spoken is None else spoken["prompt"],
         **_agent_values(record.get("agent")),

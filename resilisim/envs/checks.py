@@ -48,11 +48,16 @@ PUBLIC_INFO = frozenset(
         "turn",
         "turns_left",
         "event",
+        "functions",
+        "offers_wait",
         "search",
         "tool_info",
         "problems",
         "execution",
         "dependency_problems",
+        "error_kind",
+        "opened_by",
+        "seconds",
     }
 )
 PUBLIC_EXECUTION = EXECUTION_KEYS - {"success_probability"}

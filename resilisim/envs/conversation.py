@@ -39,12 +39,14 @@ from resilisim.simulator import (
     score_episode,
 )
 from resilisim.simulator.exact import Judge, Judgement, ReferenceJudge, ReferenceSolution
+from resilisim.simulator.scoring import counted_executions
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
 from resilisim.workflows.flaws import FlawRefusal
+from resilisim.workflows.flaws.programs import Program
 from resilisim.workflows.model import Workflow
 from resilisim.workflows.planner import Planner, ReferencePlanner, resolve_planner
 from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, Prompt, parse_prompt_choice, render_prompt
@@ -106,6 +108,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     **Actions.** One assistant message a step, a text of at most 1,000,000 characters. Text protocol:
     `<tool_search>query</tool_search>`, `<tool_info>name</tool_info>`, `<tool_call>name {"parameter":
     value}</tool_call>` (parameters may be left out), or, without any of these, `<finish/>`. The first tag counts.
+    Where the law has a part in which waiting can help, `<wait/>` (function `wait`) lets a turn pass.
     Native protocol: an OpenAI-style assistant message (`content`, `tool_calls`), as JSON text or as a mapping;
     `env.unwrapped.native_tools()` are the functions to offer to the model.
 
@@ -128,15 +131,18 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `parameters` (how they are
     checked), `turn` (messages sent), `turns_left`, `event` (kind of the last message: execute, search, info,
-    format_error, rejected, finish, stop; absent at reset). At reset under the native protocol: `functions`, those that
-    can be called (`native_tools`). After a search: `search`, a list of `{name, score}`. After
-    an info: `tool_info`. After a rejected call or format error: `problems`. After an execution: `execution`, `{tool,
-    success, error, success_probability, attempt, output}` with `attempt` from 1 and `output` None unless it succeeded,
-    and `dependency_problems` if its error is DEPENDENCY_ERROR; in worlds `real` is True where the tool itself failed.
-    In worlds `answers` is True: completion is signalled with an answer. At the end: `score`. Not for ordinary policies
-    (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`, `state`, `message`,
-    `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability and `real` in `execution`;
-    a flawed prompt is "optimal" to them.
+    format_error, rejected, finish, stop, wait; absent at reset). At reset under the native protocol: `functions`, those
+    that can be called (`native_tools`); under any, where an agent can wait: `offers_wait`. After a search: `search`, a
+    list of `{name, score}`. After an info: `tool_info`. After a rejected call or format error: `problems`. After an
+    execution: `execution`, `{tool, success, error, success_probability, attempt, output}` with `attempt` from 1 and
+    `output` None unless it succeeded, and `dependency_problems` if its error is DEPENDENCY_ERROR; in worlds `real` is
+    True where the tool itself failed. Under a law whose errors mean what they say, after any other error: `error_kind`
+    ("transient", "input" or "access", and then `opened_by`, the tools that open what is closed); under one with
+    latency: `seconds`. In worlds `answers` is True: completion is signalled with an answer. At the end: `score`. Not
+    for ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
+    `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), `result` (what an
+    execution brought under a law with parts), and the probability and `real` in `execution`; a flawed prompt is
+    "optimal" to them.
 
     **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
     B.4. **Version history.** v0.
@@ -189,9 +195,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.tools = settings.tools
         answers = self.world is not None
         self._functions = (
-            tool_functions(self.library, settings.parameters, answers)
+            tool_functions(self.library, settings.parameters, answers, settings.offers_wait)
             if settings.tools == "native"
-            else native_tools(answers)
+            else native_tools(answers, settings.offers_wait)
         )
         self._offered = tuple(entry["function"]["name"] for entry in self._functions)
         self.render_mode = render_mode
@@ -202,7 +208,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if self.world is not None and (planner is None or isinstance(planner, str)):
             planner = ReferencePlanner(self.library, self.law, self.rules)
         elif planner is None or isinstance(planner, str):
-            planner = resolve_planner(planner or settings.planner, self.library, self.law, self.rules)
+            planner = resolve_planner(planner or settings.planner, self.library, settings.planning_law(), self.rules)
         self._planner = planner
         self._perturber = settings.perturber(self.library)
         self._search = search
@@ -298,9 +304,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
         workflow = self._planner.plan(task) if choice.type in PLANNED_PROMPT_TYPES else None
         flaw: Mapping[str, Any] | None = None
         if workflow is not None and choice.type == FLAWED:
-            flawed = choice.flawed(self._perturber, workflow, task)
+            program = None if self.world is None else Program.of(workflow, self.library)
+            if program is None:
+                flawed = choice.flawed(self._perturber, workflow, task)
+            else:
+                steps = replace(task, required_tools=program.workflow.tools)
+                flawed = choice.flawed(self.settings.perturber(program.library), program.workflow, steps)
             if isinstance(flawed, FlawRefusal):
                 raise InvalidInputError(f"prompt {prompt!r}: {flawed}")
+            flawed = flawed if program is None else program.with_flaw(flawed)
             workflow, flaw = flawed.workflow, flawed.flaw_mapping()
         return replace(self.render_prompt(task, choice.type, workflow), type=prompt, flaw=flaw)
 
@@ -317,6 +329,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             style=self.settings.prompt_style,
             parameters=self.settings.parameters,
             answers=self.world is not None,
+            offers_wait=self.settings.offers_wait,
         )
 
     def _searches_needed(self, task: Task) -> Searches:
@@ -381,7 +394,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return self._observation, reward, terminated, False, info
 
     def _read(self, text: str) -> Message:
-        return read_text(text, self.library, self.settings.parameters, self.world is not None)
+        mode, answers = self.settings.parameters, self.world is not None
+        return read_text(text, self.library, mode, answers, self.settings.offers_wait)
 
     def _read_native(self, message: Mapping[str, Any]) -> Message:
         return read_native(message, self.library, self.settings.parameters, self._offered, self.world is not None)
@@ -406,6 +420,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
                     "not_executed": list(event.failure.not_executed),
                     "failed": list(event.failure.failed),
                 }
+            elif event.failure is not None:
+                extra |= self._meaning(event.failure.code)
+            if event.result is not None:
+                extra["result"] = event.result
+            if event.seconds is not None:
+                extra["seconds"] = event.seconds
             return feedback.execution_reply(event), extra
         if event.turn > self.rules.max_turns:
             return "", {}
@@ -424,8 +444,22 @@ class ConversationEnv(gymnasium.Env[str, str]):
             reply = feedback.rejection_reply(message.tool or "tool_call", message.problems, known)
             return reply, {"problems": list(message.problems)}
         if message.kind == "format_error":
-            return feedback.format_reply(message.problems, self.settings.calling), {"problems": list(message.problems)}
+            reply = feedback.format_reply(message.problems, self.settings.calling, self.settings.offers_wait)
+            return reply, {"problems": list(message.problems)}
+        if message.kind == "wait":
+            return feedback.WAITED, {}
         return "", {}
+
+    def _meaning(self, code: str) -> dict[str, Any]:
+        """Return what an error asks for, where the law says that errors mean what they say."""
+        problem = self._episode.problem if self._episode is not None else None
+        if problem is None or problem.parts is None or problem.parts.numbers.law.error_kinds is None:
+            return {}
+        kinds = problem.parts.numbers.law.error_kinds
+        if code not in kinds.access_codes:
+            return {"error_kind": "input" if code in kinds.input_codes else "transient"}
+        openers = [facts.name for facts in problem.parts.numbers.facts if facts.is_opener]
+        return {"error_kind": "access", "opened_by": openers}
 
     def _find(self, query: str) -> Sequence[ToolHit]:
         if self._search is not None:
@@ -436,7 +470,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
     def _info(self, event: Event | None, extra: dict[str, Any]) -> dict[str, Any]:
         if self._episode is None or self._task is None or self._prompt is None:
             raise gymnasium.error.ResetNeeded("call reset first")
-        state = self._episode.state
+        state, problem = self._episode.state, self._episode.problem
+        is_out_of_time = problem.parts is not None and problem.parts.is_out_of_time(state)
         info: dict[str, Any] = {
             "instance_id": self._task.instance_id,
             "task": self._task,
@@ -447,21 +482,28 @@ class ConversationEnv(gymnasium.Env[str, str]):
             "protocol": self.protocol,
             "parameters": self.settings.parameters,
             "turn": len(self._episode.events),
-            "turns_left": self.rules.max_turns - state.turns_used,
+            "turns_left": 0 if is_out_of_time else self.rules.max_turns - state.turns_used,
             "required_tools": list(self._task.required_tools),
             "seed": self._seed,
-            "problem": self._episode.problem,
+            "problem": problem,
             "state": state,
         }
         if self.world is not None:
             info["answers"] = True
         if event is not None:
             info |= {"event": event.message.kind, "message": event.message}
-        elif self.protocol == "native":
-            info["functions"] = self._functions
+        else:
+            if self.protocol == "native":
+                info["functions"] = self._functions
+            if self.settings.offers_wait:
+                info["offers_wait"] = True
         info |= extra
         if state.ended_by is not None:
-            executions = [(past.tool or "", bool(past.success)) for past in self._episode.events if past.executed]
+            executions = counted_executions(
+                [(past.tool or "", bool(past.success), past.result) for past in self._episode.events if past.executed],
+                self._task.required_tools,
+                self.law.to_mapping(),
+            )
             outputs = self.library.outputs.intersection(self._task.required_tools)
             score = score_episode(self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by)
             if self.world is None:
@@ -527,7 +569,7 @@ def resolve_task(task: object, library: ToolLibrary) -> Task:
 
 # The id of a shipped task names its required list, and with the seed and a known salt all of its luck.
 PRIVATE_INFO = frozenset(
-    {"instance_id", "task", "required_tools", "seed", "problem", "state", "message", "score", "flaw"}
+    {"instance_id", "task", "required_tools", "seed", "problem", "state", "message", "score", "flaw", "result"}
 )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.episode import Event
+from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.state import EpisodeState, is_awaiting_closing
 from resilisim.tool_library import DEPENDENCY_ERROR, Tool
 
 _CALL_HINT = {
@@ -19,6 +20,12 @@ _CALL_HINT = {
     "native": "Use one of the functions tool_search, tool_info, tool_call or finish.",
     "functions": "Call one of the functions, or the function finish when the task is complete.",
 }
+_WAIT_HINT = {
+    "text": "<wait/> lets a turn pass.",
+    "native": "The function wait lets a turn pass.",
+    "functions": "The function wait lets a turn pass.",
+}
+WAITED = "A turn has passed; nothing was executed."
 # What a reply repeats of a message is cut, so that a long message cannot make a longer reply.
 _EXCERPT_LENGTH = 200
 _PROBLEM_LENGTH = 500
@@ -38,6 +45,7 @@ FINISH_HINT = {
 
 _ENDINGS = {
     "completion": "The episode has ended: completion was signalled.",
+    "time": "The episode has ended: no time is left, and the closing message did not signal completion.",
     "turns": "The episode has ended: no turns are left, and the closing message did not signal completion.",
     "consecutive_failures": "The episode has ended: too many executions failed in a row.",
     "loop": "The episode has ended: the same unproductive message was sent too many times in a row.",
@@ -112,12 +120,13 @@ def info_reply(name: str, tool: Tool | None, problems: Sequence[str]) -> str:
     return f"{tool.name}\n{describe_tool(tool)}"
 
 
-def format_reply(problems: Sequence[str], calling: str) -> str:
+def format_reply(problems: Sequence[str], calling: str, offers_wait: bool = False) -> str:
     """Return the reminder of how to write a message."""
     lines = [f"Error: {line}" for line in _shortened(problems)]
     if calling == "functions":  # whose agents have never heard of tags
         lines = [line.replace("no tag and", "no function call and") for line in lines]
-    return "\n".join(["The message could not be read.", *lines, _CALL_HINT[calling]])
+    hint = f"{_CALL_HINT[calling]} {_WAIT_HINT[calling]}" if offers_wait else _CALL_HINT[calling]
+    return "\n".join(["The message could not be read.", *lines, hint])
 
 
 def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, answers: bool = False) -> str:
@@ -137,13 +146,21 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, 
     finish = FINISH_HINT["answer" if answers and calling == "text" else calling]
     lines.append(
         f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
-        f"{turns_left} {'turn' if turns_left == 1 else 'turns'} left."
+        f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{_time_left(problem, state)} left."
     )
-    if turns_left:
+    if not is_awaiting_closing(problem, state):
         lines.append(f"Continue with the next step, or finish with {finish} if the task is complete.")
     else:
         lines.append(f"Send a closing message: {finish} if the task is complete. Nothing more is executed.")
     return "\n".join(lines)
+
+
+def _time_left(problem: Problem, state: EpisodeState) -> str:
+    """Return how much of the time is left that an episode has; nothing if it has any."""
+    parts = problem.parts
+    if parts is None or parts.rules.budget < 0:
+        return ""
+    return f" and {(parts.rules.budget - state.parts[parts.rules.at_time]) / TICKS_PER_SECOND:g} seconds"
 
 
 def progress_for(text: str, finish: str) -> str:

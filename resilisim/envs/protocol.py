@@ -26,6 +26,7 @@ _FINISH_MARK = re.compile(
     r"|\A[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:[ \t*_`]{0,20}finish\b[ \t*_`]{0,20}(?=[({]|\Z)",
     re.IGNORECASE,
 )
+_WAIT_MARK = re.compile(r"<wait\s*/>|<wait>\s*</wait>", re.IGNORECASE)
 # Where an answer is asked for, it stands between the tags; one that is never closed goes to the end.
 _ANSWER = re.compile(r"<finish>(.*?)(?:</finish>|\Z)", re.DOTALL | re.IGNORECASE)
 _ACTION_LABEL = re.compile(r"[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:", re.IGNORECASE)
@@ -52,10 +53,13 @@ _NAME_KEYS = ("action", "tool", "name", "tool_name", "function")
 _ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "tool_input")
 
 
-def read_text(text: str, library: ToolLibrary, mode: ParameterMode, answers: bool = False) -> Message:
+def read_text(
+    text: str, library: ToolLibrary, mode: ParameterMode, answers: bool = False, offers_wait: bool = False
+) -> Message:
     """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error.
 
-    With `answers` completion is signalled with one, `<finish>answer</finish>`, which is a tag like the others.
+    With `answers` completion is signalled with one, `<finish>answer</finish>`, which is a tag like the others. Where it
+    is offered, `<wait/>` is understood in a message without another tag.
     """
     thoughts, visible = _split_thoughts(text)
     answer = _ANSWER.search(visible) if answers else None
@@ -64,7 +68,8 @@ def read_text(text: str, library: ToolLibrary, mode: ParameterMode, answers: boo
         if called is None:
             return Message("finish", text=visible, thoughts=thoughts, answer=answer[1].strip())
     tags, unclosed = _find_tags(visible)
-    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0), NATIVE_FUNCTIONS)
+    offered = (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS
+    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0), offered)
     if tags:
         kind, content = tags[0]
         if kind == "tool_search":
@@ -72,6 +77,8 @@ def read_text(text: str, library: ToolLibrary, mode: ParameterMode, answers: boo
         return reader.info(content) if kind == "tool_info" else reader.tagged_call(content)
     if unclosed is not None:
         return reader.error(f"the tag <{unclosed}> is never closed: expected </{unclosed}>")
+    if offers_wait and _WAIT_MARK.search(visible):
+        return reader.message("wait")
     if signals_completion(visible):
         return reader.message("finish")
     return reader.error("no tag and no completion signal was found")
@@ -87,6 +94,11 @@ class _Reader:
     thoughts: str
     ignored: int
     offered: Sequence[str]
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions of the environment that are understood, offered by name or not."""
+        return (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if WAIT_FUNCTION in self.offered else NATIVE_FUNCTIONS
 
     def message(self, kind: MessageKind, **fields: Any) -> Message:
         return Message(kind, **{"text": self.text, "thoughts": self.thoughts, "ignored": self.ignored, **fields})
@@ -122,7 +134,7 @@ class _Reader:
             name, arguments = call.group(1), _unfenced(call.group(2))
             if arguments.startswith("(") and arguments.endswith(")"):
                 arguments = _unfenced(arguments[1:-1])
-        is_function = name in NATIVE_FUNCTIONS and self.library.resolve(name) is None
+        is_function = name in self.functions and self.library.resolve(name) is None
         return self.function(name, arguments) if is_function else self.call(name, arguments)
 
     def function(self, name: str, raw: object) -> Message:
@@ -133,6 +145,8 @@ class _Reader:
             return self.error(f"arguments of {name}: {problem}", str(raw))
         if name == "finish":
             return self.message("finish", answer=_answer_in(arguments))
+        if name == WAIT_FUNCTION and name in self.offered:
+            return self.message("wait")
         if name == "tool_search" and isinstance(arguments.get("query"), str):
             return self.search(arguments["query"].strip())
         if name == "tool_info" and isinstance(arguments.get("name"), str):
@@ -268,7 +282,7 @@ def read_native(
     content = content if isinstance(content, str) else ""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
-        return read_text(content, library, mode, answers)
+        return read_text(content, library, mode, answers, WAIT_FUNCTION in offered)
     thoughts, visible = _split_thoughts(content)
     reader = _Reader(library, mode, visible, thoughts, len(calls) - 1, offered or NATIVE_FUNCTIONS)
     return replace(_first_call(reader, calls), native=True)
@@ -280,7 +294,7 @@ def _first_call(reader: _Reader, calls: list[Any]) -> Message:
         return reader.error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}")
     name, raw = function["name"], function.get("arguments")
     is_tool = (
-        name not in NATIVE_FUNCTIONS and reader.library.resolve(name) is not None
+        name not in reader.functions and reader.library.resolve(name) is not None
     )  # called as if it were a function
     return reader.call(name, raw) if is_tool else reader.function(name, raw)
 
@@ -396,9 +410,12 @@ _ANSWER_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 _NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name"}
 NATIVE_FUNCTIONS = (*_NATIVE_NEEDS, "finish")
+WAIT_FUNCTION = "wait"  # understood where the law has a part in which waiting can help
 
 
-def tool_functions(library: ToolLibrary, mode: ParameterMode, answers: bool = False) -> list[dict[str, Any]]:
+def tool_functions(
+    library: ToolLibrary, mode: ParameterMode, answers: bool = False, offers_wait: bool = False
+) -> list[dict[str, Any]]:
     """Return each tool of a library as a function of its own, and finish, as OpenAI-compatible endpoints expect them.
 
     Parameters are only required where calls without them are refused: who checks calls by the schema first would refuse
@@ -407,7 +424,7 @@ def tool_functions(library: ToolLibrary, mode: ParameterMode, answers: bool = Fa
     Raises:
         InvalidInputError: A tool of the library has the name of a function of the environment.
     """
-    for name in NATIVE_FUNCTIONS:
+    for name in (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS:
         if name in library:
             raise InvalidInputError(f"tool {name!r} has the name of a function of the environment: expected another")
     functions = [
@@ -421,7 +438,8 @@ def tool_functions(library: ToolLibrary, mode: ParameterMode, answers: bool = Fa
         }
         for tool in library
     ]
-    return [*functions, native_tools(answers)[-1]]
+    own = ("finish", WAIT_FUNCTION)
+    return [*functions, *(one for one in native_tools(answers, offers_wait) if one["function"]["name"] in own)]
 
 
 def _described(tool: Tool) -> str:
@@ -432,11 +450,12 @@ def _described(tool: Tool) -> str:
 _FINAL_ANSWER = {"type": "string", "description": "The answer alone, in as few words as it takes."}
 
 
-def native_tools(answers: bool = False) -> list[dict[str, Any]]:
+def native_tools(answers: bool = False, offers_wait: bool = False) -> list[dict[str, Any]]:
     """Return the functions of the native protocol as OpenAI-compatible endpoints expect them, with JSON Schemas.
 
-    With `answers` finish takes one.
+    With `answers` finish takes one; `wait` is there only if it is offered.
     """
+    waiting = [_function(WAIT_FUNCTION, "Let a turn pass without doing anything.", {})] if offers_wait else []
     text = {"type": "string"}
     return [
         _function("tool_search", "Find tools for a need; lists five with their relevance.", {"query": text}),
@@ -447,6 +466,7 @@ def native_tools(answers: bool = False) -> list[dict[str, Any]]:
             {"name": text, "parameters": {"type": "object"}},
             optional=("parameters",),
         ),
+        *waiting,
         _function("finish", "Report that the task is complete, with the answer.", {"answer": _FINAL_ANSWER})
         if answers
         else _function("finish", "Report that the task is complete.", {}),

@@ -6,14 +6,17 @@ them, and a run's manifest holds them all.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
-from resilisim.errors import MAX_TURNS, InvalidInputError
+from resilisim.errors import MAX_TURNS, InvalidInputError, shown_value
 from resilisim.options import check_options, option, options_of, with_options
 from resilisim.seeding import EVALUATION_SALT
 
 if TYPE_CHECKING:
+    from resilisim.simulator.failure_model import Law
     from resilisim.simulator.law import BenchmarkLaw, EndRules
     from resilisim.tasks.searches import SearchMany
     from resilisim.tool_library import Retriever, ToolLibrary
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 LAW_GROUP = "Failure model"
 RULES_GROUP = "End rules"
 ENVIRONMENT_GROUP = "Environment"
+
+LAW_NAMES = ("law", "base", "not_executed", "failed", "history")  # options that say what law it is
 
 Parameters = Literal["lenient", "strict", "ignore"]
 SearchDetail = Literal["brief", "full"]
@@ -41,6 +46,7 @@ Search = Literal["semantic", "lexical"]
 class OptionsButPlanner(TypedDict, total=False):
     """The options of `EnvironmentSettings` as keyword arguments, where planner and search have ones of their own."""
 
+    law: str | Any
     base: float
     not_executed: float
     failed: float
@@ -106,6 +112,10 @@ class LawOptions:
     )
 
 
+BENCHMARK_LAW = "benchmark"
+CONSTANTS = ("base", "not_executed", "failed", "history")
+
+
 @dataclass(frozen=True, slots=True)
 class EnvironmentSettings(LawOptions):
     """The options of Conversation-v0; the defaults are those of the benchmark.
@@ -121,6 +131,11 @@ class EnvironmentSettings(LawOptions):
     """
 
     max_turns: int = option(10, "Turns of an episode.", least=1, most=MAX_TURNS, flag="--turns", group=RULES_GROUP)
+    law: str | Any = option(
+        BENCHMARK_LAW,
+        "Name of a failure model ('resilisim law list') or the path of a law file, which holds the constants, too.",
+        group=LAW_GROUP,
+    )
     planner: str = option(
         "auto",
         "Who makes the plan in prompts that have one: auto, exact, exact-path (without limits of steps), policy:DIR "
@@ -197,8 +212,42 @@ class EnvironmentSettings(LawOptions):
             raise InvalidInputError(
                 "parameters is 'ignore': expected 'strict' or 'lenient', as calls of a world use them"
             )
-        self.failure_model()
+        self._settle_law()
+        if self.world is not None and not isinstance(self.law, str):
+            raise InvalidInputError(
+                f"law is {self.law.name!r:.100} in the world {self.world!r}: expected one without parts, under which "
+                "no world is played"
+            )
         self.rules()
+
+    def _settle_law(self) -> None:
+        """Replace a law by its content, so that it is read once, and a plain one by its constants."""
+        if isinstance(self.law, str) and self.law == BENCHMARK_LAW:
+            self.failure_model()
+            return
+        from resilisim.simulator.failure_model import Law, load_law
+
+        if not isinstance(self.law, str | Path | Law | Mapping):
+            raise InvalidInputError(f"law is {shown_value(self.law)}: expected the name of a law or the path of a file")
+        law = load_law(self.law)
+        for name in CONSTANTS:
+            given = getattr(self, name)
+            if given != options_of(LawOptions)[name].default:
+                raise InvalidInputError(
+                    f"{name} is {given!r} beside the law {law.name!r:.100}: expected one of them, as a law has "
+                    "constants of its own"
+                )
+        object.__setattr__(self, "law", BENCHMARK_LAW if law.is_plain else law)
+        if law.error_kinds is not None:
+            object.__setattr__(self, "errors", "documented")  # the law says which ones are drawn, and what they mean
+            if self.parameters == "ignore":
+                raise InvalidInputError(
+                    f"parameters is 'ignore' under the law {law.name!r:.100}, whose errors of the input ask for other "
+                    "parameters: expected lenient or strict"
+                )
+        if law.is_plain:
+            for name in CONSTANTS:
+                object.__setattr__(self, name, getattr(law, name))
 
     def with_options(self, **options: Unpack[EnvironmentOptions]) -> EnvironmentSettings:
         """Return settings in which some options have other values.
@@ -220,6 +269,10 @@ class EnvironmentSettings(LawOptions):
             del values["search"]
         if self.errors == "documented":
             del values["errors"]
+        del values["law"]
+        if not isinstance(self.law, str):
+            values = {name: value for name, value in values.items() if name not in CONSTANTS}
+            values["law"] = self.law.to_mapping()
         if self.world is None:
             del values["world"]
         return values
@@ -251,15 +304,18 @@ class EnvironmentSettings(LawOptions):
             return Perturber(library, self.rules())
         return Perturber(library, self.rules(), lambda: tool_similarity(self.retriever(library)))
 
-    def in_world(self, name: str) -> EnvironmentSettings:
+    def in_world(self, name: str, law_is_chosen: bool = False) -> EnvironmentSettings:
         """Return settings for the tasks of a world, in which what was not chosen is as worlds want it.
 
         Nothing fails by chance, what a law injects says no more than that calling again is sensible, the tools are told
-        in the prompt, and calls must give the parameters that tools require.
+        in the prompt, and calls must give the parameters that tools require. `law_is_chosen` tells that somebody named
+        a law, be it the usual one; other values of its options tell so by themselves.
         """
         changed: dict[str, Any] = {"world": name}
-        constants = ("base", "not_executed", "failed", "history")
-        if all(getattr(self, constant) == options_of(type(self))[constant].default for constant in constants):
+        constants = LAW_NAMES[1:]
+        as_usual = (getattr(self, each, None) == found.default for each, found in options_of(type(self)).items()
+                    if each in LAW_NAMES)  # fmt: skip
+        if not law_is_chosen and all(as_usual):
             changed |= dict.fromkeys(constants, 1.0)
         if self.tools == "discovery":
             changed["tools"] = "listed"
@@ -283,11 +339,24 @@ class EnvironmentSettings(LawOptions):
             return self
         return self.with_options(protocol="native", tools="native" if self.tools == "discovery" else self.tools)
 
-    def failure_model(self) -> BenchmarkLaw:
-        """Return the success law."""
+    def failure_model(self) -> BenchmarkLaw | Law:
+        """Return what decides whether calls succeed; a law that is plain is a `BenchmarkLaw`."""
         from resilisim.simulator.law import BenchmarkLaw  # with its compiler; commands read these options without it
 
+        if not isinstance(self.law, str):
+            return cast("Law", self.law)
         return BenchmarkLaw(self.base, self.not_executed, self.failed, self.history)
+
+    def planning_law(self) -> BenchmarkLaw | Law:
+        """Return the law that plans are made by: without the parts, which say nothing about the order of tools."""
+        if isinstance(self.law, str):
+            return self.failure_model()
+        return cast("Law", replace(self.law, **dict.fromkeys(self.law.parts), equivalents={}))
+
+    @property
+    def offers_wait(self) -> bool:
+        """Whether agents can let a turn pass: where the law has a part in which that can help."""
+        return not isinstance(self.law, str) and bool(self.law.waiting_can_help)
 
     def rules(self) -> EndRules:
         """Return the end rules."""

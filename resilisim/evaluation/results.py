@@ -272,7 +272,7 @@ def evaluate(
         environment = environment.for_functions()
         options["protocol"] = "native"
     environment = environment.with_options(**options)
-    environment, tasks = in_world(environment, tasks)
+    environment, tasks = in_world(environment, tasks, options)
     own_library = library_in(environment, library)
     num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
     chosen_tasks, chosen_seeds = check_tasks(tasks, own_library, environment.world), check_seeds(seeds)

@@ -73,7 +73,7 @@ class HarnessPlan:
             raise InvalidInputError(
                 f"protocol is {chosen['protocol']!r:.60}: expected 'native', harnesses call functions"
             )
-        self.settings, tasks = in_world(EnvironmentSettings().with_options(**chosen), tasks)
+        self.settings, tasks = in_world(EnvironmentSettings().with_options(**chosen), tasks, chosen)
         self._own_library: ToolLibrary | None = None if library is None else load_library(library)
         used = library_in(self.settings, self._own_library)
         self._tasks = check_tasks(tasks, used, self.settings.world)

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 from resilisim.chat import ChatReply, ChatRequest, TokenUsage
 from resilisim.envs.feedback import FINISH_HINT
+from resilisim.envs.protocol import WAIT_FUNCTION
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply, Session, tells_the_end
 from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
 from resilisim.policies.llm.conversation import finish_message, native_arguments, result_of
@@ -215,6 +216,15 @@ class AgentSession:
                 given = self._answer if self._session.reply.info.get("answers") else None
                 self._session.send(finish_message(native=True, answer=given))
             return CallResult.of(ToolResult(self._session.reply.text))
+
+    def wait(self) -> CallResult:
+        """Let a turn pass; where the failure model has no part in which that can help, it is a call of no tool.
+
+        Raises:
+            EpisodeEnded: The episode is over.
+            ToolFailed: It is none here, and the session raises what fails.
+        """
+        return self.call(WAIT_FUNCTION)
 
     def stop(self) -> None:
         """End the episode without saying that the task is complete; changes nothing if it is over."""

@@ -9,6 +9,7 @@ from resilisim.envs.session import Info, Session
 from resilisim.workflows.templating import inline_json
 
 FINISH = "<finish/>"
+WAIT = "<wait/>"
 # What a scripted policy says in its closing message when it is not done: no tag and no signal of completion.
 OUT_OF_TURNS = "I have used all my turns and could not do everything."
 

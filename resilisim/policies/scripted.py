@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
 from typing import Any, Literal, get_args
@@ -14,6 +15,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.policies.base import (
     FINISH,
     OUT_OF_TURNS,
+    WAIT,
     call_message,
     info_message,
     is_closing,
@@ -27,14 +29,16 @@ from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library.parameters import changed_parameters
 from resilisim.workflows import PlannedStep, parse_steps, parse_work_order
-from resilisim.workflows.steps import step_parameters
+from resilisim.workflows.steps import accepted_parameters, step_parameters
 from resilisim.worlds.base import reference_calls, resolve_parameters
 
 LOGGER = logging.getLogger("resilisim.policies")
 LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so
 
 AskWhen = Literal["before", "after", "never"]
+_UNAVAILABLE = ("RATE_LIMIT_ERROR", "SERVICE_UNAVAILABLE")  # goes away by itself
 
 SEARCH_PROBABILITY = 0.1
 FINISH_PROBABILITY = 0.05
@@ -44,6 +48,9 @@ _POLITE_WORDS = frozenset({"please", "kindly", "first", "then", "next", "now", "
 
 class ExactOptimumPolicy:
     """Sends a message with the highest Q* in every state, and reports completion when all is done.
+
+    Under a law with parts that is also to wait, to change a parameter that was refused, or to call another tool in a
+    tool's place.
 
     It is privileged: it is told the problem (law, end rules, required list) and the state, though not the luck. Its
     mean success is V* of the start, which no agent that does not know its luck can beat.
@@ -61,18 +68,21 @@ class ExactOptimumPolicy:
         Raises:
             ExactLimitError: The task is too large to be solved exactly.
         """
-        state: EpisodeState = info["state"]
-        return _best_message(info["problem"], state.status, state.counters)
+        problem, state = info["problem"], info["state"]
+        return _best_message(problem, replace(state, executions=(0,) * problem.num_tools))
 
 
 # The same states come up again in other episodes of a task. Which executions of a tool were the earlier ones matters to
 # luck alone, so their numbers are left out.
 @functools.lru_cache(maxsize=20_000)
-def _best_message(problem: Problem, status: tuple[int, ...], counters: tuple[int, ...]) -> str:
-    best = solve(problem).best_action(EpisodeState(status, counters, (0,) * problem.num_tools))
+def _best_message(problem: Problem, state: EpisodeState) -> str:
+    best = solve(problem).best_action(state)
     if best.kind == "execute" and best.tool is not None:
         # Parameters that say nothing, so that the call is accepted in strict mode too.
-        return call_message(best.tool, step_parameters(problem.library[best.tool], {}, None))
+        saying_nothing = step_parameters(problem.library[best.tool], {}, None)
+        return call_message(best.tool, accepted_parameters(problem, state, best.tool, saying_nothing))
+    if best.kind == "wait":
+        return WAIT
     # A search leaves a row of equal calls before the loop rule ends the episode.
     return FINISH if best.kind == "finish" else search_message(best.query or "")
 
@@ -168,7 +178,8 @@ class PlanFollower:
     """Follows the plan in its prompt to the letter, then reports completion.
 
     It makes each step again until it succeeds, or until the plan's limits for the step say to go on
-    (`workflows.Step`). It reads nothing but the prompt and the replies. Parameters that the plan gives are
+    (`workflows.Step`), unchanged whatever the error says: where errors mean what they say, it stays at a refused call.
+    It reads nothing but the prompt and the replies. Parameters that the plan gives are
     passed; those that cannot be read are logged as a warning, with their words, and the step is run without any. Where
     the prompt holds no plan, it makes one of the top results of one search for each ordered step, and stops searching
     when every further turn is needed to run what was found.
@@ -242,7 +253,10 @@ class PlanFollower:
     def _call(self, step: PlannedStep) -> str:
         self._tries = self._tries + 1 if self._tried is step else 1
         self._tried = step
-        return call_message(step.tool, step.parameters if self._pass_parameters else None)
+        return call_message(step.tool, self._parameters(step))
+
+    def _parameters(self, step: PlannedStep) -> Mapping[str, Any] | None:
+        return step.parameters if self._pass_parameters else None
 
 
 class RepairingFollower(PlanFollower):
@@ -252,14 +266,21 @@ class RepairingFollower(PlanFollower):
     it is told cannot trap it. It also drops what a plan repeats and what the environment refuses. A tool that the
     plan's limits say to leave is not taken up again to mend another one.
 
+    Where the law gives errors a meaning (`info["error_kind"]`), it changes a parameter after an error of the input, and
+    after one of access runs what opens the tool first (`info["opened_by"]`). Where it can wait, it lets a turn pass
+    after RATE_LIMIT_ERROR and SERVICE_UNAVAILABLE.
+
     It spends a turn on asking "after" a failure for missing dependencies, "before" the first call of each tool if the
     prompt says nothing about dependencies, or "never" (then the dependencies that the failure names are run).
     """
 
     name = "repairing-follower"
 
-    def __init__(self, ask: AskWhen = "after", pass_parameters: bool = True) -> None:
+    def __init__(
+        self, ask: AskWhen = "after", pass_parameters: bool = True, library: ToolLibrary | None = None
+    ) -> None:
         super().__init__(pass_parameters)
+        self._library = library if library is not None else default_library()
         if ask not in get_args(AskWhen):
             raise unknown_name("time to ask", ask, get_args(AskWhen))
         self._ask = ask
@@ -273,11 +294,14 @@ class RepairingFollower(PlanFollower):
         self._asked: set[str] = set()
         self._plan_states_requirements = False
         self._failed_for_dependencies: str | None = None
+        self._corrections: dict[str, int] = {}  # by tool, how often it changed a parameter
+        self._can_wait = self._waits = False
 
     def reset(self, observation: str, info: Info) -> None:
         """Read the plan in the prompt."""
         super().reset(observation, info)
         self._forget()
+        self._can_wait = bool(info.get("offers_wait"))
         self._dependencies = {step.tool: step.requires for step in self._steps if step.requires is not None}
         self._plan_states_requirements = bool(self._dependencies)
 
@@ -298,12 +322,32 @@ class RepairingFollower(PlanFollower):
                 self._dependencies[tool] = (*problems.get("not_executed", ()), *problems.get("failed", ()))
         elif info.get("event") == "rejected":
             self._mend_rejected()
+        elif "error_kind" in info or self._can_wait:
+            self._heed(info)
+
+    def _heed(self, info: Info) -> None:
+        """Do what an error asks for: change a parameter, run what opens the tool first, or wait."""
+        step, kind = self._steps[0], info.get("error_kind")
+        self._waits = self._can_wait and info.get("execution", {}).get("error") in _UNAVAILABLE
+        known = self._library.resolve(step.tool)
+        if kind == "input" and known is not None:
+            given, number = self._parameters(step) or {}, self._corrections.get(step.tool, 0)
+            changed = changed_parameters(self._library[known], given, number)
+            self._corrections[step.tool] = number + 1
+            self._steps[0] = replace(step, parameters=changed)
+            self._tried = self._steps[0] if self._tried is step else self._tried
+        elif kind == "access":
+            missing = [name for name in info.get("opened_by", ()) if name not in self._succeeded | self._left]
+            self._steps[:0] = [PlannedStep(name) for name in missing[:1] if name != step.tool]
 
     def _next(self, info: Info) -> str:
         self._steps = [step for step in self._steps if step.tool not in self._succeeded]
         self._left |= {step.tool for step in self._leave()}
         if not self._steps or is_closing(info):
             return super()._next(info)
+        if self._waits:
+            self._waits = False
+            return WAIT
         tool = self._steps[0].tool
         if tool not in self._mended and (self._failed_for_dependencies == tool or self._mends_in_advance(tool)):
             if tool not in self._dependencies and tool not in self._asked:
@@ -324,6 +368,9 @@ class RepairingFollower(PlanFollower):
         planned = {step.tool: step for step in self._steps}
         first = [planned.get(name, PlannedStep(name)) for name in missing]
         self._steps = first + [step for step in self._steps if step.tool not in missing]
+
+    def _parameters(self, step: PlannedStep) -> Mapping[str, Any] | None:
+        return step.parameters if step.tool in self._corrections else super()._parameters(step)
 
     def _mend_rejected(self) -> None:
         """After a refused call: try it without parameters; if it had none, the tool does not exist and is left out."""

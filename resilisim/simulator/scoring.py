@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ class Score:
         order: Whether their first successes came in the required order (also if there were none).
         output: Whether a required output tool succeeded (also if the list has none).
         completion: Whether completion was signalled.
-        ended_by: completion, turns, consecutive_failures, loop or stopped.
+        ended_by: completion, turns, time, consecutive_failures, loop or stopped.
 
     Example:
         >>> from resilisim.simulator import score_episode
@@ -87,6 +87,28 @@ def score_episode(
     return Score(level, len(succeeded) / len(required_tools), minimum, order, output, completion, ended_by)
 
 
+def counted_executions(
+    executions: Iterable[tuple[str, bool, str | None]], required_tools: Sequence[str], law: Mapping[str, Any]
+) -> list[tuple[str, bool]]:
+    """Return executions as they count under a law: tool name, and whether it succeeded.
+
+    A tool counts as the required one that it stands in for, and only if at the end one of those that do has a sound
+    output; each call of a tool replaces its output by a new one.
+
+    Args:
+        executions: Every execution in time order: tool name, whether it reported success, and the event's `result`.
+        required_tools: Required tools in the required order.
+        law: The law, as records hold it.
+    """
+    equivalents = law.get("equivalents", {})
+    stands_for = {other: tool for tool in reversed(required_tools) for other in equivalents.get(tool, ())}
+    stands_for |= {tool: tool for tool in required_tools}
+    listed = [(stands_for.get(tool, tool), tool, success, result) for tool, success, result in executions]
+    outputs = {(name, tool): result for name, tool, success, result in listed if success}
+    sound = {name for (name, _), result in outputs.items() if result != "corrupt"}
+    return [(name, success and name in sound) for name, _, success, _ in listed]
+
+
 def graded_score(score: Score, grade: Grade) -> dict[str, Any]:
     """Return a score as it stands in records, with the level by a world's grade: what was right, not which names ran.
 
@@ -115,10 +137,10 @@ def rescore(record: dict[str, Any]) -> Score:
         'full_success'
     """
     executions = [
-        (step["tool"], step["success"])
+        (step["tool"], step["success"], step.get("result"))
         for step in record["steps"]
         if step["kind"] == "execute" and step["success"] is not None
     ]
-    return score_episode(
-        record["required_tools"], record["required_outputs"], record["task_type"], executions, record["ended_by"]
-    )
+    required = record["required_tools"]
+    counted = counted_executions(executions, required, record.get("law", {}))
+    return score_episode(required, record["required_outputs"], record["task_type"], counted, record["ended_by"])

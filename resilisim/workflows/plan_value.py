@@ -11,6 +11,7 @@ from typing import Any
 from resilisim.processes import answers_in_order
 from resilisim.simulator.exact import known_probabilities
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.statistics.estimates import NORMAL_95
@@ -103,7 +104,7 @@ class CostCalculator:
     """
 
     def __init__(
-        self, library: ToolLibrary | None = None, law: BenchmarkLaw | None = None, rules: EndRules | None = None
+        self, library: ToolLibrary | None = None, law: BenchmarkLaw | Law | None = None, rules: EndRules | None = None
     ) -> None:
         self.library = library if library is not None else default_library()
         self.law = law or BenchmarkLaw()

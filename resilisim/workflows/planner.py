@@ -80,7 +80,7 @@ class KeepingPlanner(ABC, Generic[Key]):
         self,
         name: str,
         library: ToolLibrary | None,
-        law: BenchmarkLaw | None,
+        law: BenchmarkLaw | Law | None,
         rules: EndRules | None,
         similar: SimilarTools | None,
         match: SemanticMatch | None,
@@ -139,7 +139,7 @@ class ExactPlanner(KeepingPlanner[tuple[str, ...]]):
     def __init__(
         self,
         library: ToolLibrary | None = None,
-        law: BenchmarkLaw | None = None,
+        law: BenchmarkLaw | Law | None = None,
         rules: EndRules | None = None,
         similar: SimilarTools | None = None,
         match: SemanticMatch | None = None,
@@ -200,7 +200,7 @@ def with_limits(
     workflow: Workflow,
     required_tools: Sequence[str],
     library: ToolLibrary | None = None,
-    law: BenchmarkLaw | None = None,
+    law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
 ) -> Workflow:
     """Return a workflow with limits on its steps outside the required list, so that it succeeds as often as it can.
@@ -356,7 +356,7 @@ class AutoPlanner:
 def resolve_planner(
     name: str,
     library: ToolLibrary | None = None,
-    law: BenchmarkLaw | None = None,
+    law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
     similar: SimilarTools | None = None,
     fallback: Planner | None = None,

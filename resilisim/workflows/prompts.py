@@ -89,6 +89,7 @@ def render_prompt(
     style: PromptStyle = "full",
     parameters: ParameterMode = "lenient",
     answers: bool = False,
+    offers_wait: bool = False,
     templates: PromptTemplates | str | Path | None = None,
 ) -> Prompt:
     """Render the prompt of a task.
@@ -106,6 +107,7 @@ def render_prompt(
         style: "full", or "compact": the same in few words, for small models, with plans in a form of its own.
         parameters: How the parameters of calls are checked.
         answers: Whether an answer is asked for, as in worlds, where calls really do something.
+        offers_wait: Whether to say how a turn is let pass, for laws in which that can help.
         templates: Templates, or a folder of those that replace packaged ones.
 
     Raises:
@@ -128,7 +130,7 @@ def render_prompt(
         templates = packaged_templates()
     elif not isinstance(templates, PromptTemplates):
         templates = load_templates(templates)
-    told = (rules or EndRules(), protocol, parameters, answers)
+    told = (rules or EndRules(), protocol, parameters, answers, offers_wait)
     sheet = _Sheet(templates, task, library if tools_listed else None, *told)
     baseline = sheet.compact() if style == "compact" else sheet.full()
     if prompt_type not in PLANNED_PROMPT_TYPES:
@@ -181,6 +183,7 @@ class _Sheet:
     protocol: Protocol
     parameters: ParameterMode
     answers: bool
+    offers_wait: bool
 
     def full(self) -> str:
         fill = self.templates.fill
@@ -194,7 +197,7 @@ class _Sheet:
             "input_data": _render_values(self.task.inputs),
             "expected_output": _render_values(self.task.expected_outputs),
             "finding_tools": finding,
-            "calling_tools": self._with_answer(fill(f"calling_tools.{self.protocol}.md", parameters)),
+            "calling_tools": self._with_answer(fill(f"calling_tools.{self.protocol}.md", parameters) + self._waiting()),
             "limits": _render_limits(self.rules, self.task.constraints),
         }
         return fill("world.md" if self.answers else "baseline.md", self._texts() | parts)
@@ -203,7 +206,7 @@ class _Sheet:
         # That parameters may be left out is what a reader sees who leaves them out.
         needs = "" if _PARAMETERS[self.parameters] is _FILLED_IN else "; required parameters must be given"
         calling = self.templates.fill(f"compact.calling_tools.{self.protocol}.md", {"parameters": needs})
-        calling = self._with_answer(calling)
+        calling = self._with_answer(calling + self._waiting("compact."))
         if self.listed is not None:
             separator = "\n" if self.answers else ", "
             calling += "\n\n## Tools\n\n" + separator.join(map(self._shown, self.listed))
@@ -217,6 +220,13 @@ class _Sheet:
             "limits": limits + (f"; {' or '.join(endings)} in a row end the work." if endings else "."),
         }
         return self.templates.fill("compact.md", self._texts() | parts)
+
+    def _waiting(self, style: str = "") -> str:
+        """Return how a turn is let pass; nothing where it cannot be."""
+        if not self.offers_wait:
+            return ""
+        written = "text" if self.protocol == "text" else "functions"
+        return ("\n" if style else "\n\n") + self.templates.fill(f"{style}waiting.{written}.md", {})
 
     def _shown(self, tool: Tool) -> str:
         """Return what a list says of a tool: in worlds all that it takes to call it."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from resilisim.simulator.messages import execution
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import EpisodeState
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import Parameter, Tool
-from resilisim.tool_library.parameters import check_parameters
+from resilisim.tool_library.parameters import changed_parameters, check_parameters
 from resilisim.tool_library.retrieval import SCORE_DECIMALS
 
 if TYPE_CHECKING:
@@ -133,6 +136,37 @@ def _stand_in(parameter: Parameter, step_before: str | None) -> Any:
     if parameter.name in FLOWING_PARAMETERS and step_before is not None and parameter.type in ("string", "object"):
         return reference(step_before, parameter.type == "object")
     return _UNSTATED[parameter.type]
+
+
+_MOST_CHANGES = 40  # that are looked at; a tool has few parameters, and each a few other values
+
+
+def accepted_parameters(
+    problem: Problem,
+    state: EpisodeState,
+    name: str,
+    parameters: Mapping[str, Any],
+    names: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """Return parameters, one of them changed where the law refuses the call because its input was refused before.
+
+    Only those with the given names are changed; any if None. They come back as they are if that does not help.
+    """
+    given, tool = dict(parameters), problem.library[name]
+    changes = (changed_parameters(tool, given, number) for number in range(_MOST_CHANGES))
+    for one in itertools.chain([given], changes):
+        is_known = names is None or all(one[key] == given.get(key) for key in one if key not in names)
+        if is_known and not is_refused_input(problem, state, name, one):
+            return one
+    return given
+
+
+def is_refused_input(problem: Problem, state: EpisodeState, name: str, parameters: Mapping[str, Any]) -> bool:
+    """Return whether the law refuses a call because the same input was refused before."""
+    parts, tool = problem.parts, problem.library.index(name)
+    if parts is None or parts.rules.at_block < 0:
+        return False
+    return parts.digest(tool, execution(name, parameters)) == state.parts[parts.rules.at_block + tool]
 
 
 # Scores (-1 to 1) of tools for a task, from its description and their names.

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.demonstrator import search_queries
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.datasets.schema import check_record
+from resilisim.envs.protocol import read_text
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import build_problem
@@ -233,6 +235,46 @@ def test_nobody_learns_to_repeat_a_call_that_an_input_error_answered():
     assert not any(f"Error: {code}" in replies() for code in INPUT_ERRORS)
     assert "Error: TIMEOUT" in replies()
     assert any(f"Error: {code}" in replies(errors="documented") for code in INPUT_ERRORS)
+
+
+ACCESS_ERRORS = ("PERMISSION_DENIED", "AUTHENTICATION_FAILED")
+OPENER = "integration_authenticator"
+
+
+def calls_with_errors(record):
+    """Yield tool, parameters and error code (None: success) of each execution of a conversation."""
+    codes = iter(turn for turn in record["turns"])
+    for place, message in enumerate(record["messages"]):
+        if message["role"] != "assistant":
+            continue
+        read, turn = read_text(message["content"], default_library(), "lenient"), next(codes)
+        is_last = place + 1 == len(record["messages"])  # the episode has ended, and the reply is not part of it
+        if turn["kind"] == "execute" and turn["success"] is not None and not is_last:
+            reply = record["messages"][place + 1]["content"]
+            code = None if turn["success"] else re.search(r"^Error: ([A-Z_]+)", reply, re.MULTILINE)[1]
+            yield read.tool, json.dumps(dict(read.parameters), sort_keys=True), code
+
+
+@pytest.mark.parametrize("search", [True, False])
+def test_under_errors_that_mean_what_they_say_nobody_learns_to_repeat_what_was_refused(search):
+    options = {"seeds": 8, "max_turns": 8, "law": "meaningful-errors", "search": search}
+    records = records_of(prompts=("optimal", "chain_of_thought"), **options)
+    codes = set()
+    for record in records:
+        refused, closed, opened = {}, set(), False
+        for tool, parameters, code in calls_with_errors(record):
+            codes.add(code)
+            assert refused.get(tool) != parameters
+            assert tool not in closed or opened
+            if code in INPUT_ERRORS:
+                refused[tool] = parameters
+            elif code in ACCESS_ERRORS:
+                closed.add(tool)
+            if code not in INPUT_ERRORS:
+                refused.pop(tool, None)
+                opened = opened or (tool == OPENER and code is None)
+    assert codes & {*INPUT_ERRORS}
+    assert codes & {*ACCESS_ERRORS}
 
 
 class NothingFound:

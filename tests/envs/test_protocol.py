@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.envs.protocol import native_tools, read_native, read_text, signals_completion
+from resilisim.envs.protocol import (
+    NATIVE_FUNCTIONS,
+    WAIT_FUNCTION,
+    native_tools,
+    read_native,
+    read_text,
+    signals_completion,
+    tool_functions,
+)
 from resilisim.tool_library import default_library
 from tests.guards import no_endless_work
 
@@ -55,6 +64,39 @@ def native(name, arguments, content=None):
 def test_reading(text, kind, tool):
     message = read(text)
     assert (message.kind, message.tool) == (kind, tool)
+
+
+WAITS = (*NATIVE_FUNCTIONS, WAIT_FUNCTION)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("<wait/>", "wait"),
+        ("I let it rest.\n<WAIT />", "wait"),
+        ("<wait></wait>", "wait"),
+        ("<wait/> and then <finish/>", "wait"),
+        ("<tool_call>wait</tool_call>", "wait"),
+        (f"<tool_call>{READER}</tool_call><wait/>", "execute"),
+        ("<think><wait/></think>I wait.", "format_error"),
+        ("<finish/>", "finish"),
+    ],
+)
+def test_waiting_is_read_where_it_is_offered_and_nowhere_else(text, kind):
+    assert read_text(text, LIBRARY, "lenient", offers_wait=True).kind == kind
+    assert read_text(text, LIBRARY, "lenient").kind != "wait"
+    assert read_native({"content": text}, LIBRARY, "lenient", WAITS).kind == kind
+    assert read_native({"content": text}, LIBRARY, "lenient").kind != "wait"
+
+
+def test_the_function_wait_is_understood_where_it_is_offered():
+    call = {"content": None, "tool_calls": [{"function": {"name": "wait", "arguments": "{}"}}]}
+    assert read_native(call, LIBRARY, "lenient", WAITS).kind == "wait"
+    unknown = read_native(call, LIBRARY, "lenient")
+    assert (unknown.kind, unknown.problems[0][:23]) == ("format_error", "unknown function 'wait'")
+    for functions in (native_tools, functools.partial(tool_functions, LIBRARY, "lenient")):
+        names = [[entry["function"]["name"] for entry in functions(offers_wait=offers)] for offers in (False, True)]
+        assert names[1] == [*names[0][:-1], "wait", "finish"]
 
 
 @pytest.mark.parametrize(

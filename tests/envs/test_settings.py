@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from dataclasses import fields
 from typing import get_args, get_type_hints
 
@@ -13,7 +15,7 @@ from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings, Sea
 from resilisim.errors import InvalidInputError
 from resilisim.options import options_of
 from resilisim.provenance import content_hash
-from resilisim.simulator import BenchmarkLaw, EndRules
+from resilisim.simulator import BenchmarkLaw, EndRules, Law, RateLimit, load_law
 from resilisim.tool_library import default_library, default_retriever
 from resilisim.tool_library.retrieval import SEARCHES
 
@@ -52,6 +54,40 @@ def test_the_manifest_of_a_run_holds_the_options_as_it_always_has():
         **EnvironmentSettings().to_mapping(),
         "errors": "transient",
     }
+
+
+LIMITED = {"base": 0.9, "rate_limit": {"calls": 2, "window": 5}}
+
+
+def test_a_law_is_a_name_a_file_a_mapping_or_itself(tmp_path):
+    path = tmp_path / "limited.json"
+    path.write_text(json.dumps(LIMITED))
+    law = Law(base=0.9, rate_limit=RateLimit(2, 5))
+    found = [EnvironmentSettings(law=source) for source in (str(path), path, LIMITED, law)]
+    path.unlink()  # read once, wherever the settings travel
+    assert [settings.failure_model() for settings in found] == [law] * 4
+    assert len(set(found)) == 1
+    assert pickle.loads(pickle.dumps(found[0])).with_options(max_turns=8).failure_model() == law
+    assert found[0].planning_law() == Law(base=0.9)
+    assert EnvironmentSettings(law="meaningful-errors").failure_model() == load_law("meaningful-errors")
+
+
+def test_manifests_hold_a_law_with_parts_as_a_whole_and_another_by_its_constants():
+    settings = EnvironmentSettings(law=LIMITED)
+    plain = EnvironmentSettings().to_mapping()
+    constants = ("base", "not_executed", "failed", "history")
+    rest = {name: value for name, value in plain.items() if name not in constants}
+    assert settings.to_mapping() == {**rest, "law": settings.failure_model().to_mapping()}
+    assert EnvironmentSettings(**settings.to_mapping()) == settings
+    for without_parts in ({"base": 0.7}, Law(base=0.7), {"base": 0.7, "name": "mine"}):
+        assert EnvironmentSettings(law=without_parts) == EnvironmentSettings(base=0.7)
+    assert EnvironmentSettings(law="benchmark") == EnvironmentSettings()
+
+
+@pytest.mark.parametrize(("law", "offered"), [("rate-limits", True), ("outages", True), ("meaningful-errors", False)])
+def test_waiting_is_offered_where_it_can_help(law, offered):
+    assert EnvironmentSettings(law=law).offers_wait is offered
+    assert not EnvironmentSettings().offers_wait
 
 
 def test_the_settings_choose_what_answers_searches():
@@ -98,6 +134,10 @@ def test_numbers_become_plain_and_options_replace_those_of_settings():
         ({"loop_length": 1}, "loop_length is 1: expected 0"),
         ({"parameters": "strit"}, "unknown parameter mode 'strit': did you mean 'strict'"),
         ({"tools": "some"}, "unknown tools option 'some': expected one of discovery, listed"),
+        ({"law": "meaningful-eror"}, "there is no law 'meaningful-eror': did you mean 'meaningful-errors'?"),
+        ({"law": 3}, "law is 3: expected the name of a law or the path of a file"),
+        ({"law": {"rate_limit": {"calls": 0, "window": 2}}}, "field 'calls': got 0; expected a whole number"),
+        ({"law": "rate-limits", "failed": 0.5}, "failed is 0.5 beside the law 'rate-limits': expected one of them"),
         ({"errors": "transent"}, "unknown errors option 'transent': did you mean 'transient'"),
         ({"salt": None}, "salt is None: expected a text"),
         ({"max_trns": 3}, "unknown option 'max_trns': did you mean 'max_turns'"),

@@ -6,6 +6,7 @@ no model: a plan's step is a call of its tool, and the environment says what bec
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
 from typing import Any
@@ -13,11 +14,12 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from resilisim.envs.protocol import signals_completion
+from resilisim.envs.protocol import read_text, signals_completion
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import (
     FINISH,
     OUT_OF_TURNS,
+    WAIT,
 )
 from resilisim.policies.base import (
     call_message as call,
@@ -30,7 +32,7 @@ from resilisim.policies.base import (
 )
 from resilisim.policies.scripted import PlanFollower, RandomPolicy, RepairingFollower, ordered_steps
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library import Tool, ToolLibrary, default_library
 from resilisim.workflows import parse_steps
 
 Reply = dict[str, Any]
@@ -57,9 +59,9 @@ def told(tool: str, *dependencies: str) -> Reply:
 REJECTED: Reply = {"event": "rejected", "problems": ["no"]}
 
 
-def drive(policy: Any, prompt: str, replies: list[Reply], turns: int = 10) -> list[str | None]:
+def drive(policy: Any, prompt: str, replies: list[Reply], turns: int = 10, **begun: bool) -> list[str | None]:
     """Return the messages of a policy that meets these replies, one message more than there are replies."""
-    start = {"turns_left": turns}
+    start = {"turns_left": turns, **begun}
     policy.reset(prompt, dict(start))
     messages = [policy.act(prompt, dict(start))]
     for used, reply in enumerate(replies, start=1):
@@ -220,6 +222,45 @@ EXPECTING = "1. Execute a\n   - Expected: success, with delivered {0} (confidenc
 @pytest.fixture(params=[PlanFollower, RepairingFollower])
 def policy(request):
     return request.param()
+
+
+READER = "file_operations_reader"
+
+
+def refused(tool: str, kind: str, *opened_by: str) -> Reply:
+    code = {"input": "INVALID_INPUT", "access": "PERMISSION_DENIED", "transient": "TIMEOUT"}[kind]
+    return {**ran(tool, False, code), "error_kind": kind, **({"opened_by": list(opened_by)} if opened_by else {})}
+
+
+def test_repair_changes_a_parameter_that_was_refused_and_never_sends_the_same_call_twice_in_a_row():
+    plan = '1. Execute file_operations_reader\n   - Parameters: {"source": "a.csv"}'
+    calls = drive(RepairingFollower(), plan, [refused(READER, "input")] * 4)
+    assert calls[0] == call(READER, {"source": "a.csv"})
+    for before, after in itertools.pairwise(calls):
+        assert after is not None
+        assert after != before
+        message = read_text(after, default_library(), "strict")
+        assert (message.kind, message.tool) == ("execute", READER)
+    again = drive(RepairingFollower(), plan, [refused(READER, "transient")] * 2)
+    assert again == [calls[0]] * 3
+    assert drive(PlanFollower(), plan, [refused(READER, "input")] * 2) == [calls[0]] * 3
+
+
+def test_repair_runs_what_opens_a_tool_before_it_calls_it_again():
+    opener = "integration_authenticator"
+    replies = [refused(READER, "access", opener), ran(opener, False), ran(opener), ran(READER)]
+    expected = [call(READER), call(opener), call(opener), call(READER), FINISH]
+    assert drive(RepairingFollower(), "1. Execute file_operations_reader", replies) == expected
+
+
+@pytest.mark.parametrize("code", ["RATE_LIMIT_ERROR", "SERVICE_UNAVAILABLE"])
+def test_repair_waits_for_what_goes_away_by_itself_where_it_can(code):
+    waited: Reply = {"event": "wait"}
+    replies = [ran(READER, False, code), waited, ran(READER, False), ran(READER)]
+    plan, policy = "1. Execute file_operations_reader", RepairingFollower()
+    patient = [call(READER), WAIT, call(READER), call(READER), FINISH]
+    assert drive(policy, plan, replies, offers_wait=True) == patient
+    assert drive(policy, plan, [ran(READER, False, code), ran(READER)]) == [call(READER), call(READER), FINISH]
 
 
 @pytest.mark.parametrize("raw", ['{"key": "a', "{key: 1}", '["a", "b"]', "no", "[" * 100_000])

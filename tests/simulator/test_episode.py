@@ -21,6 +21,7 @@ from resilisim.simulator import (
     score_episode,
 )
 from resilisim.simulator.outcomes import possible_errors
+from resilisim.simulator.scoring import counted_executions
 from resilisim.simulator.state import outcome, success_threshold_at
 from resilisim.tool_library import ErrorSpec, default_library
 from tests.simulator.libraries import small_library
@@ -252,3 +253,28 @@ def test_minimum_depends_on_the_type():
     assert score_episode(five, [], "basic_file_processing", done, "turns").level == "partial_success"
     assert score_episode(five, [], "complex_validation_pipeline", done, "turns").level == "failure"
     assert score_episode(five, [], "unknown kind", done, "turns").level == "failure"  # half of 5, rounded up, is 3
+
+
+def test_only_sound_outputs_count_and_a_tool_counts_as_the_one_that_it_stands_in_for():
+    law = {"equivalents": {"read": ["scan"], "write": ["send"]}}
+    calls = [
+        ("read", True, "corrupt"),
+        ("write", True, "corrupt"),
+        ("scan", True, "success"),
+        ("write", True, "success"),
+        ("send", True, "corrupt"),
+        ("log", False, "failure"),
+    ]
+    counted = counted_executions(calls, ["read", "write"], law)
+    assert counted == [
+        ("read", True),
+        ("write", True),
+        ("read", True),
+        ("write", True),
+        ("write", True),
+        ("log", False),
+    ]
+    assert score_episode(["read", "write"], ["write"], "custom", counted, "completion").level == "full_success"
+    replaced = [*calls, ("scan", True, "corrupt")]  # a later output takes the place of a sound one
+    assert ("read", True) not in counted_executions(replaced, ["read", "write"], law)
+    assert counted_executions([("read", True, None)], ["read"], {}) == [("read", True)]

@@ -47,6 +47,11 @@ def test_nothing_fails_by_chance_unless_a_law_is_named() -> None:
     assert CHANCY.base == 0.7
     assert EnvironmentSettings(protocol="native", tools="native").in_world(NAME).tools == "native"
     assert "world" not in EnvironmentSettings().to_mapping()
+    assert EnvironmentSettings().in_world(NAME, law_is_chosen=True).base == 0.8
+    chosen = evaluate("reference", f"{NAME}:1", base=0.8)
+    assert next(chosen.records())["law"]["base"] == 0.8
+    usual = evaluate("reference", f"{NAME}:1")
+    assert next(usual.records())["law"]["base"] == 1.0
     assert EnvironmentSettings(**QUIET.to_mapping()) == QUIET
 
 
@@ -242,9 +247,9 @@ def test_a_bug_of_the_world_is_no_score_and_the_same_command_tries_again(tmp_pat
 
 def test_a_session_that_broke_stays_broken_whatever_the_agent_catches() -> None:
     session = open_session(TASK.instance_id, environment=QUIET)
-    for _ in range(2):
+    for page in (13, 1):
         with pytest.raises(InfrastructureError, match="page 13"):
-            session.call("notebook_reader", {"page": 13})
+            session.call("notebook_reader", {"page": page})
     assert session.score is None
 
 
@@ -339,6 +344,37 @@ def test_the_plan_of_a_prompt_is_the_reference_program() -> None:
             assert "Finish with the answer" in text
 
 
+@pytest.mark.parametrize(
+    ("flaw", "steps"),
+    [
+        ("missing_step:light:middle_step_removal", ["reader", "calculator"]),
+        ("sequential_order:light:swap", None),
+        ("redundant_operation:light:duplication", None),
+        ("parameter_error:severe:type_mismatch", ["reader", "reader", "calculator"]),
+        ("logic_discontinuity:severe:format_mismatch", None),
+    ],
+)
+def test_flawed_prompts_hold_flawed_reference_programs(flaw: str, steps: list[str] | None, tmp_path: Path) -> None:
+    env = ConversationEnv(QUIET)
+    try:
+        prompt = env.prompt(TASK, f"flawed:{flaw}")
+    except InvalidInputError as refusal:
+        assert "logic_discontinuity" in flaw, refusal  # noqa: PT017 - nothing flows from step to step by name here
+        return
+    assert prompt.workflow is not None
+    assert prompt.flaw is not None
+    shown = [tool.rpartition("_")[2] for tool in prompt.workflow.tools]
+    assert set(prompt.workflow.tools) <= set(LIBRARY.names)
+    assert ".2" not in prompt.text
+    assert ".2" not in json.dumps(prompt.flaw)
+    assert steps is None or shown == steps
+    assert prompt.workflow != env.prompt(TASK, "optimal").workflow
+    result = evaluate(["reference", "plan-follower"], f"{NAME}:1", f"flawed:{flaw}", out=tmp_path)
+    assert result.row("reference", f"flawed:{flaw}").success.value == 1.0
+    assert result.row("plan-follower", f"flawed:{flaw}").success.value == 0.0
+    assert rescore_run(tmp_path).agrees
+
+
 def run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as left:
         main(list(arguments))
@@ -356,6 +392,8 @@ def test_evaluate_report_compare_and_rescore_play_a_world_from_the_command_line(
     assert run("rescore", str(tmp_path / "a")) == 0
     assert run("episode", "replay", str(tmp_path / "a"), "0") == 0
     assert run(*command, "--out", str(tmp_path / "b"), "--split", "test") == 2
+    assert run(*command, "--out", str(tmp_path / "c"), "--success-probability", "0.8") == 0
+    assert next(read_results(tmp_path / "c").records())["law"]["history"] == 0.9
     assert run("bound", "--tasks", NAME, TASK.instance_id) == 2
 
 

@@ -84,6 +84,7 @@ def asked_at_once(models: ModelSettings) -> ModelSettings:
     limits=OptionGroup(RunLimits, panel=SCALE_PANEL),
 )
 def evaluate(
+    context: typer.Context,
     *,
     policy: Annotated[
         list[str] | None,
@@ -149,7 +150,7 @@ def evaluate(
         environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
     elif agents:
         environment = environment.for_functions()
-    chosen = scene(environment, tasks, split, library)
+    chosen = scene(context, environment, tasks, split, library)
     if chosen.environment.world is None:
         environment.retriever(chosen.library)  # refuses a model that does not exist before all else
     try:

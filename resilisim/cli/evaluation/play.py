@@ -60,6 +60,7 @@ def expand(line: str, answers: bool = False) -> str:
 
 @options.takes(environment=options.OptionGroup(EnvironmentSettings, PLAYED))
 def play(
+    context: typer.Context,
     *,
     task: Annotated[str, typer.Option(help="instance_id of a task.")],
     prompt: Annotated[str, typer.Option(help=options.PROMPT_HELP + ".")] = "baseline",
@@ -70,7 +71,7 @@ def play(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
-    chosen = options.scene(environment, tasks, None, library)
+    chosen = options.scene(context, environment, tasks, None, library)
     environment = chosen.environment
     retriever = environment.retriever(chosen.library)
 

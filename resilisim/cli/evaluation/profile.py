@@ -17,8 +17,10 @@ from resilisim.evaluation.report.profile import profile_tables, write_profile_pa
 from resilisim.evaluation.robustness.points import (
     AXES,
     DEFAULT_RELIABILITIES,
+    DEFAULT_STRENGTHS,
     DEFAULT_TURNS,
     FLAWS,
+    PART_AXES,
     RELIABILITY,
     TURNS,
     ProfileRun,
@@ -35,7 +37,7 @@ def _varied(what: str, default: str) -> Any:
 
 
 @options.takes(
-    environment=options.OptionGroup(EnvironmentSettings, [*options.RULES[1:], *WORDING]), models=MODEL_OPTIONS
+    environment=options.OptionGroup(EnvironmentSettings, [*options.RULES[1:], "law", *WORDING]), models=MODEL_OPTIONS
 )
 def profile(
     *,
@@ -58,13 +60,20 @@ def profile(
     ] = None,
     seeds: options.SeedsOption = 1,
     workers: options.WorkersOption = 1,
-    axis: Annotated[list[str] | None, _varied("reliability, turns or flaws", "all")] = None,
+    axis: Annotated[
+        list[str] | None,
+        _varied(
+            "reliability, turns, flaws, or a part of the failure model: " + ", ".join(PART_AXES),
+            "reliability, turns, flaws",
+        ),
+    ] = None,
     reliability: Annotated[
         list[float] | None, _varied("Success probability of a tool", "0.5, 0.6, 0.7, 0.8, 0.9, 1")
     ] = None,
     turns: Annotated[list[int] | None, _varied("Turns of an episode", "4, 6, 8, 10, 12, 15")] = None,
     flaw: Annotated[list[str] | None, _varied("Flaw type", "all")] = None,
     severity: Annotated[list[str] | None, _varied("light, moderate or severe", "all")] = None,
+    strength: Annotated[list[float] | None, _varied("Strength of each part, from 0 to 1", "0.1, 0.2, 0.4")] = None,
     environment: EnvironmentSettings,
     models: ModelSettings,
     library: options.LibraryOption = None,
@@ -83,12 +92,17 @@ def profile(
     ):
         if given and belongs not in (axis or AXES):
             raise InvalidInputError(f"{option} changes nothing without the axis {belongs}: add --axis {belongs}")
+    if strength and not set(axis or ()) & set(PART_AXES):
+        raise InvalidInputError(
+            f"--strength changes nothing without a part: add --axis {' or --axis '.join(PART_AXES)}"
+        )
     points = check_points(
         axis or AXES,
         reliability or DEFAULT_RELIABILITIES,
         turns or DEFAULT_TURNS,
         flaw or FLAW_TYPES,
         severity or SEVERITIES,
+        strength or DEFAULT_STRENGTHS,
     )
     chosen = options.load(library)
     environment.retriever(chosen)  # refuses a model that does not exist before all else

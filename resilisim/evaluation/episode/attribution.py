@@ -20,11 +20,14 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord, StepRecord, Totals, Worth
-from resilisim.simulator.exact import Judge, ReferenceJudge, ReferenceSolution
+from resilisim.simulator.exact import Judge, ReferenceJudge, ReferenceSolution, solve
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
+from resilisim.simulator.parts.play import LawParts
+from resilisim.simulator.parts.rules import CLOSED, OPEN, UNCHECKED, UNSOUND, is_refused, messages_until_free
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import NEXT_PLACE, EpisodeState, has_succeeded, is_done, loop_count_of
+from resilisim.simulator.state import NEXT_PLACE, ORDER_BROKEN, EpisodeState, has_succeeded, is_done, loop_count_of
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import accepts, check_parameters
@@ -65,6 +68,7 @@ class Attribution:
     ) -> None:
         self._problem = problem
         self._judge = Judge(problem) if reference is None else ReferenceJudge(reference)
+        self._has_hidden_state = isinstance(problem.law, Law) and problem.law.has_hidden_state
         # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
         self._plan_in_prompt = planner is not None and flaw is None
         self._asked: set[int] = set()
@@ -105,7 +109,7 @@ class Attribution:
         after_search = None
         if searches.fewest is not None and isinstance(self._judge, Judge):
             after_search = self._judge.optimum.after_search(searches.fewest)
-        return Totals(
+        totals = Totals(
             optimum=steps[0]["value"],
             optimum_gap=self._judge.optimum.gap if isinstance(self._judge, Judge) else 0.0,
             known_after_search=after_search,
@@ -115,11 +119,15 @@ class Attribution:
             luck=sum(step["luck"] for step in steps),
             losses=losses,
         )
+        if self._has_hidden_state and isinstance(self._judge, Judge):
+            totals["optimum_knowledge"] = self._judge.optimum.knowledge
+        return totals
 
     def _reason(self, state: EpisodeState, message: Message, refused: bool) -> str:
         asked_before = message.kind in _QUESTIONS and message.signature in self._asked
         if isinstance(self._judge, ReferenceJudge):
-            return world_loss_label(self._judge.solution, message, refused, asked_before)
+            obeys = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
+            return "obeyed_flaw" if obeys else world_loss_label(self._judge.solution, message, refused, asked_before)
         obeys_flaw = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
         return loss_label(self._problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
 
@@ -141,20 +149,29 @@ def loss_label(
         return "no_completion_signal"  # whatever was sent instead: the signal alone was missing
     if obeys_flaw:
         return "obeyed_flaw"  # whatever it led to: the agent did as it was told
+    parts = problem.parts
     if message.kind in ("finish", "stop"):
-        return "gave_up_early"
+        # Everything has reported success, so it was an output that was not sound.
+        return "believed_corrupt_data" if parts is not None and _has_run_all(problem, state) else "gave_up_early"
+    if message.kind == "wait":
+        return "waited_in_vain"
     if message.kind in _QUESTIONS:
         # What was asked once is known, so asking it again is no information.
         if asked_before or loop_count_of(state, message.signature) > 0:
             return "repeated_search"
-        return "wasted_turn" if plan_in_prompt else "information"
+        return "wasted_turn" if plan_in_prompt and not _explains_refusal(problem, state, message) else "information"
     if message.kind == "format_error":
         return "format_error"
     if message.kind == "rejected":
         return "rejected_call"
     tool = problem.library.index(message.tool or "")
+    refused = None if parts is None else _why_refused(parts, state, tool, message)
+    if refused is not None:
+        return refused
     if tool not in problem.closure:
         return "unneeded_tool"
+    if parts is not None and (missed := _what_was_better(problem, parts, state, tool)) is not None:
+        return missed
     if state.status[tool] == SUCCEEDED:
         return "repeated_success"
     if problem.place[tool] > state.counters[NEXT_PLACE]:
@@ -162,6 +179,49 @@ def loss_label(
     if any(state.status[dependency] != SUCCEEDED for dependency in problem.dependencies[tool]):
         return "missing_dependency_first"
     return "suboptimal_choice"
+
+
+def _explains_refusal(problem: Problem, state: EpisodeState, message: Message) -> bool:
+    """Return whether a question is about the parameters of a tool whose input was refused."""
+    parts = problem.parts
+    if parts is None or parts.rules.at_block < 0 or message.kind != "info" or message.problems:
+        return False
+    tool = problem.library.index(message.tool or "")
+    return state.parts[parts.rules.at_block + tool] not in (OPEN, CLOSED)
+
+
+def _has_run_all(problem: Problem, state: EpisodeState) -> bool:
+    return state.counters[NEXT_PLACE] == len(problem.required) and not state.counters[ORDER_BROKEN]
+
+
+def _why_refused(parts: LawParts, state: EpisodeState, tool: int, message: Message) -> str | None:
+    """Name the part of the law that surely refuses a call."""
+    rules = parts.rules
+    if messages_until_free(rules, state.parts, tool) > 0:
+        return "rate_limited_call"
+    if rules.at_block < 0 or not is_refused(rules, state.status, state.parts, tool, parts.digest(tool, message)):
+        return None
+    return "call_without_access" if state.parts[rules.at_block + tool] == CLOSED else "repeated_invalid_call"
+
+
+def _what_was_better(problem: Problem, parts: LawParts, state: EpisodeState, tool: int) -> str | None:
+    """Name what the law's parts made better than a call, if it is that which was missed."""
+    best, rules = solve(problem).best_action(state), parts.rules
+    if best.kind == "wait":
+        return "did_not_wait"
+    if best.kind != "execute":
+        return None
+    better = problem.library.index(best.tool or "")
+    if better == tool:
+        return None
+    if rules.at_evidence >= 0 and rules.broken_prior[tool] > 0.0 and state.parts[rules.at_evidence + tool] > 0:
+        same_place = problem.place[tool] >= 0 and problem.place[better] == problem.place[tool]
+        return "kept_at_broken_tool" if same_place else None
+    if rules.at_sound >= 0:
+        checks = rules.is_validator[better] and not rules.shows_payload
+        if checks or state.parts[rules.at_sound + better] in (UNSOUND, UNCHECKED):
+            return "believed_corrupt_data"
+    return None
 
 
 def world_loss_label(solution: ReferenceSolution, message: Message, refused: bool, asked_before: bool) -> str:

@@ -282,6 +282,7 @@ def _step_record(turn: int, action: str, info: Mapping[str, Any], worth: Worth) 
         "error": execution["error"] if execution else _first_problem(info),
         "success_probability": execution["success_probability"] if execution else None,
         **({"real": True} if execution and execution.get("real") else {}),
+        **{name: info[name] for name in ("result", "seconds") if name in info},
         **worth,
     }
     return cast("StepRecord", fields)

@@ -37,12 +37,25 @@ LOSS_LABELS: Final[dict[str, str]] = {
     "rejected_call": "a call with an unknown tool or refused parameters",
     "gave_up_early": "stopping before the task was done",
     "no_completion_signal": "not saying that the task was done",
+    "information": "finding out which tools to use, which the prompt did not say (a price, not a blame)",
+    "rate_limited_call": "calling a tool that its rate limit was sure to refuse",
+    "repeated_invalid_call": "repeating a call whose input was refused, unchanged",
+    "call_without_access": "calling a closed tool before what opens it had succeeded",
+    "kept_at_broken_tool": "calling a tool again that was probably broken, although another could stand in for it",
+    "believed_corrupt_data": "going on although an output was wrong, or had to be checked",
+    "did_not_wait": "calling a tool when it was better to wait",
+    "waited_in_vain": "waiting when there was something better to do",
+}
+# Those that only laws with parts have.
+LAW_LABELS: Final = tuple(LOSS_LABELS)[-7:]
+# And where calls really do something: in worlds, and in programs under `inject`.
+REAL_LOSS_LABELS: Final[dict[str, str]] = {
     "wrong_answer": "finishing with an answer that was not right",
     "refused_call": "a call that the tool itself refused, though the law let it through",
     "ran_again": "running again a function that may run only once",
     "wrong_end_state": "ending in a state that the check refuses",
-    "information": "finding out which tools to use, which the prompt did not say (a price, not a blame)",
 }
+ALL_LOSS_LABELS: Final = LOSS_LABELS | REAL_LOSS_LABELS
 
 # Below this a regret is rounding error of the solver and gets no label.
 REGRET_TOLERANCE: Final = 1e-12
@@ -75,7 +88,9 @@ class StepRecord(Worth):
     The five fields from `tool` to `success_probability` are None unless the message executed a tool, with two
     exceptions: `tool` also names what was asked for or rejected, and `error`, else the code of a failed execution, is
     the first problem of a message of kind "rejected" or "format_error" (older records lack it). In worlds `real` is
-    there, and true, where the tool itself failed although the law let the call through.
+    there, and true, where the tool itself failed although the law let the call through. Of executions under a law with
+    parts, `result` is what luck brought (`simulator.parts.rules.RESULTS`: "corrupt" is a success with wrong data), and
+    under one with latency `seconds` how long it took.
 
     Example:
         >>> from resilisim import evaluate
@@ -92,6 +107,8 @@ class StepRecord(Worth):
     success: bool | None
     error: str | None
     success_probability: Number | None
+    result: NotRequired[str]
+    seconds: NotRequired[Number]
     real: NotRequired[bool]
 
 
@@ -141,16 +158,18 @@ class SpokenTexts(TypedDict):
 class Totals(TypedDict):
     """What the steps of an episode come to, by the exact optimum.
 
-    `optimum` is V* of the start, `optimum_gap` by how much any V* of the task may be too low (0 where they are exact,
-    as nearly always). Where the prompt does not tell the tools, the ceiling is `known_after_search`, V* with the turns
-    that are left after `searches_needed` searches, the fewest that show every required tool. Both are None where the
-    tools are told, and where nobody knows that number; `no_search_ceiling` then says why (older records lack all
-    three).
+    `optimum` is V* of the start; under a law of whose state agents cannot see everything, `optimum_knowledge` says
+    whether it is that of an agent that sees what agents see ("observing"), or a bound above it. `optimum_gap` is by how
+    much any V* of the task may be too low (0 where they are exact, as nearly always). Where the prompt does not tell
+    the tools, the ceiling is `known_after_search`, V* with the turns that are left after `searches_needed` searches,
+    the fewest that show every required tool. Both are None where the tools are told, and where nobody knows that
+    number; `no_search_ceiling` then says why (older records lack all three).
     `regret` and `luck` are sums over the steps, `losses` splits `regret` by label.
     """
 
     optimum: Number
     optimum_gap: Number
+    optimum_knowledge: NotRequired[Literal["observing", "informed"]]
     known_after_search: NotRequired[Number | None]
     searches_needed: NotRequired[WholeNumber | None]
     no_search_ceiling: NotRequired[str | None]
@@ -166,12 +185,13 @@ class EpisodeRecord(Totals):
     "native" if a message used a native tool call, else "text". `required_outputs` are the output tools among the
     required ones: with them an episode can be scored again without its library. `flaw` is what is wrong with the
     plan in the prompt: type, method, severity, edits, and `plan`, the tools of that plan as they were shown (older
-    records lack it). `search` is there if searches were not answered by meaning, `errors` if failures showed transient
-    errors only. `agent` is there for LLM agents: every call of the model, every event, and the agent's own structure
-    (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that holds this and
-    what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it was not kept. In a
-    world, `world` is its name, `answer` what completion was signalled with, and `optimum`, values and regrets are
-    measured by the task's reference solution (`simulator.exact.ReferenceJudge`).
+    records lack it). `law` holds the constants of the benchmark's, or a law with parts as a whole, with its name and
+    hash (`Law.to_mapping`). `search` is there if searches were not answered by meaning, `errors` if failures showed
+    transient errors only. `agent` is there for LLM agents: every call of the model, every event, and the agent's own
+    structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that holds
+    this and what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it was not
+    kept. In a world, `world` is its name, `answer` what completion was signalled with, and `optimum`, values and
+    regrets are measured by the task's reference solution (`simulator.exact.ReferenceJudge`).
 
     Example:
         >>> from resilisim import evaluate
@@ -198,7 +218,7 @@ class EpisodeRecord(Totals):
     ended_by: str
     score: ScoreRecord
     outcome: Annotated[int, Ge(0), Le(1)]
-    law: dict[str, Number]
+    law: dict[str, Any]
     rules: dict[str, WholeNumber]
     salt: str
     search: NotRequired[str]

@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from resilisim.errors import count_of
-from resilisim.evaluation.episode.record import LOSS_LABELS
+from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, LAW_LABELS, REAL_LOSS_LABELS
 from resilisim.evaluation.report.agents import agents_section, scaling_section
 from resilisim.evaluation.report.comparison import comparison_section
 from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
@@ -115,7 +115,7 @@ def cards(pools: PromptPools) -> Iterator[Card]:
     loss, label, row = max(costs, key=lambda entry: entry[0], default=(0.0, "", best))
     if loss >= SMALLEST_SHOWN:
         interval = "" if label == "information" else f"{_interval_words(row.losses[label])}: "
-        text = f"{interval}{LOSS_LABELS.get(label, plain(label))}"
+        text = f"{interval}{ALL_LOSS_LABELS.get(label, plain(label))}"
         yield Card("Costliest mistake", f"{percent(loss)} points", text, _whose(row))
 
 
@@ -172,7 +172,10 @@ def reading_section(facts: RunFacts) -> Section:
     }
     adds_up = say("regret_adds_up")
     words = {word: text.format(regret_adds_up=adds_up) for word, text in packaged_texts("words.txt").items()}
-    causes = {plain(label): f"Points lost by {text}." for label, text in LOSS_LABELS.items()}
+    found = {label for row in facts.rows for label in row.losses}
+    elsewhere = {*LAW_LABELS, *REAL_LOSS_LABELS} - found
+    known = [label for label in ALL_LOSS_LABELS if label not in elsewhere]
+    causes = {plain(label): f"Points lost by {ALL_LOSS_LABELS[label]}." for label in known}
     blocks = [
         Fold("What the words mean", [Definitions(words)]),
         Fold("All causes of lost points", [Definitions(causes)]),

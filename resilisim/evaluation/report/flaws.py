@@ -294,7 +294,8 @@ def _obediences(facts: RunFacts, plans: Sequence[FlawedPlan]) -> tuple[Environme
     library, law, rules = default_library(), settings.failure_model(), settings.rules()
     # Runs of the first release show the path of the optimum under every one of these names.
     limits = settings.planner != "exact-path" and texts_revision(arguments) > 1
-    planner, perturber = ExactPlanner(library, law, rules, limits=limits), settings.perturber(library)
+    planner = ExactPlanner(library, settings.planning_law(), rules, limits=limits)
+    perturber = settings.perturber(library)
     found: dict[FlawedPlan, float] = {}
     # By task, as planner and perturber remember the last one.
     for plan in sorted(plans):

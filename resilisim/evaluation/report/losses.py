@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from resilisim.errors import count_of
-from resilisim.evaluation.episode.record import LOSS_LABELS, FailureRecord
+from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, FailureRecord
 from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_entries, series_style
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
 from resilisim.evaluation.report.groups import PromptPools
@@ -85,7 +85,7 @@ def _calls_table(which: str, calls: Sequence[CostlyCall]) -> Table:
             ("policy", "policy"),
             ("prompt", "prompt_type"),
             ("message", lambda call: Cell(message_line(call.message, MESSAGE_LENGTH), style="message")),
-            ("why it cost", lambda call: Cell(plain(call.label), explanation=LOSS_LABELS.get(call.label))),
+            ("why it cost", lambda call: Cell(plain(call.label), explanation=ALL_LOSS_LABELS.get(call.label))),
             ("turn", "turn", "d"),
             ("cost", "regret"),
         ],

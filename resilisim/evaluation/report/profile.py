@@ -52,7 +52,17 @@ from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate
 
 PAGE_NAME = "profile.html"
-AXIS_TITLES: Mapping[str, str] = {RELIABILITY: "When tools fail more often", TURNS: "When turns are few"}
+AXIS_TITLES: Mapping[str, str] = {
+    RELIABILITY: "When tools fail more often",
+    TURNS: "When turns are few",
+    "rate_limit": "When calls are limited",
+    "outage": "When tools go down together",
+    "broken": "When tools are broken",
+    "corrupt": "When data is wrong",
+    "drift": "When tools get worse with time",
+    "error_kinds": "When errors mean what they say",
+    "latency": "When calls are slow",
+}
 AFTER_SEARCH = "after search"  # the ceiling where tools must be found
 REQUIRED_RETRIED = "required tools, retried"  # the reference of which no policy bears the name
 CHANGES = ("change", "change, luck-adjusted")
@@ -197,7 +207,7 @@ def _axis_section(axis: AxisProfile) -> Section:
         Entry("line", "curve other", "the other policies"),
     )
     details = Fold("Every point with its change against the standard setting", [_axis_details_table(axis)])
-    text = say(f"profile_{axis.axis}")
+    text = say(f"profile_{axis.axis}" if axis.axis in (RELIABILITY, TURNS) else "profile_part")
     blocks: list[Block] = [text, symbols, panels(charts), _axis_table(axis), details]
     return Section(axis.axis, AXIS_TITLES[axis.axis], blocks)
 
@@ -267,7 +277,8 @@ def _areas_table(axes: Sequence[AxisProfile]) -> Table:
 
 def _axis_table(axis: AxisProfile) -> Table:
     value = value_text(axis.axis, axis.standard)
-    standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
+    named = {RELIABILITY: f"a reliability of {value}", TURNS: f"{value} {axis.axis}"}
+    standard = named.get(axis.axis, "the law without this part")
     return Table(
         say("profile_axis_table", axis=axis.axis),
         ("policy", *(value_text(axis.axis, value) for value in axis.values)),

@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from resilisim.errors import count_of
-from resilisim.evaluation.episode.record import LOSS_LABELS
+from resilisim.evaluation.episode.record import ALL_LOSS_LABELS
 from resilisim.evaluation.report.charts import Entry, RowLabel, legend, series_entries, series_style
 from resilisim.evaluation.report.charts.lines import LinePanel, Series, line_charts
 from resilisim.evaluation.report.charts.rows import Part, ResultGroup, ResultRow, results_chart
@@ -93,13 +93,13 @@ def is_of_reference(row: GroupSummary) -> bool:
 def loss_labels(rows: Sequence[GroupSummary]) -> list[str]:
     """Return the causes that occur: the price of information first, then in the order of `LOSS_LABELS`, then others."""
     found = {label for row in rows for label in row.losses}
-    known = dict.fromkeys(("information", *LOSS_LABELS))
-    return [*filter(found.__contains__, known), *sorted(found - set(LOSS_LABELS))]
+    known = dict.fromkeys(("information", *ALL_LOSS_LABELS))
+    return [*filter(found.__contains__, known), *sorted(found - set(ALL_LOSS_LABELS))]
 
 
 def loss_style(label: str) -> str:
     """Return the CSS class of a cause of lost points."""
-    return label.replace("_", "-") if label in LOSS_LABELS else "other-loss"
+    return label.replace("_", "-") if label in ALL_LOSS_LABELS else "other-loss"
 
 
 def loss_bar(row: GroupSummary, labels: Sequence[str]) -> list[Part]:
@@ -249,7 +249,7 @@ def _key(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Markup:
         Entry("tick", "ceiling", "ceiling"),
         Entry("square", "unavoidable", "unavoidable", "what no agent could have had: 1 − V*"),
         *[finding] * any(map(must_search, rows)),
-        *(Entry("square", loss_style(label), plain(label), LOSS_LABELS.get(label, "")) for label in labels),
+        *(Entry("square", loss_style(label), plain(label), ALL_LOSS_LABELS.get(label, "")) for label in labels),
     )
 
 

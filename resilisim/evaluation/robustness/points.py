@@ -1,8 +1,8 @@
 """What a robustness profile varies, and the runs it consists of: one thing at a time, on the same tasks and luck.
 
 The standard run is the middle of it. Every other run differs from it in the reliability of the tools, in the number of
-turns, or in a flaw of the plan in the prompt, and in nothing else. `profile.json` in the folder of a profile says what
-all its runs have in common, what is varied, and which runs these are.
+turns, in a flaw of the plan in the prompt, or in the strength of a part of the law, and in nothing else. `profile.json`
+in the folder of a profile says what all its runs have in common, what is varied, and which runs these are.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.settings import EnvironmentSettings
+from resilisim.envs.settings import CONSTANTS, EnvironmentSettings
 from resilisim.errors import MAX_TURNS, InvalidInputError, StoreError, check_integer, shown_value, unknown_name
+from resilisim.options import options_of
 from resilisim.provenance import encode_json
 from resilisim.run_folder import (
     MANIFEST_NAME,
@@ -35,13 +36,49 @@ PROFILE_NAME: Final = "profile.json"
 PROFILE_SCHEMA: Final = "resilisim-profile-1"
 
 RELIABILITY, TURNS, FLAWS = "reliability", "turns", "flaws"
-AXES = (RELIABILITY, TURNS, FLAWS)
+AXES = (RELIABILITY, TURNS, FLAWS)  # unless others are asked for
+# Parts of a law are axes, too, each with a strength from 0 (no such part) to 1.
+PART_AXES = ("rate_limit", "outage", "broken", "corrupt", "drift", "error_kinds", "latency")
 STANDARD = "standard"
 OPTIMAL = "optimal"
 WITHOUT_FLAWS = "flaws-none"
 
 DEFAULT_RELIABILITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 DEFAULT_TURNS = (4, 6, 8, 10, 12, 15)
+DEFAULT_STRENGTHS = (0.1, 0.2, 0.4)
+
+RATE_WINDOW = 5  # messages
+OUTAGE_ENDS = 1 / 3  # an outage lasts three messages on average
+
+
+def law_at(part: str, strength: float, constants: Mapping[str, float], max_turns: int) -> dict[str, Any]:
+    """Return the law with one part of a strength between 0 and 1.
+
+    Strength is the share of calls in any five messages that a rate limit of each category refuses, the share of the
+    time that a category is down, the chance that a tool is broken, that an output is corrupt, or that a call is too
+    slow, what the base loses in an episode, and the weight of the errors that do not go away by calling again.
+    """
+    parts: dict[str, Any] = {
+        "rate_limit": {
+            "calls": max(1, round(RATE_WINDOW * (1.0 - strength))),
+            "window": RATE_WINDOW,
+            "per": "category",
+        },
+        "outage": {"begins": min(1.0, OUTAGE_ENDS * strength / max(1.0 - strength, 1e-9)), "ends": OUTAGE_ENDS},
+        "broken": {"probability": strength},
+        "corrupt": {"probability": strength},
+        "drift": {"per_message": -strength / max_turns},
+        "error_kinds": {"transient": 1.0 - strength, "input": strength, "access": strength},
+        "latency": {
+            "distribution": [
+                {"seconds": seconds, "probability": chance}
+                for seconds, chance in ((1.0, 1.0 - strength), (60.0, strength))
+                if chance > 0.0
+            ],
+            "timeout": 30.0,
+        },
+    }
+    return {"name": f"{part}-{strength:g}", **constants, part: parts[part]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +90,8 @@ class ProfilePoints:
     turns: tuple[int, ...] = ()  # numbers of turns, ascending
     flaws: tuple[str, ...] = ()
     severities: tuple[str, ...] = ()  # severities of each flaw
+    parts: tuple[str, ...] = ()  # parts of the law
+    strengths: tuple[float, ...] = ()  # strengths of each part, ascending
 
     def with_standard(self, standard: EnvironmentSettings) -> ProfilePoints:
         """Return the points with the standard setting on each axis of numbers that has any."""
@@ -70,17 +109,20 @@ class ProfilePoints:
                 f"{where} holds flaws of the severities {', '.join(earlier.severities)}, and here they are "
                 f"{', '.join(self.severities)}; use another folder"
             )
-        flaws = {*self.flaws, *earlier.flaws}
+        flaws, parts = {*self.flaws, *earlier.flaws}, {*self.parts, *earlier.parts}
         return ProfilePoints(
             reliability=tuple(sorted({*self.reliability, *earlier.reliability})),
             turns=tuple(sorted({*self.turns, *earlier.turns})),
             flaws=tuple(flaw for flaw in FLAW_TYPES if flaw in flaws),
             severities=self.severities or earlier.severities,
+            parts=tuple(part for part in PART_AXES if part in parts),
+            strengths=tuple(sorted({*self.strengths, *earlier.strengths})),
         )
 
     def to_mapping(self) -> dict[str, list[Any]]:
-        """Return the points as JSON values."""
-        return {name: list(getattr(self, name)) for name in self.__slots__}
+        """Return the points as JSON values; those of parts only where there are some."""
+        values = {name: list(getattr(self, name)) for name in self.__slots__}
+        return {name: value for name, value in values.items() if value or name not in ("parts", "strengths")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +144,8 @@ class ProfileRun:
             return "standard setting"
         if self.axis == FLAWS:
             return f"flaw {str(self.value).replace('_', ' ')}"
+        if self.axis in PART_AXES:
+            return f"{self.axis.replace('_', ' ')} of strength {self.value:g}"
         return f"{self.axis} {self.value:g}" if isinstance(self.value, float) else f"{self.value} {self.axis}"
 
     def to_mapping(self) -> dict[str, Any]:
@@ -117,16 +161,24 @@ class ProfileRun:
 
 
 def check_points(
-    axes: object, reliabilities: object, turns: object, flaws: object, severities: object
+    axes: object,
+    reliabilities: object,
+    turns: object,
+    flaws: object,
+    severities: object,
+    strengths: object = DEFAULT_STRENGTHS,
 ) -> ProfilePoints:
     """Return the points that the arguments mean; those of axes that are not wanted are left out."""
-    wanted = _names("axis", axes, AXES)
+    wanted = _names("axis", axes, (*AXES, *PART_AXES))
     has_flaws = FLAWS in wanted
+    parts = tuple(name for name in wanted if name in PART_AXES)
     return ProfilePoints(
         tuple(sorted(set(map(_reliability, _listed("reliability", reliabilities))))) if RELIABILITY in wanted else (),
         tuple(sorted(set(map(_turns, _listed("turns", turns))))) if TURNS in wanted else (),
         _names("flaw", flaws, FLAW_TYPES) if has_flaws else (),
         _names("severity", severities, SEVERITIES) if has_flaws else (),
+        parts,
+        tuple(sorted(set(map(_strength, _listed("strength", strengths))))) if parts else (),
     )
 
 
@@ -151,6 +203,9 @@ def plan_runs(
         if number != standard.max_turns:
             changed = replace(standard, max_turns=number)
             runs.append(ProfileRun(f"turns-{number:02d}", TURNS, number, changed, prompts, tasks))
+    for part, strength in part_points(points):
+        changed = part_setting(standard, part, strength)
+        runs.append(ProfileRun(f"{part}-{strength:g}", part, strength, changed, prompts, tasks))
     if points.flaws and sound_run(prompts) == WITHOUT_FLAWS:
         runs.append(ProfileRun(WITHOUT_FLAWS, FLAWS, "none", standard, (OPTIMAL,), tasks))
     for flaw in points.flaws:
@@ -162,10 +217,32 @@ def plan_runs(
     return tuple(runs)
 
 
+def part_points(points: ProfilePoints) -> list[tuple[str, float]]:
+    """Return each part of a law with each of its strengths but 0, which is the standard setting."""
+    return [(part, strength) for part in points.parts for strength in points.strengths if strength > 0.0]
+
+
+def part_setting(standard: EnvironmentSettings, part: str, strength: float) -> EnvironmentSettings:
+    """Return the standard setting with a part of the law.
+
+    Raises:
+        InvalidInputError: The standard setting has a law with parts itself.
+    """
+    if not isinstance(standard.law, str):
+        raise InvalidInputError(
+            f"law is {standard.law.name!r:.100} and the axis {part!r}: expected a standard setting without parts"
+        )
+    constants = {name: getattr(standard, name) for name in CONSTANTS}
+    law = law_at(part, strength, constants, standard.max_turns)
+    usual = {name: options_of(EnvironmentSettings)[name].default for name in CONSTANTS}
+    return replace(standard, **usual, law=law)
+
+
 def number_settings(points: ProfilePoints, standard: EnvironmentSettings) -> tuple[EnvironmentSettings, ...]:
     """Return the different settings of the axes of numbers, the standard one first."""
     changed = [replace(standard, base=base) for base in points.reliability]
     changed += [replace(standard, max_turns=number) for number in points.turns]
+    changed += [part_setting(standard, part, strength) for part, strength in part_points(points)]
     return tuple(dict.fromkeys([standard, *changed]))
 
 
@@ -182,6 +259,12 @@ def flawed_prompt(flaw: str, severity: str) -> str:
 def _reliability(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) <= 1.0:
         raise InvalidInputError(f"reliability is {shown_value(value)}: expected a probability above 0 and at most 1")
+    return float(value)
+
+
+def _strength(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 <= float(value) <= 1.0:
+        raise InvalidInputError(f"strength is {shown_value(value)}: expected a number from 0 to 1")
     return float(value)
 
 
@@ -223,8 +306,9 @@ def merge_with_earlier(directory: Path, arguments: Mapping[str, Any], points: Pr
     refuse_other_arguments(directory, earlier["arguments"], arguments, holds="another profile")
     try:
         there = earlier["points"]
-        axes = [axis for axis in AXES if there[axis]]
-        found = check_points(axes, there["reliability"], there["turns"], there["flaws"], there["severities"])
+        axes = [axis for axis in AXES if there[axis]] + there.get("parts", [])
+        strengths = there.get("strengths", DEFAULT_STRENGTHS)
+        found = check_points(axes, there["reliability"], there["turns"], there["flaws"], there["severities"], strengths)
     except (KeyError, TypeError, InvalidInputError) as error:
         raise StoreError(f"{directory / PROFILE_NAME} was changed: its points cannot be read ({error})") from error
     return points.merged(found, str(directory))

@@ -78,7 +78,7 @@ class Curve:
 class AxisProfile:
     """One axis of numbers. The references are exact for the tasks at hand, so they have no interval."""
 
-    axis: str  # "reliability" or "turns"
+    axis: str  # "reliability", "turns", or a part of the law, whose values are strengths
     standard: float  # its value in the standard setting
     values: tuple[float, ...]  # its points, ascending; shape (num_values,), as the references
     optimum: tuple[float, ...]  # mean V*

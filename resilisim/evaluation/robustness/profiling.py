@@ -22,6 +22,7 @@ from resilisim.evaluation.robustness.analysis import PlayedRuns, analyse_axis, a
 from resilisim.evaluation.robustness.points import (
     AXES,
     DEFAULT_RELIABILITIES,
+    DEFAULT_STRENGTHS,
     DEFAULT_TURNS,
     RELIABILITY,
     STANDARD,
@@ -133,7 +134,7 @@ class ProfileJob:
         if self.points.flaws:
             optimum, severities = references.settings[self.standard].optimum, self.points.severities
             flaws = analyse_flaws(played, references, optimum, severities, sound_run(self.prompts))
-        axes = [axis for axis in (RELIABILITY, TURNS) if getattr(self.points, axis)]
+        axes = [axis for axis in (RELIABILITY, TURNS) if getattr(self.points, axis)] + list(self.points.parts)
         states = tuple(
             RunState(
                 run.name,
@@ -169,7 +170,7 @@ class ProfileJob:
     def _axis(
         self, axis: str, played: PlayedRuns, references: ProfileReferences, runs: Sequence[ProfileRun]
     ) -> AxisProfile:
-        standard = self.standard.base if axis == RELIABILITY else self.standard.max_turns
+        standard = {RELIABILITY: self.standard.base, TURNS: self.standard.max_turns}.get(axis, 0.0)
         points = {
             run.value if isinstance(run.value, int | float) else standard: run
             for run in runs
@@ -202,6 +203,7 @@ def profile(
     turns: Iterable[int] = DEFAULT_TURNS,
     flaws: str | Iterable[str] = FLAW_TYPES,
     severities: str | Iterable[str] = SEVERITIES,
+    strengths: Iterable[float] = DEFAULT_STRENGTHS,
     **options: Unpack[ProfileOptions],
 ) -> ProfileResult:
     """Play policies in the standard setting, and in others that are worse or better in one thing at a time.
@@ -215,11 +217,13 @@ def profile(
         tasks: As in `evaluate`.
         seeds: Number of episodes of each task, or the seeds themselves.
         out: Folder of the profile.
-        axes: What to vary: "reliability" of the tools, "turns" of an episode, "flaws" of the plan.
+        axes: What to vary: "reliability" of the tools, "turns" of an episode, "flaws" of the plan, or a part of the law
+            ("rate_limit", "outage", "broken", "corrupt", "drift", "error_kinds", "latency").
         bases: Success probabilities of a tool whose dependencies have succeeded.
         turns: Numbers of turns.
         flaws: Flaw types.
         severities: Severities of each flaw.
+        strengths: Strengths of each part of the law, from 0 to 1 (`points.law_at`).
         **options: Those of `plan_profile`: `prompts`, `standard`, `library`, `workers`, `model`, `record_texts`,
             `progress`.
 
@@ -238,7 +242,7 @@ def profile(
         >>> found.axis("turns").values
         (4, 10, 12)
     """
-    points = check_points(axes, bases, turns, flaws, severities)
+    points = check_points(axes, bases, turns, flaws, severities, strengths)
     job = plan_profile(policies, tasks, seeds, points, out=out, **options)
     return job.play(job.solve())
 
@@ -295,6 +299,11 @@ def plan_profile(
         raise InvalidInputError(
             "every tool of the library has a success probability of its own, so the axis reliability would change "
             "nothing: expected a tool without one, or other axes"
+        )
+    if points.reliability and not isinstance(environment.law, str):
+        raise InvalidInputError(
+            f"the law {environment.law.name!r:.100} has constants of its own, which the axis reliability changes: "
+            "expected other axes"
         )
     arguments = {
         "benchmark": benchmark_identity(),

@@ -94,7 +94,7 @@ def obedience(
     """
     rules = settings.rules()
     planner, perturber = (
-        resolve_planner(settings.planner, library, settings.failure_model(), rules),
+        resolve_planner(settings.planner, library, settings.planning_law(), rules),
         settings.perturber(library),
     )
     names = [(*cell, None) for cell in cells]  # the method is drawn, as in the prompts

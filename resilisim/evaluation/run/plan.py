@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from resilisim.envs.conversation import ConversationEnv, reference_of
-from resilisim.envs.settings import EnvironmentSettings
+from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError, check_integer, unknown_name
 from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
 from resilisim.evaluation.run.contestants import (
@@ -295,18 +295,24 @@ def check_shard(shard: object, num_tasks: int) -> slice:
     return slice(number - 1, None, count)
 
 
-def in_world(environment: EnvironmentSettings, tasks: object) -> tuple[EnvironmentSettings, Any]:
+def in_world(
+    environment: EnvironmentSettings, tasks: object, chosen: Iterable[str] = ()
+) -> tuple[EnvironmentSettings, Any]:
     """Return the environment that tasks are played in, and the tasks: those of a world are played in that world.
+
+    `chosen` are the names of options that somebody gave, whatever their value.
 
     Raises:
         InvalidInputError: The tasks are of another world than the environment.
     """
     if not (isinstance(tasks, str) and names_world(tasks)):
         return environment, tasks
-    name, chosen = world_tasks(tasks)
+    name, found = world_tasks(tasks)
     if environment.world not in (None, name):
         raise InvalidInputError(f"tasks {tasks!r} are of another world than the environment's: {environment.world!r}")
-    return (environment if environment.world else environment.in_world(name)), list(chosen)
+    if environment.world is None:
+        environment = environment.in_world(name, not set(LAW_NAMES).isdisjoint(chosen))
+    return environment, list(found)
 
 
 def library_in(environment: EnvironmentSettings, library: ToolLibrary | None) -> ToolLibrary:
@@ -399,7 +405,8 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
     for task in {task.required_tools: task for task in reversed(tasks)}.values():
         problem = build_problem(environment.library, task.required_tools, environment.law, environment.rules)
         try:
-            check_problem_solvable(problem)
+            if problem.parts is None:  # how many states a law with parts reaches is only known once they are reached
+                check_problem_solvable(problem)
         except ExactLimitError as error:
             raise ExactLimitError(f"task {task.instance_id}: {error}") from error
 

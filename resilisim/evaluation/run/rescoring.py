@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, cast
 
 from resilisim.envs.conversation import reference_of
 from resilisim.envs.feedback import output_in
-from resilisim.envs.protocol import decode_native, read_native, read_text
+from resilisim.envs.protocol import NATIVE_FUNCTIONS, WAIT_FUNCTION, decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution
 from resilisim.evaluation.episode.record import (
@@ -39,7 +39,9 @@ from resilisim.seeding import PURPOSE_SUCCESS, episode_key
 from resilisim.simulator import (
     BenchmarkLaw,
     EndRules,
+    Episode,
     EpisodeState,
+    Law,
     Message,
     Problem,
     build_problem,
@@ -66,9 +68,11 @@ def message_reader(library: ToolLibrary, environment: Mapping[str, Any]) -> Read
     """Return what turns the text of a recorded message into its meaning, under the options of a run's environment."""
     mode = environment.get("parameters", "lenient")
     answers = environment.get("world") is not None
+    offers_wait = "law" in environment and Law.from_mapping(environment["law"]).waiting_can_help
     if environment.get("protocol") == "native":
-        return lambda text: read_native(decode_native(text), library, mode, answers=answers)
-    return lambda text: read_text(text, library, mode, answers)
+        offered = (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS
+        return lambda text: read_native(decode_native(text), library, mode, offered, answers)
+    return lambda text: read_text(text, library, mode, answers, offers_wait)
 
 
 def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | None = None) -> EpisodeRecord:
@@ -91,7 +95,7 @@ def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage |
     right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")
     steps: list[StepRecord] = []
     for recorded in record["steps"]:
-        message = _message_of(recorded, read, told is not None)
+        message = _message_of(recorded, read, told is not None, problem.parts is not None)
         before = past.state
         attempt, probability = past.add(recorded, message)
         refused = recorded.get("real", False)
@@ -148,6 +152,12 @@ class _Past:
         self._salt = record["salt"]  # where none is recorded, outcomes are taken as they stand
         self._key = episode_key(self._salt, record["seed"], record["instance_id"])
         self._tool_keys: dict[str, tuple[int, int]] = {}
+        self._episode: Episode | None = None
+        if problem.parts is not None:
+            if not self._salt:
+                raise InvalidInputError("it does not name the salt of its draws, which a law with parts is played by")
+            self._episode = Episode(problem, record["instance_id"], record["seed"], self._salt)
+            self.state = self._episode.state
 
     def add(self, step: StepRecord, message: Message) -> tuple[int | None, float | None]:
         """Go one message further; return attempt and success probability if it was an execution.
@@ -161,9 +171,23 @@ class _Past:
         if executes != (step["success"] is not None):
             told = "executes a tool" if executes else "executes nothing"
             raise InvalidInputError(f"message {step['turn']} {told}, but its success is {step['success']}")
+        if self._episode is not None:
+            return self._replayed(self._episode, step, message)
         found = self._execution(step, message.tool or "") if executes else (None, None)
         self.state = next_state(self._problem, self.state, message, bool(step["success"]))
         return found
+
+    def _replayed(self, episode: Episode, step: StepRecord, message: Message) -> tuple[int | None, float | None]:
+        """Let a message happen again, under a law with parts."""
+        event = episode.apply(message)
+        self.state = episode.state
+        told, recorded = (event.success, event.result), (step["success"], step.get("result"))
+        if told != recorded:
+            raise InvalidInputError(
+                f"the draw of message {step['turn']} ({event.tool}) is {event.result!r}, the record says "
+                f"{step.get('result')!r:.60}"
+            )
+        return event.attempt, event.success_probability
 
     def _execution(self, step: StepRecord, name: str) -> tuple[int, float]:
         problem, state = self._problem, self.state
@@ -182,18 +206,19 @@ class _Past:
         return done + 1, success_probability(problem, state, tool)
 
 
-def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw, EndRules]:
+def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw | Law, EndRules]:
+    law = record["law"]
     try:
-        return BenchmarkLaw(**record["law"]), EndRules(**record["rules"])
+        return Law.from_mapping(law) if "hash" in law else BenchmarkLaw(**law), EndRules(**record["rules"])
     except TypeError as error:
         raise InvalidInputError(f"law or end rules of the record are not known: {error}") from error
 
 
-def _message_of(step: StepRecord, read: ReadMessage, in_world: bool = False) -> Message:
+def _message_of(step: StepRecord, read: ReadMessage, in_world: bool = False, has_parts: bool = False) -> Message:
     """Return the message of a step; its kind is that of the record, which knows how the run read it.
 
-    Only what executes nothing is read again: whether it repeats another message depends on its words. In worlds that
-    depends on parameters, too, and what finishes gives an answer.
+    What executes nothing is read again, as whether it repeats another message depends on its words. In worlds, and
+    under laws with parts, that depends on parameters, too, and in worlds what finishes gives an answer.
     """
     kind = cast("MessageKind", step["kind"])
     if in_world and kind in ("execute", "finish"):
@@ -202,8 +227,9 @@ def _message_of(step: StepRecord, read: ReadMessage, in_world: bool = False) -> 
             raise InvalidInputError(f"message {step['turn']} is no {kind} of {step['tool']} any more")
         return message
     if kind == "execute":
-        return Message("execute", tool=step["tool"])
-    if kind in ("finish", "stop"):
+        again = read(step["message"]) if has_parts else Message(kind, tool=step["tool"])
+        return again if again.tool == step["tool"] else Message(kind, tool=step["tool"])
+    if kind in ("finish", "stop", "wait"):
         return Message(kind)
     if kind not in ("search", "info", "format_error", "rejected"):
         raise InvalidInputError(f"message {step['turn']} is of the unknown kind {kind!r:.60}")
@@ -387,7 +413,8 @@ def check_origin(record: EpisodeRecord, manifest_hash: str, environment: Mapping
     if record["manifest"] != manifest_hash:
         raise InvalidInputError(f"it belongs to another run than {MANIFEST_NAME} describes")
     unsaid = {"search": "semantic", "errors": "documented"}
-    told = {**record["law"], **record["rules"], "salt": record["salt"]}
+    law = {"law": record["law"]} if "hash" in record["law"] else record["law"]
+    told = {**law, **record["rules"], "salt": record["salt"]}
     told |= {name: record.get(name, usual) for name, usual in unsaid.items()}
     environment = {**unsaid, **environment}
     for name, value in told.items():

@@ -346,7 +346,11 @@ def incomparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str,
     """Return what keeps two runs from being compared and what each says there; None if nothing does."""
     left, right = _decisive(one), _decisive(other)
     # Versions first: a reader should learn the plainest reason, not what follows from it.
-    found = first_difference(_versions(left), _versions(right)) or first_difference(left, right)
+    found = first_difference(_versions(left), _versions(right))
+    one_law, other_law = _law_of(left), _law_of(right)
+    if found is None and one_law.get("hash") != other_law.get("hash"):
+        return "law", _shown_law(one_law), _shown_law(other_law)
+    found = found or first_difference(left, right)
     if found is None:
         return None
     place, *values = found
@@ -369,6 +373,18 @@ def _decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
     if planner in arguments.get("checkpoints", {}):
         decisive["planner"] = arguments["checkpoints"][planner]
     return decisive
+
+
+def _law_of(arguments: dict[str, Any]) -> Mapping[str, Any]:
+    """Take a law with parts out of a manifest's arguments and return it; an empty mapping is the benchmark's."""
+    environment = dict(arguments.get("environment", {}))
+    law: Mapping[str, Any] = environment.pop("law", {})  # equal by content, whatever the name
+    arguments["environment"] = environment
+    return law
+
+
+def _shown_law(law: Mapping[str, Any]) -> str:
+    return f"{law['name']} ({law['hash'][:12]})" if law else "that of the benchmark"
 
 
 def _versions(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from resilisim.evaluation.episode.record import LOSS_LABELS, Ceiling
+from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, Ceiling
 from resilisim.evaluation.table.episodes import BoolArray, EpisodeTable
 from resilisim.statistics import (
     Estimate,
@@ -64,7 +64,7 @@ class GroupSummary:
         mean_beta: Mean of the fitted betas, weighted by episodes.
         luck: Mean luck; its expectation is 0.
         regret: Mean sum of regret: points lost by calls.
-        losses: Mean regret by label, in the order of `LOSS_LABELS`, only those that occurred.
+        losses: Mean regret by label, in the order of `ALL_LOSS_LABELS`, only those that occurred.
         turns: Mean number of messages.
         ended_by: Share of episodes by what ended them (of all tasks, also when the summary is of a part).
 
@@ -153,7 +153,7 @@ def summarise_group(
     ceilings = column(group.ceiling)
     betas = np.array(cross_fitted_betas(group.folds))  # (NUM_FOLDS,)
     task_betas = betas[group.task_folds[present]]  # (num_present,)
-    labels = [*filter(group.losses.__contains__, LOSS_LABELS), *sorted(group.losses.keys() - LOSS_LABELS)]
+    labels = [*filter(group.losses.__contains__, ALL_LOSS_LABELS), *sorted(group.losses.keys() - ALL_LOSS_LABELS)]
     losses = {label: clustered_mean(column(group.losses[label]), count) for label in labels}
     num_episodes = int(count.sum())
     success = clustered_proportion(outcome, count)

@@ -10,10 +10,10 @@ from typing import Any
 from resilisim.chat import ToolCall
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
 from resilisim.envs.feedback import progress_for
-from resilisim.envs.protocol import native_tools
+from resilisim.envs.protocol import WAIT_FUNCTION, native_tools
 from resilisim.envs.session import AssistantMessage, Reply
 from resilisim.errors import nearest_name
-from resilisim.policies.base import FINISH, call_message, info_message, search_message
+from resilisim.policies.base import FINISH, WAIT, call_message, info_message, search_message
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
 
 Send = Callable[[AssistantMessage], Awaitable[Reply]]
@@ -97,6 +97,8 @@ class ConversationToolbox:
             if set(arguments) != {"name"} or not isinstance(tool, str) or not _NAME.match(tool.strip()):
                 raise _NoCallError(f"tool_info needs the 'name' of a tool and nothing else, not {_excerpt(arguments)}")
             return name, {"name": tool.strip()}
+        if name == WAIT_FUNCTION and any(spec.name == name for spec in self.specs):
+            return name, {}
         if name == "tool_call":
             return _read_call(arguments)
         if _NAME.match(name) and (any(name == spec.name for spec in self.specs) or self._was_shown(name)):
@@ -145,6 +147,8 @@ def _tag(function: str, given: Mapping[str, Any]) -> str:
         return search_message(given["query"])
     if function == "tool_info":
         return info_message(given["name"])
+    if function == WAIT_FUNCTION:
+        return WAIT
     return call_message(given["name"], given["parameters"])
 
 
@@ -181,7 +185,7 @@ def result_of(reply: Reply, finish: str = "") -> ToolResult:
         value = list(info["search"])
     elif event == "info" and "tool_info" in info:
         value = dict(info["tool_info"])
-    else:
+    elif event != "wait":
         error = " ".join(words.split())
     return ToolResult(words, error, value, progress_for(progress, finish))
 

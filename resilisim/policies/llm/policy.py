@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from resilisim.chat import ChatModel, PriceTable, RoleModels
 from resilisim.envs.conversation import public_info
 from resilisim.envs.feedback import FINISH_HINT
+from resilisim.envs.protocol import native_tools
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Info, Reply, Session
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.conversation import ConversationToolbox, finish_message, task_of
@@ -175,7 +176,11 @@ class LlmPolicy(ABC, Generic[Options]):
         run = AgentRun(
             task=task_of(start.text),
             tools=ConversationToolbox(
-                lambda message: run.send(message), start.text, native, form, info.get("functions", ())
+                lambda message: run.send(message),
+                start.text,
+                native,
+                form,
+                info.get("functions") or native_tools(offers_wait=info.get("offers_wait", False)),
             ),
             models=self.models,
             options=self.options,

@@ -511,7 +511,7 @@ class ReachableOptimum:
         >>> law = Law(error_kinds=ErrorKinds())
         >>> optimum = solve(build_problem(default_library(), ["integration_connector"], law))
         >>> optimum.knowledge, round(optimum.value(start_state(optimum.problem)), 4)
-        ('observing', 0.9942)
+        ('observing', 0.995)
     """
 
     problem: Problem
@@ -654,6 +654,14 @@ def solve_reachable(problem: Problem, knowledge: Knowledge | None = None) -> Rea
 
     Raises:
         ExactLimitError: It takes too many states.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import Broken, Law, build_problem, start_state
+        >>> from resilisim.simulator.exact import solve_reachable
+        >>> problem = build_problem(default_library(), ["network_fetcher"], Law(broken=Broken(0.1)))
+        >>> round(solve_reachable(problem, "informed").value(start_state(problem)), 4)
+        0.8965
     """
     if knowledge is None:
         try:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import ExactLimitError
+from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.simulator.exact.judging import Judgement
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
 from resilisim.simulator.messages import Message
@@ -65,7 +65,9 @@ class ReferenceSolution:
 
     @classmethod
     def of_tools(cls, problem: Problem, tools: Sequence[str]) -> ReferenceSolution:
-        """Return the solution that calls these tools."""
+        """Return the solution that calls these tools; InvalidInputError if the law has parts, which no world plays."""
+        if problem.parts is not None:
+            raise InvalidInputError(f"a world under a law with parts ({problem.law!r:.60}): expected one without")
         rules = problem.rules
         rows = max(rules.max_consecutive_failures, 1)
         if len(tools) * rules.max_turns**2 * rows > MOST_ENTRIES:

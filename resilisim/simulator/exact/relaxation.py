@@ -29,7 +29,7 @@ from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
 from resilisim.simulator.problem import Problem
 
-MAX_ENTRIES = 16_000_000  # 128 MB
+MAX_ENTRIES = 64_000_000  # 512 MB, of which the part is used that can be reached: about a third
 NOT_CHARGED = -1
 
 # Kinds of helpers.
@@ -52,15 +52,23 @@ class Relaxation(NamedTuple):
             helper, or NOT_CHARGED.
         through: (num_members,) compound helper that an inner one is charged to, or -1.
         most_inner: (num_required + 1,) tokens of inner helpers that can be of use, by required tools done.
-        bound: Upper bounds by required tools done, failures, turns to spare, consecutive failures (one entry if they
-            are not told apart), and the five kinds of tokens.
+        all_spare: Turns to spare at the start: failures and turns to spare are never more together.
+        bound: Upper bounds by required tools done, turns to spare with failures (`_pair`), consecutive failures (one
+            entry if they are not told apart), and the five kinds of tokens.
     """
 
     kind: NDArray[np.int64]
     charge: NDArray[np.int64]
     through: NDArray[np.int64]
     most_inner: NDArray[np.int64]
+    all_spare: int
     bound: NDArray[np.float64]
+
+
+@scalar
+def _pair(spare: int, failures: int, all_spare: int) -> int:
+    """Return the place of turns to spare and failures, which are at most `all_spare` together, in one row of pairs."""
+    return spare * (all_spare + 1) - spare * (spare - 1) // 2 + failures
 
 
 def relax(problem: Problem, members: Sequence[int], break_base: float) -> Relaxation:
@@ -93,9 +101,12 @@ def relax(problem: Problem, members: Sequence[int], break_base: float) -> Relaxa
                     break_base,
                     problem.law.history,
                     rows_end,
+                    charges.spare,
                     bound,
                 )
-                return Relaxation(charges.kind, charges.charge, charges.through, charges.most_inner, bound)
+                return Relaxation(
+                    charges.kind, charges.charge, charges.through, charges.most_inner, charges.spare, bound
+                )
     raise ExactLimitError(
         f"the exact optimum of {len(problem.required)} required tools with {problem.rules.max_turns} turns is too "
         "large: use fewer turns"
@@ -141,7 +152,7 @@ class _Charges:
         self.base = np.zeros((4, num_required))
         self.inside = np.zeros(num_required, dtype=np.int64)
         self.most_inner = np.zeros(num_required + 1, dtype=np.int64)
-        spare = max(problem.rules.max_turns - num_required, 0)
+        self.spare = spare = max(problem.rules.max_turns - num_required, 0)
         for place in range(num_required - 1, -1, -1):
             ahead = [x for x in helpers if self.charge[x] >= place]
             for kind in (SIMPLE, COMPOUND, INNER):
@@ -154,13 +165,12 @@ class _Charges:
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """Return the shape of the table of bounds."""
-        num_required = len(self.problem.required)
-        spare = max(self.problem.rules.max_turns - num_required, 0)
+        num_required, spare = len(self.problem.required), self.spare
         simple, compound = (min(int(self.left[kind, 0]), spare) for kind in (SIMPLE, COMPOUND))
         failed = min(int(self.left[SIMPLE, 0] + self.left[COMPOUND, 0]), spare)
         inner = int(self.most_inner[0])
         tokens = (simple + 1, compound + 1, failed + 1, inner + 1, inner + 1)
-        return (num_required + 1, spare + 1, spare + 1, rows, *tokens)
+        return (num_required + 1, _pair(spare, 0, spare) + 1, rows, *tokens)
 
     def required_base(self) -> NDArray[np.float64]:
         """Return the chances of the required tools whose charged dependencies have succeeded, (num_required,)."""
@@ -184,8 +194,7 @@ class _Charges:
 @scalar
 def _required_call(
     place: int,
-    failures: int,
-    spare: int,
+    here: int,
     tokens: IntVector,
     needed: NDArray[np.int64],
     left: NDArray[np.int64],
@@ -197,7 +206,7 @@ def _required_call(
 ) -> float:
     """Return the best bound of calling the next required tool, its dependencies covered by some of the tokens."""
     best = 0.0
-    bad_after_most = min(bound.shape[6] - 1, left[SIMPLE, place + 1] + left[COMPOUND, place + 1])
+    bad_after_most = min(bound.shape[5] - 1, left[SIMPLE, place + 1] + left[COMPOUND, place + 1])
     inner = min(tokens[INNER_TOKENS], most_inner[place + 1])
     failed_inner = min(tokens[FAILED_INNER_TOKENS], most_inner[place + 1])
     for simple in range(min(tokens[SIMPLE_TOKENS], needed[SIMPLE, place]) + 1):
@@ -207,8 +216,7 @@ def _required_call(
                 chance = base * factor[uncovered - bad, bad]
                 after_success = bound[
                     place + 1,
-                    failures,
-                    spare,
+                    here,
                     0,
                     min(tokens[SIMPLE_TOKENS] - simple, left[SIMPLE, place + 1]),
                     min(tokens[COMPOUND_TOKENS] - compound, left[COMPOUND, place + 1]),
@@ -232,22 +240,28 @@ def _fill(
     break_base: float,
     history: float,
     rows_end: bool,
+    all_spare: int,
     bound: NDArray[np.float64],
 ) -> None:
     """Fill `bound`, zero on entry, as in `Relaxation`; the first arguments are fields of `_Charges`."""
-    num_required, all_spare, rows = len(required_base), bound.shape[1] - 1, bound.shape[3]
+    num_required, rows = len(required_base), bound.shape[2]
     tokens = np.zeros(NUM_TOKENS, dtype=np.int64)
     bound[num_required] = 1.0
     for place in range(num_required - 1, -1, -1):
-        most_simple = min(bound.shape[4] - 1, left[SIMPLE, place])
-        most_compound = min(bound.shape[5] - 1, left[COMPOUND, place])
-        most_bad = min(bound.shape[6] - 1, left[SIMPLE, place] + left[COMPOUND, place])
+        most_simple = min(bound.shape[3] - 1, left[SIMPLE, place])
+        most_compound = min(bound.shape[4] - 1, left[COMPOUND, place])
+        most_bad = min(bound.shape[5] - 1, left[SIMPLE, place] + left[COMPOUND, place])
         most = most_inner[place]
         for spare in range(all_spare + 1):
             drop = 1.0
             for failures in range(all_spare - spare + 1):
                 # Each success of a helper and each failure has used up a turn to spare.
                 budget = all_spare - spare - failures
+                here = _pair(spare, failures, all_spare)
+                after_won, after_lost = 0, 0
+                if spare > 0:
+                    after_won = _pair(spare - 1, failures, all_spare)
+                    after_lost = after_won + 1
                 for row in range(rows):
                     ends = spare == 0 or (rows_end and row + 1 == rows)
                     next_row = row + 1 if rows_end else 0
@@ -263,8 +277,7 @@ def _fill(
                                         if not ends:
                                             failed = bound[
                                                 place,
-                                                failures + 1,
-                                                spare - 1,
+                                                after_lost,
                                                 next_row,
                                                 simple,
                                                 compound,
@@ -274,8 +287,7 @@ def _fill(
                                             ]
                                         best = _required_call(
                                             place,
-                                            failures,
-                                            spare,
+                                            here,
                                             tokens,
                                             needed,
                                             left,
@@ -290,8 +302,8 @@ def _fill(
                                                 best,
                                                 _helper_call(
                                                     place,
-                                                    failures,
-                                                    spare,
+                                                    after_won,
+                                                    after_lost,
                                                     next_row,
                                                     ends,
                                                     tokens,
@@ -309,21 +321,17 @@ def _fill(
                                             )
                                         if row > 0 and spare > 0:
                                             chance = break_base * drop
-                                            won = bound[
-                                                place, failures, spare - 1, 0, simple, compound, bad, inner, bad_inner
-                                            ]
+                                            won = bound[place, after_won, 0, simple, compound, bad, inner, bad_inner]
                                             best = max(best, chance * won + (1.0 - chance) * failed)
-                                        bound[place, failures, spare, row, simple, compound, bad, inner, bad_inner] = (
-                                            best
-                                        )
+                                        bound[place, here, row, simple, compound, bad, inner, bad_inner] = best
                 drop *= history
 
 
 @scalar
 def _helper_call(
     place: int,
-    failures: int,
-    spare: int,
+    after_won: int,
+    after_lost: int,
     next_row: int,
     ends: bool,
     tokens: IntVector,
@@ -347,27 +355,25 @@ def _helper_call(
         after_bad = failed
         if again == 0 and not ends:
             more = min(bad + 1, most_bad)
-            after_bad = bound[place, failures + 1, spare - 1, next_row, simple, compound, more, inner, bad_inner]
+            after_bad = bound[place, after_lost, next_row, simple, compound, more, inner, bad_inner]
         if simple < most_simple:
             chance = base[SIMPLE, place] * drop
-            won = bound[place, failures, spare - 1, 0, simple + 1, compound, bad - again, inner, bad_inner]
+            won = bound[place, after_won, 0, simple + 1, compound, bad - again, inner, bad_inner]
             best = max(best, chance * won + (1.0 - chance) * after_bad)
         if compound < most_compound:
             for one in range(min(inner, inside) + 1):
                 for two in range(min(bad_inner, inside - one) + 1):
                     chance = base[COMPOUND, place] * drop * factor[inside - one - two, two]
-                    won = bound[
-                        place, failures, spare - 1, 0, simple, compound + 1, bad - again, inner - one, bad_inner - two
-                    ]
+                    won = bound[place, after_won, 0, simple, compound + 1, bad - again, inner - one, bad_inner - two]
                     best = max(best, chance * won + (1.0 - chance) * after_bad)
     if inner < most_inner:
         for again in range(min(bad_inner, 1) + 1):
             after_bad = failed
             if again == 0 and not ends:
                 more = min(bad_inner + 1, most_inner)
-                after_bad = bound[place, failures + 1, spare - 1, next_row, simple, compound, bad, inner, more]
+                after_bad = bound[place, after_lost, next_row, simple, compound, bad, inner, more]
             chance = base[INNER, place] * drop
-            won = bound[place, failures, spare - 1, 0, simple, compound, bad, inner + 1, bad_inner - again]
+            won = bound[place, after_won, 0, simple, compound, bad, inner + 1, bad_inner - again]
             best = max(best, chance * won + (1.0 - chance) * after_bad)
     return best
 
@@ -399,6 +405,7 @@ def bound_of(
     row: int,
     tokens: IntVector,
     most_inner: IntVector,
+    all_spare: int,
     bound: NDArray[np.float64],
 ) -> float:
     """Return the upper bound on V* of a state; `spare` turns more are left than required tools are missing."""
@@ -407,9 +414,8 @@ def bound_of(
     return float(
         bound[
             done,
-            failures,
-            spare,
-            min(row, bound.shape[3] - 1),
+            _pair(spare, failures, all_spare),
+            min(row, bound.shape[2] - 1),
             tokens[SIMPLE_TOKENS],
             tokens[COMPOUND_TOKENS],
             tokens[FAILED_TOKENS],

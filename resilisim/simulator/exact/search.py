@@ -292,6 +292,7 @@ def _list_calls(
     charge: NDArray[np.int64],
     through: NDArray[np.int64],
     most_inner: NDArray[np.int64],
+    all_spare: int,
     bound: NDArray[np.float64],
 ) -> int:
     """List the calls among which there is one with the highest Q*, the highest bound first; return their number."""
@@ -302,17 +303,17 @@ def _list_calls(
     next_row = row + 1 if most > 0 else 0
     held, other = tokens[0], tokens[1]
     count_tokens(status, done, kind, charge, through, held)
-    unchanged = bound_of(done, failures, spare - 1, 0, held, most_inner, bound)
+    unchanged = bound_of(done, failures, spare - 1, 0, held, most_inner, all_spare, bound)
     failed = 0.0
     if not failure_ends:
-        failed = bound_of(done, failures + 1, spare - 1, next_row, held, most_inner, bound)
+        failed = bound_of(done, failures + 1, spare - 1, next_row, held, most_inner, all_spare, bound)
     for tool in range(len(place)):
         if marks[CALLABLE, tool] == 0:
             continue
         after_success, after_failure = unchanged, failed
         if place[tool] == done:
             count_tokens(status, done + 1, kind, charge, through, other)
-            after_success = bound_of(done + 1, failures, spare, 0, other, most_inner, bound)
+            after_success = bound_of(done + 1, failures, spare, 0, other, most_inner, all_spare, bound)
         elif place[tool] > done:
             # Out of order a success spoils everything, but a failure can be worth something to what depends on it.
             if not matters[level, done, tool] or status[tool] != NOT_EXECUTED:
@@ -332,11 +333,13 @@ def _list_calls(
                 before = status[tool]
                 status[tool] = SUCCEEDED
                 count_tokens(status, done, kind, charge, through, other)
-                after_success = bound_of(done, failures, spare - 1, 0, other, most_inner, bound)
+                after_success = bound_of(done, failures, spare - 1, 0, other, most_inner, all_spare, bound)
                 if before == NOT_EXECUTED and not failure_ends:
                     status[tool] = FAILED
                     count_tokens(status, done, kind, charge, through, other)
-                    after_failure = bound_of(done, failures + 1, spare - 1, next_row, other, most_inner, bound)
+                    after_failure = bound_of(
+                        done, failures + 1, spare - 1, next_row, other, most_inner, all_spare, bound
+                    )
                 status[tool] = before
         chance = _chance(status, tool, failures, dependencies, base_index, probability)
         if chance * after_success + (1.0 - chance) * after_failure > 0.0:
@@ -351,7 +354,7 @@ def _list_calls(
             number += 1
         return number
     if counters[LOOP_TOOL] >= 0:
-        idle = bound_of(done, failures, spare - 1, row, held, most_inner, bound)
+        idle = bound_of(done, failures, spare - 1, row, held, most_inner, all_spare, bound)
         _place_call(calls, 0, number, IDLE, 1.0, idle, 0.0, exact)
         number += 1
     # Of the tools that do nothing else, the two best that the loop rule lets through.
@@ -421,7 +424,7 @@ def _proceed(field: Field, level: int, memo: Memo, space: Space) -> int:
     place, dependencies, base_index, probability = field.place, field.dependencies, field.base_index, field.probability
     is_breaker, matters, twins, numbers = field.is_breaker, field.matters, field.twins, field.numbers
     kind, charge, through = field.relaxation.kind, field.relaxation.charge, field.relaxation.through
-    most_inner, bound = field.relaxation.most_inner, field.relaxation.bound
+    most_inner, all_spare, bound = field.relaxation.most_inner, field.relaxation.all_spare, field.relaxation.bound
     memo_keys, memo_values, memo_used = memo.keys, memo.values, memo.used
     status, counters, keys, calls, tree = space.status, space.counters, space.keys, space.calls, space.tree
     best, marks, tally, tokens, course, result = (
@@ -504,6 +507,7 @@ def _proceed(field: Field, level: int, memo: Memo, space: Space) -> int:
                 charge,
                 through,
                 most_inner,
+                all_spare,
                 bound,
             )
             tree[depth, CURRENT], tree[depth, PHASE], best[depth, 0] = 0, CHOOSING, 0.0
@@ -615,7 +619,11 @@ def bound_state(
     count_tokens(status, done, relaxation.kind, relaxation.charge, relaxation.through, tokens)
     spare = counters[TURNS_LEFT] - (field.numbers[NUM_REQUIRED] - done)
     row = counters[ROW] if field.numbers[MOST_IN_ROW] > 0 else 0
-    return float(bound_of(done, counters[FAILURES], spare, row, tokens, relaxation.most_inner, relaxation.bound))
+    return float(
+        bound_of(
+            done, counters[FAILURES], spare, row, tokens, relaxation.most_inner, relaxation.all_spare, relaxation.bound
+        )
+    )
 
 
 @scalar
@@ -707,6 +715,10 @@ class Search:
             self._enter(state)
             space = self._spaces[-1]
             return bound_state(self._field, space.status[0], space.counters[0], space.tokens[0])
+
+    def scale_bounds(self, factor: float) -> None:
+        """Multiply the bounds: below 1 they are none any more. For checks that the bounds are what values hang on."""
+        self._field.relaxation.bound[:-1] *= factor
 
     def _enter(self, state: EpisodeState) -> None:
         space, counters = self._spaces[-1], state.counters

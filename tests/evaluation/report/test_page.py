@@ -15,7 +15,7 @@ import pytest
 from markupsafe import Markup
 
 from resilisim.errors import StoreError
-from resilisim.evaluation.episode.record import LOSS_LABELS
+from resilisim.evaluation.episode.record import ALL_LOSS_LABELS
 from resilisim.evaluation.report import charts, write_report
 from resilisim.evaluation.report.body import NOT_PRIVILEGED, build_page, cards
 from resilisim.evaluation.report.groups import PromptPools
@@ -194,7 +194,7 @@ def test_odd_messages_do_no_harm(tmp_path: Path, message: str) -> None:
 def test_every_cause_has_a_colour_in_light_and_dark() -> None:
     style = packaged_file("style.css")
     light, dark = style.split("prefers-color-scheme: dark", 1)
-    for name in (label.replace("_", "-") for label in LOSS_LABELS):
+    for name in (label.replace("_", "-") for label in ALL_LOSS_LABELS):
         assert f"--{name}:" in light
         assert f"--{name}:" in dark
         assert f".{name} {{ fill: var(--{name}); }}" in style

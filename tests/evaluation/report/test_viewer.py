@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.episode.texts import opened, replies_of, stored
 from resilisim.evaluation.report.page import page_policy
 from resilisim.evaluation.report.viewer import packing, viewer_assets, viewer_section
@@ -388,7 +388,7 @@ def test_the_script_makes_no_markup_of_data_and_asks_no_network() -> None:
         assert forbidden not in script.replace("http://www.w3.org/2000/svg", "")
     for forbidden in ("</script", "<!--", "</style", "url(", "@import"):
         assert forbidden not in script + style
-    assert set(LOSS_LABELS) <= set(re.findall(r'"([a-z_]+)": \{"style"', script))
+    assert set(ALL_LOSS_LABELS) <= set(re.findall(r'"([a-z_]+)": \{"style"', script))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = page_policy(script)  # allows this script and no other
     assert "default-src 'none'" in policy

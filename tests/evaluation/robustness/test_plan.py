@@ -15,14 +15,17 @@ from resilisim.evaluation.robustness.points import (
     AXES,
     DEFAULT_RELIABILITIES,
     DEFAULT_TURNS,
+    PART_AXES,
     ProfilePoints,
     check_points,
+    law_at,
     merge_with_earlier,
     number_settings,
     plan_runs,
     read_profile,
     write_profile,
 )
+from resilisim.simulator import Law
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 from tests.evaluation.toy_policies import toy_tasks
 
@@ -53,6 +56,29 @@ def test_each_run_changes_one_thing() -> None:
     assert points.reliability == (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
     played = {run.environment for run in (standard, *others)}
     assert set(number_settings(points, STANDARD)) == played
+
+
+@pytest.mark.parametrize("part", PART_AXES)
+def test_a_part_of_the_law_is_an_axis_from_none_of_it_to_all(part: str) -> None:
+    points = check_points(part, (), (), (), (), (0.0, 0.25, 1.0)).with_standard(STANDARD)
+    runs = plan_runs(points, STANDARD, ("optimal",), toy_tasks(2), {})
+    assert [(run.name, run.value) for run in runs] == [
+        ("standard", None),
+        (f"{part}-0.25", 0.25),
+        (f"{part}-1", 1.0),
+    ]
+    for run in runs[1:]:
+        law = run.environment.failure_model()
+        assert (law.parts, law.constants) == ((part,), STANDARD.failure_model())
+        assert run.environment.with_options(law="benchmark", base=STANDARD.base) == STANDARD
+    assert number_settings(points, STANDARD) == tuple(run.environment for run in runs)
+
+
+def test_strengths_mean_what_the_page_says() -> None:
+    constants = {"base": 0.8, "not_executed": 0.5, "failed": 0.7, "history": 0.9}
+    assert Law.from_mapping(law_at("outage", 0.2, constants, 10)).outage.share_down == pytest.approx(0.2)
+    assert Law.from_mapping(law_at("rate_limit", 0.4, constants, 10)).rate_limit.calls == 3
+    assert Law.from_mapping(law_at("drift", 0.5, constants, 10)).drift.per_message == -0.05
 
 
 def test_flaws_are_compared_with_the_sound_plan_whatever_the_prompts_are() -> None:

@@ -11,6 +11,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.run.rescoring import SOURCE_KEY
 from resilisim.evaluation.table.comparing import compare_run_tables, compare_tables, refuse_incomparable
 from resilisim.evaluation.table.episodes import EpisodeTable, table_of
+from resilisim.simulator import Law, RateLimit
 from resilisim.statistics import holm
 from tests.evaluation.synthetic import synthetic_run
 
@@ -158,6 +159,24 @@ def test_what_changes_episodes_is_refused_and_named(path, value, text):
     with pytest.raises(InvalidInputError, match=text) as refused:
         refuse_incomparable([MANIFEST, MANIFEST, changed(*path, value=value)], ["a", "b", "c"])
     assert str(refused.value).startswith("a and c cannot be compared")
+
+
+def with_law(name: str, calls: int) -> dict:
+    law = Law(name=name, rate_limit=RateLimit(calls, 5)).to_mapping()
+    manifest = changed("environment", "law", value=law)
+    del manifest["arguments"]["environment"]["base"]
+    return manifest
+
+
+def test_laws_are_compared_by_content_and_named():
+    refuse_incomparable([with_law("mine", 2), with_law("yours", 2)])
+    with pytest.raises(InvalidInputError) as refused:
+        refuse_incomparable([with_law("mine", 2), MANIFEST], ["a", "b"])
+    hash_of_mine = Law(rate_limit=RateLimit(2, 5)).content_hash[:12]
+    expected = f"a and b cannot be compared: law is mine ({hash_of_mine}) in one and that of the benchmark in the other"
+    assert str(refused.value) == expected
+    with pytest.raises(InvalidInputError, match=r"law is mine \(\w+\) in one and mine \(\w+\) in the other"):
+        refuse_incomparable([with_law("mine", 2), with_law("mine", 3)])
 
 
 def test_texts_of_different_revisions_are_not_compared_and_missing_means_the_first():

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
+from resilisim.run_folder import JsonLinesWriter
 from resilisim.worlds.apis import TwinLaw, assess, assessed, find_api
 
 LAW = TwinLaw(errors={"INVALID_INPUT": 3.0, "RATE_LIMIT_ERROR": 1.0}, median_seconds=0.01)
@@ -53,6 +54,22 @@ def test_a_run_that_was_killed_is_resumed_and_no_call_is_made_twice(tmp_path):
     assert sorted(made) == sorted({(api.name, number) for api in APIS for number in range(8)})
     assert [(row.successes, row.errors) for row in resumed.apis] == [(row.successes, row.errors) for row in whole.apis]
     assert json.loads((tmp_path / "cut" / "assessment.json").read_text())["errors"] == dict(resumed.errors)
+
+
+def test_a_full_disk_is_one_line_and_what_was_finished_is_resumed(tmp_path, monkeypatch):
+    write = JsonLinesWriter.write
+
+    def until_full(writer, value):
+        if writer.path.read_bytes().count(b"\n") == 5:
+            raise StoreError("the disk is full")
+        write(writer, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JsonLinesWriter, "write", until_full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            assess(APIS, 4, law=LAW, out=tmp_path)
+    assert (tmp_path / "calls.jsonl").read_bytes().count(b"\n") == 5
+    assert sum(row.calls for row in assess(APIS, 4, law=LAW, out=tmp_path).apis) == 12
 
 
 def test_the_outcomes_are_those_that_the_law_draws(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from resilisim.errors import count_of
-from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, StepRecord
+from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, EpisodeRecord, StepRecord
 from resilisim.evaluation.report.charts.lines import SHOWN_CHANGE, trace_chart
 from resilisim.evaluation.report.losses import message_line
 from resilisim.evaluation.report.page import percent, render, say, signed_points
@@ -46,7 +46,7 @@ def viewer_section(directory: Path | str, packer: Packer, examples: Sequence[Epi
         examples=examples[:MOST_EXAMPLES],
         most_steps=MOST_STEPS,
         shown=SHOWN_CHANGE,
-        causes=LOSS_LABELS,
+        causes=ALL_LOSS_LABELS,
         count_of=count_of,
         say=say,
         percent=percent,
@@ -59,7 +59,7 @@ def viewer_section(directory: Path | str, packer: Packer, examples: Sequence[Epi
 def viewer_assets() -> tuple[str, str]:
     """Return style and script of the viewer; the script belongs at the end of a page's body."""
     folder = resources.files(__package__)
-    causes = {label: {"style": loss_style(label), "text": text} for label, text in LOSS_LABELS.items()}
+    causes = {label: {"style": loss_style(label), "text": text} for label, text in ALL_LOSS_LABELS.items()}
     parts = [f"const CAUSES = new Map(Object.entries({json.dumps(causes)}));\n"]
     parts += [folder.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS]
     script = '(() => {\n"use strict";\n\n' + "\n".join(parts) + "})();\n"

@@ -1,14 +1,6 @@
 """Templates of questions, by domain; importing this files all of them in `template.TEMPLATES`."""
 
-from resilisim.worlds.records.questions import (
-    agenda,
-    airbnb,
-    arithmetic,
-    citations,
-    coffee,
-    flights,
-    scirex,
-    yelp,
-)
+import importlib
 
-__all__ = ["agenda", "airbnb", "arithmetic", "citations", "coffee", "flights", "scirex", "yelp"]
+for _domain in ("agenda", "airbnb", "arithmetic", "citations", "coffee", "flights", "scirex", "yelp"):
+    importlib.import_module(f"{__name__}.{_domain}")
