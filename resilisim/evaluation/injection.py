@@ -329,11 +329,11 @@ def inject(
         ...     try:
         ...         print(tools["charge"](5))
         ...     except resilisim.InjectedFailure as failure:
-        ...         print(failure.code in ("TIMEOUT", "OPERATION_FAILED"))
+        ...         print(failure.code)
         charged 5
         charged 5
         charged 5
-        charged 5
+        OPERATION_FAILED
     """
     if fail not in get_args(Fail):
         raise unknown_name("fail", fail, get_args(Fail))

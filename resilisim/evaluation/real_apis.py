@@ -88,7 +88,8 @@ def real_api_tables(directory: Path | str) -> str:
 
     Example:
         >>> from resilisim.evaluation import evaluate, real_api_tables
-        >>> real_api_tables(evaluate("random", 2).directory)
+        >>> results = evaluate("random", 2)
+        >>> real_api_tables(results.directory)
         Traceback (most recent call last):
         ...
         resilisim.errors.InvalidInputError: ... expected a run on apis-v1

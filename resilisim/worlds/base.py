@@ -445,6 +445,12 @@ def world_task(world: World, instance_id: str) -> Task:
 
     Raises:
         InvalidInputError: It has none.
+
+    Example:
+        >>> from resilisim.worlds import load_world, world_task
+        >>> world = load_world("pages-v1")
+        >>> world_task(world, world.tasks()[3].instance_id) == world.tasks()[3]
+        True
     """
     by_id = _tasks_by_id(world)
     if instance_id not in by_id:
