@@ -17,7 +17,7 @@ from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import References, references, solve, solved_references
-from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.simulator.exact.references import clairvoyant_if_known
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import TASK_TYPES, Task
@@ -134,6 +134,7 @@ def means_by_type(
     unsolved: Counter[str] = Counter()
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     variances: dict[str, float] = defaultdict(float)
+    unseen: set[str] = set()  # groups with a list whose clairvoyant bound nobody knows
     with Progressing("solving lists of tools", len(weights)) as progress:
         for required, solved, seen, error in progress.track(
             _solve_each(list(weights), library, law, rules, clairvoyant_seeds)
@@ -144,14 +145,18 @@ def means_by_type(
                     unsolved[group] += count
                     continue
                 of_group[group] += count
-                values = {name: getattr(solved, name) for name in SOLVED} | {"clairvoyant": seen}
+                values = {name: getattr(solved, name) for name in SOLVED}
+                if seen is None:
+                    unseen.add(group)
+                else:
+                    values["clairvoyant"] = seen
                 if fewest is not None:
                     values |= dict(zip(AFTER_SEARCH, (solved.after_search[fewest], fewest), strict=True))
                 for name, value in values.items():
                     sums[group][name] += count * value
             counts += of_group
             for group, count in of_group.items():
-                variances[group] += (count * error) ** 2
+                variances[group] += (count * (error or 0.0)) ** 2
     met = dict.fromkeys(task.task_type for task in tasks)
     names = [*SOLVED, *AFTER_SEARCH, *(["clairvoyant"] if clairvoyant_seeds else [])]
     rows: list[dict[str, Any]] = []
@@ -161,6 +166,8 @@ def means_by_type(
         means: dict[str, Any] = {name: sums[group][name] / count if count else None for name in names}
         if clairvoyant_seeds:
             means["clairvoyant_se"] = math.sqrt(variances[group]) / count if count else None
+        if clairvoyant_seeds and group in unseen:
+            means |= {"clairvoyant": None, "clairvoyant_se": None}
         if group in reasons:
             means |= {**dict.fromkeys(AFTER_SEARCH), "no_search_ceiling": reasons[group]}
         rows.append({"task_type": group, "tasks": count + unsolved[group], "unsolved": unsolved[group], **means})
@@ -173,17 +180,18 @@ def _solve_each(
     law: BenchmarkLaw | Law,
     rules: EndRules,
     clairvoyant_seeds: int,
-) -> Iterator[tuple[tuple[str, ...], References | None, float, float]]:
+) -> Iterator[tuple[tuple[str, ...], References | None, float | None, float | None]]:
     """Yield each list with its references (None if it is too large) and the clairvoyant one with its standard error."""
     for start in range(0, len(lists), BLOCK):  # somebody who stops the command waits for one block only
         block = lists[start : start + BLOCK]
         problems = [build_problem(library, required, law, rules) for required in block]
         with ThreadPoolExecutor(THREADS) as pool:
             for required, problem, solved in zip(block, problems, pool.map(_solved, problems), strict=True):
-                seen = error = 0.0
+                seen: float | None = 0.0
+                error: float | None = 0.0
                 if clairvoyant_seeds and solved is not None:
                     name = ",".join(required)
-                    seen, error = clairvoyant(problem, range(clairvoyant_seeds), EVALUATION_SALT, name)
+                    seen, error = clairvoyant_if_known(problem, range(clairvoyant_seeds), EVALUATION_SALT, name)
                 yield required, solved, seen, error
 
 

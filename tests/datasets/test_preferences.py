@@ -8,6 +8,7 @@ import pytest
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.schema import check_record
 from resilisim.evaluation.episode.record import LOSS_LABELS
+from resilisim.simulator import Law, Outage
 from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
@@ -59,7 +60,10 @@ def test_both_messages_mean_and_are_worth_what_the_record_says(protocol, prompt)
 def test_reasons_and_states_are_varied():
     records = records_of(seeds=24, prompts=("optimal",))
     reasons = {record["rejected_reason"] for record in records}
-    only_elsewhere = {"wrong_answer", "refused_call", "wrong_end_state", "ran_again"}  # worlds, and goals of one's own
+    only_elsewhere = {  # under laws with parts
+        *("rate_limited_call", "did_not_wait", "waited_in_vain", "kept_at_broken_tool", "believed_corrupt_data"),
+        *("repeated_invalid_call", "call_without_access"),
+    }
     possible = set(LOSS_LABELS) - {"information", "obeyed_flaw"} - only_elsewhere
     assert possible - {"repeated_search"} <= reasons <= possible
     kinds = {"execute", "finish", "search", "rejected", "format_error"}
@@ -98,14 +102,8 @@ def test_where_nothing_can_succeed_there_is_no_pair():
 
 
 def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used():
-    content = json.loads(default_library().to_json())
-    for tool in content["tools"]:
-        tool["success_probability"] = 0.6 if tool["dependencies"] else 0.3
-        if tool["name"] == "network_fetcher":
-            tool["success_probability"] = 0.95
-    library = ToolLibrary.from_json(json.dumps(content))
-    task = Task.from_mapping({"required_tools": [READER], "description": "Read it."}, library)
-    records = list(source_of(library, prompts=("optimal",), seeds=20).records(task))
+    law = Law(outage=Outage(begins=0.3, ends=0.3))
+    records = list(source_of(prompts=("optimal",), seeds=20, law=law).records(task_of(READER)))
     assert records
     for record in records:
         assert record["margin"] >= record["optimum_gap"] > 0.01

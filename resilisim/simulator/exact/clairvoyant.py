@@ -6,7 +6,8 @@ task can be done. The mean over seeds estimates the bound; its standard error go
 Calls that only break a row of failures (tools outside the closure without dependencies, and tools that have succeeded)
 are considered where they succeed at once, and among those the one with the largest luck number, since a smaller one
 stays good for longer. Calls that would only prepare a later break are left out, so the result never claims too much.
-Everything else is searched exhaustively, up to a hash of 64 bits that knows visited states again.
+Everything else is searched exhaustively, up to a hash of 64 bits that knows visited states again. A list with so many
+helpers that a search finds no end is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.errors import ExactLimitError
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key, hash_words, threefry2x32, uniform_bits
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.law import (
@@ -30,6 +32,8 @@ from resilisim.simulator.law import (
 from resilisim.simulator.problem import Problem, dependencies_within
 
 _VISITED_SIZE = 1 << 19
+MAX_TRIED_CALLS = 20_000_000  # of one seed: a few seconds; a list of the benchmark takes some thousands
+_GIVEN_UP = -1
 
 
 def luck_table(problem: Problem, salt: str, seeds: Sequence[int], instance_id: str) -> NDArray[np.int64]:
@@ -45,7 +49,11 @@ def luck_table(problem: Problem, salt: str, seeds: Sequence[int], instance_id: s
 
 
 def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: str) -> tuple[float, float]:
-    """Return the share of seeds for which some sequence of calls succeeds, and its standard error (or NaN)."""
+    """Return the share of seeds for which some sequence of calls succeeds, and its standard error (or NaN).
+
+    Raises:
+        ExactLimitError: There are too many sequences to look through.
+    """
     num_required = len(problem.required)
     if num_required > problem.rules.max_turns:
         return 0.0, 0.0
@@ -66,27 +74,29 @@ def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: 
     luck = luck_table(problem, salt, seeds, instance_id)
     visited = np.zeros(_VISITED_SIZE, dtype=np.uint64)
     num_visited = np.zeros(1, dtype=np.int64)
-    found = np.array(
-        [
-            _search(
-                np.ascontiguousarray(luck[number][closure]),
-                np.ascontiguousarray(luck[number][outside]),
-                base_index[closure],
-                base_index[outside],
-                place,
-                required,
-                dependencies,
-                problem.table.threshold,
-                problem.rules.max_turns,
-                problem.rules.max_consecutive_failures,
-                number,
-                visited,
-                num_visited,
+    found = np.zeros(len(seeds))
+    for number in range(len(seeds)):
+        found[number] = _search(
+            np.ascontiguousarray(luck[number][closure]),
+            np.ascontiguousarray(luck[number][outside]),
+            base_index[closure],
+            base_index[outside],
+            place,
+            required,
+            dependencies,
+            problem.table.threshold,
+            problem.rules.max_turns,
+            problem.rules.max_consecutive_failures,
+            number,
+            visited,
+            num_visited,
+            MAX_TRIED_CALLS,
+        )
+        if found[number] == _GIVEN_UP:
+            raise ExactLimitError(
+                f"the clairvoyant bound of {num_required} required tools with {len(closure)} in their dependency "
+                f"closure looks through more than {MAX_TRIED_CALLS:,} calls: leave it out, or use fewer turns"
             )
-            for number in range(len(seeds))
-        ],
-        dtype=np.float64,
-    )
     error = float(found.std(ddof=1)) / math.sqrt(len(found)) if len(found) > 1 else math.nan
     return float(found.mean()), error
 
@@ -136,8 +146,11 @@ def _search(
     number: int,
     visited: NDArray[np.uint64],
     num_visited: NDArray[np.int64],
-) -> bool:
-    """Return whether some sequence of calls completes the list, by depth-first search that knows visited states.
+    max_tried: int,
+) -> int:
+    """Return 1 if some sequence of calls completes the list, 0 if none does, -1 if there are too many to try.
+
+    The search is depth-first and knows visited states.
 
     All searches of a task share their table, told apart by `number`: clearing it takes longer than most searches do.
     """
@@ -153,6 +166,7 @@ def _search(
         visited[:] = 0
         num_visited[0] = 0
     depth = 0
+    tried = 0
     while depth >= 0:
         # Options of a state: 0 the next required tool, then every closure tool, then breaking the row of failures.
         choice = option[depth]
@@ -214,7 +228,7 @@ def _search(
                 if place[tool] == current:
                     done[after] = current + 1
                     if done[after] == len(required):
-                        return True
+                        return 1
         else:
             failures[after] += 1
             consecutive[after] += 1
@@ -241,6 +255,9 @@ def _search(
         if num_visited[0] < len(visited) // 2:  # a full table only costs time
             visited[position] = state_hash
             num_visited[0] += 1
+        tried += 1
+        if tried > max_tried:
+            return _GIVEN_UP
         depth = after
         option[depth] = 0
-    return False
+    return 0

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from resilisim.errors import MAX_COUNT, check_integer
+from resilisim.errors import MAX_COUNT, ExactLimitError, check_integer
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.clairvoyant import clairvoyant
 from resilisim.simulator.exact.optimum import Solved, solve, solve_afresh
@@ -121,9 +121,10 @@ def references(
 
     Returns:
         `known_probabilities`, `known_probabilities_gap`, `plan_following`, `plan_following_with_search`, `first_call`,
-        and, with seeds, `clairvoyant` and its standard error `clairvoyant_se`, which are None under a law with parts.
-        Of a task also `known_after_search`, the ceiling of an agent that has to find its tools, with `searches_needed`;
-        where nobody knows that number both are None, and `no_search_ceiling` says why.
+        and, with seeds, `clairvoyant` and its standard error `clairvoyant_se`, which are None under a law with parts
+        and where there are too many sequences of calls to look through. Of a task also `known_after_search`, the
+        ceiling of an agent that has to find its tools, with `searches_needed`; where nobody knows that number both are
+        None, and `no_search_ceiling` says why.
 
     Raises:
         InvalidInputError: Unknown, repeated or missing tools, or too many seeds.
@@ -147,10 +148,20 @@ def references(
         result["known_after_search"] = None if searches.fewest is None else after_search[searches.fewest]
         result |= {"searches_needed": searches.fewest, "no_search_ceiling": searches.reason}
         instance_id = instance_id or task.instance_id
-    if clairvoyant_seeds > 0 and problem.parts is not None:  # nobody has worked out what knowing all luck is worth
-        result |= {"clairvoyant": None, "clairvoyant_se": None}
-    elif clairvoyant_seeds > 0:
+    if clairvoyant_seeds > 0:
         luck_of = instance_id or "tools_" + hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
-        mean, error = clairvoyant(problem, range(clairvoyant_seeds), salt, luck_of)
+        mean, error = clairvoyant_if_known(problem, range(clairvoyant_seeds), salt, luck_of)
         result |= {"clairvoyant": mean, "clairvoyant_se": error}
     return result
+
+
+def clairvoyant_if_known(
+    problem: Problem, seeds: Sequence[int], salt: str, instance_id: str
+) -> tuple[float | None, float | None]:
+    """Return the clairvoyant bound and its standard error, None both where nobody has worked it out."""
+    if problem.parts is not None:
+        return None, None
+    try:
+        return clairvoyant(problem, seeds, salt, instance_id)
+    except ExactLimitError:
+        return None, None
