@@ -3,8 +3,7 @@
 A set fixes benchmark, tool library, tasks, seeds, prompts and all options of the environment, the salt of the draws
 included, or its hash where only the owner of the set is to know it. The check believes nothing but the messages that
 a run's agent sent: each episode is judged again from its record (`run.rescoring`), so every success has to follow from
-the draws, and then its messages are sent to the environment once more, so prompt, replies and ceiling have to be those
-of the record. No code and no model of the run is needed, or run.
+the draws, and then its messages are sent to the environment once more, so the texts have to be the environment's own.
 """
 
 from __future__ import annotations
@@ -47,13 +46,11 @@ SETS: Final = "sets"  # folder of the sets that come with the package
 
 EPISODES_PER_JOB: Final = 20
 SHOWN_OF_A_KIND: Final = 5  # refusals that are told one by one
-# Luck that an agent without knowledge of the draws has less often than this is taken for knowledge of them.
-DRAWS_LEVEL: Final = 1e-6
+DRAWS_LEVEL: Final = 1e-6  # rarer luck than this is taken for knowledge of the draws
 
 RefusalKind = Literal[
     "run", "privileged", "missing", "doubled", "other_episode", "tries_again", "texts", "record", "replay", "draws"
 ]
-# What each kind of refusal is called where they are counted.
 REFUSALS: Final[Mapping[RefusalKind, str]] = {
     "run": "what the run was asked for is not what the set fixes",
     "privileged": "a policy sees what no agent may see",
@@ -229,7 +226,7 @@ class Luck:
 
     Attributes:
         total: Sum of its luck, in episodes; its mean is 0 for whoever does not know the draws.
-        variance: Its predictable variance: of each execution, before it was drawn.
+        variance: Its predictable variance.
         bound: How often an agent without that knowledge has as much luck, at most (Freedman 1975).
     """
 
@@ -605,10 +602,7 @@ class _Recorded:
 
 
 def _luck_variance(step: Mapping[str, Any]) -> float:
-    """Return the variance that the luck of a message had before it was drawn.
-
-    With D = V* after success - V* after failure, its luck is (1 - p) D or -p D, so p (1 - p) D^2 follows from it.
-    """
+    """Return the variance of a message's luck: it is (1 - p) D or -p D, D what success changes of V*."""
     chance, luck = step["success_probability"], step["luck"]
     if chance is None or not 0.0 < chance < 1.0:
         return 0.0

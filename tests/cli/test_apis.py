@@ -16,7 +16,10 @@ from resilisim.worlds.apis import TwinLaw
 def twin():
     """The URL of a twin that runs as a process of its own."""
     command = [sys.executable, "-m", "resilisim", "apis", "twin", "--port", "0", "--success", "1", "--latency", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # A suite that was started in the background has Ctrl-C switched off, and hands that down.
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
     line = process.stderr.readline()
     assert "listening: http://127.0.0.1:" in line
     yield line.split()[1].removesuffix("/HOST/PATH,")

@@ -17,7 +17,8 @@ from resilisim.worlds.pages import generated
 TASKS = benchmark_tasks()
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+# Making the questions of records-v1 again takes minutes; `python -m benchmarks.shipped_data records` compares them.
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name != "records"])
 def test_the_command_writes_and_compares_the_same_bytes(name, tmp_path, monkeypatch, capsys):
     file, compute = SHIPPED[name]
     copy = tmp_path / file.name

@@ -106,7 +106,7 @@ def test_runs_whose_folders_have_one_name_are_told_apart(tmp_path):
 
 def test_what_does_not_belong_in_one_table_is_refused(tmp_path, runs):
     other = write_run(tmp_path / "law", ["random"], num_tasks=2, environment={"base": 0.9})
-    with pytest.raises(InvalidInputError, match="cannot be compared: environment"):
+    with pytest.raises(InvalidInputError, match="cannot be compared: law"):
         read_leaderboard([runs[0], other])
     with pytest.raises(InvalidInputError, match="given twice"):
         read_leaderboard([runs[0], runs[0]])
