@@ -76,8 +76,9 @@ integrations: ## play through the harnesses of others, each in an environment of
 	done
 
 .PHONY: verify
-verify: $(STAMP) ## compare simulation with closed forms and brute force, at a stated error rate
+verify: $(STAMP) ## compare simulation with closed forms and brute force, at a stated error rate; the long tests
 	$(BIN)/python -m verification
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m long
 
 .PHONY: bench
 bench: $(STAMP) ## measure what is fast, and print the machine
