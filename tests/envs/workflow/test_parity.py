@@ -42,7 +42,7 @@ def assert_same_end(info, ends, env, where):
         assert ends[f"_{name}"][env], where
         if name != "ended":
             assert info[name] == ends[name][env].item(), (name, where)
-    assert info["ended_by"] == ended_by(int(ends["ended"][env])), where
+    assert info["ended_by"] == ended_by(int(ends["ended"][env]), info["law"]), where
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
