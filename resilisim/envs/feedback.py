@@ -10,6 +10,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.simulator.episode import Event
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.law import SUCCEEDED
+from resilisim.simulator.parts.play import LawParts
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState, is_awaiting_closing
 from resilisim.tool_library import DEPENDENCY_ERROR, Tool
@@ -143,10 +144,11 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, 
         return "\n".join([*lines, _ENDINGS[state.ended_by]])
     executed = state.status.count(SUCCEEDED)
     turns_left = problem.rules.max_turns - state.turns_used
+    time_left = "" if problem.parts is None else _time_left(problem.parts, state)
     finish = FINISH_HINT["answer" if answers and calling == "text" else calling]
     lines.append(
         f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
-        f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{_time_left(problem, state)} left."
+        f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{time_left} left."
     )
     if not is_awaiting_closing(problem, state):
         lines.append(f"Continue with the next step, or finish with {finish} if the task is complete.")
@@ -155,10 +157,9 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, 
     return "\n".join(lines)
 
 
-def _time_left(problem: Problem, state: EpisodeState) -> str:
+def _time_left(parts: LawParts, state: EpisodeState) -> str:
     """Return how much of the time is left that an episode has; nothing if it has any."""
-    parts = problem.parts
-    if parts is None or parts.rules.budget < 0:
+    if parts.rules.budget < 0:
         return ""
     return f" and {(parts.rules.budget - state.parts[parts.rules.at_time]) / TICKS_PER_SECOND:g} seconds"
 
