@@ -226,3 +226,13 @@ def test_several_runs_are_one_table_and_none_counts_twice(tmp_path: Path) -> Non
         paper_tables([in_world("apis-v1", records, tmp_path / "apis")])
     with pytest.raises(InvalidInputError, match="no finished episode"):
         paper_tables([write_run(tmp_path / "empty", [], 4, environment={"world": "records-v1"})])
+
+
+def test_lists_of_loft_count_for_the_benchmark_of_their_folder(tmp_path: Path) -> None:
+    lists = [record for record in pages_records(6) if record["task_type"] == "list"]
+    for folder, benchmark in (("quest", "QUEST"), ("qampari", "QAMPARI")):
+        table = paper_tables([in_world(f"loft:data/{folder}/128k", lists, tmp_path / folder)])[0]
+        filled = {
+            column for row in table.rows[:4] for column, value in zip(table.columns, row.values, strict=True) if value
+        }
+        assert filled == {benchmark}
