@@ -21,7 +21,7 @@ from resilisim.simulator.state import ENDED, RUNNING, EpisodeState, success_prob
 from resilisim.workflows import ReferencePlanner
 from resilisim.workflows.flaws import FLAW_TYPES
 from resilisim.worlds import load_world, reference_calls, world_task
-from tests.worlds.notebook import NAME, number_on
+from tests.worlds.notebook import NAME, NotebookWorkspace, number_on
 
 UNDER_LAW = TRAINING_ENVIRONMENT.in_world(NAME, law_is_chosen=True)
 REASONS = {"other_arguments", "repeated_success", "wrong_answer", "gave_up_early", "format_error", "rejected_call"}
@@ -114,6 +114,13 @@ def test_where_nothing_fails_only_ends_are_worse(tmp_path: Path) -> None:
     card = (tmp_path / "README.md").read_text()
     assert "preference pairs of a world" in card
     assert "calling the right tool with what another question asks of it" in card
+
+
+def test_a_call_that_brings_the_same_is_not_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(NotebookWorkspace, "call", lambda *_: {"number": 5, "value": 5, "text": "all pages are alike"})
+    found = list(read_records(export_dataset(PreferenceSpec(), NAME, tmp_path, tokenizer="none").directory))
+    assert found
+    assert not {"other_arguments", "repeated_success"} & {pair["rejected_reason"] for pair in found}
 
 
 def test_prompts_of_a_world_say_what_obeying_costs(tmp_path: Path) -> None:
