@@ -464,7 +464,7 @@ def law_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-_SUFFIXES = (".yaml", ".yml", ".json")
+SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @functools.cache
@@ -500,7 +500,7 @@ def load_law(source: str | Path | Law | Mapping[str, Any]) -> Law:
         text = resources.files("resilisim.simulator").joinpath(f"data/laws/{name}.yaml").read_text(encoding="utf-8")
         return _read_law(text, f"law {name}", name)
     path = Path(source)
-    if path.suffix not in _SUFFIXES and not path.exists():
+    if path.suffix not in SUFFIXES and not path.exists():
         near = nearest_name(name, shipped_laws())
         hint = f"did you mean {near!r}?" if near else f"expected {', '.join(shipped_laws())} or the path of a law file"
         raise InvalidInputError(f"there is no law {name!r:.100}: {hint}")
