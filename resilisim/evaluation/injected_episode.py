@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args
 
 from resilisim.envs.session import EpisodeEnded
-from resilisim.errors import one_line, unknown_name
+from resilisim.errors import InvalidInputError, one_line, unknown_name
 from resilisim.evaluation.episode.attribution import loss_label
 from resilisim.evaluation.episode.record import RECORD_SCHEMA, REGRET_TOLERANCE, EpisodeRecord, StepRecord
 from resilisim.evaluation.run.store import EPISODES_NAME
@@ -167,6 +168,7 @@ class InjectionFolder:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._beginning = threading.Lock()
         self._folder: RunFolder | None = None
         self._episodes: JsonLinesWriter | None = None
         self._next = 0
@@ -177,17 +179,18 @@ class InjectionFolder:
         Raises:
             StoreError: The folder holds calls of other functions, or towards another goal.
         """
-        if self._folder is None:
-            self._folder = RunFolder(self.directory, arguments, CALLS_NAME)
-            self._episodes = JsonLinesWriter(self.directory / EPISODES_NAME)
-            indices: list[int] = [-1]
-            self._folder.lines.resume(lambda line: indices.append(int(line["episode"])))
-            self._episodes.resume(lambda line: indices.append(int(line["index"])))
-            self._next = max(indices) + 1
-        else:
-            claim(self.directory / MANIFEST_NAME, run_manifest(arguments), self.directory, found=CALLS_NAME)
-        self._next += 1
-        return self._next - 1, self._folder.manifest["hash"]
+        with self._beginning:
+            if self._folder is None:
+                self._folder = RunFolder(self.directory, arguments, CALLS_NAME)
+                self._episodes = JsonLinesWriter(self.directory / EPISODES_NAME)
+                indices: list[int] = [-1]
+                self._folder.lines.resume(lambda line: indices.append(int(line["episode"])))
+                self._episodes.resume(lambda line: indices.append(int(line["index"])))
+                self._next = max(indices) + 1
+            else:
+                claim(self.directory / MANIFEST_NAME, run_manifest(arguments), self.directory, found=CALLS_NAME)
+            self._next += 1
+            return self._next - 1, self._folder.manifest["hash"]
 
     def write_call(self, line: Mapping[str, Any]) -> None:
         """Write a call to disk at once, so that whatever happens next, it is there."""
@@ -317,6 +320,34 @@ class InjectedEpisode:
         if self._folder is not None and self._is_own:
             self._folder.close()
         self._folder = None
+
+    def add_tools(self, tools: Iterable[Tool]) -> None:
+        """Take in functions that have come by; those that are known stay as they are.
+
+        Raises:
+            InvalidInputError: The law has parts, whose state covers the functions of the beginning.
+        """
+        new = [tool for tool in tools if tool.name not in self._library]
+        if not new:
+            return
+        problem = self._problem
+        if problem.parts is not None:
+            raise InvalidInputError(
+                f"{new[0].name!r} has come by: expected all functions at the beginning under a law with parts"
+            )
+        self._library = ToolLibrary([*self._library, *new])
+        required = [self._library.names[tool] for tool in problem.required]
+        self._problem = build_problem(self._library, required, problem.law, problem.rules)
+        more = start_state(self._problem)
+        known = len(self._state.status)
+        self._state = replace(
+            self._state,
+            status=self._state.status + more.status[known:],
+            executions=self._state.executions + more.executions[known:],
+        )
+        self._tool_keys |= {tool.name: tool_luck_key(*self._key, tool.name) for tool in new}
+        if self.goal is not None:
+            self.goal = self._judge.goal = replace(self.goal, problem=self._problem, _values={})
 
     @property
     def is_over(self) -> bool:
