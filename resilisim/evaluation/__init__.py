@@ -16,6 +16,7 @@ from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.law_fit import FittedLaw, FittedTool, fit_law
 from resilisim.evaluation.real_apis import real_api_tables
 from resilisim.evaluation.report import write_report
+from resilisim.evaluation.report.papers import PaperTable, paper_tables
 from resilisim.evaluation.results import EvaluationResult, evaluate, read_results
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.merge import merge_runs
@@ -46,6 +47,7 @@ __all__ = [
     "JudgeAgreement",
     "JudgedAccuracy",
     "ModelSettings",
+    "PaperTable",
     "PublishedSet",
     "RunLimits",
     "StepRecord",
@@ -65,6 +67,7 @@ __all__ = [
     "merge_runs",
     "open_session",
     "opened",
+    "paper_tables",
     "play_episode",
     "read_episode_table",
     "read_leaderboard",

@@ -168,7 +168,7 @@ def fit_law(
         >>> run = resilisim.evaluate("random", 10, "optimal", seeds=5)
         >>> found = resilisim.fit_law(run.directory)
         >>> sorted(found.factors)
-        ['failed', 'history', 'not_executed']
+        ['history', 'not_executed']
     """
     if failures not in get_args(Failures):
         raise unknown_name("failures", failures, get_args(Failures))

@@ -130,7 +130,8 @@ class _Cells:
         of_units = np.eye(num_units)[units]
         design = np.hstack([of_units, np.asarray(counts, dtype=np.float64).reshape(len(units), -1)])
         least = np.full(design.shape[1], math.log(LEAST_FACTOR))
-        least[:num_units] = np.log(0.5 / (of_units.T @ tried))
+        never = of_units.T @ won == 0.0
+        least[:num_units][never] = np.log(0.5 / (of_units.T @ tried)[never])
         return cls(design, won, tried - won, num_units, least)
 
     @property
