@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args
 
 from resilisim.envs.session import EpisodeEnded
-from resilisim.errors import one_line, unknown_name
+from resilisim.errors import InvalidInputError, one_line, unknown_name
 from resilisim.evaluation.episode.attribution import loss_label
 from resilisim.evaluation.episode.record import RECORD_SCHEMA, REGRET_TOLERANCE, EpisodeRecord, StepRecord
 from resilisim.evaluation.run.store import EPISODES_NAME
@@ -33,10 +34,11 @@ from resilisim.simulator import (
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.exact.goal import Fail, Goal, GoalJudge
 from resilisim.simulator.failure_model import Law
-from resilisim.simulator.outcomes import drawn_failure
+from resilisim.simulator.outcomes import Errors, drawn_failure
 from resilisim.simulator.state import NUM_FAILURES, success_threshold_at
 from resilisim.tasks.model import complexity_of
-from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
+from resilisim.tool_library.model import standard_error_specs
 
 # What became of a call: it answered, was made to fail, failed by itself, or could not be made.
 Outcome = Literal["ok", "injected", "real", "misuse"]
@@ -145,12 +147,17 @@ class InjectionSettings:
     salt: str
 
     def with_dependencies(self, tools: Mapping[str, Tool]) -> list[Tool]:
-        """Return the tools, each with what it depends on."""
+        """Return the tools, each with what it depends on, and with the errors that the law draws if it says which."""
         depended_on = itertools.chain(*self.dependencies.values())
         for name in (*self.dependencies, *self.required, *self.once, *depended_on):
             if name not in tools:
                 raise unknown_name("function", name, tools)
-        return [replace(tool, dependencies=tuple(self.dependencies.get(name, ()))) for name, tool in tools.items()]
+        known, codes = standard_error_specs(), self.law.errors if isinstance(self.law, Law) else {}
+        errors = tuple(known.get(code) or ErrorSpec(code, code, f"The call failed with {code}") for code in codes)
+        return [
+            replace(tool, dependencies=tuple(self.dependencies.get(name, ())), errors=errors or tool.errors)
+            for name, tool in tools.items()
+        ]
 
     def exception(self, tool: str, code: str, words: str) -> Exception:
         """Return the exception that an injected failure is raised as."""
@@ -167,6 +174,7 @@ class InjectionFolder:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._beginning = threading.Lock()
         self._folder: RunFolder | None = None
         self._episodes: JsonLinesWriter | None = None
         self._next = 0
@@ -177,17 +185,18 @@ class InjectionFolder:
         Raises:
             StoreError: The folder holds calls of other functions, or towards another goal.
         """
-        if self._folder is None:
-            self._folder = RunFolder(self.directory, arguments, CALLS_NAME)
-            self._episodes = JsonLinesWriter(self.directory / EPISODES_NAME)
-            indices: list[int] = [-1]
-            self._folder.lines.resume(lambda line: indices.append(int(line["episode"])))
-            self._episodes.resume(lambda line: indices.append(int(line["index"])))
-            self._next = max(indices) + 1
-        else:
-            claim(self.directory / MANIFEST_NAME, run_manifest(arguments), self.directory, found=CALLS_NAME)
-        self._next += 1
-        return self._next - 1, self._folder.manifest["hash"]
+        with self._beginning:
+            if self._folder is None:
+                self._folder = RunFolder(self.directory, arguments, CALLS_NAME)
+                self._episodes = JsonLinesWriter(self.directory / EPISODES_NAME)
+                indices: list[int] = [-1]
+                self._folder.lines.resume(lambda line: indices.append(int(line["episode"])))
+                self._episodes.resume(lambda line: indices.append(int(line["index"])))
+                self._next = max(indices) + 1
+            else:
+                claim(self.directory / MANIFEST_NAME, run_manifest(arguments), self.directory, found=CALLS_NAME)
+            self._next += 1
+            return self._next - 1, self._folder.manifest["hash"]
 
     def write_call(self, line: Mapping[str, Any]) -> None:
         """Write a call to disk at once, so that whatever happens next, it is there."""
@@ -238,6 +247,7 @@ class InjectedEpisode:
         self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
         self._key = episode_key(settings.salt, settings.seed, self._instance_id)
         self._tool_keys = {name: tool_luck_key(*self._key, name) for name in library.names}
+        self._law_says_errors = isinstance(settings.law, Law) and bool(settings.law.errors)
         self._attempts = Counter[str]()
         self._steps: list[StepRecord] = []
         self._asked_again = False
@@ -260,7 +270,8 @@ class InjectedEpisode:
         probability = success_probability(self._problem, before, tool)
         failure = None
         if bits >= success_threshold_at(self._problem, before, tool):
-            found = drawn_failure(self._problem, before, tool, bits, key, attempt, "transient")
+            errors: Errors = "documented" if self._law_says_errors else "transient"
+            found = drawn_failure(self._problem, before, tool, bits, key, attempt, errors)
             failure = found.code, found.message
         self._go_on(message, failure is None)
         return DrawnCall(message, before, attempt + 1, probability, failure)
@@ -317,6 +328,34 @@ class InjectedEpisode:
         if self._folder is not None and self._is_own:
             self._folder.close()
         self._folder = None
+
+    def add_tools(self, tools: Iterable[Tool]) -> None:
+        """Take in functions that have come by; those that are known stay as they are.
+
+        Raises:
+            InvalidInputError: The law has parts, whose state covers the functions of the beginning.
+        """
+        new = [tool for tool in tools if tool.name not in self._library]
+        if not new:
+            return
+        problem = self._problem
+        if problem.parts is not None:
+            raise InvalidInputError(
+                f"{new[0].name!r} has come by: expected all functions at the beginning under a law with parts"
+            )
+        self._library = ToolLibrary([*self._library, *new])
+        required = [self._library.names[tool] for tool in problem.required]
+        self._problem = build_problem(self._library, required, problem.law, problem.rules)
+        more = start_state(self._problem)
+        known = len(self._state.status)
+        self._state = replace(
+            self._state,
+            status=self._state.status + more.status[known:],
+            executions=self._state.executions + more.executions[known:],
+        )
+        self._tool_keys |= {tool.name: tool_luck_key(*self._key, tool.name) for tool in new}
+        if self.goal is not None:
+            self.goal = self._judge.goal = replace(self.goal, problem=self._problem, _values={})
 
     @property
     def is_over(self) -> bool:
