@@ -258,6 +258,10 @@ def world_dtype(layout: Layout) -> np.dtype[Any]:
             ("tool_word1", np.int64, tools),
             ("num_errors", np.int64, tools),  # documented errors that an execution can show
             ("timeout_error", np.int64, tools),  # which of these is TIMEOUT, or -1
+            # Under a law that weighs them: the uniforms from which on, and below which, the code is TIMEOUT.
+            ("weighs_errors", np.int64, tools),
+            ("timeout_from", np.float64, tools),
+            ("timeout_below", np.float64, tools),
             # Law: simulator.law.LawTable, and the column HISTORY_FACTOR for each number of failures.
             ("probability", np.float64, law),
             ("threshold", np.int64, law),

@@ -46,6 +46,8 @@ from resilisim.envs.workflow.options import TRAINING_LAW, WorkflowOptions, resol
 from resilisim.envs.workflow.training import MAX_STAGE
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import hash_words
+from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
@@ -245,7 +247,7 @@ def build_tables(
     start = make_episodes(1, layout)
     start["needs_reset"] = 0
     worlds["start_state"] = start["state"]
-    _write_library(worlds, library, dependencies, dependents, context)
+    _write_library(worlds, library, dependencies, dependents, context, law)
     _write_law(worlds, problems[0], law.history)
     records = make_records(len(tasks), task_dtype(layout))
     _write_tasks(records, tasks, problems, context, options.salt)
@@ -273,6 +275,7 @@ def _write_library(
     dependencies: Sequence[Sequence[int]],
     dependents: Sequence[Sequence[int]],
     context: TaskContext,
+    law: BenchmarkLaw | Law,
 ) -> None:
     num_tools = len(library)
     world = worlds[0]
@@ -291,6 +294,12 @@ def _write_library(
         codes = [error.code for error in library[name].failure_errors]
         world.num_errors[tool] = len(codes)
         world.timeout_error[tool] = codes.index("TIMEOUT") if "TIMEOUT" in codes else -1
+        weights = [law.error_weight(code) for code in codes] if isinstance(law, Law) and law.errors else []
+        if sum(weights) > 0.0:
+            before = codes.index("TIMEOUT") if "TIMEOUT" in codes else len(codes)
+            world.weighs_errors[tool] = 1
+            world.timeout_from[tool] = sum(weights[:before]) / sum(weights)
+            world.timeout_below[tool] = sum(weights[: before + 1]) / sum(weights)
     world.operation_type[:num_tools] = context.operation_type
 
 

@@ -47,7 +47,15 @@ from resilisim.envs.workflow.law_parts import (
 )
 from resilisim.envs.workflow.rewards import execution_reward, longest_ascending_run, step_reward
 from resilisim.envs.workflow.training import STAGES, training_base, training_probability
-from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, UNIFORM_BITS, WORD_MASK, threefry2x32, uniform_bits
+from resilisim.seeding import (
+    PURPOSE_ERROR_CODE,
+    PURPOSE_FAILURE,
+    PURPOSE_SUCCESS,
+    UNIFORM_BITS,
+    WORD_MASK,
+    threefry2x32,
+    uniform_bits,
+)
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
 from resilisim.simulator.parts.luck import OF_DEPENDENCIES, draw_result, is_down_next
@@ -201,6 +209,10 @@ def _failure_status(dependencies_to_blame: bool, key0: int, key1: int, attempt: 
     """Return which of the three failures an execution shows; the error is the one that Conversation-v0 would name."""
     if dependencies_to_blame:
         return columns.DEPENDENCY_FAILED
+    if world.weighs_errors[tool]:
+        uniform = _uniform_bits(key0, key1, attempt, PURPOSE_ERROR_CODE) / TWO_TO_THE_BITS
+        is_timeout = world.timeout_from[tool] <= uniform < world.timeout_below[tool]
+        return columns.TIMEOUT if is_timeout else columns.FAILED
     drawn = _uniform_bits(key0, key1, attempt, PURPOSE_FAILURE) % world.num_errors[tool]
     return columns.TIMEOUT if drawn == world.timeout_error[tool] else columns.FAILED
 

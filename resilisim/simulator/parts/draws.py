@@ -15,7 +15,7 @@ from resilisim.seeding import PURPOSE_FAILURE
 from resilisim.simulator.compiled import draw_bits
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.messages import Message
-from resilisim.simulator.outcomes import Errors, Failure, dependency_failure, filled, possible_errors
+from resilisim.simulator.outcomes import Errors, Failure, dependency_failure, drawn_error, filled
 from resilisim.simulator.parts.build import weighed_errors
 from resilisim.simulator.parts.luck import OF_DEPENDENCIES, draw_result
 from resilisim.simulator.parts.play import NOTHING, Draw, LawParts
@@ -89,14 +89,11 @@ def draw_execution(
         return draw, Failure(TIMEOUT, f"No result within {ticks / TICKS_PER_SECOND:g} seconds")
     if error == OF_DEPENDENCIES:
         return draw, dependency_failure(problem, state, tool)
-    bits = draw_bits(*key, state.executions[tool], PURPOSE_FAILURE)
-    if parts.numbers.law.error_kinds is None:  # the code that the benchmark law draws
-        specs = possible_errors(described, errors)
-        spec, bits = specs[bits % len(specs)], bits // len(specs)
-    else:
-        is_opener = parts.numbers.facts[tool].is_opener
-        spec = weighed_errors(parts.numbers.law, described, is_opener, is_opened(rules, state.status))[error].error
-    return draw, Failure(spec.code, filled(spec, bits))
+    if parts.numbers.law.error_kinds is None:  # the code that the law draws without parts
+        return draw, Failure(*drawn_error(parts.numbers.law, described, key, state.executions[tool], errors))
+    is_opener = parts.numbers.facts[tool].is_opener
+    spec = weighed_errors(parts.numbers.law, described, is_opener, is_opened(rules, state.status))[error].error
+    return draw, Failure(spec.code, filled(spec, draw_bits(*key, state.executions[tool], PURPOSE_FAILURE)))
 
 
 def _limited(parts: LawParts, tool: int, wait: int) -> Failure:

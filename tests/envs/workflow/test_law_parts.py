@@ -34,6 +34,7 @@ from resilisim.simulator import (
     RateLimit,
 )
 from resilisim.simulator.exact import Judge, solve
+from resilisim.simulator.law import FAILED as LAW_FAILED
 from resilisim.simulator.parts.rules import RESULTS, SOUND, UNCHECKED, UNSOUND, messages_until_free
 from resilisim.simulator.state import success_probability
 from tests.envs.workflow.cases import random_legal, toy_task
@@ -50,7 +51,7 @@ LAWS = {
     "drift": Law(drift=Drift(-0.07)),
     "error kinds": Law(error_kinds=ErrorKinds(1, 2, 3)),
     "latency": Law(latency=LATENCY),
-    "bases": Law(bases={"a": 0.3}),
+    "bases": Law(bases={"a": 0.3}, errors={"TIMEOUT": 3.0, "INVALID_INPUT": 1.0}),
     "much at once": Law(
         rate_limit=RateLimit(2, 4, "category"),
         outage=Outage(0.1, 0.5, {"one": ("b",)}),
@@ -112,6 +113,10 @@ def test_same_messages_same_episode(name: str) -> None:
             _, said, over, _, heard = conversation.step(text_of(message))
             if message.kind == "execute":
                 assert info["execution"]["success"] == heard["execution"]["success"]
+                tool = SMALL.index(message.tool or "")
+                if heard["state"].status[tool] == LAW_FAILED:
+                    is_timeout = shown["tools"][tool, columns.STATUS] == columns.TIMEOUT
+                    assert is_timeout == (heard["execution"]["error"] == "TIMEOUT")
                 assert heard["execution"]["success_probability"] == success_probability(
                     workflow.problem(), before, SMALL.index(message.tool or ""), message
                 )
