@@ -25,6 +25,10 @@ LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the
 CONTEXT_OVERFLOW: Final = "context_overflow"  # the limit that a conversation hits which is too long for its model
 CUT_OFF: Final = "the reply was cut off, because it reached the limit of tokens: think and write less"
 
+# Characters of an observation that a model is shown; more where tasks ask for an answer, which may stand anywhere.
+LONGEST_OBSERVATION: Final = 20_000
+LONGEST_PAGES: Final = 100_000
+
 _UNSET: Final[Any] = object()
 
 Reading = TypeVar("Reading")
@@ -100,6 +104,7 @@ class AgentRun:
             before it sends anything, where `hooks.restart` is offered.
         is_over: Whether the environment has ended the episode, so that nothing can be sent before `restart`; only
             agents with `fresh_trials` live to see it.
+        longest_observation: Characters after which observations are cut, where no option of the agent's says so.
         kept_answer: An answer that the agent holds back; it is given all the same if a limit stops the agent.
 
     Example:
@@ -127,6 +132,7 @@ class AgentRun:
     oracle_was_asked: bool = False
     fresh_trials: bool = False
     is_over: bool = False
+    longest_observation: int = LONGEST_OBSERVATION
     kept_answer: str | None = None
 
     @property
