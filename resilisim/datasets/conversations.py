@@ -17,6 +17,7 @@ from typing import Any, ClassVar, cast
 
 from resilisim.chat import ToolCall
 from resilisim.datasets.demonstrator import Demonstrator
+from resilisim.datasets.mistakes import MistakenDemonstrator
 from resilisim.datasets.rollout import EPISODES_GROUP, ArgumentsForm, RolloutSpec, Stage, Start
 from resilisim.datasets.schema import (
     JSON_TYPE,
@@ -29,10 +30,12 @@ from resilisim.datasets.schema import (
 )
 from resilisim.envs.protocol import native_tools, read_native, read_text
 from resilisim.envs.session import Info
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EpisodeRecord, play_episode
 from resilisim.options import option
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.registry import make_policy
+from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of_task
@@ -222,6 +225,25 @@ class ConversationSpec(RolloutSpec):
 
     kind: ClassVar[str] = "conversations"
     policy: str = option(DEMONSTRATOR, "Who plays conversations: exact-optimum, or any policy.", group=EPISODES_GROUP)
+    explore: float = option(
+        0.0,
+        "Share of the steps of the exact optimum that are mistakes on purpose.",
+        least=0.0,
+        most=1.0,
+        group=EPISODES_GROUP,
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse mistakes of anybody else."""
+        RolloutSpec.__post_init__(self)
+        if self.explore and (self.policy != DEMONSTRATOR or self.environment.world is not None):
+            played = "a world" if self.environment.world is not None else repr(self.policy)
+            raise InvalidInputError(f"explore is {self.explore} with {played}: expected {DEMONSTRATOR!r}, and no world")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the records; what came later goes without saying where it is as it was before."""
+        values = RolloutSpec.arguments(self)
+        return values if self.explore else {name: value for name, value in values.items() if name != "explore"}
 
     def make(self, library: ToolLibrary) -> ConversationSource:
         """Return the source of the records."""
@@ -248,9 +270,14 @@ class ConversationSource:
 
     def records(self, task: Task) -> Iterator[Record]:
         """Yield one record for each prompt type and seed, prompt types outermost."""
-        stage, salt = self._stage, self._spec.environment.salt
-        player = self._policy or Demonstrator(stage, task, self._spec.search, self._spec.pass_parameters)
+        spec, stage, salt = self._spec, self._stage, self._spec.environment.salt
+        player = self._policy or Demonstrator(stage, task, spec.search, spec.pass_parameters)
         for start in stage.starts(task):
+            if spec.explore:
+                draws = Draws("resilisim/datasets/mistakes", salt, task.instance_id, start.prompt_type, start.seed)
+                player = MistakenDemonstrator(
+                    stage, task, spec.search, spec.pass_parameters, share=spec.explore, draws=draws
+                )
             recorder = _Recorder(player, stage)
             episode = play_episode(stage.environment, recorder, task, start.prompt, start.seed, salt=salt)
             yield self._record(task, episode, start, recorder)

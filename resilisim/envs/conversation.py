@@ -374,8 +374,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
         reply, extra = self._reply(event)
         answers = self.world is not None
         told = (self._episode.problem, self._episode.state, message.ignored, self.settings.calling, answers)
-        ending = feedback.progress(*told)
-        text = f"{reply}\n\n{ending}" if reply else ending
+        if self.settings.prompt_style == "terse":
+            text = feedback.terse_reply(event, extra, *told[:2])
+        else:
+            ending = feedback.progress(*told)
+            text = f"{reply}\n\n{ending}" if reply else ending
         # What JSON makes of a plain text is that text again.
         self.words = text if text.isascii() and len(text) < self._longest // 4 else None
         if self.protocol == "native":
