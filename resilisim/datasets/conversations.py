@@ -208,6 +208,7 @@ def _json_object(text: str) -> Mapping[str, Any] | None:
 
 DEMONSTRATOR = "exact-optimum"
 REFERENCE = "reference"
+OF_THE_OPTIMUM = ("explore", "plan_margin")  # options that others do not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,18 +233,26 @@ class ConversationSpec(RolloutSpec):
         most=1.0,
         group=EPISODES_GROUP,
     )
+    plan_margin: float = option(
+        0.0,
+        "Most that the exact optimum gives away in a call to do the step that the plan names first.",
+        least=0.0,
+        most=1.0,
+        group=EPISODES_GROUP,
+    )
 
     def __post_init__(self) -> None:
-        """Refuse mistakes of anybody else."""
+        """Refuse for anybody else what only the exact optimum does."""
         RolloutSpec.__post_init__(self)
-        if self.explore and (self.policy != DEMONSTRATOR or self.environment.world is not None):
-            played = "a world" if self.environment.world is not None else repr(self.policy)
-            raise InvalidInputError(f"explore is {self.explore} with {played}: expected {DEMONSTRATOR!r}, and no world")
+        played = "a world" if self.environment.world is not None else repr(self.policy)
+        for name in OF_THE_OPTIMUM:
+            if getattr(self, name) and played != repr(DEMONSTRATOR):
+                raise InvalidInputError(f"{name} is {getattr(self, name)} with {played}: expected {DEMONSTRATOR!r}")
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the records; what came later goes without saying where it is as it was before."""
         values = RolloutSpec.arguments(self)
-        return values if self.explore else {name: value for name, value in values.items() if name != "explore"}
+        return {name: value for name, value in values.items() if value or name not in OF_THE_OPTIMUM}
 
     def make(self, library: ToolLibrary) -> ConversationSource:
         """Return the source of the records."""
@@ -271,13 +280,12 @@ class ConversationSource:
     def records(self, task: Task) -> Iterator[Record]:
         """Yield one record for each prompt type and seed, prompt types outermost."""
         spec, stage, salt = self._spec, self._stage, self._spec.environment.salt
-        player = self._policy or Demonstrator(stage, task, spec.search, spec.pass_parameters)
+        how = (stage, task, spec.search, spec.pass_parameters, spec.plan_margin)
+        player = self._policy or Demonstrator(*how)
         for start in stage.starts(task):
             if spec.explore:
                 draws = Draws("resilisim/datasets/mistakes", salt, task.instance_id, start.prompt_type, start.seed)
-                player = MistakenDemonstrator(
-                    stage, task, spec.search, spec.pass_parameters, share=spec.explore, draws=draws
-                )
+                player = MistakenDemonstrator(*how, share=spec.explore, draws=draws)
             recorder = _Recorder(player, stage)
             episode = play_episode(stage.environment, recorder, task, start.prompt, start.seed, salt=salt)
             yield self._record(task, episode, start, recorder)

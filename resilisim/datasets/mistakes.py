@@ -192,9 +192,17 @@ class MistakenDemonstrator(Demonstrator):
     """
 
     def __init__(
-        self, stage: Stage, task: Task, search: bool, pass_parameters: bool, share: float, draws: Draws
+        self,
+        stage: Stage,
+        task: Task,
+        search: bool,
+        pass_parameters: bool,
+        plan_margin: float,
+        *,
+        share: float,
+        draws: Draws,
     ) -> None:
-        super().__init__(stage, task, search, pass_parameters)
+        super().__init__(stage, task, search, pass_parameters, plan_margin)
         self._share, self._draws = share, draws
         # Without searching, right calls name tools that were never read of, and wrong ones may as well.
         self._named = None if search else frozenset(stage.library.names)

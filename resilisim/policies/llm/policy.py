@@ -192,6 +192,7 @@ class LlmPolicy(ABC, Generic[Options]):
             prices=self._prices,
             turns_left=info.get("turns_left"),
             turns_at_start=info.get("turns_left"),
+            terse=info.get("terse", False),
         )
         return run
 
