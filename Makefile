@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 # Changes to either file install again; otherwise a second run finds the stamp and installs nothing.
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
+# Which tests `make test` runs; TESTS=long takes those of many seconds, which CI and `make verify` run too.
+TESTS ?= not long
 
 # Prints the first interpreter that is new enough and can make virtual environments. Python 3.11 comes first, because
 # constraints.txt was tested with it.
@@ -46,7 +48,7 @@ demo: $(STAMP) ## tasks, bounds, four policies on held-out tasks, and the report
 
 .PHONY: test
 test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$(TESTS)"
 
 .PHONY: check
 check: $(STAMP) ## format, lint, types, imports between floors
@@ -78,7 +80,7 @@ integrations: ## play through the harnesses of others, each in an environment of
 .PHONY: verify
 verify: $(STAMP) ## compare simulation with closed forms and brute force, at a stated error rate; the long tests
 	$(BIN)/python -m verification
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m long
+	$(MAKE) test TESTS=long
 
 .PHONY: bench
 bench: $(STAMP) ## measure what is fast, and print the machine

@@ -124,6 +124,8 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 PAGES = ["docs/start.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))]
+# Trainings, and runs that are solved under laws or are large on purpose.
+LONG = ("failure-models", "first-model", "train-a-policy", "compare-agents", "large-runs")
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +135,9 @@ def warm() -> Iterator[WarmProcess]:
 
 
 @pytest.mark.usefixtures("endpoint")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.long] if Path(page).stem in LONG else []) for page in PAGES]
+)
 def test_blocks_run_in_the_order_in_which_they_stand(page: str, tmp_path: Path, warm: WarmProcess) -> None:
     found = blocks((ROOT / page).read_text(encoding="utf-8"))
     assert any(block.language in ("python", "console") for block in found)

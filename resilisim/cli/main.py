@@ -42,6 +42,10 @@ COMMANDS = {
     ),
     "agents": ("models:agents", "List the LLM agents, or the options of one of them."),
     "report": ("evaluation.runs:report", "Write the HTML report of a run, finished or not, and print its summary."),
+    "tables": (
+        "evaluation.tables:tables",
+        "Make the tables of the KPI-Chain and RP-ReAct papers from runs on pages or records, published figures beside.",
+    ),
     "compare": (
         "evaluation.compare:compare",
         (

@@ -1,12 +1,13 @@
-"""`resilisim mcp`: the Model Context Protocol as a door."""
+"""`resilisim mcp`: the Model Context Protocol as a door, to episodes and to real servers under a law."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,12 +15,13 @@ from resilisim.cli import options
 from resilisim.cli.help import command_group
 from resilisim.cli.output import note
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError, count_of
+from resilisim.errors import MAX_TURNS, InvalidInputError, count_of, import_extra
+from resilisim.evaluation.injection import inject
 from resilisim.integrations.mcp_server import CLIENT_NAME, ServedRun, serve_http
 from resilisim.integrations.mcp_server import serve as serve_stdio
 from resilisim.options import OUTPUT_GROUP
 from resilisim.policies.mcp_host import EPISODE_PATH, LOOPBACK
-from resilisim.seeding import MAX_SEED
+from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 
 TOKEN_VARIABLE = "RESILISIM_TOKEN"
 SERVED = (
@@ -34,12 +36,31 @@ SERVED = (
     "salt",
 )
 
+GOAL_GROUP = "Goal"
+HttpOption = Annotated[
+    str | None,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Serve over HTTP, one URL an episode, instead of one client over the standard streams.",
+    ),
+]
+HostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        help=f"Listen on this address, which other machines may reach; they need the token in ${TOKEN_VARIABLE}, "
+        "or one that is made and shown.",
+    ),
+]
+NameOption = Annotated[str, typer.Option("--name", help="Who plays, for the results.", rich_help_panel=OUTPUT_GROUP)]
+
 app = command_group()
 
 
 @app.callback()
 def group() -> None:
-    """Serve episodes to any MCP client."""
+    """Serve episodes to any MCP client, or put a real MCP server under a law."""
 
 
 @app.command()
@@ -47,22 +68,8 @@ def group() -> None:
 def serve(
     context: typer.Context,
     *,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            "--http",
-            metavar="HOST:PORT",
-            help="Serve over HTTP, one URL an episode, instead of one client over the standard streams.",
-        ),
-    ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            "--host",
-            help=f"Listen on this address, which other machines may reach; they need the token in ${TOKEN_VARIABLE}, "
-            "or one that is made and shown.",
-        ),
-    ] = None,
+    http: HttpOption = None,
+    host: HostOption = None,
     task: Annotated[str | None, typer.Option("--task", help="instance_id of the only task.")] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="The only seed; it fixes all draws.", min=0, max=MAX_SEED)
@@ -81,9 +88,7 @@ def serve(
         Path | None,
         typer.Option("--out", help="Folder of the results; the same command resumes it.", rich_help_panel=OUTPUT_GROUP),
     ] = None,
-    name: Annotated[
-        str, typer.Option("--name", help="Who plays, for the results.", rich_help_panel=OUTPUT_GROUP)
-    ] = CLIENT_NAME,
+    name: NameOption = CLIENT_NAME,
     episode_timeout: Annotated[
         float | None, typer.Option("--episode-timeout", help="Give an episode up after so many seconds.", min=0.001)
     ] = None,
@@ -105,15 +110,128 @@ def serve(
         serve_stdio(run)
         return
     address, port = _address(http or "127.0.0.1:0", host)
-    token = None if address in LOOPBACK else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+    token = _token(address)
+    played = serve_http(run, address, port, token, _tell_url(token))
+    note(f"{count_of(played, 'episode')} played" + ("" if out is None else f", in {out}; next: resilisim report {out}"))
 
+
+@app.command()
+def proxy(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND ARGS...", help="What starts the server, after --.", show_default=False),
+    ] = None,
+    *,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Where the server listens (streamable HTTP), instead of a command.")
+    ] = None,
+    law: Annotated[str, typer.Option("--law", help="Name of a law that ships, or the path of a law file.")],
+    seed: Annotated[int, typer.Option("--seed", help="Fixes all draws.", min=0, max=MAX_SEED)] = 0,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", help="Folder of the record: every call at once, every episode that has ended."),
+    ] = None,
+    http: HttpOption = None,
+    host: HostOption = None,
+    library: Annotated[
+        Path | None,
+        typer.Option(
+            "--library",
+            help="Tools of the server as JSON, as far as there is something to say: dependencies, success_probability, "
+            "errors.",
+            dir_okay=False,
+        ),
+    ] = None,
+    fail: Annotated[
+        Literal["before", "after"],
+        typer.Option("--fail", help="Calls fail before the server sees them, or after, when their answer is lost."),
+    ] = "before",
+    call_timeout: Annotated[
+        float | None,
+        typer.Option("--call-timeout", help="The server hangs if a call takes more seconds than this.", min=0.001),
+    ] = None,
+    salt: Annotated[str, typer.Option("--salt", help="Any text; another one gives other draws.")] = EVALUATION_SALT,
+    required: Annotated[
+        str | None,
+        typer.Option(
+            "--required",
+            metavar="TOOL,TOOL",
+            help="The goal: tools that have to answer, in this order. It gives every episode a score, V*, regret and "
+            "luck, and calls are made one after the other.",
+            rich_help_panel=GOAL_GROUP,
+        ),
+    ] = None,
+    any_order: Annotated[
+        bool, typer.Option("--any-order", help="They may answer in any order.", rich_help_panel=GOAL_GROUP)
+    ] = False,
+    once: Annotated[
+        str | None,
+        typer.Option("--once", metavar="TOOL,TOOL", help="Tools that must not run twice.", rich_help_panel=GOAL_GROUP),
+    ] = None,
+    turns: Annotated[
+        int | None,
+        typer.Option(
+            "--turns",
+            help="Calls that there are.",
+            min=1,
+            max=MAX_TURNS,
+            show_default="10",
+            rich_help_panel=GOAL_GROUP,
+        ),
+    ] = None,
+    name: NameOption = CLIENT_NAME,
+) -> None:
+    """Put a real MCP server under a law: its tool calls are drawn first, then really made; all else passes unchanged.
+
+    The client starts this command instead of the server. Over HTTP each URL is an episode with a server of its own;
+    one whose name is a number k has the seed --seed + k. An episode ends when its client closes the session.
+    """
+    if (url is None) == (not command):
+        raise InvalidInputError(
+            "expected a command after --, as in `resilisim mcp proxy --law benchmark -- mcp-server-time`, or --url"
+        )
+    import_extra("mcp", "a proxy needs", "mcp")
+    from resilisim.integrations.mcp_proxy import Proxied, proxy_http, proxy_stdio
+
+    asked = inject(
+        law=law,
+        seed=seed,
+        record=record,
+        required=_names(required),
+        ordered=not any_order,
+        turns=turns,
+        fail=fail,
+        once=_names(once),
+        name=name,
+        salt=salt,
+    )
+    tools = None if library is None else options.load(library)
+    proxied = Proxied(asked.settings, tuple(command or ()), url, tools, call_timeout)
+    if http is None and host is None:
+        proxy_stdio(proxied, note)
+    else:
+        address, port = _address(http or "127.0.0.1:0", host)
+        token = _token(address)
+        proxy_http(proxied, address, port, token, ready=_tell_url(token), tell=note)
+    if record is not None and required:
+        note(f"next: resilisim report {record}")
+
+
+def _names(given: str | None) -> list[str]:
+    return [name.strip() for name in (given or "").split(",") if name.strip()]
+
+
+def _token(address: str) -> str | None:
+    return None if address in LOOPBACK else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+
+
+def _tell_url(token: str | None) -> Callable[[str], None]:
     def tell(url: str) -> None:
         note(f"listening: {url}{EPISODE_PATH}, with any {{name}} for each episode; Ctrl-C ends it")
         if token is not None and TOKEN_VARIABLE not in os.environ:
             note(f"clients have to send: Authorization: Bearer {token}")
 
-    played = serve_http(run, address, port, token, tell)
-    note(f"{count_of(played, 'episode')} played" + ("" if out is None else f", in {out}; next: resilisim report {out}"))
+    return tell
 
 
 def _address(http: str, host: str | None) -> tuple[str, int]:

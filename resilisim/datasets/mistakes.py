@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,17 +40,23 @@ _MISNAMED = ("{name}_value", "input_{name}", "{name}s")  # what somebody who rem
 
 
 def mistaken_texts(
-    stage: Stage, problem: Problem, state: EpisodeState, agent: Demonstrator, said: Message, draws: Draws
+    stage: Stage,
+    problem: Problem,
+    state: EpisodeState,
+    parameters_of: Callable[[str], Mapping[str, Any]],
+    said: Message,
+    draws: Draws,
 ) -> Iterator[str]:
     """Yield messages that give up, search, announce a call, or make one that is refused.
 
-    All but giving up needs a call beside it, which the agent has `said` in that state.
+    All but giving up needs a call beside it, which the agent has `said` in that state; `parameters_of` is what it
+    passes to a tool.
     """
     if not is_done(problem, state):
         yield FINISH
     if said.kind != "execute" or said.tool is None:
         return
-    tool, parameters = stage.library[said.tool], agent.parameters(said.tool)
+    tool, parameters = stage.library[said.tool], parameters_of(said.tool)
     words = {"words": _words(tool.name), "purpose": escape_line(purpose(tool))}
     yield search_message(draws.choice(_QUERIES).format_map(words))
     yield _announcement(tool, parameters, stage, draws)
@@ -140,7 +146,7 @@ def worse_alternatives(
         execution(name, None if problem.parts is None else agent.parameters_like(name, beside or name))
         for name in _tools_to_try(problem, agent.known_tools, draws)
     ]
-    texts = mistaken_texts(stage, problem, state, agent, said, draws)
+    texts = mistaken_texts(stage, problem, state, agent.parameters, said, draws)
     found: list[Alternative] = []
     for message in (*calls, *map(stage.read, texts)):
         action_value = optimum.action_value(state, message)

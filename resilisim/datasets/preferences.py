@@ -24,7 +24,7 @@ from resilisim.datasets.mistakes import (
     worse_alternatives,
 )
 from resilisim.datasets.rollout import EPISODES_GROUP, RolloutSpec, Stage, Start
-from resilisim.datasets.schema import Record
+from resilisim.datasets.schema import Record, RecordSource
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.options import option
@@ -42,6 +42,8 @@ from resilisim.tool_library import ToolLibrary
 @dataclass(frozen=True, slots=True)
 class PreferenceSpec(RolloutSpec):
     """What preference pairs are made of; the records are a function of it and of the task.
+
+    In a world the pairs lie along its reference solutions (`world_preferences`).
 
     Example:
         >>> from resilisim.datasets.preferences import PreferenceSpec
@@ -65,8 +67,12 @@ class PreferenceSpec(RolloutSpec):
         if not 0.0 < self.min_margin < 1.0:
             raise InvalidInputError(f"min_margin is {self.min_margin!r}: expected a number above 0 and below 1")
 
-    def make(self, library: ToolLibrary) -> PreferenceSource:
+    def make(self, library: ToolLibrary) -> RecordSource:
         """Return the source of the records."""
+        if self.environment.world is not None:
+            from resilisim.datasets.world_preferences import WorldPreferenceSource  # which needs this module
+
+            return WorldPreferenceSource(self, library)
         return PreferenceSource(self, library)
 
 

@@ -139,7 +139,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     DEPENDENCY_ERROR; in worlds `real` is True where the tool itself failed. Under a law whose errors mean what they
     say, after any other error: `error_kind` ("transient", "input" or "access", and then `opened_by`, the tools that
     open what is closed); under one with latency: `seconds`. In worlds `answers` is True: completion is signalled with
-    an answer. At the end: `score`. Not
+    an answer; and where the prompt lists the tools, `listed` has them as functions at reset. At the end: `score`. Not
     for ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
     `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), `result` (what an
     execution brought under a law with parts), and the probability and `real` in `execution`; a flawed prompt is
@@ -199,6 +199,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
             tool_functions(self.library, settings.parameters, answers, settings.offers_wait)
             if settings.tools == "native"
             else native_tools(answers, settings.offers_wait)
+        )
+        # In worlds the tools that the prompt lists, which agents may then have as tools of their own.
+        self._listed = (
+            tool_functions(self.library, settings.parameters, answers, settings.offers_wait)
+            if answers and settings.tools == "listed"
+            else None
         )
         self._offered = tuple(entry["function"]["name"] for entry in self._functions)
         self.render_mode = render_mode
@@ -499,6 +505,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         else:
             if self.protocol == "native":
                 info["functions"] = self._functions
+            if self._listed is not None:
+                info["listed"] = self._listed
             if self.settings.offers_wait:
                 info["offers_wait"] = True
             if self.settings.prompt_style == "terse":

@@ -13,8 +13,10 @@ from resilisim.evaluation.answer_judge import (
 from resilisim.evaluation.episode.play import open_session, play_episode, rescore_record
 from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.episode.texts import opened
-from resilisim.evaluation.real_apis import law_of_assessment, real_api_tables
+from resilisim.evaluation.law_fit import FittedLaw, FittedTool, fit_law
+from resilisim.evaluation.real_apis import real_api_tables
 from resilisim.evaluation.report import write_report
+from resilisim.evaluation.report.papers import PaperTable, paper_tables
 from resilisim.evaluation.results import EvaluationResult, evaluate, read_results
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.merge import merge_runs
@@ -39,10 +41,13 @@ __all__ = [
     "EpisodeRecord",
     "EpisodeTable",
     "EvaluationResult",
+    "FittedLaw",
+    "FittedTool",
     "GroupSummary",
     "JudgeAgreement",
     "JudgedAccuracy",
     "ModelSettings",
+    "PaperTable",
     "PublishedSet",
     "RunLimits",
     "StepRecord",
@@ -54,14 +59,15 @@ __all__ = [
     "compare_tables",
     "define_set",
     "evaluate",
+    "fit_law",
     "judge",
     "judge_agreement",
     "judged_accuracy",
-    "law_of_assessment",
     "load_set",
     "merge_runs",
     "open_session",
     "opened",
+    "paper_tables",
     "play_episode",
     "read_episode_table",
     "read_leaderboard",

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args
 
 from resilisim.envs.session import EpisodeEnded
-from resilisim.errors import one_line, unknown_name
+from resilisim.errors import InvalidInputError, one_line, unknown_name
 from resilisim.evaluation.episode.attribution import loss_label
 from resilisim.evaluation.episode.record import RECORD_SCHEMA, REGRET_TOLERANCE, EpisodeRecord, StepRecord
 from resilisim.evaluation.run.store import EPISODES_NAME
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash, encode_json_line
-from resilisim.run_folder import JsonLinesWriter, RunFolder
+from resilisim.run_folder import MANIFEST_NAME, JsonLinesWriter, RunFolder, claim, run_manifest
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key
 from resilisim.simulator import (
     BenchmarkLaw,
@@ -33,10 +34,11 @@ from resilisim.simulator import (
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.exact.goal import Fail, Goal, GoalJudge
 from resilisim.simulator.failure_model import Law
-from resilisim.simulator.outcomes import drawn_failure
+from resilisim.simulator.outcomes import Errors, drawn_failure
 from resilisim.simulator.state import NUM_FAILURES, success_threshold_at
 from resilisim.tasks.model import complexity_of
-from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
+from resilisim.tool_library.model import standard_error_specs
 
 # What became of a call: it answered, was made to fail, failed by itself, or could not be made.
 Outcome = Literal["ok", "injected", "real", "misuse"]
@@ -145,12 +147,17 @@ class InjectionSettings:
     salt: str
 
     def with_dependencies(self, tools: Mapping[str, Tool]) -> list[Tool]:
-        """Return the tools, each with what it depends on."""
+        """Return the tools, each with what it depends on, and with the errors that the law draws if it says which."""
         depended_on = itertools.chain(*self.dependencies.values())
         for name in (*self.dependencies, *self.required, *self.once, *depended_on):
             if name not in tools:
                 raise unknown_name("function", name, tools)
-        return [replace(tool, dependencies=tuple(self.dependencies.get(name, ()))) for name, tool in tools.items()]
+        known, codes = standard_error_specs(), self.law.errors if isinstance(self.law, Law) else {}
+        errors = tuple(known.get(code) or ErrorSpec(code, code, f"The call failed with {code}") for code in codes)
+        return [
+            replace(tool, dependencies=tuple(self.dependencies.get(name, ())), errors=errors or tool.errors)
+            for name, tool in tools.items()
+        ]
 
     def exception(self, tool: str, code: str, words: str) -> Exception:
         """Return the exception that an injected failure is raised as."""
@@ -158,10 +165,69 @@ class InjectionSettings:
         return chosen(tool, code, words) if issubclass(chosen, InjectedFailure) else chosen(f"{tool}: {code}: {words}")
 
 
-class InjectedEpisode:
-    """One episode of a program: its state, its draws, and what is written down."""
+class InjectionFolder:
+    """The folder of the calls and the episodes of one program, of which several can be under way.
 
-    def __init__(self, settings: InjectionSettings, library: ToolLibrary) -> None:
+    Args:
+        directory: Where; it is made, or added to, when the first episode begins.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._beginning = threading.Lock()
+        self._folder: RunFolder | None = None
+        self._episodes: JsonLinesWriter | None = None
+        self._next = 0
+
+    def begin(self, arguments: Mapping[str, Any]) -> tuple[int, str]:
+        """Return the index of the next episode and the hash of the manifest.
+
+        Raises:
+            StoreError: The folder holds calls of other functions, or towards another goal.
+        """
+        with self._beginning:
+            if self._folder is None:
+                self._folder = RunFolder(self.directory, arguments, CALLS_NAME)
+                self._episodes = JsonLinesWriter(self.directory / EPISODES_NAME)
+                indices: list[int] = [-1]
+                self._folder.lines.resume(lambda line: indices.append(int(line["episode"])))
+                self._episodes.resume(lambda line: indices.append(int(line["index"])))
+                self._next = max(indices) + 1
+            else:
+                claim(self.directory / MANIFEST_NAME, run_manifest(arguments), self.directory, found=CALLS_NAME)
+            self._next += 1
+            return self._next - 1, self._folder.manifest["hash"]
+
+    def write_call(self, line: Mapping[str, Any]) -> None:
+        """Write a call to disk at once, so that whatever happens next, it is there."""
+        if self._folder is not None:
+            self._folder.lines.write_encoded(encode_json_line(line))
+
+    def write_episode(self, record: EpisodeRecord) -> None:
+        """Write an episode that has ended."""
+        if self._episodes is not None:
+            self._episodes.write(record)
+
+    def close(self) -> None:
+        """Release the folder."""
+        for each in (self._folder, self._episodes):
+            if each is not None:
+                each.close()
+        self._folder = self._episodes = None
+
+
+class InjectedEpisode:
+    """One episode of a program: its state, its draws, and what is written down.
+
+    Args:
+        settings: What was asked for.
+        library: The functions.
+        folder: Where to write, if other episodes are written there at the same time.
+    """
+
+    def __init__(
+        self, settings: InjectionSettings, library: ToolLibrary, folder: InjectionFolder | None = None
+    ) -> None:
         self._settings = settings
         self._library = library
         rules = EndRules(settings.turns, max_consecutive_failures=0, loop_length=0)
@@ -181,16 +247,17 @@ class InjectedEpisode:
         self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
         self._key = episode_key(settings.salt, settings.seed, self._instance_id)
         self._tool_keys = {name: tool_luck_key(*self._key, name) for name in library.names}
+        self._law_says_errors = isinstance(settings.law, Law) and bool(settings.law.errors)
         self._attempts = Counter[str]()
         self._steps: list[StepRecord] = []
         self._asked_again = False
         self.score: dict[str, Any] | None = None
         self.record: EpisodeRecord | None = None
-        self._folder: RunFolder | None = None
-        self._episodes: JsonLinesWriter | None = None
-        self._index = self._calls = 0
-        if settings.directory is not None:
-            self._open(settings.directory)
+        self._is_own = folder is None and settings.directory is not None
+        self._folder = InjectionFolder(settings.directory) if self._is_own and settings.directory else folder
+        self._index, self._manifest, self._calls = 0, "", 0
+        if self._folder is not None:
+            self._index, self._manifest = self._folder.begin(self._arguments())
 
     def draw(self, name: str, shown: str) -> DrawnCall:
         """Draw a call, and let the law's state take it in as if the function itself will work."""
@@ -203,20 +270,21 @@ class InjectedEpisode:
         probability = success_probability(self._problem, before, tool)
         failure = None
         if bits >= success_threshold_at(self._problem, before, tool):
-            found = drawn_failure(self._problem, before, tool, bits, key, attempt, "transient")
+            errors: Errors = "documented" if self._law_says_errors else "transient"
+            found = drawn_failure(self._problem, before, tool, bits, key, attempt, errors)
             failure = found.code, found.message
         self._go_on(message, failure is None)
         return DrawnCall(message, before, attempt + 1, probability, failure)
 
     def settle(
-        self, name: str, shown: str, drawn: DrawnCall, raised: BaseException | None, ran: bool, seconds: float
+        self, name: str, shown: str, drawn: DrawnCall, failure: tuple[str, str] | None, ran: bool, seconds: float
     ) -> InjectedCall:
-        """Write down what became of a call."""
-        outcome: Outcome = "real" if raised is not None else "injected" if drawn.failure is not None else "ok"
+        """Write down what became of a call; `failure` is the function's own, its kind and its words."""
+        outcome: Outcome = "real" if failure is not None else "injected" if drawn.failure is not None else "ok"
         error, words = drawn.failure or (None, None)
         refused = False
-        if raised is not None:
-            error, words = type(raised).__name__, one_line(str(raised), LONGEST_ARGUMENTS)
+        if failure is not None:
+            error, words = failure[0], one_line(failure[1], LONGEST_ARGUMENTS)
             refused = drawn.failure is None
             if refused and self.goal is not None:  # nobody else has called since
                 self._state = next_state(self._problem, drawn.before, drawn.message, success=False)
@@ -230,15 +298,15 @@ class InjectedEpisode:
             self._judged(drawn.message, drawn.before, call, refused)
         return call
 
-    def misused(self, name: str, shown: str, error: TypeError) -> InjectedCall:
-        """Write down a call that cannot be made; it uses up one of the calls."""
+    def misused(self, name: str, shown: str, error: str, words: str) -> InjectedCall:
+        """Write down a call that cannot be made, with the kind and the words of the mistake; it uses up one call."""
         self._check_open()
-        words = one_line(str(error), LONGEST_ARGUMENTS)
+        words = one_line(words, LONGEST_ARGUMENTS)
         text = call_message(name, {"arguments": shown} if shown else None)
         message = Message("rejected", tool=name, problems=(words,), text=text)
         before = self._state
         self._go_on(message, False)
-        call = InjectedCall(name, "misuse", None, None, False, "TypeError", words, 0.0, shown)
+        call = InjectedCall(name, "misuse", None, None, False, error, words, 0.0, shown)
         self._write(call)
         if self.goal is not None:
             self._judged(message, before, call, False)
@@ -256,16 +324,46 @@ class InjectedEpisode:
         self.close()
 
     def close(self) -> None:
-        """Release the folder."""
-        for each in (self._folder, self._episodes):
-            if each is not None:
-                each.close()
-        self._folder = self._episodes = None
+        """Release the folder, if it is this episode's alone."""
+        if self._folder is not None and self._is_own:
+            self._folder.close()
+        self._folder = None
+
+    def add_tools(self, tools: Iterable[Tool]) -> None:
+        """Take in functions that have come by; those that are known stay as they are.
+
+        Raises:
+            InvalidInputError: The law has parts, whose state covers the functions of the beginning.
+        """
+        new = [tool for tool in tools if tool.name not in self._library]
+        if not new:
+            return
+        problem = self._problem
+        if problem.parts is not None:
+            raise InvalidInputError(
+                f"{new[0].name!r} has come by: expected all functions at the beginning under a law with parts"
+            )
+        self._library = ToolLibrary([*self._library, *new])
+        required = [self._library.names[tool] for tool in problem.required]
+        self._problem = build_problem(self._library, required, problem.law, problem.rules)
+        more = start_state(self._problem)
+        known = len(self._state.status)
+        self._state = replace(
+            self._state,
+            status=self._state.status + more.status[known:],
+            executions=self._state.executions + more.executions[known:],
+        )
+        self._tool_keys |= {tool.name: tool_luck_key(*self._key, tool.name) for tool in new}
+        if self.goal is not None:
+            self.goal = self._judge.goal = replace(self.goal, problem=self._problem, _values={})
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no call is left for the goal; without one there always is."""
+        return self.goal is not None and (self.score is not None or self._state.turns_used >= self._settings.turns)
 
     def _check_open(self) -> None:
-        if self.goal is None:
-            return
-        if self.score is not None or self._state.turns_used >= self._settings.turns:
+        if self.is_over:
             raise EpisodeEnded
 
     def _go_on(self, message: Message, success: bool) -> None:
@@ -371,15 +469,15 @@ class InjectedEpisode:
             "rules": self._problem.rules.to_mapping(),
             "salt": settings.salt,
             "goal": {**self._told, "optimum_before": self._optima["before"], "optimum_after": self._optima["after"]},
-            "manifest": "" if self._folder is None else self._folder.manifest["hash"],
+            "manifest": self._manifest,
         }
         self.record = cast("EpisodeRecord", fields)
-        if self._episodes is not None:
-            self._episodes.write(self.record)
+        if self._folder is not None:
+            self._folder.write_episode(self.record)
 
-    def _open(self, directory: Path) -> None:
+    def _arguments(self) -> dict[str, Any]:
         settings = self._settings
-        arguments = {
+        return {
             "inject": {"functions": [tool.to_mapping() for tool in self._library], **self._told},
             "environment": {
                 **({"law": self._problem.law.to_mapping()} if isinstance(self._problem.law, Law) else
@@ -392,16 +490,9 @@ class InjectedEpisode:
             "policy_names": [settings.name],
             "prompts": [PROMPT_TYPE],
         }  # fmt: skip
-        self._folder = RunFolder(directory, arguments, CALLS_NAME)
-        self._episodes = JsonLinesWriter(directory / EPISODES_NAME)
-        indices: list[int] = [-1]
-        self._folder.lines.resume(lambda line: indices.append(int(line["episode"])))
-        self._episodes.resume(lambda line: indices.append(int(line["index"])))
-        self._index = max(indices) + 1
 
     def _write(self, call: InjectedCall) -> None:
-        """Write a call to disk at once, so that whatever happens next, it is there."""
         self._calls += 1
         if self._folder is not None:
             line = {"schema": CALL_SCHEMA, "episode": self._index, "seed": self._settings.seed, "call": self._calls}
-            self._folder.lines.write_encoded(encode_json_line({**line, **call.to_mapping()}))
+            self._folder.write_call({**line, **call.to_mapping()})

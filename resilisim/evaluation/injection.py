@@ -58,6 +58,7 @@ class Injected(Sequence[Callable[..., Any]]):
 
     Attributes:
         calls: The calls so far, in the order in which they ended.
+        settings: What was asked for.
 
     Example:
         >>> import resilisim
@@ -76,7 +77,7 @@ class Injected(Sequence[Callable[..., Any]]):
 
     def __init__(self, settings: InjectionSettings, functions: Iterable[Callable[..., Any]] = ()) -> None:
         self.calls: list[InjectedCall] = []
-        self._settings = settings
+        self.settings = settings
         self._wrapped: dict[str, Callable[..., Any]] = {}
         self._described: dict[str, Tool] = {}
         self._one_at_a_time = threading.Lock()
@@ -149,18 +150,7 @@ class Injected(Sequence[Callable[..., Any]]):
         """
         with self._lock:
             calls = list(self.calls)
-        drawn = [call for call in calls if call.probability is not None]
-        by_tool = {name: Counter(call.outcome for call in calls if call.tool == name) for name in self._wrapped}
-        return {
-            "calls": len(calls),
-            "functions": {
-                name: {outcome: found[outcome] for outcome in get_args(Outcome)} for name, found in by_tool.items()
-            },
-            "luck": sum(call.passed - (call.probability or 0.0) for call in drawn),
-            "luck_spread": math.sqrt(
-                sum((call.probability or 0.0) * (1 - (call.probability or 0.0)) for call in drawn)
-            ),
-        }
+        return summary_of(calls, self._wrapped)
 
     def close(self) -> None:
         """Release the folder; an episode that has not ended has no score."""
@@ -221,17 +211,17 @@ class Injected(Sequence[Callable[..., Any]]):
         self, episode: InjectedEpisode, name: str, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Iterator[_Making]:
         """Draw a call, let it be made, and write down what became of it; raises what the caller has to see."""
-        shown = _shown(args, kwargs)
+        shown = shown_arguments(args, kwargs)
         try:
             if signature is not None:
                 signature.bind(*args, **kwargs)
         except TypeError as error:
             with self._lock:
-                self._note(episode.misused(name, shown, error))
+                self._note(episode.misused(name, shown, type(error).__name__, str(error)))
             raise
         with self._lock:
             drawn = episode.draw(name, shown)
-        making = _Making(drawn.failure is None or self._settings.fail == "after")
+        making = _Making(drawn.failure is None or self.settings.fail == "after")
         began = time.perf_counter()
         raised: BaseException | None = None
         try:
@@ -239,12 +229,13 @@ class Injected(Sequence[Callable[..., Any]]):
         except BaseException as error:
             raised = error
         seconds = time.perf_counter() - began if making.runs else 0.0
+        failure = None if raised is None else (type(raised).__name__, str(raised))
         with self._lock:
-            self._note(episode.settle(name, shown, drawn, raised, making.runs, seconds))
+            self._note(episode.settle(name, shown, drawn, failure, making.runs, seconds))
         if raised is not None:
             raise raised
         if drawn.failure is not None:
-            raise self._settings.exception(name, *drawn.failure)
+            raise self.settings.exception(name, *drawn.failure)
 
     def _note(self, call: InjectedCall) -> None:
         self.calls.append(call)
@@ -254,8 +245,8 @@ class Injected(Sequence[Callable[..., Any]]):
             if self._episode is None:
                 if not self._wrapped:
                     raise InvalidInputError("there is no function under the law: expected at least one")
-                tools = self._settings.with_dependencies(self._described)
-                self._episode = InjectedEpisode(self._settings, ToolLibrary(tools))
+                tools = self.settings.with_dependencies(self._described)
+                self._episode = InjectedEpisode(self.settings, ToolLibrary(tools))
             return self._episode
 
     def _end(self, message: Message) -> None:
@@ -365,6 +356,20 @@ def inject(
     return Injected(settings, [functions] if callable(functions) else functions)
 
 
+def summary_of(calls: Sequence[InjectedCall], names: Iterable[str]) -> dict[str, Any]:
+    """Return what became of calls of functions with these names (`Injected.summary`)."""
+    drawn = [call.probability for call in calls if call.probability is not None]
+    by_tool = {name: Counter(call.outcome for call in calls if call.tool == name) for name in names}
+    return {
+        "calls": len(calls),
+        "functions": {
+            name: {outcome: found[outcome] for outcome in get_args(Outcome)} for name, found in by_tool.items()
+        },
+        "luck": sum(call.passed for call in calls) - sum(drawn),
+        "luck_spread": math.sqrt(sum(chance * (1 - chance) for chance in drawn)),
+    }
+
+
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
@@ -385,7 +390,7 @@ def _described(function: Callable[..., Any]) -> Tool:
     return Tool(name, doc[0] if doc else f"The function {name}.", tuple(parameters))
 
 
-def _shown(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+def shown_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Return arguments as text, shortened; values that cannot be shown are named by their class."""
     parts = []
     for label, value in (*(("", value) for value in args), *((f"{name}=", value) for name, value in kwargs.items())):

@@ -240,11 +240,12 @@ async def _over_stdio(episodes: Episodes) -> None:
         finally:
             os._exit(code)  # the thread that waits for the client's next line cannot be woken
 
-    _on_signals(end)
+    on_signals(end)
     await serve_stdio(host)
 
 
-def _on_signals(end: Callable[[], None]) -> None:
+def on_signals(end: Callable[[], None]) -> None:
+    """Call something when the process is told to stop; to be called where a loop runs."""
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # on Windows, where Ctrl-C raises instead
             asyncio.get_running_loop().add_signal_handler(number, end)
@@ -276,7 +277,7 @@ async def _until_stopped(
     episodes: Episodes, host: str, port: int, token: str | None, tell: Callable[[str], None]
 ) -> None:
     stopped = asyncio.Event()
-    _on_signals(stopped.set)
+    on_signals(stopped.set)
     hosts = Hosts(lambda name: episodes.host(repeats=False))
     async with http_server(hosts, host, port, token) as (url, serving):
         tell(url)

@@ -302,30 +302,52 @@ async def http_server(
         token: What clients must send as bearer token; None lets everybody in.
 
     Yields:
+        What `listening` yields.
+
+    Raises:
+        InvalidInputError: The address is taken, or is none.
+    """
+    app = mcp_server(find).streamable_http_app(streamable_http_path=EPISODE_PATH, host=host)
+    async with listening(app, host, port, token) as served:
+        yield served
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    app: Any, host: str, port: int, token: str | None = None
+) -> AsyncIterator[tuple[str, Awaitable[None]]]:
+    """Serve an ASGI application while the block lasts.
+
+    Args:
+        app: The application.
+        host: Where to listen.
+        port: Port; 0 takes a free one.
+        token: What clients must send as bearer token; None lets everybody in.
+
+    Yields:
         The URL up to the path, such as http://127.0.0.1:8000, and what ends when the server does.
 
     Raises:
         InvalidInputError: The address is taken, or is none.
     """
     uvicorn: Any = import_extra("uvicorn", "serving MCP clients needs", "mcp")
-    listening = _bound_socket(host, port)
-    app: Any = mcp_server(find).streamable_http_app(streamable_http_path=EPISODE_PATH, host=host)
+    bound = _bound_socket(host, port)
     if token is not None:
         app = _WithToken(app, token)
     config = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # signals are for whoever runs the loop
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    serving = asyncio.create_task(server.serve(sockets=[bound]))
     try:
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{listening.getsockname()[1]}", serving
+        yield f"http://{shown}:{bound.getsockname()[1]}", serving
     finally:
         server.should_exit = True
         with contextlib.suppress(asyncio.CancelledError):
             await serving
-        listening.close()
+        bound.close()
 
 
 def _bound_socket(host: str, port: int) -> socket.socket:

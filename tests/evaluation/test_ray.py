@@ -163,6 +163,7 @@ def bodies(requests):
     return Counter(json.dumps(seen.body, sort_keys=True) for seen in requests)
 
 
+@pytest.mark.long
 def test_replies_survive_the_way_to_a_cluster_and_the_death_of_a_machine(machines, tmp_path):
     """The endpoint breaks a run on this machine; a cluster resumes it, and one of its machines dies."""
     machines.make_whole()
@@ -205,6 +206,7 @@ def test_replies_survive_the_way_to_a_cluster_and_the_death_of_a_machine(machine
     assert not (tmp_path / JOURNALS_NAME).exists()
 
 
+@pytest.mark.long
 def test_a_run_that_broke_on_a_cluster_is_resumed_without_one(machines, tmp_path):
     lock, answered, is_up = threading.Lock(), [], threading.Event()
 
@@ -227,6 +229,7 @@ def test_a_run_that_broke_on_a_cluster_is_resumed_without_one(machines, tmp_path
     assert len(answered) == len(set(answered)) == result.agents()[0].components["agent"]["calls"]
 
 
+@pytest.mark.long
 def test_machines_fail_one_after_the_other(machines, capfd, monkeypatch):
     """One test, for what is killed stays dead: all machines, then one, then none."""
     machines.make_whole()

@@ -77,7 +77,7 @@ def test_several_processes_write_the_same_records_and_a_finished_run_plays_nothi
     assert (tmp_path / "episodes.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(whole_run, tmp_path, workers):
     folder, pids = tmp_path / "run", tmp_path / "pids"
     pids.mkdir()
@@ -118,7 +118,7 @@ def test_shards_are_whole_tasks_and_together_the_run(count):
     assert sum(len(part) for part in tasks) == 6
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_shards_and_limits_play_a_part_and_the_same_call_without_them_the_rest(tmp_path, workers):
     arguments = (BOTH, toy_tasks(), "optimal", 3)
     shard = evaluate(*arguments, out=tmp_path, shard="2/4", workers=workers)

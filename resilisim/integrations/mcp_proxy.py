@@ -1,0 +1,501 @@
+"""`resilisim mcp proxy`: real MCP servers under a law, unmodified, for any client, over stdio and HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, get_args
+
+import anyio
+import httpx2
+from mcp import StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp.shared.message import ClientMessageMetadata, ServerMessageMetadata, SessionMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    PROTOCOL_VERSION_META_KEY,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, check_integer, count_of, one_line
+from resilisim.evaluation.injected_episode import InjectionFolder, InjectionSettings, Outcome
+from resilisim.integrations.mcp_relay import Relay
+from resilisim.integrations.mcp_server import on_signals
+from resilisim.policies.mcp_host import EPISODE_PATH, LOOPBACK, listening
+from resilisim.seeding import MAX_SEED
+from resilisim.tool_library import ToolLibrary
+
+_IDLE_SECONDS: Final = 30 * 60  # after which a session over HTTP that nobody has closed is over
+_REQUEST: Final = "resilisim.request"  # where the scope of an HTTP request holds the id of its message
+_CONNECT_SECONDS: Final = 30.0
+_LONGEST_REASON: Final = 300
+_FLUSH_SECONDS: Final = 0.2  # for the last messages to an agent that is still there
+
+
+@dataclass(frozen=True, slots=True)
+class Proxied:
+    """What stands under a law: a server, and how.
+
+    Attributes:
+        injection: Law, seed, goal, folder and all else that `inject` takes.
+        command: Command line that starts the server, for each connection anew.
+        url: Where the server listens instead.
+        library: Describes the server's tools as far as it has them: dependencies, success probabilities, errors.
+        call_seconds: How long the server may take for a call; None does not limit it.
+    """
+
+    injection: InjectionSettings
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    library: ToolLibrary | None = None
+    call_seconds: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The server, for people."""
+        return self.url or self.command[0]
+
+    @contextlib.asynccontextmanager
+    async def connect(self) -> AsyncIterator[Any]:
+        """Connect to the server, and yield where its messages are read and written."""
+        if self.url is None:
+            parameters = StdioServerParameters(
+                command=self.command[0],
+                args=list(self.command[1:]),
+                env=dict(os.environ),
+                encoding_error_handler="replace",
+            )
+            async with stdio_client(parameters, sys.stderr) as streams:
+                yield streams
+            return
+        timeout = httpx2.Timeout(_CONNECT_SECONDS, read=None)  # how long calls may take is for others to say
+        async with (
+            httpx2.AsyncClient(timeout=timeout) as client,
+            streamable_http_client(self.url, http_client=client) as streams,
+        ):
+            yield streams
+
+
+class ProxyConnection:
+    """One connection to the server, which a task of its own holds, and the relay in front of it."""
+
+    def __init__(
+        self,
+        proxied: Proxied,
+        seed: int,
+        folder: InjectionFolder | None,
+        to_agent: Callable[[JSONRPCMessage, RequestId | None], Awaitable[None]],
+    ) -> None:
+        self._proxied = proxied
+        self._seed = seed
+        injection = replace(proxied.injection, seed=seed)
+        self.relay = Relay(injection, proxied.library, folder, to_agent, self._to_server, proxied.call_seconds)
+        self._version: str | None = None  # of a protocol that is agreed on once for a connection
+        self._write: Any = None
+        self._ready = asyncio.get_running_loop().create_future()
+        self._closing = asyncio.Event()
+        self.task: asyncio.Task[str | None] = asyncio.create_task(self._hold())
+
+    async def open(self) -> None:
+        """Wait until the server is there.
+
+        Raises:
+            InfrastructureError: It cannot be started.
+        """
+        await asyncio.wait([self._ready, self.task], return_when=asyncio.FIRST_COMPLETED)
+        if not self._ready.done():
+            raise InfrastructureError(str(self.task.result()))
+
+    async def close(self, is_orderly: bool) -> str | None:
+        """End the episode and let go of the server; return what went wrong, if something did."""
+        if not self.task.done():
+            with _told(self.relay):
+                self.relay.end(is_orderly)
+        self._closing.set()
+        return await self.task
+
+    def summary(self) -> str:
+        """Return what became of the calls, and the score if there is a goal, on one line."""
+        found = Counter(call.outcome for call in self.relay.calls)
+        kinds = ", ".join(f"{found[kind]} {kind}" for kind in get_args(Outcome))
+        told = [f"{count_of(len(self.relay.calls), 'call')}: {kinds}"]
+        record = None if self.relay.episode is None else self.relay.episode.record
+        if record is not None:
+            figures = f"V* {record['optimum']:.3f}, regret {record['regret']:.3f}, luck {record['luck']:+.3f}"
+            told.insert(0, f"{record['score']['level']}; {figures}")
+        return f"seed {self._seed}: {'; '.join(told)}"
+
+    async def _hold(self) -> str | None:
+        """Hold the connection until it is closed, and return what has ended it otherwise."""
+        error: str | None = None
+        try:
+            async with self._proxied.connect() as (read, self._write):
+                self._ready.set_result(None)
+                reading = asyncio.ensure_future(self._read(read))
+                closing = asyncio.ensure_future(self._closing.wait())
+                try:
+                    ends: list[asyncio.Future[Any]] = [reading, closing, self.relay.broken]
+                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                    if self.relay.broken.done():
+                        self.relay.broken.result()
+                    if reading.done():
+                        reading.result()
+                        error = f"{self._proxied.name}: the server has ended"
+                finally:
+                    reading.cancel()
+                    closing.cancel()
+        except Exception as raised:
+            cause = _innermost(raised)
+            error = str(cause)
+            if isinstance(cause, OSError) and not self._ready.done():
+                error = f"{self._proxied.name}: the server cannot be started: {cause.strerror or cause}"
+            elif not isinstance(cause, ResiliSimError):
+                error = f"{self._proxied.name}: the server cannot be reached: {one_line(error, _LONGEST_REASON)}"
+        if self._closing.is_set():
+            return None
+        if error is not None and self._ready.done():
+            with _told(self.relay):
+                await self.relay.lose_server(error)
+        return error
+
+    async def _read(self, read: Any) -> None:
+        with contextlib.suppress(anyio.ClosedResourceError):
+            async for item in read:
+                if not isinstance(item, Exception):  # a line that is no message
+                    message: JSONRPCMessage = item.message
+                    if isinstance(message, JSONRPCResponse) and "protocolVersion" in message.result:
+                        self._version = str(message.result["protocolVersion"])
+                    await self.relay.from_server(message)
+
+    async def _to_server(self, message: JSONRPCMessage) -> None:
+        metadata = None if self._proxied.url is None else ClientMessageMetadata(headers=self._headers(message))
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # its end is seen elsewhere
+            await self._write.send(SessionMessage(message, metadata))
+
+    def _headers(self, message: JSONRPCMessage) -> dict[str, str]:
+        """Return the headers that HTTP wants of a message."""
+        params = getattr(message, "params", None) or {}
+        modern = (params.get("_meta") or {}).get(PROTOCOL_VERSION_META_KEY)
+        if modern is None or not isinstance(message, JSONRPCRequest):
+            return {} if self._version is None else {MCP_PROTOCOL_VERSION_HEADER: self._version}
+        headers = {MCP_PROTOCOL_VERSION_HEADER: str(modern), MCP_METHOD_HEADER: message.method}
+        if message.method in NAME_BEARING_METHODS:
+            headers[MCP_NAME_HEADER] = encode_header_value(str(params.get(NAME_BEARING_METHODS[message.method])))
+        listed = self.relay.tools.get(str(params.get("name"))) if message.method == "tools/call" else None
+        if listed is not None:
+            headers |= mcp_param_headers(x_mcp_header_map(listed.schema), params.get("arguments") or {})
+        return headers
+
+
+@contextlib.contextmanager
+def _told(relay: Relay) -> Any:
+    """Keep an error of the record from hiding what else is to be done; the connection tells it."""
+    try:
+        yield
+    except ResiliSimError as error:
+        if not relay.broken.done():
+            relay.broken.set_exception(error)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def proxy_stdio(proxied: Proxied, tell: Callable[[str], None] = lambda line: None) -> None:
+    """Put a server under a law for the client on the standard streams, until one of them is gone.
+
+    Args:
+        proxied: The server and the law.
+        tell: Told on one line what became of the calls.
+
+    Raises:
+        InfrastructureError: The server cannot be started, or has ended before the client.
+    """
+    asyncio.run(_over_stdio(proxied, tell))
+
+
+async def _over_stdio(proxied: Proxied, tell: Callable[[str], None]) -> None:
+    stopped = asyncio.Event()
+    on_signals(stopped.set)
+    agent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def to_agent(message: JSONRPCMessage, related: RequestId | None) -> None:
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await (await agent).send(SessionMessage(message))
+
+    connection = ProxyConnection(proxied, proxied.injection.seed, None, to_agent)
+    await connection.open()
+    is_orderly = False
+    with contextlib.suppress(BaseExceptionGroup):  # of a client that has closed the stream it should read
+        async with stdio_server() as (read, write):
+            agent.set_result(write)
+            reading = asyncio.ensure_future(read_agent(read, connection.relay))
+            stopping = asyncio.ensure_future(stopped.wait())
+            await asyncio.wait([reading, stopping, connection.task], return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            is_orderly = reading.done()
+            if not is_orderly:
+                error = await connection.close(is_orderly)
+                tell(connection.summary())
+                if error is not None:
+                    sys.stderr.write(f"resilisim: {one_line(error, _LONGEST_REASON)}\n")
+                await asyncio.sleep(_FLUSH_SECONDS)
+                sys.stderr.flush()
+                os._exit(3 if error is not None else 0)  # the thread that waits for the next line cannot be woken
+            await write.aclose()
+            reading.result()
+    error = await connection.close(is_orderly)
+    tell(connection.summary())
+    if error is not None:
+        raise InfrastructureError(error)
+
+
+async def read_agent(read: Any, relay: Relay) -> None:
+    """Hand the messages of an agent to the relay until there are no more."""
+    async for item in read:
+        if not isinstance(item, Exception):
+            await relay.from_agent(item.message)
+
+
+def proxy_http(
+    proxied: Proxied,
+    host: str,
+    port: int,
+    token: str | None = None,
+    *,
+    ready: Callable[[str], None] = lambda url: None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Put a server under a law for clients over HTTP, one episode a URL, until the process is told to stop.
+
+    Args:
+        proxied: The server and the law. An episode whose name is a number has that much more as its seed.
+        host: Where to listen; other machines only with a token.
+        port: Port; 0 takes a free one.
+        token: What clients must send as bearer token.
+        ready: Told the URL once clients can come.
+        tell: Told on one line what became of each episode.
+
+    Raises:
+        InvalidInputError: The address cannot be listened on, or others could come in without a token.
+    """
+    if host not in LOOPBACK and not token:
+        raise InvalidInputError(f"other machines can reach {host}: expected a token that clients have to send")
+    asyncio.run(_over_http(ProxyEpisodes(proxied, host in LOOPBACK, tell), host, port, token, ready))
+
+
+async def _over_http(
+    episodes: ProxyEpisodes, host: str, port: int, token: str | None, ready: Callable[[str], None]
+) -> None:
+    stopped = asyncio.Event()
+    on_signals(stopped.set)
+    app = Starlette(routes=[Route(EPISODE_PATH, endpoint=episodes)])
+    async with listening(app, host, port, token) as (url, serving):
+        ready(url)
+        stopping = asyncio.ensure_future(stopped.wait())
+        try:
+            await asyncio.wait([stopping, asyncio.ensure_future(serving)], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await episodes.close()
+
+
+class _Url:
+    """One episode over HTTP: the connection to the server, and the ways that the agent's requests come in by."""
+
+    def __init__(self, proxied: Proxied, seed: int, folder: InjectionFolder | None) -> None:
+        self.connection = ProxyConnection(proxied, seed, folder, self._to_agent)
+        self._transports: dict[bool, StreamableHTTPServerTransport] = {}
+        self._writes: dict[bool, Any] = {}
+        self._routes: dict[RequestId, Any] = {}  # where the answer of a request goes
+        self._unanswered: dict[RequestId, Any] = {}  # what ends a request that is cancelled
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def transport(
+        self, is_modern: bool, security: TransportSecuritySettings | None, idle: Callable[[], None]
+    ) -> StreamableHTTPServerTransport:
+        """Return the transport of an era: the former one has sessions, and in the newer one each request is alone."""
+        if is_modern not in self._transports:
+            transport = StreamableHTTPServerTransport(
+                None if is_modern else uuid.uuid4().hex, security_settings=security, idle_timeout=_IDLE_SECONDS
+            )
+            started = asyncio.Event()
+            self._transports[is_modern] = transport
+            self._tasks.append(asyncio.create_task(self._serve(transport, is_modern, started, idle)))
+            await started.wait()
+        return self._transports[is_modern]
+
+    async def close(self, is_orderly: bool) -> str | None:
+        """End the episode; return what went wrong, if something did."""
+        error = await self.connection.close(is_orderly)
+        for transport in self._transports.values():
+            if not transport.is_terminated:
+                await transport.terminate()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return error
+
+    async def _serve(
+        self,
+        transport: StreamableHTTPServerTransport,
+        is_modern: bool,
+        started: asyncio.Event,
+        idle: Callable[[], None],
+    ) -> None:
+        async with transport.connect() as (read, write):
+            self._writes[is_modern] = write
+            started.set()
+            scope = transport.idle_scope or anyio.CancelScope()
+            with scope:
+                async for item in read:
+                    if isinstance(item, Exception):
+                        continue
+                    message, told = item.message, item.metadata
+                    if isinstance(message, JSONRPCRequest):
+                        self._routes[message.id] = write
+                        if isinstance(told, ServerMessageMetadata):
+                            told.request_context.scope[_REQUEST] = message.id
+                            self._unanswered[message.id] = told.on_request_unanswered
+                    await self.connection.relay.from_agent(message)
+                    if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+                        end = self._unanswered.pop((message.params or {}).get("requestId", ""), None)
+                        if end is not None:
+                            await end()
+            if scope.cancelled_caught:
+                idle()
+
+    async def _to_agent(self, message: JSONRPCMessage, related: RequestId | None) -> None:
+        metadata = None
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            write = self._routes.pop(message.id, None) if message.id is not None else None
+            self._unanswered.pop(message.id, None)  # type: ignore[arg-type]
+        elif related in self._routes:
+            write, metadata = self._routes[related], ServerMessageMetadata(related_request_id=related)
+        else:
+            write = self._writes.get(False)  # the stream of a session that belongs to no request
+        if write is not None:
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await write.send(SessionMessage(message, metadata))
+
+
+class ProxyEpisodes:
+    """The episodes of a proxy over HTTP, by the name in their URL; a name that is new is a new episode."""
+
+    def __init__(self, proxied: Proxied, is_loopback: bool, tell: Callable[[str], None]) -> None:
+        self._proxied = proxied
+        directory = proxied.injection.directory
+        self._folder = None if directory is None else InjectionFolder(directory)
+        self._tell = tell
+        self._urls: dict[str, _Url] = {}
+        self._opening = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+        # A page in a browser on this machine must not reach the server through a name of its own (DNS rebinding).
+        names = ("127.0.0.1:*", "localhost:*", "[::1]:*")
+        self._security = (
+            TransportSecuritySettings(allowed_hosts=list(names), allowed_origins=[f"http://{name}" for name in names])
+            if is_loopback
+            else None
+        )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer an HTTP request."""
+        request = Request(scope, receive)
+        name, session = str(request.path_params["name"]), request.headers.get("mcp-session-id")
+        version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
+        is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
+        try:
+            url = await self._open(name, begins=request.method == "POST" and session is None)
+        except ResiliSimError as error:
+            await _refusal(one_line(str(error), _LONGEST_REASON), 502)(scope, receive, send)
+            return
+        if url is None:
+            await _refusal(f"no session {name!r:.100} is open", 404)(scope, receive, send)
+        elif request.method == "DELETE" and session is None:
+            await self._close(name)
+            await Response(status_code=200)(scope, receive, send)
+        else:
+            transport = await url.transport(is_modern, self._security, lambda: self._close_soon(name))
+            await transport.handle_request(scope, receive, send)
+            await self._left(name, url, transport, is_modern, scope.get(_REQUEST))
+
+    async def close(self) -> None:
+        """End all episodes and release the folder."""
+        await asyncio.gather(*map(self._close, tuple(self._urls)))
+        if self._folder is not None:
+            self._folder.close()
+
+    async def _left(
+        self, name: str, url: _Url, transport: StreamableHTTPServerTransport, is_modern: bool, request: Any
+    ) -> None:
+        """See what the end of an HTTP request means: a cancelled call, or the end of the session."""
+        if transport.is_terminated:
+            await self._close(name)
+        elif is_modern and request is not None and url.connection.relay.is_waiting(request):
+            told = {"requestId": request, "reason": "the client has closed the stream"}
+            cancelled = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=told)
+            await url.connection.relay.from_agent(cancelled)
+
+    async def _open(self, name: str, begins: bool) -> _Url | None:
+        async with self._opening:
+            url = self._urls.get(name)
+            if url is not None and url.connection.task.done():  # its server has ended
+                self._urls.pop(name)
+                url = None
+            if url is None and begins:
+                more = int(name) if name.isdecimal() and len(name) < 20 else 0
+                seed = check_integer("seed", self._proxied.injection.seed + more, 0, MAX_SEED)
+                url = _Url(self._proxied, seed, self._folder)
+                await url.connection.open()
+                self._urls[name] = url
+                url.connection.task.add_done_callback(lambda task: self._close_soon(name))
+            return url
+
+    def _close_soon(self, name: str) -> None:
+        if name in self._urls:
+            task = asyncio.get_running_loop().create_task(self._close(name))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _close(self, name: str) -> None:
+        url = self._urls.pop(name, None)
+        if url is not None:
+            error = await url.close(is_orderly=True)
+            self._tell(f"{name}, {url.connection.summary()}" + (f"; {error}" if error is not None else ""))
+
+
+def _refusal(words: str, status: int) -> Response:
+    body = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=INTERNAL_ERROR, message=words))
+    text = body.model_dump_json(by_alias=True, exclude_unset=True)
+    return Response(text, status_code=status, media_type="application/json")

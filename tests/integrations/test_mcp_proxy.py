@@ -1,0 +1,432 @@
+"""`resilisim mcp proxy`: real clients and servers of the MCP library, of both eras, with a law between them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client._memory import InMemoryTransport
+from mcp.server.lowlevel import Server
+from mcp.shared.memory import create_client_server_memory_streams
+from mcp.shared.message import SessionMessage
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from resilisim import inject, read_results
+from resilisim.evaluation import read_records
+from resilisim.evaluation.episode.attribution import identity_error
+from resilisim.integrations.mcp_proxy import Proxied, ProxyConnection, ProxyEpisodes, read_agent
+from resilisim.policies.mcp_host import EPISODE_PATH, listening
+from tests.integrations import own_server
+
+SERVER = str(Path(own_server.__file__))
+ERAS = ("legacy", "auto")
+HALF = {"base": 0.5, "history": 1.0, "not_executed": 1.0, "failed": 1.0}
+SURE = {"base": 1.0, "history": 1.0, "not_executed": 1.0, "failed": 1.0}
+
+
+class Streams:
+    """A transport of streams that are there already."""
+
+    def __init__(self, streams: Any) -> None:
+        self._streams = streams
+
+    async def __aenter__(self) -> Any:
+        return self._streams
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._streams[1].aclose()
+
+
+@dataclass(frozen=True)
+class InProcess(Proxied):
+    """A server in this process; `streams` takes its end of the wire, so that it can be cut."""
+
+    server: Any = None
+    streams: Any = None
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Any]:
+        async with InMemoryTransport(self.server or own_server.make_server()) as streams:
+            if self.streams is not None:
+                self.streams.append(streams)
+            yield streams
+
+
+@asynccontextmanager
+async def proxied(
+    mode: str = "auto", server: Any = None, call_seconds: float | None = None, streams: Any = None, **asked: Any
+) -> AsyncIterator[tuple[Client, ProxyConnection]]:
+    asked = {"law": HALF, "seed": 5} | asked
+    handlers = {name: asked.pop(name) for name in tuple(asked) if name.endswith(("_callback", "_handler"))}
+    target = InProcess(
+        inject(**asked).settings, command=("own",), server=server, streams=streams, call_seconds=call_seconds
+    )
+    async with create_client_server_memory_streams() as (client_streams, (read, write)):
+
+        async def to_agent(message: Any, related: Any) -> None:
+            await write.send(SessionMessage(message))
+
+        connection = ProxyConnection(target, asked["seed"], None, to_agent)
+        await connection.open()
+        reading = asyncio.create_task(read_agent(read, connection.relay))
+        async with Client(Streams(client_streams), mode=mode, cache=None, **handlers) as client:
+            yield client, connection
+        await reading
+        await connection.close(is_orderly=True)
+
+
+async def said(client: Client, name: str, **arguments: Any) -> tuple[bool, str]:
+    result = await client.call_tool(name, arguments)
+    return bool(result.is_error), result.content[0].text
+
+
+def outcomes(connection: ProxyConnection) -> list[str]:
+    return [call.outcome for call in connection.relay.calls]
+
+
+def run(test: Callable[[], Any]) -> None:
+    own_server.ran.clear()
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+async def everything(client: Client) -> list[Any]:
+    found = [
+        await client.list_tools(),
+        await client.list_resources(),
+        await client.list_resource_templates(),
+        await client.read_resource("own://note"),
+        await client.list_prompts(),
+        await client.get_prompt("greet", {"name": "Ada"}),
+    ]
+    return [client.protocol_version, client.server_capabilities, *(each.model_dump(mode="json") for each in found)]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_everything_but_calls_passes_unchanged(mode: str) -> None:
+    async def test() -> None:
+        async with Client(InMemoryTransport(own_server.make_server()), mode=mode, cache=None) as direct:
+            expected = await everything(direct)
+        async with proxied(mode) as (client, connection):
+            assert await everything(client) == expected
+            with pytest.raises(MCPError) as refused:
+                await client.read_resource("own://nothing")
+            assert "own://nothing" in str(refused.value)
+        assert connection.relay.calls == []
+
+    run(test)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("fail", ["before", "after"])
+def test_calls_are_drawn_as_by_inject_and_what_goes_wrong_is_kept_apart(mode: str, fail: Any, tmp_path: Path) -> None:
+    order = ["add", "fails", "add", "nothing", *(["add", "fails"] * 5)]
+
+    async def test() -> None:
+        async with proxied(mode, fail=fail, record=tmp_path) as (client, connection):
+            for name in order:
+                await said(client, name, **({"a": 1, "b": 2} if name == "add" else {}))
+            assert await said(client, "add", a=1) == (True, await _direct_words(mode))
+        for call in connection.relay.calls:
+            assert call.ran == (call.outcome in ("ok", "real") or (fail == "after" and call.outcome == "injected"))
+        real = [call for call in connection.relay.calls if call.outcome == "real"]
+        assert real
+        assert {(call.tool, call.error, call.message) for call in real} == {
+            ("fails", "isError", "Error executing tool fails: nothing works here")
+        }
+        misused = [(call.tool, call.error) for call in connection.relay.calls if call.outcome == "misuse"]
+        assert misused == [("nothing", "unknown_tool"), ("add", "invalid_arguments")]
+        drawn = [(call.tool, call.attempt, call.passed) for call in connection.relay.calls if call.attempt]
+        assert drawn == _by_inject([name for name in order if name != "nothing"], fail)
+        lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+        assert [line["outcome"] for line in lines] == outcomes(connection)
+        assert {line["seed"] for line in lines} == {5}
+
+    run(test)
+
+
+async def _direct_words(mode: str) -> str:
+    async with Client(InMemoryTransport(own_server.make_server()), mode=mode, cache=None) as client:
+        return (await said(client, "add", a=1))[1]
+
+
+def _by_inject(order: list[str], fail: Any) -> list[Any]:
+    """The same calls of functions: the draws depend on names, seed and number of the call only."""
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    def fails() -> None:
+        raise ValueError("nothing works here")
+
+    others = [_named(name) for name in ("dies", "waits", "asks", "grows")]
+    tools = inject([add, fails, *others], law=HALF, seed=5, fail=fail)
+    for name in order:
+        try:
+            tools[name](*((1, 2) if name == "add" else ()))
+        except Exception:
+            continue
+    return [(call.tool, call.attempt, call.passed) for call in tools.calls]
+
+
+def _named(name: str) -> Any:
+    def other() -> None: ...
+
+    other.__name__ = name
+    return other
+
+
+def test_arguments_that_the_server_takes_against_its_schema_are_no_mistake() -> None:
+    async def test() -> None:
+        async with proxied(law=SURE) as (client, connection):
+            assert await said(client, "add", a="1", b=2) == (False, "3")
+        assert outcomes(connection) == ["ok"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_a_goal_gives_v_star_regret_and_luck_and_ends_with_the_calls(mode: str, tmp_path: Path) -> None:
+    async def test(seed: int) -> None:
+        goal = {"required": ["add", "grows"], "turns": 4, "record": tmp_path, "seed": seed}
+        async with proxied(mode, **goal) as (client, _):
+            made = 0
+            for name in ("add", "grows"):
+                while made < 4 and (await said(client, name, **({"a": 1, "b": 1} if name == "add" else {})))[0]:
+                    made += 1
+                made += 1
+            if made >= 4:
+                assert await said(client, "add", a=1, b=1) == (
+                    True,
+                    "the episode is over: it had 4 calls, and all of them are used up",
+                )
+
+    for seed in range(4):
+        run(lambda seed=seed: test(seed))
+    records = list(read_records(tmp_path))
+    assert [record["index"] for record in records] == [0, 1, 2, 3]
+    assert all(identity_error(record) < 1e-9 for record in records)
+    expected = inject([_named("add"), _named("grows")], law=HALF, required=["add", "grows"], turns=4)
+    with expected:
+        pass
+    assert records[0]["optimum"] == pytest.approx(expected.record()["optimum"]) == 11 / 16
+    assert read_results(tmp_path).rows[0].regret.value == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_progress_and_cancellation_pass(mode: str) -> None:
+    async def test() -> None:
+        seen: list[Any] = []
+
+        async def progress(*told: Any) -> None:
+            seen.append(told)
+
+        async with proxied(mode, law=SURE) as (client, connection):
+            await client.call_tool("waits", {"seconds": 0}, progress_callback=progress)
+            await asyncio.sleep(0.01)
+            assert seen == [(1.0, 2.0, "half")]
+            with pytest.raises(MCPError, match=r"[Tt]imed? ?out"):
+                await client.call_tool("waits", {}, read_timeout_seconds=0.1)
+            assert await said(client, "add", a=1, b=2) == (False, "3")
+            assert own_server.ran == ["waits", "waits", "cancelled", "add"]
+        calls = connection.relay.calls
+        assert [(call.outcome, call.error) for call in calls] == [("ok", None), ("real", "cancelled"), ("ok", None)]
+
+    run(test)
+
+
+def test_a_server_that_hangs_is_given_up_unless_it_reports_or_waits_for_the_client() -> None:
+    async def test() -> None:
+        async def slow(context: Any, params: Any) -> Any:
+            await asyncio.sleep(0.3)
+            return types.ElicitResult(action="accept", content={"word": "yes"})
+
+        async with proxied("legacy", law=SURE, call_seconds=0.15, elicitation_callback=slow) as (client, connection):
+            with pytest.raises(MCPError, match=r"waits: the server has not answered within 0.15 s"):
+                await client.call_tool("waits", {})
+            assert await said(client, "add", a=1, b=2) == (False, "3")
+            assert await said(client, "asks") == (False, "accept yes")
+        found = [(call.tool, call.outcome, call.error) for call in connection.relay.calls]
+        assert found == [("waits", "real", "hung"), ("add", "ok", None), ("asks", "ok", None)]
+        assert "cancelled" in own_server.ran
+
+    run(test)
+
+
+def test_input_that_a_call_waits_for_is_the_same_call() -> None:
+    """Protocol 2026-07-28: a server asks back with a result, and the client calls again."""
+
+    async def list_tools(context: Any, params: Any) -> Any:
+        return types.ListToolsResult(tools=[types.Tool(name="asks", input_schema={"type": "object"})])
+
+    async def call_tool(context: Any, params: Any) -> Any:
+        if params.input_responses is None:
+            schema = {"type": "object", "properties": {"word": {"type": "string"}}}
+            asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message="which?", requested_schema=schema))
+            return types.InputRequiredResult(input_requests={"word": asked}, request_state="1")
+        word = params.input_responses["word"].content["word"]
+        return types.CallToolResult(content=[types.TextContent(type="text", text=word)])
+
+    async def reply(context: Any, params: Any) -> Any:
+        return types.ElicitResult(action="accept", content={"word": "yes"})
+
+    async def test() -> None:
+        server = Server("asks", on_list_tools=list_tools, on_call_tool=call_tool)
+        asked = {"law": SURE, "required": ["asks"], "elicitation_callback": reply}
+        async with proxied("auto", server=server, **asked) as (client, connection):
+            assert await said(client, "asks") == (False, "yes")
+        assert [(call.outcome, call.attempt) for call in connection.relay.calls] == [("ok", 1)]
+        assert connection.relay.episode.score["level"] == "full_success"
+
+    run(test)
+
+
+def test_tools_that_come_by_fall_under_the_law_too() -> None:
+    async def test() -> None:
+        changed = asyncio.Event()
+
+        async def seen(message: Any) -> None:
+            if isinstance(message, types.ToolListChangedNotification):
+                changed.set()
+
+        async with proxied("legacy", law=SURE, required=["grows"], message_handler=seen) as (client, connection):
+            assert await said(client, "grows") == (False, "grown")
+            await changed.wait()
+            assert "extra" in [tool.name for tool in (await client.list_tools()).tools]
+            assert await said(client, "extra") == (False, "extra")
+        assert [(call.tool, call.probability) for call in connection.relay.calls] == [("grows", 1.0), ("extra", 1.0)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("goal", [(), ("waits",)])
+def test_a_server_that_ends_leaves_a_whole_record_and_no_score(goal: tuple[str, ...], tmp_path: Path) -> None:
+    async def test() -> None:
+        wires: list[Any] = []
+        async with proxied("legacy", law=SURE, streams=wires, record=tmp_path, required=goal) as (client, connection):
+            assert await said(client, "add", a=1, b=2) == (False, "3")
+            waiting = asyncio.create_task(client.call_tool("waits", {}))
+            while "waits" not in own_server.ran:
+                await asyncio.sleep(0.005)
+            await wires[0][0].aclose()
+            with pytest.raises(MCPError, match="own: the server has ended"):
+                await waiting
+            assert await connection.task == "own: the server has ended"
+        lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+        assert [(line["outcome"], line["error"]) for line in lines] == [("ok", None), ("real", "died")]
+        assert (tmp_path / "episodes.jsonl").read_text() == ""
+
+    run(test)
+
+
+def test_a_goal_that_the_server_cannot_reach_is_refused_in_one_line() -> None:
+    async def test() -> None:
+        words = "unknown function 'ad': did you mean 'add'?"
+        async with proxied("legacy", required=["ad"]) as (client, connection):
+            with pytest.raises(MCPError, match="unknown function 'ad'"):
+                await client.call_tool("add", {"a": 1, "b": 2})
+            assert await connection.task == words
+
+    run(test)
+
+
+@asynccontextmanager
+async def over_http(folder: Path, **asked: Any) -> AsyncIterator[tuple[str, list[str]]]:
+    told: list[str] = []
+    settings = inject(**({"law": HALF, "seed": 5, "record": folder} | asked)).settings
+    episodes = ProxyEpisodes(InProcess(settings, command=("own",)), True, told.append)
+    app = Starlette(routes=[Route(EPISODE_PATH, endpoint=episodes)])
+    async with listening(app, "127.0.0.1", 0) as (url, _):
+        yield f"{url}/episodes", told
+        await episodes.close()
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_over_http_each_url_is_an_episode(mode: str, tmp_path: Path) -> None:
+    async def play(url: str) -> list[bool]:
+        seen: list[Any] = []
+
+        async def progress(*told: Any) -> None:
+            seen.append(told)
+
+        async with Client(url, mode=mode) as client:
+            failed = [(await said(client, "add", a=1, b=2))[0] for _ in range(6)]
+            while (await client.call_tool("waits", {"seconds": 0.0}, progress_callback=progress)).is_error:
+                pass
+            assert seen == [(1.0, 2.0, "half")]
+            assert (await client.read_resource("own://note")).contents[0].text == "a note"
+            with pytest.raises(MCPError):
+                await client.call_tool("waits", {}, read_timeout_seconds=0.2)
+        return failed
+
+    async def test() -> None:
+        law = HALF | {"bases": {"waits": 1.0}}
+        async with over_http(tmp_path, law=law, required=["add"], turns=40) as (url, told):
+            first, second, other = await asyncio.gather(*(play(f"{url}/{name}/mcp") for name in ("a", "b", "1")))
+            assert first == second != other
+            while own_server.ran.count("cancelled") < 3:  # the end of a request is seen a little later
+                await asyncio.sleep(0.01)
+        assert len(told) == 3
+        assert all("full_success; V* 1.000" in line for line in told), told
+        assert sorted(line.split(", ")[1].split(":")[0] for line in told) == ["seed 5", "seed 5", "seed 6"]
+        cancelled = [line["outcome"] for line in _lines(tmp_path / "calls.jsonl") if line["error"] == "cancelled"]
+        assert cancelled == ["real"] * 3
+        assert sorted(record["index"] for record in read_records(tmp_path)) == [0, 1, 2]
+
+    run(test)
+
+
+def _lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_session_over_http_ends_when_it_is_deleted_and_strangers_are_refused(tmp_path: Path) -> None:
+    import httpx2
+
+    async def test() -> None:
+        async with over_http(tmp_path, required=["add"]) as (url, told), httpx2.AsyncClient() as http:
+            async with Client(f"{url}/a/mcp", mode="auto") as client:
+                await said(client, "add", a=1, b=2)
+            assert told == []
+            assert (await http.delete(f"{url}/a/mcp")).status_code == 200
+            assert len(told) == 1
+            gone = await http.get(f"{url}/a/mcp", headers={"mcp-session-id": "x"})
+            assert (gone.status_code, gone.json()["error"]["message"]) == (404, "no session 'a' is open")
+            rebound = await http.post(f"{url}/b/mcp", headers={"host": "evil.example"}, json={})
+            assert rebound.status_code in (403, 421)
+        for record in read_records(tmp_path):
+            assert record["required_tools"] == ["add"]
+
+    run(test)
+
+
+def test_the_command_in_front_of_a_server_that_is_killed(tmp_path: Path) -> None:
+    """The real command between a real client and a real server, each a process."""
+
+    async def test() -> None:
+        command = ["-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path), "--required"]
+        server = [*command, "add,waits", "--", sys.executable, SERVER]
+        with (tmp_path / "stderr").open("w") as heard:
+            from mcp.client.stdio import stdio_client
+
+            parameters = StdioServerParameters(command=sys.executable, args=server, env=dict(os.environ))
+            async with Client(stdio_client(parameters, heard), mode="legacy") as client:
+                while (await said(client, "add", a=1, b=2))[0]:
+                    pass
+                with pytest.raises(MCPError, match="the server has ended"):
+                    await asyncio.gather(*(client.call_tool("dies", {}) for _ in range(20)))
+        assert "the server has ended" in (tmp_path / "stderr").read_text().splitlines()[-1]
+        last = _lines(tmp_path / "calls.jsonl")[-1]
+        assert (last["tool"], last["outcome"], last["error"]) == ("dies", "real", "died")
+
+    run(test)
