@@ -200,6 +200,7 @@ class LlmPolicy(ABC, Generic[Options]):
             turns_left=info.get("turns_left"),
             turns_at_start=info.get("turns_left"),
             longest_observation=LONGEST_PAGES if info.get("answers") else LONGEST_OBSERVATION,
+            terse=info.get("terse", False),
         )
         return run
 

@@ -99,6 +99,7 @@ class AgentRun:
         turn: Messages sent to the environment so far.
         turns_left: Turns that the environment still gives; None where there is no environment.
         turns_at_start: Turns that it gave at the start, and gives again in a fresh episode.
+        terse: Whether prompt and replies are as short as can be, for a model that was trained on them as they are.
         oracle_was_asked: Whether the agent got hold of the oracle.
         fresh_trials: Whether the agent goes on in a fresh episode when the environment has ended one; set by the agent
             before it sends anything, where `hooks.restart` is offered.
@@ -129,6 +130,7 @@ class AgentRun:
     turn: int = 0
     turns_left: int | None = None
     turns_at_start: int | None = None
+    terse: bool = False
     oracle_was_asked: bool = False
     fresh_trials: bool = False
     is_over: bool = False

@@ -43,7 +43,8 @@ class Direct(LlmPolicy[DirectOptions]):
 
     The environment reads tags, native calls and completion signals, and answers what it cannot read with a reminder.
     It also ends the episode; the agent has no answer of its own. Only a call that is written in another form, such as
-    `Action: NAME {json}`, is put into the tags that the environment reads.
+    `Action: NAME {json}`, is put into the tags that the environment reads. Under a terse prompt it adds no instructions
+    of its own.
     """
 
     name = "direct"
@@ -54,7 +55,7 @@ class Direct(LlmPolicy[DirectOptions]):
     async def play(self, run: AgentRun) -> str | None:
         """Pass messages on until the environment ends the episode."""
         functions = run.tools.functions if run.native and isinstance(run.tools, ConversationToolbox) else []
-        chat = [ChatMessage("system", self.prompts.fill("system", facts=run.facts))]
+        chat = [] if run.terse else [ChatMessage("system", self.prompts.fill("system", facts=run.facts))]
         chat.append(ChatMessage("user", run.prompt))
         while True:
             reply = await run.ask("agent", chat, tools=functions)
