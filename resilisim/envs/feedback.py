@@ -185,7 +185,8 @@ def terse_reply(event: Event, extra: Mapping[str, Any], problem: Problem, state:
 
 def _time_left(problem: Problem, state: EpisodeState) -> str:
     """Return how much of the time is left that an episode has; nothing if it has any."""
-    if parts.rules.budget < 0:
+    parts = problem.parts
+    if parts is None or parts.rules.budget < 0:
         return ""
     return f" and {(parts.rules.budget - state.parts[parts.rules.at_time]) / TICKS_PER_SECOND:g} seconds"
 
