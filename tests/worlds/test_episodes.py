@@ -264,6 +264,13 @@ def test_large_outputs_pass_unharmed_to_the_agent_into_the_record_and_back(tmp_p
     assert "long é " * 150_000 in json.loads(kept["texts"]["replies"][0])[0]["content"]
 
 
+def test_a_session_in_a_world_has_no_law_unless_one_is_named() -> None:
+    assert (
+        open_session(TASK.instance_id, world=NAME).record()["law"]
+        == open_session(TASK.instance_id, environment=QUIET).record()["law"]
+    )
+
+
 def test_a_session_gives_functions_that_really_work_and_an_answer_that_counts() -> None:
     with open_session(TASK.instance_id, prompt="optimal", environment=QUIET) as session:
         read, calculate = session.tools[0], session.tools[1]
