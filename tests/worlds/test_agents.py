@@ -89,6 +89,8 @@ def test_every_agent_answers_questions_on_long_pages(agent):
         told = [f"search executed successfully.\nOutput: {page}" for page in pages]
         assert offloaded(made) == sum(estimated_tokens(text) > 1_000 for text in told) > 1
         assert max(map(len, read(requests))) < len(longest)
+    for name, value in made[0]["agent"]["options"].items():  # as they were used
+        assert value == LENGTHS.get(name, (value, value))[1]
     if agent == "reflexion":  # whose evaluator is shown all that the judgement rests on
         assert not any(record["agent"]["counters"].get("reflections") for record in made)
     if agent == "kpi-chain":
