@@ -34,7 +34,7 @@ from mcp_types import (
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from resilisim.errors import InvalidInputError, ResiliSimError, count_of, nearest_name
+from resilisim.errors import InvalidInputError, count_of, nearest_name
 from resilisim.evaluation.injected_episode import (
     DrawnCall,
     InjectedCall,
@@ -406,7 +406,7 @@ class Relay:
         async def run() -> None:
             try:
                 await work
-            except (ResiliSimError, OSError) as error:
+            except Exception as error:  # nobody waits for this task; the connection tells it
                 if not self.broken.done():
                     self.broken.set_exception(error)
 
