@@ -21,7 +21,15 @@ from resilisim.errors import ResiliSimError
 
 if TYPE_CHECKING:
     from resilisim.envs import EnvironmentSettings
-    from resilisim.evaluation import ModelSettings, compare_runs, evaluate, open_session, read_results, write_report
+    from resilisim.evaluation import (
+        ModelSettings,
+        compare_runs,
+        evaluate,
+        fit_law,
+        open_session,
+        read_results,
+        write_report,
+    )
     from resilisim.evaluation.injected_episode import InjectedFailure
     from resilisim.evaluation.injection import inject
     from resilisim.policies import EpisodeEnded, ToolFailed, make_policy, track_usage
@@ -49,6 +57,7 @@ __all__ = [
     "compare_runs",
     "default_library",
     "evaluate",
+    "fit_law",
     "inject",
     "load_law",
     "load_library",
@@ -75,6 +84,7 @@ _LAZY_NAMES = {
     "compare_runs": "resilisim.evaluation:compare_runs",
     "default_library": "resilisim.tool_library:default_library",
     "evaluate": "resilisim.evaluation:evaluate",
+    "fit_law": "resilisim.evaluation:fit_law",
     "inject": "resilisim.evaluation.injection:inject",
     "load_law": "resilisim.simulator:load_law",
     "load_library": "resilisim.tool_library:load_library",

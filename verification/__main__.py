@@ -13,7 +13,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict
 from typing import Any
 
-from verification import brute_force, comparison, failure_models, law, luck, obedience, references, score, workflow
+from verification import (
+    brute_force,
+    comparison,
+    failure_models,
+    law,
+    law_fit,
+    luck,
+    obedience,
+    references,
+    score,
+    workflow,
+)
 from verification.findings import FAMILY_WISE_ERROR_RATE, Check, Finding, Judged, judge
 
 CHECKS: tuple[Check, ...] = (
@@ -25,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
     obedience.CHECK,
     brute_force.CHECK,
     failure_models.CHECK,
+    law_fit.CHECK,
     workflow.CHECK,
 )
 

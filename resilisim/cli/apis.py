@@ -14,7 +14,8 @@ from resilisim.cli.help import command_group
 from resilisim.cli.options import JsonFlag, OptionGroup, output_option, takes
 from resilisim.cli.output import INCOMPLETE, Progressing, answer, note, plain, table
 from resilisim.errors import MAX_COUNT, InvalidInputError, count_of, unknown_name
-from resilisim.evaluation.real_apis import law_of_assessment, real_api_tables
+from resilisim.evaluation.law_fit import fit_law
+from resilisim.evaluation.real_apis import real_api_tables
 from resilisim.inputs import shown
 from resilisim.provenance import encode_json
 from resilisim.run_folder import write_file_atomically
@@ -157,8 +158,9 @@ def assess_apis(
             done = count
 
         found = assess(apis, calls, address=address, law=law, out=out, per_host=per_host, tell=tell)
-    fitted = law_of_assessment(found)
-    write_file_atomically(out / LAW_NAME, encode_json(fitted.to_mapping(), indent=1) + b"\n")
+    fitted = fit_law(out, name="assessed").law
+    content = {"description": fitted.description, **fitted.to_mapping()}
+    write_file_atomically(out / LAW_NAME, encode_json(content, indent=1) + b"\n")
     answer(
         as_json,
         found.to_mapping(),

@@ -1,7 +1,9 @@
-"""`resilisim law`: look at failure models, and check law files."""
+"""`resilisim law`: look at failure models, check law files, and fit one to recorded calls."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,9 +11,15 @@ import typer
 
 from resilisim.cli import options
 from resilisim.cli.help import command_group
+from resilisim.cli.options import output_option
 from resilisim.cli.output import answer, note, plain, print_json, table
-from resilisim.simulator.failure_model import PARTS, Law, law_schema, load_law, shipped_laws
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.law_fit import PERCENTILES, Failures, fit_law
+from resilisim.run_folder import write_file_atomically
+from resilisim.simulator.failure_model import PARTS, SUFFIXES, Law, law_schema, load_law, shipped_laws
 from resilisim.simulator.problem import build_problem
+from resilisim.statistics.product_rates import Bounded
+from resilisim.worlds import load_world
 
 app = command_group()
 
@@ -52,15 +60,90 @@ def schema() -> None:
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A law file, YAML or JSON.")],
     library: options.LibraryOption = None,
+    world: Annotated[
+        str | None, typer.Option("--tasks", metavar="WORLD", help="The law is for the tools of a world (apis-v1).")
+    ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Check a law file: what is wrong with it is one line, with the place, the value, and what was expected."""
-    law, chosen = load_law(file), options.load(library)
-    build_problem(chosen, chosen.names[:1], law)  # refuses tools that the law names and the library lacks
+    law = load_law(file)
+    chosen = options.load(library) if world is None else load_world(world).library
+    is_for_others = len(law.bases) > 1 and all(chosen.resolve(name) is None for name in law.bases)
+    if library is None and world is None and is_for_others:
+        named = list(law.bases)
+        note(f"its tools ({', '.join(named[:3])}, ...) are none of the default library: --library checks their names")
+    else:
+        build_problem(chosen, chosen.names[:1], law)  # refuses tools that the law names and the library lacks
     values = {"name": law.name, "parts": list(law.parts), "hash": law.content_hash}
     note(f"{file} is a law: {', '.join(law.parts) or 'no parts'}; hash {law.content_hash[:12]}")
     if as_json:
         print_json(values)
+
+
+@app.command("fit")
+def fit(
+    records: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RECORDS...",
+            help="Folders that inject, mcp proxy, apis assess or evaluate wrote, or their calls.jsonl.",
+        ),
+    ],
+    failures: Annotated[
+        Failures,
+        typer.Option(
+            "--failures",
+            help="Which failures count: all that callers met, the tools' own (real), or those of the law that acted "
+            "(injected).",
+        ),
+    ] = "all",
+    library: options.LibraryOption = None,
+    latency: Annotated[bool, typer.Option("--latency", help="Put how long calls took into the law.")] = False,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the law.", show_default="that of the file")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        output_option("--out", help="Law file to write, YAML or JSON by its name's end.", dir_okay=False),
+    ] = None,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Fit a law to recorded calls, with intervals, and say what the calls do not tell."""
+    if out is not None and out.suffix not in SUFFIXES:
+        raise InvalidInputError(f"--out {str(out)!r:.100}: expected a name that ends in {', '.join(SUFFIXES)}")
+    own_library = None if library is None else options.load(library)
+    called = name or ("fitted" if out is None else out.stem)
+    found = fit_law(records, failures=failures, library=own_library, latency=latency, name=called)
+    if out is not None:
+        content = found.to_mapping()["law"]
+        text = found.to_yaml() if out.suffix != ".json" else json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        write_file_atomically(out, text.encode())
+    rows = [
+        [
+            row.tool,
+            row.calls,
+            row.successes,
+            row.base.value,
+            _interval(row.base),
+            _written(dict(row.errors)),
+            *row.seconds,
+        ]
+        for row in found.tools
+    ]
+    width = max(map(len, rows))
+    columns = ["tool", "calls", "ok", "base", "95% interval", "failures", *(f"p{one} s" for one in PERCENTILES)]
+    factors = [[each, factor.value, _interval(factor)] for each, factor in found.factors.items()]
+    answer(
+        as_json,
+        found.to_mapping(),
+        table(found.law.description, columns[:width], [row + [None] * (width - len(row)) for row in rows], digits=3),
+        *([table("Factors", ["factor", "value", "95% interval"], factors, digits=3)] if factors else []),
+        notes=[*found.untold, *([] if out is None else [f"wrote {out}"])],
+    )
+
+
+def _interval(found: Bounded) -> str:
+    return f"{found.low:.3f} to {found.high:.3f}"
 
 
 def _content(law: Law) -> dict[str, Any]:
@@ -78,7 +161,7 @@ def _rows(name: str, value: Any) -> list[list[str]]:
 def _written(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_written, value))
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_written(inner)}" for name, inner in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)
 

@@ -49,6 +49,8 @@ PUBLIC_INFO = frozenset(
         "turns_left",
         "event",
         "functions",
+        "answers",
+        "listed",
         "offers_wait",
         "search",
         "tool_info",

@@ -138,11 +138,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
     `output` None unless it succeeded, and `dependency_problems` if its error is DEPENDENCY_ERROR; in worlds `real` is
     True where the tool itself failed. Under a law whose errors mean what they say, after any other error: `error_kind`
     ("transient", "input" or "access", and then `opened_by`, the tools that open what is closed); under one with
-    latency: `seconds`. In worlds `answers` is True: completion is signalled with an answer. At the end: `score`. Not
-    for ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
-    `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), `result` (what an
-    execution brought under a law with parts), and the probability and `real` in `execution`; a flawed prompt is
-    "optimal" to them.
+    latency: `seconds`. In worlds `answers` is True: completion is signalled with an answer; and where the prompt lists
+    the tools, `listed` has them as functions at reset. At the end: `score`. Not for ordinary policies (`public_info`
+    takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`, `state`, `message`, `score`, `flaw`
+    (what is wrong with the plan in the prompt, or None), `result` (what an execution brought under a law with parts),
+    and the probability and `real` in `execution`; a flawed prompt is "optimal" to them.
 
     **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
     B.4. **Version history.** v0.
@@ -198,6 +198,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
             tool_functions(self.library, settings.parameters, answers, settings.offers_wait)
             if settings.tools == "native"
             else native_tools(answers, settings.offers_wait)
+        )
+        # In worlds the tools that the prompt lists, which agents may then have as tools of their own.
+        self._listed = (
+            tool_functions(self.library, settings.parameters, answers, settings.offers_wait)
+            if answers and settings.tools == "listed"
+            else None
         )
         self._offered = tuple(entry["function"]["name"] for entry in self._functions)
         self.render_mode = render_mode
@@ -495,6 +501,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         else:
             if self.protocol == "native":
                 info["functions"] = self._functions
+            if self._listed is not None:
+                info["listed"] = self._listed
             if self.settings.offers_wait:
                 info["offers_wait"] = True
         info |= extra

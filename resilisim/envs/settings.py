@@ -213,7 +213,7 @@ class EnvironmentSettings(LawOptions):
                 "parameters is 'ignore': expected 'strict' or 'lenient', as calls of a world use them"
             )
         self._settle_law()
-        if self.world is not None and not isinstance(self.law, str):
+        if self.world is not None and not isinstance(self.law, str) and (self.law.parts or self.law.equivalents):
             raise InvalidInputError(
                 f"law is {self.law.name!r:.100} in the world {self.world!r}: expected one without parts, under which "
                 "no world is played"
@@ -238,13 +238,13 @@ class EnvironmentSettings(LawOptions):
                     "constants of its own"
                 )
         object.__setattr__(self, "law", BENCHMARK_LAW if law.is_plain else law)
-        if law.error_kinds is not None:
+        if law.error_kinds is not None or law.errors:
             object.__setattr__(self, "errors", "documented")  # the law says which ones are drawn, and what they mean
-            if self.parameters == "ignore":
-                raise InvalidInputError(
-                    f"parameters is 'ignore' under the law {law.name!r:.100}, whose errors of the input ask for other "
-                    "parameters: expected lenient or strict"
-                )
+        if law.error_kinds is not None and self.parameters == "ignore":
+            raise InvalidInputError(
+                f"parameters is 'ignore' under the law {law.name!r:.100}, whose errors of the input ask for other "
+                "parameters: expected lenient or strict"
+            )
         if law.is_plain:
             for name in CONSTANTS:
                 object.__setattr__(self, name, getattr(law, name))

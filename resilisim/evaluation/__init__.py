@@ -13,7 +13,8 @@ from resilisim.evaluation.answer_judge import (
 from resilisim.evaluation.episode.play import open_session, play_episode, rescore_record
 from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.episode.texts import opened
-from resilisim.evaluation.real_apis import law_of_assessment, real_api_tables
+from resilisim.evaluation.law_fit import FittedLaw, FittedTool, fit_law
+from resilisim.evaluation.real_apis import real_api_tables
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.papers import PaperTable, paper_tables
 from resilisim.evaluation.results import EvaluationResult, evaluate, read_results
@@ -40,6 +41,8 @@ __all__ = [
     "EpisodeRecord",
     "EpisodeTable",
     "EvaluationResult",
+    "FittedLaw",
+    "FittedTool",
     "GroupSummary",
     "JudgeAgreement",
     "JudgedAccuracy",
@@ -56,10 +59,10 @@ __all__ = [
     "compare_tables",
     "define_set",
     "evaluate",
+    "fit_law",
     "judge",
     "judge_agreement",
     "judged_accuracy",
-    "law_of_assessment",
     "load_set",
     "merge_runs",
     "open_session",

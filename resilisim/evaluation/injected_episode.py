@@ -34,10 +34,11 @@ from resilisim.simulator import (
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.exact.goal import Fail, Goal, GoalJudge
 from resilisim.simulator.failure_model import Law
-from resilisim.simulator.outcomes import drawn_failure
+from resilisim.simulator.outcomes import Errors, drawn_failure
 from resilisim.simulator.state import NUM_FAILURES, success_threshold_at
 from resilisim.tasks.model import complexity_of
-from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
+from resilisim.tool_library.model import standard_error_specs
 
 # What became of a call: it answered, was made to fail, failed by itself, or could not be made.
 Outcome = Literal["ok", "injected", "real", "misuse"]
@@ -146,12 +147,17 @@ class InjectionSettings:
     salt: str
 
     def with_dependencies(self, tools: Mapping[str, Tool]) -> list[Tool]:
-        """Return the tools, each with what it depends on."""
+        """Return the tools, each with what it depends on, and with the errors that the law draws if it says which."""
         depended_on = itertools.chain(*self.dependencies.values())
         for name in (*self.dependencies, *self.required, *self.once, *depended_on):
             if name not in tools:
                 raise unknown_name("function", name, tools)
-        return [replace(tool, dependencies=tuple(self.dependencies.get(name, ()))) for name, tool in tools.items()]
+        known, codes = standard_error_specs(), self.law.errors if isinstance(self.law, Law) else {}
+        errors = tuple(known.get(code) or ErrorSpec(code, code, f"The call failed with {code}") for code in codes)
+        return [
+            replace(tool, dependencies=tuple(self.dependencies.get(name, ())), errors=errors or tool.errors)
+            for name, tool in tools.items()
+        ]
 
     def exception(self, tool: str, code: str, words: str) -> Exception:
         """Return the exception that an injected failure is raised as."""
@@ -241,6 +247,7 @@ class InjectedEpisode:
         self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
         self._key = episode_key(settings.salt, settings.seed, self._instance_id)
         self._tool_keys = {name: tool_luck_key(*self._key, name) for name in library.names}
+        self._law_says_errors = isinstance(settings.law, Law) and bool(settings.law.errors)
         self._attempts = Counter[str]()
         self._steps: list[StepRecord] = []
         self._asked_again = False
@@ -263,7 +270,8 @@ class InjectedEpisode:
         probability = success_probability(self._problem, before, tool)
         failure = None
         if bits >= success_threshold_at(self._problem, before, tool):
-            found = drawn_failure(self._problem, before, tool, bits, key, attempt, "transient")
+            errors: Errors = "documented" if self._law_says_errors else "transient"
+            found = drawn_failure(self._problem, before, tool, bits, key, attempt, errors)
             failure = found.code, found.message
         self._go_on(message, failure is None)
         return DrawnCall(message, before, attempt + 1, probability, failure)

@@ -1,4 +1,4 @@
-"""Real APIs as results: the law that an assessment says, and tables 5, 14, 15 and 16 beside the published ones.
+"""Real APIs as results: tables 5, 14, 15 and 16 of a run beside the published ones.
 
 The published figures are those of the ResiliBench paper (sections 4.5, E.2 to E.4). They were measured with other
 tasks, other APIs and real hosts, so they stand beside ours as marked rows and are never compared with them.
@@ -16,13 +16,13 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.simulator.exact import solve
-from resilisim.simulator.failure_model import Law, load_law
+from resilisim.simulator.failure_model import load_law
 from resilisim.simulator.law import EndRules
 from resilisim.simulator.problem import build_problem
 from resilisim.simulator.state import start_state
 from resilisim.statistics import clustered_proportion
 from resilisim.workflows.prompts import PROMPT_TYPES
-from resilisim.worlds.apis import Assessment, api_library
+from resilisim.worlds.apis import api_library
 from resilisim.worlds.apis.twin import FAILURES
 
 LAW = "public-apis"
@@ -49,34 +49,6 @@ TABLE_15: Mapping[str, tuple[float, float, float]] = {
     "Qwen2.5-14B": (35.0, 35.0, 30.0),
     "Qwen2.5-32B": (55.3, 44.7, 0.0),
 }
-
-
-def law_of_assessment(found: Assessment, name: str = "assessed") -> Law:
-    """Return the law that an assessment says: a chance of success for each API, nothing that hangs on earlier calls.
-
-    An API that never succeeded gets the chance of half a success, as no law has a chance of 0. What single calls cannot
-    tell, the factors of dependencies and of earlier failures, is left at 1.
-
-    Example:
-        >>> from resilisim.evaluation import law_of_assessment
-        >>> from resilisim.worlds.apis import assessed
-        >>> calls = [{"tool": "joke_fetcher", "error": code, "seconds": 1.0} for code in (None, "TIMEOUT", None, None)]
-        >>> law_of_assessment(assessed(calls)).bases
-        {'joke_fetcher': 0.75}
-    """
-    calls, successes = (sum(getattr(row, name) for row in found.apis) for name in ("calls", "successes"))
-    fitted_to = (
-        f"Fitted to {calls} calls of {len(found.apis)} APIs; they do not tell whether calls depend on each other."
-    )
-    return Law(
-        name=name,
-        description=fitted_to,
-        base=max(successes, 0.5) / calls,
-        not_executed=1.0,
-        failed=1.0,
-        history=1.0,
-        bases={row.api: max(row.successes, 0.5) / row.calls for row in found.apis},
-    )
 
 
 def real_api_tables(directory: Path | str) -> str:

@@ -312,6 +312,8 @@ class Law(_Checked):
         history: Factor for each failed execution so far in the episode.
         bases: Success probabilities of tools by name; they come before the library's own.
         equivalents: Tools that can stand in for a tool in the required list, beside those that the library names.
+        errors: Weight of each error code when that of a failure is drawn; of a tool the codes that it documents count.
+            Without any, or for a tool that documents none of them, all its codes are equally likely.
         rate_limit: See `RateLimit`; None, here as below, if the law has no such part.
         outage: See `Outage`.
         broken: See `Broken`.
@@ -340,6 +342,7 @@ class Law(_Checked):
     history: Probability = 0.9
     bases: Mapping[str, Annotated[float, Gt(0.0), Le(1.0)]] = field(default_factory=dict)
     equivalents: Mapping[str, Names] = field(default_factory=dict)
+    errors: Mapping[str, Weight] = field(default_factory=dict)
     rate_limit: RateLimit | None = None
     outage: Outage | None = None
     broken: Broken | None = None
@@ -354,7 +357,13 @@ class Law(_Checked):
         for tool, base in self.bases.items():
             if not 0.0 < base <= 1.0:
                 raise InvalidInputError(f"bases: {tool!r} has {shown_value(base)}: expected above 0 and at most 1")
-        object.__setattr__(self, "bases", {tool: float(base) for tool, base in self.bases.items()})
+        for code, weight in self.errors.items():
+            if not 0.0 <= weight < math.inf:
+                raise InvalidInputError(f"errors: {code!r} has {shown_value(weight)}: expected a weight of at least 0")
+        if self.errors and not sum(self.errors.values()) > 0.0:
+            raise InvalidInputError("errors has no weight above 0: expected at least one")
+        for name in ("bases", "errors"):
+            object.__setattr__(self, name, {key: float(value) for key, value in getattr(self, name).items()})
 
     def __hash__(self) -> int:
         """Return a hash of the content."""
@@ -377,7 +386,11 @@ class Law(_Checked):
     @property
     def is_plain(self) -> bool:
         """Whether the law is the benchmark's, up to its four constants."""
-        return not (self.parts or self.bases or self.equivalents)
+        return not (self.parts or self.bases or self.equivalents or self.errors)
+
+    def error_weight(self, code: str) -> float:
+        """Return the weight of an error code in the draw of a failure's code, kinds of errors apart."""
+        return self.errors.get(code, 0.0) if self.errors else 1.0
 
     @functools.cached_property
     def content_hash(self) -> str:
@@ -404,7 +417,7 @@ class Law(_Checked):
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = dict(self.constants.to_mapping())
-        for name in ("bases", "equivalents", *PARTS):
+        for name in ("bases", "equivalents", "errors", *PARTS):
             value = getattr(self, name)
             if value:
                 content[name] = _plain(value)
@@ -451,7 +464,7 @@ def law_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-_SUFFIXES = (".yaml", ".yml", ".json")
+SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @functools.cache
@@ -487,7 +500,7 @@ def load_law(source: str | Path | Law | Mapping[str, Any]) -> Law:
         text = resources.files("resilisim.simulator").joinpath(f"data/laws/{name}.yaml").read_text(encoding="utf-8")
         return _read_law(text, f"law {name}", name)
     path = Path(source)
-    if path.suffix not in _SUFFIXES and not path.exists():
+    if path.suffix not in SUFFIXES and not path.exists():
         near = nearest_name(name, shipped_laws())
         hint = f"did you mean {near!r}?" if near else f"expected {', '.join(shipped_laws())} or the path of a law file"
         raise InvalidInputError(f"there is no law {name!r:.100}: {hint}")

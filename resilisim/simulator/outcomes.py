@@ -6,17 +6,19 @@ Everything is a function of the episode's key: the same execution returns the sa
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_PAYLOAD
+from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_PAYLOAD, UNIFORM_BITS
 from resilisim.simulator.compiled import draw_bits
-from resilisim.simulator.law import FAILED, NOT_EXECUTED
+from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import FAILED, NOT_EXECUTED, BenchmarkLaw
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import NUM_FAILURES, EpisodeState
 from resilisim.tool_library import DEPENDENCY_ERROR, ErrorSpec, ReturnValue, Tool
 
+T = TypeVar("T")
 PayloadSize = Literal["compact", "verbose"]
 # Whether failures draw any error that the tool documents, or only those after which calling again is sensible.
 Errors = Literal["documented", "transient"]
@@ -62,10 +64,31 @@ def drawn_failure(
     clean = problem.table.threshold[problem.base_index[tool], 0, 0, state.counters[NUM_FAILURES]]
     if luck_bits < clean:
         return dependency_failure(problem, state, tool)
+    return Failure(*drawn_error(problem.law, problem.library[tool], key, attempt, errors))
+
+
+def drawn_error(
+    law: BenchmarkLaw | Law, tool: Tool, key: tuple[int, int], attempt: int, errors: Errors
+) -> tuple[str, str]:
+    """Return code and message of a failure that has nothing to do with dependencies, by the weights of the law."""
     bits = draw_bits(*key, attempt, PURPOSE_FAILURE)
-    specs = possible_errors(problem.library[tool], errors)
-    spec = specs[bits % len(specs)]
-    return Failure(spec.code, filled(spec, bits // len(specs)))
+    specs = possible_errors(tool, errors)
+    weights = [law.error_weight(spec.code) for spec in specs] if isinstance(law, Law) and law.errors else []
+    if not sum(weights) > 0.0:
+        spec, bits = specs[bits % len(specs)], bits // len(specs)
+    else:
+        spec = weighted_choice(specs, weights, draw_bits(*key, attempt, PURPOSE_ERROR_CODE) * 2.0**-UNIFORM_BITS)
+    return spec.code, filled(spec, bits)
+
+
+def weighted_choice(options: Sequence[T], weights: Sequence[float], uniform: float) -> T:
+    """Return the option that a uniform number from [0, 1) falls on, each as likely as its weight says."""
+    target = uniform * sum(weights)
+    for option, weight in zip(options, weights, strict=True):
+        target -= weight
+        if target < 0.0:
+            return option
+    return options[-1]
 
 
 def dependency_failure(problem: Problem, state: EpisodeState, tool: int) -> Failure:

@@ -19,18 +19,22 @@ from resilisim.statistics.estimates import (
 )
 from resilisim.statistics.luck import FoldSums, cross_fitted_betas, fold_of, luck_adjusted_mean
 from resilisim.statistics.power import plan_sample, power_of_test, tasks_needed
+from resilisim.statistics.product_rates import Bounded, ProductRates, fit_product_rates
 
 __all__ = [
     "METHODS",
+    "Bounded",
     "Estimate",
     "FoldSums",
     "Pairs",
+    "ProductRates",
     "clopper_pearson",
     "clustered_mean",
     "clustered_proportion",
     "clustered_ratio",
     "compare_pairs",
     "cross_fitted_betas",
+    "fit_product_rates",
     "fold_of",
     "holm",
     "luck_adjusted_mean",

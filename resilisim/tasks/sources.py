@@ -14,7 +14,7 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks, find_t
 from resilisim.tasks.model import SPLITS, Task, quotas, split_of
 from resilisim.tool_library.library import ToolLibrary
 
-EXPECTED = f"{BENCHMARK_VERSION!r}, a number, the id of a task, or the path of a JSON Lines file"
+EXPECTED = f"{BENCHMARK_VERSION!r}, a number, the id of a task, the name of a world, or the path of a JSON Lines file"
 LONGEST_COUNT = 18  # digits; more of them are no number of tasks, and Python refuses to read some thousand
 
 

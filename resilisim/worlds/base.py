@@ -18,9 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
-from resilisim.errors import InfrastructureError, InvalidInputError, check_number, one_line, unknown_name
+from resilisim.errors import (
+    InfrastructureError,
+    InvalidInputError,
+    check_number,
+    nearest_name,
+    one_line,
+    unknown_name,
+)
 from resilisim.inputs import import_attribute
-from resilisim.tasks import Task
+from resilisim.tasks import BENCHMARK_VERSION, Task
 from resilisim.tool_library import ToolLibrary
 
 # Name -> module:attribute of what returns the world, imported only when it is loaded. A maker that takes an argument
@@ -38,6 +45,8 @@ WORLDS: Mapping[str, str] = {
 
 ID_PREFIX: Final = "task_"  # of the ids of tasks
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:attribute
+
+_NAME: Final = re.compile(r"[A-Za-z][\w-]*")  # of a world that ships; files of tasks have an ending
 
 # "${name}" or "${name.rows.0.price}" in the parameters of a reference call: a value of the result saved as "name".
 _EARLIER: Final = re.compile(r"\$\{([^{}]+)\}")
@@ -393,15 +402,19 @@ def load_world(name: str) -> World:
 def names_world(ref: str) -> bool:
     """Tell whether a reference to tasks, as people write it, means those of a world (`world_tasks`).
 
+    So does the name of a world that is misspelt, unless there is a file of that name or a nearer one of other tasks.
+
     Example:
         >>> from resilisim.worlds import names_world
-        >>> names_world("benchmark-v1"), names_world("my_package.worlds:Notebook")
-        (False, True)
+        >>> names_world("benchmark-v1"), names_world("my_package.worlds:Notebook"), names_world("pages-v9")
+        (False, True, True)
     """
     shipped, _, _ = ref.partition(":")
     if shipped in WORLDS:
         return True
-    return _ATTRIBUTE.fullmatch(_without_selection(ref)[0]) is not None and not Path(ref).exists()
+    meant = nearest_name(shipped, (*WORLDS, BENCHMARK_VERSION)) if _NAME.fullmatch(shipped) else None
+    is_one = meant in WORLDS or _ATTRIBUTE.fullmatch(_without_selection(ref)[0]) is not None
+    return is_one and not Path(ref).exists()
 
 
 def world_tasks(ref: str) -> tuple[str, tuple[Task, ...]]:

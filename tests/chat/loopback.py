@@ -9,6 +9,7 @@ What it answers is a function of the request it sees, so answers do not depend o
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -135,14 +136,16 @@ def in_turn(*answers: Answer) -> Answerer:
 
 
 class LoopbackServer:
-    """The server; a thread for each connection."""
+    """The server; a thread for each connection. It `keeps_requests` to be looked at unless it serves for long."""
 
-    def __init__(self, answerer: Answerer) -> None:
+    def __init__(self, answerer: Answerer, keeps_requests: bool = True) -> None:
         self.requests: list[Seen] = []  # everything that was asked, in the order in which it came
+        self.num_requests = 0
         self.most_in_flight = 0
         self.bytes_of_endless = 0  # that were sent
         self.stopping = threading.Event()
         self._answerer = answerer
+        self._keeps_requests = keeps_requests
         self._in_flight = 0
         self._lock = threading.Lock()
         self._server = _Server(self)
@@ -168,8 +171,10 @@ class LoopbackServer:
     def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Note a request and find its answer."""
         with self._lock:
-            seen = Seen(len(self.requests) + 1, path, headers, json.loads(body))
-            self.requests.append(seen)
+            self.num_requests += 1
+            seen = Seen(self.num_requests, path, headers, json.loads(body))
+            if self._keeps_requests:
+                self.requests.append(seen)
             self._in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self._in_flight)
         try:
@@ -188,7 +193,9 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Stay silent when a client hangs up."""
+        """Stay silent when a client hangs up; a mistake of an answerer is told."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from resilisim.envs import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation import EvaluationResult, evaluate, law_of_assessment, real_api_tables
+from resilisim.evaluation import EvaluationResult, evaluate, real_api_tables
 from resilisim.evaluation.real_apis import LAW, TABLE_14, TABLE_15
+from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.simulator import build_problem, load_law
 from resilisim.simulator.exact import solve
+from resilisim.simulator.outcomes import drawn_error
 from resilisim.simulator.state import start_state
 from resilisim.worlds import load_world
-from resilisim.worlds.apis import TwinLaw, api_library, assess, assessed, public_apis
+from resilisim.worlds.apis import TwinLaw, api_library
+from resilisim.worlds.apis.twin import FAILURES
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +81,35 @@ def test_a_run_with_faults_shows_what_the_services_did(tmp_path: Path) -> None:
     assert [step["success"] for step in record["steps"] if step["tool"]] == [code is None for code in drawn]
 
 
+def test_codes_of_failures_under_the_shipped_law_come_in_the_proportions_of_table_16() -> None:
+    law = load_law(LAW)
+    assert law.errors == {code: float(count) for code, count in FAILURES.items()}
+    tool, counted = api_library()["joke_fetcher"], Counter[str]()
+    for attempt in range(4000):
+        counted[drawn_error(law, tool, (7, 11), attempt, "documented")[0]] += 1
+    for code, weight in FAILURES.items():
+        expected = 4000 * weight / 448
+        assert abs(counted[code] - expected) < 4 * expected**0.5 + 1, code
+    assert settings_of(law).errors == "documented"
+    assert settings_of({"bases": {"joke_fetcher": 0.5}}).errors == "transient"
+
+
+def settings_of(law: object) -> EnvironmentSettings:
+    return EnvironmentSettings(law=law).in_world("apis-v1")
+
+
+def test_a_law_with_chances_of_its_own_for_tools_is_played_and_scored_again(tmp_path: Path) -> None:
+    law = {"base": 0.9, "history": 1.0, "bases": {"word_fetcher": 0.3}, "errors": {"INVALID_RESPONSE": 1}}
+    task = load_world("apis-v1").tasks()[4]
+    found = evaluate("reference", f"apis-v1:{task.instance_id}", "optimal", seeds=6, out=tmp_path, law=law)
+    steps = [step for record in found.records() for step in record["steps"] if step["tool"]]
+    assert {step["success_probability"] for step in steps if step["tool"] == "word_fetcher"} == {0.3}
+    assert {step["error"] for step in steps if not step["success"]} == {"INVALID_RESPONSE"}
+    assert rescore_run(tmp_path).num_changed == 0
+    with pytest.raises(InvalidInputError, match="expected one without parts"):
+        evaluate("reference", "apis-v1", law="outages")
+
+
 def test_other_runs_have_no_such_tables(tmp_path: Path) -> None:
     evaluate("plan-follower", 2, "optimal", out=tmp_path)
     with pytest.raises(InvalidInputError, match="expected a run on apis-v1"):
@@ -113,20 +147,3 @@ def by_hand(chance: float, needed: int, turns: int, most_failures: int) -> float
                 after[key] = after.get(key, 0.0) + mass * (1.0 - chance)
         states = after
     return done
-
-
-def test_the_law_of_an_assessment_is_the_twins_up_to_its_intervals(tmp_path: Path) -> None:
-    names = [api.name for api in public_apis()]
-    true = {name: 0.25 + 0.7 * place / len(names) for place, name in enumerate(names)}
-    law = TwinLaw(median_seconds=0.0, errors={"INVALID_INPUT": 1.0}, success_of=true)
-    found = assess(public_apis(), 10, law=law, out=tmp_path)
-    fitted = law_of_assessment(found)
-    assert fitted.bases == {row.api: max(row.rate, 0.05) for row in found.apis}
-    missed = [row.api for row in found.apis if not row.low <= true[row.api] <= row.high]
-    assert len(missed) <= 4  # of 23 exact 95% intervals; more than four are met once in a hundred times at most
-    assert fitted.base == pytest.approx(sum(true.values()) / 23, abs=4 * 0.5 / 230**0.5)
-
-
-def test_an_api_that_never_succeeded_gets_the_chance_of_half_a_success() -> None:
-    law = law_of_assessment(assessed([{"tool": "joke_fetcher", "error": "TIMEOUT", "seconds": 30.0}] * 10))
-    assert (law.base, law.bases) == (0.05, {"joke_fetcher": 0.05})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
 from resilisim.worlds import ToolError, World, load_world, reference_calls, resolve_parameters
-from resilisim.worlds.base import WORLDS, Grade
+from resilisim.worlds.base import WORLDS, Grade, names_world, world_tasks
 from tests.worlds import notebook
 
 JSON = st.recursive(
@@ -79,3 +79,30 @@ def test_a_grade_is_between_0_and_1_and_a_tool_error_travels() -> None:
         Grade(True, 1.5)
     error = pickle.loads(pickle.dumps(ToolError("GONE", "it is gone")))
     assert (error.code, error.message, str(error)) == ("GONE", "it is gone", "GONE: it is gone")
+
+
+@pytest.mark.parametrize(
+    ("ref", "is_world"),
+    [
+        ("pages-v1", True),
+        ("pages-v9", True),
+        ("recordsv1:20", True),
+        ("benchmark-v2", False),
+        ("100", False),
+        ("task_7f3a", False),
+        ("pages.jsonl", False),
+        ("foo", False),
+        ("x" * 5_000, False),
+    ],
+)
+def test_a_name_that_is_nearly_that_of_a_world_means_it(ref: str, is_world: bool) -> None:
+    assert names_world(ref) is is_world
+    if is_world and ref != "pages-v1":
+        with pytest.raises(InvalidInputError, match=r"unknown world '.*': did you mean '(pages|records)-v1'\?"):
+            world_tasks(ref)
+
+
+def test_a_file_of_tasks_keeps_its_name(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page").touch()
+    assert not names_world("page")

@@ -180,7 +180,7 @@ class LlmPolicy(ABC, Generic[Options]):
                 start.text,
                 native,
                 form,
-                info.get("functions") or native_tools(offers_wait=info.get("offers_wait", False)),
+                info.get("listed") or info.get("functions") or native_tools(offers_wait=info.get("offers_wait", False)),
             ),
             models=self.models,
             options=self.options,

@@ -61,12 +61,13 @@ def weighed_errors(law: Law, tool: Tool, is_opener: bool, opened: bool) -> tuple
         return tuple(WeighedError(error, 1.0, FAILURE) for error in errors)
     weighed = []
     for error in errors:
+        weight = law.error_weight(error.code)
         if error.code in kinds.input_codes:  # a tool that takes no parameters leaves none to change
-            weighed.append(WeighedError(error, kinds.input, INPUT_FAILURE if tool.parameters else FAILURE))
+            weighed.append(WeighedError(error, weight * kinds.input, INPUT_FAILURE if tool.parameters else FAILURE))
         elif error.code in kinds.access_codes:
-            weighed.append(WeighedError(error, 0.0 if opened or is_opener else kinds.access, ACCESS_FAILURE))
+            weighed.append(WeighedError(error, 0.0 if opened or is_opener else weight * kinds.access, ACCESS_FAILURE))
         else:
-            weighed.append(WeighedError(error, kinds.transient, FAILURE))
+            weighed.append(WeighedError(error, weight * kinds.transient, FAILURE))
     if sum(one.weight for one in weighed) > 0.0:
         return tuple(one for one in weighed if one.weight > 0.0)
     return tuple(WeighedError(error, 1.0, FAILURE) for error in errors)  # it has to show something

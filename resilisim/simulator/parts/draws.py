@@ -22,7 +22,7 @@ from resilisim.simulator.compiled import draw_bits
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.law import success_threshold
 from resilisim.simulator.messages import Message
-from resilisim.simulator.outcomes import Errors, Failure, dependency_failure, filled, possible_errors
+from resilisim.simulator.outcomes import Errors, Failure, dependency_failure, drawn_error, filled, weighted_choice
 from resilisim.simulator.parts.build import WeighedError, weighed_errors
 from resilisim.simulator.parts.play import UNIT, Draw, LawParts
 from resilisim.simulator.parts.rules import (
@@ -100,8 +100,14 @@ def draw_execution(
         luck_bits = threshold + ((luck_bits * ((1 << UNIFORM_BITS) - threshold)) >> UNIFORM_BITS)
     if luck_bits < success_threshold(clean_probability(rules, parts.numbers.tables, state.counters, tool)):
         return Draw(FAILURE, ticks), dependency_failure(problem, state, tool)
-    weighed, slot_bits = _drawn_error(problem, parts, state, tool, key, attempt, errors)
-    return Draw(weighed.result, ticks), Failure(weighed.error.code, filled(weighed.error, slot_bits))
+    if parts.numbers.law.error_kinds is None:  # the code that the law draws without parts
+        return Draw(FAILURE, ticks), Failure(
+            *drawn_error(parts.numbers.law, problem.library[tool], key, attempt, errors)
+        )
+    weighed = _error_of_a_kind(problem, parts, state, tool, key, attempt)
+    return Draw(weighed.result, ticks), Failure(
+        weighed.error.code, filled(weighed.error, draw_bits(*key, attempt, PURPOSE_FAILURE))
+    )
 
 
 def _duration(parts: LawParts, key: tuple[int, int], attempt: int) -> int:
@@ -116,28 +122,15 @@ def _duration(parts: LawParts, key: tuple[int, int], attempt: int) -> int:
     return int(pairs[-1][0])
 
 
-def _drawn_error(
-    problem: Problem,
-    parts: LawParts,
-    state: EpisodeState,
-    tool: int,
-    key: tuple[int, int],
-    attempt: int,
-    errors: Errors,
-) -> tuple[WeighedError, int]:
-    """Return the error that a failure shows, and the bits that fill its slots."""
-    facts, law = parts.numbers.facts[tool], parts.numbers.law
-    bits = draw_bits(*key, attempt, PURPOSE_FAILURE)
-    if law.error_kinds is None:  # the code that the benchmark law draws
-        specs = possible_errors(problem.library[tool], errors)
-        return WeighedError(specs[bits % len(specs)], 1.0, FAILURE), bits // len(specs)
-    weighed = weighed_errors(law, problem.library[tool], facts.is_opener, is_opened(parts.rules, state.status))
-    target = draw_bits(*key, attempt, PURPOSE_ERROR_CODE) * UNIT * sum(one.weight for one in weighed)
-    for one in weighed:
-        target -= one.weight
-        if target < 0.0:
-            return one, bits
-    return weighed[-1], bits
+def _error_of_a_kind(
+    problem: Problem, parts: LawParts, state: EpisodeState, tool: int, key: tuple[int, int], attempt: int
+) -> WeighedError:
+    """Return the error that a failure shows where errors mean what they say."""
+    is_opener = parts.numbers.facts[tool].is_opener
+    weighed = weighed_errors(parts.numbers.law, problem.library[tool], is_opener, is_opened(parts.rules, state.status))
+    return weighted_choice(
+        weighed, [one.weight for one in weighed], draw_bits(*key, attempt, PURPOSE_ERROR_CODE) * UNIT
+    )
 
 
 def _limited(parts: LawParts, tool: int, wait: int) -> Failure:

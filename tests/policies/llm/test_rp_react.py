@@ -27,6 +27,7 @@ from resilisim.policies.llm.reading import Finish, Unreadable
 from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
 from resilisim.policies.registry import make_policy
+from resilisim.tool_library import default_library
 from tests.guards import no_endless_work
 from tests.policies.llm import helpers
 from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, executor, planner, spec
@@ -152,6 +153,10 @@ def test_tools_of_another_toolbox_can_be_named():
     assert RPReAct(models=model, tools=tools, **options).options.offload_tools == "load_db"
     with pytest.raises(InvalidInputError, match="unknown tool 'load_db'"):
         RPReAct(models=model, **options)
+    offered = {"models": model, "library": default_library()}
+    assert make_policy("rp-react[offload_tools=file_operations_reader]", offered=offered)
+    with pytest.raises(InvalidInputError, match="did you mean 'file_operations_reader'"):
+        make_policy("rp-react[offload_tools=file_operations_readr]", offered=offered)
     with pytest.raises(InvalidInputError, match=r"unknown tool 'tool_search'.*expected one of load_db"):
         RPReAct(models=model, tools=tools, executors="a:tool_search")
 
@@ -412,6 +417,11 @@ def test_only_the_listed_tools_are_stored_and_as_text_where_words_say_more():
     # A library's tool that is called by its own name is run by tool_call.
     stored = [(event["text"], event["details"]["tool"]) for event in played.events("offload")]
     assert stored == [("output_1", "tool_call"), ("output_2", "reader")]
+    of_library = {"library": default_library(), "offload_tools": "file_operations_reader"}
+    ran = act("tool_call", name="file_operations_reader")
+    assert play([ask("a"), ran, done("c"), end("ok")], {"tool_call": [LONG]}, **of_library).events("offload")
+    of_library["offload_tools"] = "file_operations_writer"
+    assert not play([ask("a"), ran, done("c"), end("ok")], {"tool_call": [LONG]}, **of_library).events("offload")
     assert "y" * 900 in played.told(2)
 
 

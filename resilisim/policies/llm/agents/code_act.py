@@ -12,6 +12,7 @@ from resilisim.chat import ChatMessage
 from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.envs.protocol import has_finish_mark
 from resilisim.policies.llm.agents.react import FINISH, finish_answer
+from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.options import AgentOptions, limit, number
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import (
@@ -186,7 +187,9 @@ class ToolFunctions:
     """Tools as functions, `finish` among them; `progress` is what the environment said last about turns, if it did."""
 
     def __init__(self, tools: Toolbox) -> None:
-        self.by_name: dict[str, HostFunction] = {python_name(spec): self._function(tools, spec) for spec in tools.specs}
+        # Also where tools have functions of their own, code may call one by its name, as the packaged example does.
+        specs = (*CONVERSATION_TOOLS, *tools.specs)
+        self.by_name: dict[str, HostFunction] = {python_name(spec): self._function(tools, spec) for spec in specs}
         self.by_name["finish"] = _finish
         self.progress = ""
 

@@ -31,11 +31,14 @@ _EVENTS: Final = {
 }
 
 
+LONGEST_REPLY: Final = 20_000  # characters that the chat keeps of a reply
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectOptions(AgentOptions):
     """Options of the direct agent."""
 
-    history_chars: int = limit(20_000, "characters after which a reply or an observation is cut in the chat", least=200)
+    history_chars: int = limit(100_000, "characters after which an observation is cut in the chat", least=200)
 
 
 class Direct(LlmPolicy[DirectOptions]):
@@ -70,7 +73,7 @@ class Direct(LlmPolicy[DirectOptions]):
     def _exchange(self, reply: ChatReply, answer: Reply) -> list[ChatMessage]:
         """Return what the chat keeps of a turn: the reply without thoughts, and what the environment said."""
         longest = self.options.history_chars
-        words = excerpt(without_invented(through_first_call(visible(reply.text))), longest)
+        words = excerpt(without_invented(through_first_call(visible(reply.text))), min(longest, LONGEST_REPLY))
         observation = excerpt(answer.text, longest)
         if reply.is_cut and answer.info.get("event") in _EVENTS:
             observation = f"{CUT_OFF[:1].upper()}{CUT_OFF[1:]}.\n\n{observation}"

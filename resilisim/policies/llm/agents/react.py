@@ -35,7 +35,7 @@ FINISH: Final = ToolSpec(
 )
 FINISH_FORM: Final = 'Action: finish {"answer": "..."}'  # what a text agent that is one loop writes at the end
 NO_PROBLEM: Final = ("", "none", "null", "no", "n/a", "false")
-LONGEST_OBSERVATION: Final = 20_000  # characters of an observation that the model is shown
+LONGEST_OBSERVATION: Final = 100_000  # characters of an observation that the model is shown: some whole pages
 STOP: Final = ("\nObservation:",)
 MOST_CALLS_KEPT: Final = 8  # of one reply; only the first one is carried out
 LONGEST_NAME: Final = 64  # endpoints take no longer names of functions

@@ -24,6 +24,7 @@ from resilisim.policies.llm.templates import NO_EXAMPLES
 from resilisim.policies.llm.tools import READ_AS_TEXT, ToolResult, ToolSpec, value_for_code
 from resilisim.provenance import without_surrogates
 from resilisim.sandbox import CodeResult, JsonValue, Sandbox, SandboxLimits
+from resilisim.tool_library import ToolLibrary
 
 PLANNER: Final = "planner"
 EXECUTOR: Final = "executor"
@@ -89,7 +90,8 @@ class RPReAct(LlmPolicy[RPReActOptions]):
 
     The planner asks one sub-question after the other, each answered by an executor with a ReAct loop of its own. Long
     outputs of tools are stored in variables that live for the whole task; executor and planner see their beginning.
-    `tools` are those that its episodes offer, by which the options that name some are checked.
+    `tools` are those that its episodes offer, by which the options that name some are checked; those of the `library`
+    that stands behind them can be named, too.
 
     Example:
         >>> from resilisim.chat import ScriptedChatModel
@@ -108,10 +110,12 @@ class RPReAct(LlmPolicy[RPReActOptions]):
         *,
         prices: PriceTable | None = None,
         tools: Iterable[ToolSpec] = CONVERSATION_TOOLS,
+        library: ToolLibrary | None = None,
         **options: object,
     ) -> None:
         super().__init__(models, prices=prices, **options)
-        specs = _checked_specs(tools)
+        in_library = () if library is None else (ToolSpec(tool.name, tool.description) for tool in library)
+        specs = (*_checked_specs(tools), *in_library)
         _team_of(self.options, specs)
         _chosen(read_tools(self.options.offload_tools), specs, "option offload_tools")
 
@@ -352,7 +356,8 @@ class ExecutorToolbox:
         if not self._may_call(name):
             return ToolResult.refused(f"this executor has no tool {name[:200]!r}")
         result = await self._run.tools.call(name, arguments)
-        return self._offloaded(name, result) if result.ok and self._is_long(name, result.text) else result
+        run = str(arguments.get("name")) if name == CALLS_ANY_TOOL else name
+        return self._offloaded(name, result) if result.ok and self._is_long(name, run, result.text) else result
 
     def _may_call(self, name: str) -> bool:
         """Return whether a tool is the executor's; what is nobody's is one of the library, or the tools refuse it."""
@@ -384,11 +389,14 @@ class ExecutorToolbox:
             return f"there is no variable {missing[0][:100]!r}; stored outputs: {', '.join(there) or 'none yet'}"
         return None
 
-    def _is_long(self, name: str, text: str) -> bool:
-        """Tell whether an output is stored; not what speaks about the library, of little use without its end."""
+    def _is_long(self, name: str, run: str, text: str) -> bool:
+        """Tell whether what a call brought is stored, `run` being the tool that was really run.
+
+        Not what speaks about the library, of little use without its end.
+        """
         offered = name if name in self._names else CALLS_ANY_TOOL
         listed = read_tools(self._options.offload_tools)
-        is_meant = offered not in READ_AS_TEXT if listed is None else offered in listed
+        is_meant = offered not in READ_AS_TEXT if listed is None else not {offered, run}.isdisjoint(listed)
         return is_meant and estimated_tokens(text) > self._options.offload_tokens
 
     def _offloaded(self, name: str, result: ToolResult) -> ToolResult:

@@ -1,0 +1,738 @@
+"""A rule-based model that answers the questions of knowledge worlds, in the protocol of whichever agent asks.
+
+It is asked as any endpoint is and reads nothing but the messages. What it knows beforehand is each question's reference
+solution: which calls lead to the answer, and where in what they return it stands. Values it takes from what it is shown
+alone, so an agent that loses them on the way gets no answer. One URL serves all agents and components; they are told
+apart by the first lines of their prompts.
+
+    python -m benchmarks.world_models records-v1 pages-v1
+
+prints a URL for --base-url and serves it until standard input ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pydantic_core
+import yaml
+
+from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.templates import packaged_prompts
+from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES
+from resilisim.seeding import Draws
+from resilisim.tasks import Task
+from resilisim.workflows.templating import escape_text
+from resilisim.worlds import World, load_world
+from resilisim.worlds.base import ReferenceCall, called, reference_calls, resolve_parameters
+from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
+
+UNKNOWN = "unknown"
+_LONG = 11_000  # characters of an output of which KPI-Chain's extractor sees pieces
+_REFERENCE = re.compile(r"\$\{([^{}]+)\}")
+_ORDER = re.compile(r"## Work order\n\n(.*?)\n\n## ", re.DOTALL)
+_QUOTED = re.compile("«(.+?)»", re.DOTALL)
+_CALLS = re.compile(r"Calls (\d+) to (\d+)")
+_STORED = re.compile(r"in the variable (output_\d+)")
+_COMPONENTS = ("system", "planner", "replanner", "executor", "extractor", "reasoner", "evaluator", "reflector")
+# What formulas of Calculate mean in Python.
+_FUNCTIONS = """\
+def listed(values): return values[0] if len(values) == 1 and isinstance(values[0], list) else list(values)
+def mean(*values): return sum(listed(values)) / len(listed(values))
+def count(*values): return len(listed(values))
+def median(*values):
+    ordered = sorted(listed(values)); middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+"""
+# What finds a sentence on a page by how it begins and ends.
+_LOOK = """\
+def look(found, start, end, length):
+    for page in found["pages"]:
+        text = page["title"] + " " + page["text"]
+        place = text.find(start)
+        while place >= 0:
+            if text[place:place + length].endswith(end):
+                return text[place:place + length]
+            place = text.find(start, place + 1)
+"""
+_COMPUTES = ("Calculate", "PythonInterpreter")  # what can as well be done in an agent's own Python
+
+
+@dataclass(frozen=True, slots=True)
+class AtPath:
+    """A value that stands at a path of an output, "rows.0.7"."""
+
+    path: str
+
+    def read(self, text: str) -> Any:
+        """Return the value as a shown output has it; None if what is shown does not hold it, or only a part."""
+        try:
+            shown, whole = json.loads(text), True
+        except ValueError:
+            whole = False
+        try:
+            shown = shown if whole else pydantic_core.from_json(text, allow_partial=True)
+            value = resolve_parameters({"it": f"${{it.{self.path}}}"}, {"it": shown})["it"]
+        except (ValueError, InvalidInputError):
+            return None
+        return value if whole or not isinstance(value, list | dict) else None
+
+    def code(self, variable: str) -> str:
+        """Return Python for the value, the output being a variable."""
+        return variable + "".join(f"[{int(part) if part.isdigit() else part!r}]" for part in self.path.split("."))
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words that stand on a page: a sentence that says what is asked, or the title of a page to look at next."""
+
+    words: str
+
+    def read(self, text: str) -> Any:
+        """Return the words if they stand in what is shown."""
+        return self.words if self.words in text or json.dumps(self.words, ensure_ascii=False)[1:-1] in text else None
+
+    def code(self, variable: str) -> str:
+        """Return Python that finds the words by how they begin and end."""
+        return f"look({variable}, {self.words[:24]!r}, {self.words[-16:]!r}, {len(self.words)})"
+
+
+class Solution:
+    """How a question is answered: its calls, what to take from the output of each, and the answer from all that.
+
+    What is taken is known by names, "found.rows.0.7" or "2.sentence_1".
+    """
+
+    def __init__(self, world: World, task: Task) -> None:
+        self.world = world
+        self.task = task
+        self.question = _words_of(task.description)
+        self.calls = reference_calls(task)
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Mapping[str, Any], ...]:
+        """What the calls return, by which plans are made; answers never come from here."""
+        workspace, outputs = self.world.open(self.task, 0), []
+        results: dict[str, Any] = {}
+        try:
+            for call in self.calls:
+                outputs.append(called(workspace, call.tool, resolve_parameters(call.parameters, results)))
+                results[call.save or ""] = outputs[-1]
+        finally:
+            workspace.close()
+        return tuple(outputs)
+
+    @functools.cached_property
+    def programs(self) -> tuple[ReferenceCall, ...]:
+        """The calls; a page whose title an earlier one tells is searched for by what was found."""
+        told = {name.split(".", 1)[1]: name for taken in self.wanted for name in taken}
+        return tuple(
+            ReferenceCall(call.tool, {"query": f"${{{told[f'page_{place}']}}}"}) if f"page_{place}" in told else call
+            for place, call in enumerate(self.calls)
+        )
+
+    @functools.cached_property
+    def wanted(self) -> tuple[dict[str, AtPath | Words], ...]:
+        """What to take from the output of each call, by name."""
+        evidence = self.task.metadata.get("evidence")
+        if evidence is None:
+            used = json.dumps([self.task.metadata["answer_from"]["value"], *(call.parameters for call in self.calls)])
+            names = dict.fromkeys(_REFERENCE.findall(used))
+            return tuple(
+                {name: AtPath(name.split(".", 1)[1]) for name in names if call.save and name.split(".")[0] == call.save}
+                for call in self.calls
+            )
+        taken: list[dict[str, AtPath | Words]] = [
+            {f"{place}.sentence_{number}": Words(sentence) for number, sentence in enumerate(sentences)}
+            for place, sentences in enumerate(evidence)
+        ]
+        for place, call in enumerate(self.calls):
+            title = Words(call.parameters["query"])
+            if title.read(self.task.description) is None:
+                first = next(n for n, output in enumerate(self.outputs) if title.read(json.dumps(output)) is not None)
+                taken[first][f"{first}.page_{place}"] = title
+        return tuple(taken)
+
+    @functools.cached_property
+    def groups(self) -> tuple[tuple[int, int], ...]:
+        """Calls that belong together, first and last: a list goes from one to the other without being told."""
+        groups: list[tuple[int, int]] = []
+        for place, call in enumerate(self.programs):
+            first = place
+            for name in _REFERENCE.findall(json.dumps(call.parameters)):
+                source = self.source(name)
+                if isinstance(self.value(name), list):
+                    first = min(first, source)
+            while groups and groups[-1][1] >= first:
+                first = min(first, groups.pop()[0])
+            groups.append((first, place))
+        return tuple(groups)
+
+    def source(self, name: str) -> int:
+        """Return the place of the call that a value is taken from."""
+        return next(place for place, taken in enumerate(self.wanted) if name in taken)
+
+    def value(self, name: str) -> Any:
+        """Return what a value will be, by which plans are made."""
+        place = self.source(name)
+        return self.wanted[place][name].read(json.dumps(self.outputs[place], ensure_ascii=False))
+
+    @property
+    def evidence(self) -> list[str]:
+        """Names of the values that the answer rests on."""
+        if "evidence" in self.task.metadata:
+            return [name for taken in self.wanted for name in taken if ".sentence_" in name]
+        return _REFERENCE.findall(self.task.metadata["answer_from"]["value"])
+
+    def answer(self, values: Mapping[str, Any]) -> str:
+        """Return the answer that follows from values, UNKNOWN if some are missing that it rests on."""
+        if any(values.get(name) is None for name in self.evidence):
+            return UNKNOWN
+        if "evidence" in self.task.metadata:
+            return str(self.task.metadata["answers"][0])
+        source = self.task.metadata["answer_from"]
+        text = _as_text(filled(source["value"], values))
+        found = re.search(source["pattern"], text) if source["pattern"] else None
+        return text.strip() if not source["pattern"] else found[1] if found else UNKNOWN
+
+    def take(self, place: int, shown: str) -> dict[str, Any]:
+        """Return what a call's shown output gives."""
+        found = {name: one.read(shown) for name, one in self.wanted[place].items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class _Missing(Exception):
+    """A value is not there that a call needs."""
+
+
+def filled(template: Any, values: Mapping[str, Any]) -> Any:
+    """Return parameters of a call with values in their places."""
+    if isinstance(template, Mapping):
+        return {name: filled(value, values) for name, value in template.items()}
+    if isinstance(template, list):
+        return [filled(item, values) for item in template]
+    if not isinstance(template, str):
+        return template
+    if any(values.get(name) is None for name in _REFERENCE.findall(template)):
+        raise _Missing(template)
+    whole = _REFERENCE.fullmatch(template)
+    return values[whole[1]] if whole else _REFERENCE.sub(lambda found: _as_text(values[found[1]]), template)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _as_code(template: Any, expressions: Mapping[str, str]) -> str:
+    """Return Python for parameters, names of values being expressions."""
+    if isinstance(template, Mapping):
+        return "{" + ", ".join(f"{name!r}: {_as_code(value, expressions)}" for name, value in template.items()) + "}"
+    if isinstance(template, list):
+        return f"[{', '.join(_as_code(item, expressions) for item in template)}]"
+    if not isinstance(template, str) or not _REFERENCE.search(template):
+        return repr(template)
+    whole = _REFERENCE.fullmatch(template)
+    if whole:
+        return expressions[whole[1]]
+    parts = _REFERENCE.split(template)
+    written = [repr(part) if n % 2 == 0 else f"as_text({expressions[part]})" for n, part in enumerate(parts)]
+    return " + ".join(part for part in written if part != "''")
+
+
+def _computed(call: ReferenceCall, expressions: Mapping[str, str]) -> str:
+    """Return Python that prints what Calculate or PythonInterpreter would bring."""
+    if call.tool == "Calculate":
+        formula = _REFERENCE.sub(lambda found: expressions[found[1]], call.parameters["formula"])
+        return f"{_FUNCTIONS}print({formula})"
+    given = call.parameters.get("variables", {})
+    return "".join(f"{name} = {_as_code(value, expressions)}\n" for name, value in given.items()) + str(
+        call.parameters["code"]
+    )
+
+
+def _words_of(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _json_lines(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects that begin a line, or what is told after "Result: ", and whatever follows them there."""
+    for line in text.splitlines():
+        line = line.strip().removeprefix("Result: ").removeprefix("<|begin_search_result|>")
+        if line.startswith("{"):
+            try:
+                found, _ = json.JSONDecoder().raw_decode(line)
+            except ValueError:
+                continue
+            if isinstance(found, dict):
+                yield found
+
+
+@functools.cache
+def _components() -> dict[str, tuple[str, str]]:
+    """Return (agent, component) by the first line of its prompt."""
+    found: dict[str, tuple[str, str]] = {}
+    for agent in LLM_POLICIES:
+        texts = packaged_prompts(BUILT_IN_POLICIES[agent].partition(":")[0])
+        for name in _COMPONENTS:
+            if name in texts:
+                found.setdefault(texts[name].partition("\n")[0], (agent, name))
+    system_native = packaged_prompts(BUILT_IN_POLICIES["react"].partition(":")[0])["system_native"]
+    return {**found, system_native.partition("\n")[0]: ("react", "system")}
+
+
+class WorldModel:
+    """Answers requests of agents about the questions of worlds.
+
+    The model's name may end in a share, "competent:0.8": of that share of the questions, always the same, it gives the
+    answer, of the others it says that it does not know it.
+
+    Args:
+        worlds: The worlds whose questions it knows.
+    """
+
+    def __init__(self, worlds: Sequence[World]) -> None:
+        self._solutions: dict[str, Solution] = {}
+        for world in worlds:
+            for task in world.tasks():
+                solution = Solution(world, task)
+                self._solutions[solution.question] = solution
+                self._solutions[_words_of(escape_text(task.description))] = solution
+
+    def __call__(self, seen: Seen) -> Answer:
+        """Answer a request."""
+        messages = [{**message, "content": message.get("content") or ""} for message in seen.body["messages"]]
+        agent, component = _components()[messages[0]["content"].partition("\n")[0]]
+        solution = self._solution(messages, agent, component)
+        asked = _Request(agent, messages, solution, _knows(str(seen.body.get("model", "")), solution))
+        if seen.body.get("tools"):
+            name, arguments = asked.next_action()
+            call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            return completion(None, message={"tool_calls": [call]}, finish_reason="tool_calls")
+        text = _REPLIES[agent, component](asked)
+        return completion(min((text.partition(stop)[0] for stop in seen.body.get("stop") or ()), key=len, default=text))
+
+    def _solution(self, messages: Sequence[Mapping[str, Any]], agent: str, component: str) -> Solution:
+        """Return the solution of the question that a request is about, as its messages say it."""
+        if (agent, component) in (("kpi-chain", "extractor"), ("kpi-chain", "reasoner"), ("rp-react", "executor")):
+            text = messages[1]["content"]
+            if component == "extractor":
+                text = text.rpartition("DESCRIPTION OF THE TASK")[2]
+            if component == "reasoner":
+                text = _yaml_in(text)["task_description"]
+            quoted = _QUOTED.search(text)
+        else:
+            quoted = _ORDER.search("\n".join(message["content"] for message in messages[:2]))
+        return self._solutions[_words_of(quoted[1] if quoted else "")]
+
+
+def _knows(model: str, solution: Solution) -> bool:
+    _, colon, share = model.rpartition(":")
+    return not colon or Draws("benchmarks/world_models", model, solution.question).uniform() < float(share)
+
+
+def _yaml_in(text: str) -> Any:
+    return yaml.safe_load(text.partition("```yaml\n")[2].rpartition("```")[0])
+
+
+def _to_yaml(value: Any) -> str:
+    plain = json.loads(json.dumps(value))  # without anything that stands twice, which YAML would refer to
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100_000))
+
+
+class _Request:
+    """One request: who asks, what it holds, how the question is solved."""
+
+    def __init__(
+        self, agent: str, messages: Sequence[Mapping[str, Any]], solution: Solution, knows: bool = True
+    ) -> None:
+        self.agent = agent
+        self.messages = messages
+        self.solution = solution
+        self.knows = knows
+        self.first = str(messages[0]["content"])
+        self.last = str(messages[-1]["content"])
+
+    def answer(self, values: Mapping[str, Any]) -> str:
+        """Return the answer."""
+        return self.solution.answer(values) if self.knows else UNKNOWN
+
+    # What acts.
+
+    def progress(self, place: int = 0, known: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any], str]:
+        """Return the place of the next call, all that is known, and the variable in which the last output is stored."""
+        values, stored, solution = dict(known or {}), "", self.solution
+        for said, told in zip(self.messages[2::2], self.messages[3::2], strict=False):
+            text = told["content"].removeprefix("Observation: ").partition("\n\nProgress: ")[0]
+            if stored:  # what Python found in the variable, or made of it
+                values |= next(_json_lines(text), {})
+                place, stored = place + 1, ""
+            elif place < len(solution.calls) and text.startswith(f"{solution.calls[place].tool} executed successfully"):
+                held = _STORED.search(text)
+                if held:
+                    stored = held[1]
+                    values |= {f"({name})": stored for name in solution.wanted[place]}
+                else:
+                    values |= solution.take(place, text.partition("\nOutput: ")[2])
+                    place += 1
+            elif "Action: python" in said["content"] and place < len(solution.calls):
+                values |= next(_json_lines(text), {})
+                place += 1
+        return place, values, stored
+
+    def next_action(self) -> tuple[str, dict[str, Any]]:
+        """Return the next action of a loop over all calls."""
+        place, values, _ = self.progress()
+        calls = self.solution.programs
+        if place == len(calls):
+            return "finish", {"answer": self.answer(values)}
+        try:
+            return calls[place].tool, filled(calls[place].parameters, values)
+        except _Missing:
+            return "finish", {"answer": UNKNOWN}
+
+    def loop(self) -> str:
+        """Answer as the model of a ReAct loop over all calls."""
+        return _action(*self.next_action())
+
+    def tagged(self) -> str:
+        """Answer as the direct agent's model."""
+        name, arguments = self.next_action()
+        if name == "finish":
+            return f"That is all.\n<finish>{arguments['answer']}</finish>"
+        return f"Next comes this call.\n<tool_call>{name} {json.dumps(arguments)}</tool_call>"
+
+    def code(self) -> str:
+        """Answer as CodeAct's model: each call in a block of its own, whose output a variable keeps."""
+        told = [message["content"] for message in self.messages[3::2]]
+        place = sum("kept as c" in text for text in told)
+        solution = self.solution
+        names = [name for taken in solution.wanted for name in taken]
+        expressions = {
+            name: solution.wanted[solution.source(name)][name].code(f"c{solution.source(name)}") for name in names
+        }
+        if place < len(solution.calls):
+            call = solution.programs[place]
+            given = ", ".join(f"{name}={_as_code(value, expressions)}" for name, value in call.parameters.items())
+            shown = "".join(
+                f"print({expressions[name]})\n" for name in solution.evidence if name in solution.wanted[place]
+            )
+            head = f"{_LOOK}def as_text(value): return value if isinstance(value, str) else json.dumps(value)\n"
+            head = f"import json\nimport re\n{head}" if place == 0 else ""
+            code = f"{head}c{place} = {call.tool}({given})\n{shown}print('kept as c{place}')"
+        elif "evidence" in solution.task.metadata:
+            read = "\n".join(told)
+            values = {name: solution.wanted[solution.source(name)][name].read(read) for name in solution.evidence}
+            code = f"finish({self.answer(values)!r})"
+        else:
+            source = solution.task.metadata["answer_from"]
+            code = f"text = as_text({_as_code(source['value'], expressions)})\n"
+            code += f"found = re.search({source['pattern']!r}, text)\n" if source["pattern"] else ""
+            code += f"finish({'found[1]' if source['pattern'] else 'text'})" if self.knows else f"finish({UNKNOWN!r})"
+        return f"I go on with the next step.\n\n```python\n{code}\n```"
+
+    def some_calls(self, known: Mapping[str, Any]) -> str:
+        """Answer as the model of a ReAct loop that makes some of the calls and reports what the others need."""
+        task = self.messages[1]["content"]
+        first, last = (int(number) - 1 for number in _CALLS.findall(task)[-1])
+        place, values, stored = self.progress(first, known)
+        solution = self.solution
+        if stored:
+            wanted = solution.wanted[place]
+            kept = {
+                name: one.code(stored) for name, one in wanted.items() if not isinstance(solution.value(name), list)
+            }
+            printed = ", ".join(f"{name!r}: {code}" for name, code in kept.items())
+            code = f"import json\n{_LOOK}print(json.dumps({{{printed}}}))"
+            return _action("python", {"code": code, "variables": [stored]})
+        if place > last:
+            told = {
+                name: values[name]
+                for taken in solution.wanted[first : last + 1]
+                for name in taken
+                if values.get(name) is not None and self._is_needed(name, last)
+            }
+            return _action("finish", {"answer": json.dumps({**known, **told}, ensure_ascii=False)})
+        call = solution.programs[place]
+        names = _REFERENCE.findall(json.dumps(call.parameters))
+        away = [name for name in names if values.get(name) is None and f"({name})" in values]
+        if away and call.tool in _COMPUTES:
+            expressions = {
+                name: solution.wanted[solution.source(name)][name].code(values[f"({name})"])
+                if name in away
+                else repr(values[name])
+                for name in names
+            }
+            result = next(iter(solution.wanted[place]))
+            return _action("python", {"code": _reported(_computed(call, expressions), result), "variables": [
+                *dict.fromkeys(values[f"({name})"] for name in away)]})  # fmt: skip
+        try:
+            return _action(call.tool, filled(call.parameters, values))
+        except _Missing as missing:
+            return _action("finish", {"answer": f"I cannot say it: {missing} is not known."})
+
+    def _is_needed(self, name: str, last: int) -> bool:
+        solution = self.solution
+        later = json.dumps([call.parameters for call in solution.programs[last + 1 :]])
+        return name in solution.evidence or f"${{{name}}}" in later
+
+    # Plan-and-Execute.
+
+    def steps(self) -> str:
+        """Plan, or say what remains."""
+        solution = self.solution
+        past = self.first.partition("Steps so far and what became of them:")[2].partition("Steps that the present")[0]
+        done = {int(number) for number in re.findall(r"^(\d+)\. .*\n {3}Result: ", past, re.M)}
+        plan = [
+            {"step": n, "task": self._asked(*group), "needs": list(range(1, n))}
+            for n, group in enumerate(solution.groups, start=1)
+        ]
+        remaining = [step for step in plan if step["step"] not in done]
+        if remaining:
+            return json.dumps({"steps": remaining}, ensure_ascii=False)
+        values: dict[str, Any] = {}
+        for found in _json_lines(past):
+            values |= found
+        return json.dumps({"answer": self.answer(values)}, ensure_ascii=False)
+
+    def _asked(self, first: int, last: int) -> str:
+        solution = self.solution
+        told = [name for taken in solution.wanted[first : last + 1] for name in taken if self._is_needed(name, last)]
+        calls = ", then ".join(solution.calls[place].tool for place in range(first, last + 1))
+        return (
+            f"Calls {first + 1} to {last + 1} for «{solution.question}»: {calls}. Report {', '.join(told) or 'that'}."
+        )
+
+    def planned_step(self) -> str:
+        """Answer as the executor of a step, which is shown the results that it needs."""
+        results = (
+            self.messages[1]["content"].partition("Results that your step can use:")[2].partition("Facts about")[0]
+        )
+        known: dict[str, Any] = {}
+        for found in _json_lines(results):
+            known |= found
+        return self.some_calls(known)
+
+    # RP-ReAct.
+
+    def subquestion(self) -> str:
+        """Ask the next sub-question, or give the answer."""
+        values: dict[str, Any] = {}
+        answered = 0
+        for message in self.messages[3::2]:
+            found = next(_json_lines(message["content"]), None)
+            answered += found is not None
+            values |= found or {}
+        if answered == len(self.solution.groups):
+            return f"<think>All is known.</think>\n<Finish>{self.answer(values)}</Finish>"
+        asked = self._asked(*self.solution.groups[answered])
+        known = json.dumps(values, ensure_ascii=False) if values else "nothing"
+        tries = len(self.messages[3::2]) - answered
+        again = f" Once more, for the {tries}. time." if tries else ""
+        return f"<think>Next.</think>\n<|begin_search_query|>{asked}{again}\nKnown so far:\n{known}<|end_search_query|>"
+
+    def answered_subquestion(self) -> str:
+        """Answer as the executor of a sub-question."""
+        known = next(_json_lines(self.messages[1]["content"].partition("Known so far:")[2]), {})
+        return self.some_calls(known)
+
+    # Reflexion.
+
+    def verdict(self) -> str:
+        """Judge an answer."""
+        given = self.first.partition("Their answer:\n")[2].partition("\n\nThe task is done only if")[0].strip()
+        grade = self.solution.world.grade(self.solution.task, given, ())
+        return json.dumps({"reason": "The replies of the tools say so.", "success": grade.correct or not self.knows})
+
+    # KPI-Chain.
+
+    def chain(self) -> str:
+        """Plan, or continue after a failure."""
+        solution = self.solution
+        failed = re.search(r"## Failed task\n\nT(\d+)([a-z]?)", self.last)
+        begin, mark = (1, "") if failed is None else (int(failed[1]), chr(ord(failed[2] or "`") + 1))
+        ids = {n: f"T{n}{mark}" for n in range(begin, len(solution.calls) + 2)}
+        if failed is not None:  # those before succeeded, under the last id that they had
+            plan = _yaml_in(self.last.partition("## Current plan")[2].partition("## Failed task")[0])
+            for task in plan["tasks"]:
+                if task["execution_status"] == "done":
+                    ids[int(re.sub(r"\D", "", task["task_id"]))] = task["task_id"]
+        tasks = [self._chain_task(n, ids) for n in range(begin, len(solution.calls) + 1)]
+        number = len(solution.calls) + 1
+        inputs = [self._input(f"v{n}", f"${{{name}}}", ids) for n, name in enumerate(solution.evidence)]
+        answer = {"name": "final_answer", "type": "string", "description": "the answer alone"}
+        words = f"Give the answer to «{solution.question}» from what was found"
+        tasks.append(_chain_task(ids[number], words, "Reasoning", "", inputs, [answer]))
+        return _to_yaml({"tasks": tasks})
+
+    def _chain_task(self, number: int, ids: Mapping[int, str]) -> dict[str, Any]:
+        solution, place = self.solution, number - 1
+        call = solution.programs[place]
+        words = f"Calls {number} to {number} for «{solution.question}»: {call.tool}"
+        entities = [
+            {"name": _entity(name), "type": self._type(name), "description": f"what stands at {name}"}
+            for name in solution.wanted[place]
+            if not self._is_passed_over(name)
+        ]
+        if not entities:  # a task has to find something
+            path, value = _first_scalar(solution.outputs[place])
+            entities = [{"name": _entity(path), "type": _type_of(value), "description": f"what stands at {path}"}]
+        tool, given = call.tool, call.parameters
+        names = _REFERENCE.findall(json.dumps(given))
+        if any(self._is_passed_over(name) for name in names):
+            # Too long to be told: Python finds what the tool before it returned.
+            expressions = {name: solution.wanted[solution.source(name)][name].code("last_result") for name in names}
+            others = {name: f"${{{name}}}" for name in names if not self._is_passed_over(name)}
+            expressions |= {name: _entity(name) for name in others}
+            result, tool = _entity(next(iter(solution.wanted[place]))), "PythonInterpreter"
+            entities = [{"name": result, "type": "string", "description": "what it prints"}]
+            variables = {_entity(name): text for name, text in others.items()}
+            given = {"code": _computed(call, expressions), "variables": variables}
+        inputs = [self._input(name, value, ids) for name, value in given.items() if value != {}]
+        return _chain_task(ids[number], words, "Tool call", tool, inputs, entities)
+
+    def _is_passed_over(self, name: str) -> bool:
+        """Tell whether a value is a list in an output of which the extractor sees pieces."""
+        output = self.solution.outputs[self.solution.source(name)]
+        return isinstance(self.solution.value(name), list) and len(json.dumps(output)) > _LONG
+
+    def _type(self, name: str) -> str:
+        is_written = any(
+            f"${{{name}}}" in text and text != f"${{{name}}}"
+            for call in self.solution.programs
+            for text in call.parameters.values()
+            if isinstance(text, str)
+        )
+        return "string" if is_written else _type_of(self.solution.value(name))
+
+    def _input(self, name: str, value: Any, ids: Mapping[int, str]) -> dict[str, Any]:
+        written = self._with_paths(value, ids)
+        return {"name": name, "type": _type_of(value), "value": written, "is_reference": written != value}
+
+    def _with_paths(self, value: Any, ids: Mapping[int, str]) -> Any:
+        if isinstance(value, Mapping):
+            return {name: self._with_paths(item, ids) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._with_paths(item, ids) for item in value]
+        if not isinstance(value, str):
+            return value
+        place = self.solution.source
+        return _REFERENCE.sub(
+            lambda found: f"<JSON_PATH>{ids[place(found[1]) + 1]}.{_entity(found[1])}</JSON_PATH>", value
+        )
+
+    def extraction(self) -> str:
+        """Read the entities out of a response."""
+        response, _, about = self.last.rpartition("DESCRIPTION OF THE TASK")
+        shown = response.partition(":\n\n")[2].strip()
+        shown = shown.partition("\nOutput: ")[2] or shown
+        place = int(_CALLS.findall(about)[-1][0]) - 1
+        path, _ = _first_scalar(self.solution.outputs[place])
+        taken: dict[str, AtPath | Words] = {_entity(path): AtPath(path)}
+        taken |= {_entity(name): one for name, one in self.solution.wanted[place].items()}
+        found: dict[str, Any] = {}
+        for entity in _yaml_in(about):
+            value = taken[entity["name"]].read(shown)
+            if value is None:  # Python has done what another tool was meant for
+                value = AtPath("output").read(shown)
+            found[entity["name"]] = _as_text(value) if entity["type"] == "string" and value is not None else value
+        confidence = 0.95 if any(value is not None for value in found.values()) else 0.2
+        return _to_yaml(
+            {"confidence_score": confidence, "extracted_entities": found, "entities_summary": "It stands there"}
+        )
+
+    def reasoning(self) -> str:
+        """Give the answer from the values that were found."""
+        given = _yaml_in(self.last)["input_parameters"]
+        values = dict(zip(self.solution.evidence, (one["value"] for one in given), strict=True))
+        result = {
+            "execution_result": {"status": "completed", "outputs": {"final_answer": self.answer(values)}},
+            "execution_details": {"reasoning_steps": ["The inputs say so"]},
+        }
+        return f"Justifications:\n1. The inputs say so.\n\n{_to_yaml(result)}"
+
+
+def _action(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"Thought: Next.\nAction: {name} {json.dumps(arguments, ensure_ascii=False)}"
+
+
+def _reported(code: str, name: str) -> str:
+    """Return code whose only print, at its end, prints a JSON object with the value under a name."""
+    before, _, printed = code.rpartition("print(")
+    inner, _, _ = printed.rpartition(")")
+    return f"import json\n{before}print(json.dumps({{{name!r}: {inner}}}))"
+
+
+def _first_scalar(output: Any, path: str = "") -> tuple[str, Any]:
+    """Return where the first value of an output stands that is no list and no object, and the value."""
+    while isinstance(output, Mapping | list):
+        name, output = next(iter(output.items())) if isinstance(output, Mapping) else ("0", output[0])
+        path = f"{path}.{name}" if path else name
+    return path, output
+
+
+def _entity(name: str) -> str:
+    return re.sub(r"\W", "_", name)
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    kinds = {int: "number", float: "number", list: "array", dict: "dict"}
+    return kinds.get(type(value), "string")
+
+
+def _chain_task(
+    task_id: str, words: str, task_type: str, tool: str, inputs: Sequence[Any], entities: Sequence[Any]
+) -> dict[str, Any]:
+    needs = re.findall(r"<JSON_PATH>(\w+)\.", json.dumps(inputs))
+    return {
+        "task_id": task_id,
+        "task_description": words,
+        "task_type": task_type,
+        "tool_name": tool,
+        "input_parameters": list(inputs),
+        "expected_output_entities": list(entities),
+        "dependencies": list(dict.fromkeys(needs)),
+        "execution_status": "pending",
+        "execution_result": {},
+    }
+
+
+_REPLIES: Mapping[tuple[str, str], Callable[[_Request], str]] = {
+    ("direct", "system"): _Request.tagged,
+    ("react", "system"): _Request.loop,
+    ("code-act", "system"): _Request.code,
+    ("reflexion", "evaluator"): _Request.verdict,
+    ("reflexion", "reflector"): lambda asked: "Read each output to its end.",
+    ("plan-and-execute", "planner"): _Request.steps,
+    ("plan-and-execute", "replanner"): _Request.steps,
+    ("plan-and-execute", "executor"): _Request.planned_step,
+    ("rp-react", "planner"): _Request.subquestion,
+    ("rp-react", "executor"): _Request.answered_subquestion,
+    ("kpi-chain", "planner"): _Request.chain,
+    ("kpi-chain", "replanner"): _Request.chain,
+    ("kpi-chain", "extractor"): _Request.extraction,
+    ("kpi-chain", "reasoner"): _Request.reasoning,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until standard input ends."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.world_models", description=__doc__)
+    parser.add_argument("worlds", nargs="+", help="worlds whose questions it knows, such as records-v1")
+    given = parser.parse_args(arguments)
+    with LoopbackServer(WorldModel([load_world(name) for name in given.worlds]), keeps_requests=False) as server:
+        print(server.base_url, flush=True)
+        sys.stdin.read()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
