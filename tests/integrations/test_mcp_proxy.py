@@ -387,9 +387,7 @@ def test_over_http_each_url_is_an_episode(mode: str, tmp_path: Path) -> None:
             if mode == "legacy":  # its sessions end with their clients, and the URL can be used again
                 assert first == await play(f"{url}/a/mcp")
             assert first == second != other
-            while (
-                own_server.ran.count("cancelled") < own_server.ran.count("waits") // 2
-            ):  # seen a little later
+            while own_server.ran.count("cancelled") < own_server.ran.count("waits") // 2:  # seen a little later
                 await asyncio.sleep(0.01)
         seeds = ["seed 5"] * (3 if mode == "legacy" else 2) + ["seed 6"]
         assert sorted(line.split(", ")[1].split(":")[0] for line in told) == seeds
