@@ -37,7 +37,7 @@ Tools = Literal["discovery", "listed", "native"]
 Protocol = Literal["text", "native"]
 # Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
 Calling = Literal["text", "native", "functions"]
-PromptStyle = Literal["full", "compact"]
+PromptStyle = Literal["full", "compact", "terse"]
 Reward = Literal["success", "value", "advantage"]
 JUDGED_REWARDS = ("value", "advantage")  # what messages are worth by the exact optimum
 Search = Literal["semantic", "lexical"]
@@ -165,7 +165,8 @@ class EnvironmentSettings(LawOptions):
     protocol: Protocol = option("text", "How messages are written.", group=ENVIRONMENT_GROUP)
     prompt_style: PromptStyle = option(
         "full",
-        "compact says the same in at most 350 tokens beside the work order, for small models.",
+        "compact says the same in at most 350 tokens beside the work order, for small models; terse shows names of "
+        "tools and nothing else, in prompts and replies, for the smallest.",
         group=ENVIRONMENT_GROUP,
     )
     salt: str = option(
@@ -212,6 +213,10 @@ class EnvironmentSettings(LawOptions):
             raise InvalidInputError(
                 "parameters is 'ignore': expected 'strict' or 'lenient', as calls of a world use them"
             )
+        if self.prompt_style == "terse":
+            from resilisim.workflows.prompts import check_terse
+
+            check_terse(self.calling, self.parameters, self.world is not None)
         self._settle_law()
         if self.world is not None and not isinstance(self.law, str) and (self.law.parts or self.law.equivalents):
             raise InvalidInputError(

@@ -194,7 +194,14 @@ def load_config(
     These are texts `key=value`, as a command line has them (lists with commas, `none` for no value), and `values` by
     name, where None leaves one as it is. What is unreadable, unknown, wrong or contradictory is an InvalidInputError.
     """
-    merged = _read_yaml(preset_text(preset), f"preset {preset!r}")
+    return make_config(merged_settings(preset_text(preset), f"preset {preset!r}", file, settings, values))
+
+
+def merged_settings(
+    preset: str, where: str, file: Path | str | None, settings: Iterable[str], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the settings of a preset's YAML text, with those of a file, texts and values in their place."""
+    merged = _read_yaml(preset, where)
     if file is not None:
         text = read_text(Path(file), "configuration", "a YAML file")
         merged |= _read_yaml(text, f"configuration {str(file)!r}")
@@ -205,8 +212,7 @@ def load_config(
                 f"setting {setting!r} has no value: expected key=value, such as learning_rate=0.001"
             )
         merged[key.strip().replace("-", "_")] = value.strip()
-    merged |= {key: value for key, value in values.items() if value is not None}
-    return make_config(merged)
+    return merged | {key: value for key, value in values.items() if value is not None}
 
 
 def make_config(settings: Mapping[str, Any]) -> TrainingConfig:
