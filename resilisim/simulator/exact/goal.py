@@ -93,7 +93,11 @@ class Goal:
             useful = [tool for tool in closure if state.status[tool] != SUCCEEDED and not self._is_lost(state, tool)]
             if self.ordered:
                 useful = [tool for tool in useful if tool not in missing or tool == missing[0]]
-            self._values[key] = max((self._of_call(state, tool) for tool in useful), default=0.0)
+            try:
+                self._values[key] = max((self._of_call(state, tool) for tool in useful), default=0.0)
+            except RecursionError:
+                turns = self.problem.rules.max_turns
+                raise ExactLimitError(f"a goal of {turns:,} calls cannot be solved: expected at most 200") from None
         return self._values[key]
 
     def action_value(self, state: EpisodeState, message: Message) -> float:
