@@ -18,6 +18,7 @@ from resilisim.cli.help import command_group
 from resilisim.cli.output import STOPPED_BY_USER, Progressing, answer, console, note, plain, print_json, say, table
 from resilisim.datasets import ExportInterrupted, export_dataset, read_records, verify_dataset
 from resilisim.datasets.conversations import ConversationSpec
+from resilisim.datasets.export import chosen_in_worlds
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
 from resilisim.envs.settings import ENVIRONMENT_GROUP
@@ -133,7 +134,7 @@ def export(
     # Options are looked up by whether they were given: each kind has its own defaults and its own options.
     given = options.given_options(context)
     spec = make_spec(kind, {name: values[name] for name in given if name in values}, context, tool_search)
-    where = options.scene(context, spec.environment, tasks, split, library)
+    where = options.scene(context, spec.environment, tasks, split, library, chosen_in_worlds(kind))
     spec, found = replace(spec, environment=where.environment), where.tasks
     started = time.perf_counter()
     try:

@@ -247,17 +247,25 @@ class Scene:
 
 
 def scene(
-    context: typer.Context, environment: EnvironmentSettings, tasks: str, split: str | None, library: Path | None
+    context: typer.Context,
+    environment: EnvironmentSettings,
+    tasks: str,
+    split: str | None,
+    library: Path | None,
+    chosen: Iterable[str] = (),
 ) -> Scene:
-    """Return environment, tasks and library: tasks of a world are played in it, with its own library."""
+    """Return environment, tasks and library: tasks of a world are played in it, with its own library.
+
+    `chosen` are options that a world leaves as they are, beside those on the command line.
+    """
     if not names_world(tasks):
         used = load(library)
         return Scene(environment, chosen_tasks(tasks, split, used), used, None if library is None else used)
     if split is not None or library is not None:
         option = "--split" if split is not None else "--library"
         raise InvalidInputError(f"--tasks {tasks} is a world, which has its own tasks and tools: expected no {option}")
-    environment, chosen = in_world(environment, tasks, given_options(context))
-    return Scene(environment, chosen, library_in(environment, None), None)
+    environment, found = in_world(environment, tasks, {*given_options(context), *chosen})
+    return Scene(environment, found, library_in(environment, None), None)
 
 
 def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:

@@ -25,10 +25,21 @@ from resilisim.tasks.model import SPLITS, Task, split_of_task
 
 # Finding out what the prompt does not say has a price, and a message that obeys its prompt is not held against anybody.
 _NO_MISTAKES: Final = ("information", "obeyed_flaw")
+# Why a message is rejected in a world (`world_preferences`), and what kinds such messages are of.
+WORLD_KINDS: Final = ("execute", "finish", "format_error", "rejected")
+WORLD_REASONS: Final[Mapping[str, str]] = {
+    "other_arguments": "calling the right tool with what another question asks of it",
+    "unneeded_tool": "calling a tool that the reference solution does not use, as another question does",
+    "repeated_success": "making again the call that went through last",
+    "wrong_answer": "finishing with the answer of another question",
+    **{name: LOSS_LABELS[name] for name in ("gave_up_early", "format_error", "rejected_call")},
+}
 
 
-def values_of(kind: str) -> dict[str, Mapping[str, str]]:
+def values_of(kind: str, in_world: bool = False) -> dict[str, Mapping[str, str]]:
     """Return what the values of a kind's columns mean, by column; empty for kinds without such columns."""
+    if kind == "preferences" and in_world:
+        return {"rejected_kind": _only(shipped_values("kind"), WORLD_KINDS), "rejected_reason": WORLD_REASONS}
     kinds, levels, ends = (shipped_values(name) for name in ("kind", "level", "ended_by"))
     if kind == "conversations":
         return {"turns.kind": kinds, "turns.label": LOSS_LABELS, "ended_by": ends, "level": levels}
@@ -40,9 +51,14 @@ def values_of(kind: str) -> dict[str, Mapping[str, str]]:
     return {}
 
 
-def values_table(kind: str) -> str:
+def _only(texts: Mapping[str, str], names: Sequence[str]) -> Mapping[str, str]:
+    return {name: texts[name] for name in names}
+
+
+def values_table(kind: str, in_world: bool = False) -> str:
     """Return the values of a kind's columns as a Markdown table; empty for kinds without such columns."""
-    rows = [[f"`{column}`", name, text] for column, texts in values_of(kind).items() for name, text in texts.items()]
+    values = values_of(kind, in_world)
+    rows = [[f"`{column}`", name, text] for column, texts in values.items() for name, text in texts.items()]
     return _table(["column", "value", "meaning"], rows, num_texts=3) if rows else ""
 
 
@@ -170,6 +186,7 @@ def _json(value: Any) -> str:
 
 
 KINDS_WITH_A_TEXT = ("prompts", "conversations", "preferences")
+KINDS_OF_WORLDS = ("prompts", "preferences")  # which have another text in a world
 SIZE_CATEGORIES = (  # names and limits are those of the Hugging Face hub
     (1_000, "n<1K"),
     (10_000, "1K<n<10K"),
@@ -202,13 +219,16 @@ def render_card(
     front = "\n".join(yaml_lines(_front_matter(manifest, schema, facts, license_name)))
     arguments = manifest["arguments"]
     kind = arguments["kind"]
-    about = string.Template(_template(f"about.{kind if kind in KINDS_WITH_A_TEXT else 'other'}.md"))
+    environment = arguments.get("source", {}).get("environment", {})
+    in_world = "world" in environment
+    text = kind if kind in KINDS_WITH_A_TEXT else "other"
+    about = string.Template(_template(f"about.{text}{'.world' * (in_world and kind in KINDS_OF_WORLDS)}.md"))
     # How rows of played episodes become what chat templates take.
     rows = _template(f"rows.{arguments.get('source', {}).get('call_arguments', 'object')}.md").strip()
-    failures = describe_failures(arguments.get("source", {}).get("environment", {}))
+    failures = describe_failures(environment)
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     body = string.Template(_template("card.md")).substitute(
-        about=about.substitute(kind=kind, values=values_table(kind), rows=rows, failures=failures).strip(),
+        about=about.substitute(kind=kind, values=values_table(kind, in_world), rows=rows, failures=failures).strip(),
         splits=_split_table(manifest, facts),
         schema_name=schema.name,
         columns=describe(schema),

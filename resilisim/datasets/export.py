@@ -223,13 +223,14 @@ def _played_where(spec: Any, tasks: object, library: ToolLibrary | None) -> tupl
     environment = getattr(spec, "environment", None)
     if not isinstance(environment, EnvironmentSettings):
         return spec, tasks, default_library() if library is None else library
-    there, tasks = in_world(environment, tasks)
-    if there.world is not None and spec.kind != "conversations":
-        raise InvalidInputError(
-            f"{spec.kind} of world {there.world!r}: expected kind 'conversations', which plays the reference solutions"
-        )
+    there, tasks = in_world(environment, tasks, chosen_in_worlds(spec.kind))
     changed = spec if there is environment else replace(spec, environment=there)
     return changed, tasks, library_in(there, library)
+
+
+def chosen_in_worlds(kind: str) -> tuple[str, ...]:
+    """Return the options that a kind does not leave to worlds: where nothing fails, a wasted turn costs nothing."""
+    return ("law",) if kind == "preferences" else ()
 
 
 def _source_maker(spec: SourceSpec, library: ToolLibrary, source: RecordSource, workers: int) -> MakeSource:

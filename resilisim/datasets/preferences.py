@@ -10,14 +10,14 @@ filled in like the call that they stand beside.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from resilisim.datasets.conversations import Transcript, episode_schema
 from resilisim.datasets.demonstrator import MISTAKEN_REASONS, Demonstrator, purpose
 from resilisim.datasets.rollout import EPISODES_GROUP, RolloutSpec, Stage, Start
-from resilisim.datasets.schema import Record
+from resilisim.datasets.schema import Record, RecordSource
 from resilisim.envs.session import Info, Session
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.attribution import loss_label
@@ -54,17 +54,23 @@ _MISNAMED = ("{name}_value", "input_{name}", "{name}s")  # what somebody who rem
 
 
 def mistaken_texts(
-    stage: Stage, problem: Problem, state: EpisodeState, agent: Demonstrator, said: Message, draws: Draws
+    stage: Stage,
+    problem: Problem,
+    state: EpisodeState,
+    parameters_of: Callable[[str], Mapping[str, Any]],
+    said: Message,
+    draws: Draws,
 ) -> Iterator[str]:
     """Yield messages that give up, search, announce a call, or make one that is refused.
 
-    All but giving up needs a call beside it, which the agent has `said` in that state.
+    All but giving up needs a call beside it, which the agent has `said` in that state; `parameters_of` is what it
+    passes to a tool.
     """
     if not is_done(problem, state):
         yield FINISH
     if said.kind != "execute" or said.tool is None:
         return
-    tool, parameters = stage.library[said.tool], agent.parameters(said.tool)
+    tool, parameters = stage.library[said.tool], parameters_of(said.tool)
     words = {"words": _words(tool.name), "purpose": escape_line(purpose(tool))}
     yield search_message(draws.choice(_QUERIES).format_map(words))
     yield _announcement(tool, parameters, stage, draws)
@@ -154,7 +160,7 @@ def worse_alternatives(
         execution(name, None if problem.parts is None else agent.parameters_like(name, beside or name))
         for name in _tools_to_try(problem, agent.known_tools, draws)
     ]
-    texts = mistaken_texts(stage, problem, state, agent, said, draws)
+    texts = mistaken_texts(stage, problem, state, agent.parameters, said, draws)
     found: list[Alternative] = []
     for message in (*calls, *map(stage.read, texts)):
         action_value = optimum.action_value(state, message)
@@ -193,6 +199,8 @@ def _tools_to_try(problem: Problem, known: Collection[str], draws: Draws) -> lis
 class PreferenceSpec(RolloutSpec):
     """What preference pairs are made of; the records are a function of it and of the task.
 
+    In a world the pairs lie along its reference solutions (`world_preferences`).
+
     Example:
         >>> from resilisim.datasets.preferences import PreferenceSpec
         >>> PreferenceSpec(prompts=("optimal",), min_margin=0.05).explore
@@ -215,8 +223,12 @@ class PreferenceSpec(RolloutSpec):
         if not 0.0 < self.min_margin < 1.0:
             raise InvalidInputError(f"min_margin is {self.min_margin!r}: expected a number above 0 and below 1")
 
-    def make(self, library: ToolLibrary) -> PreferenceSource:
+    def make(self, library: ToolLibrary) -> RecordSource:
         """Return the source of the records."""
+        if self.environment.world is not None:
+            from resilisim.datasets.world_preferences import WorldPreferenceSource  # which needs this module
+
+            return WorldPreferenceSource(self, library)
         return PreferenceSource(self, library)
 
 

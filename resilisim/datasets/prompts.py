@@ -13,11 +13,13 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import OUTPUT_GROUP, check_options, option
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks import Task
-from resilisim.tasks.model import split_of
+from resilisim.tasks.model import split_of_task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows import (
     PROMPT_TYPES,
+    Planner,
     Prompt,
+    ReferencePlanner,
     Workflow,
     load_templates,
     render_prompt,
@@ -35,7 +37,8 @@ from resilisim.workflows.flaws import (
     Perturber,
     tool_similarity,
 )
-from resilisim.workflows.plan_value import CostCalculator, PlanCosts
+from resilisim.workflows.flaws.programs import Program
+from resilisim.workflows.plan_value import CostCalculator, PlanCosts, program_costs
 from resilisim.workflows.planner import no_similar_tools
 from resilisim.workflows.prompts import PlanFormat, check_style
 
@@ -48,7 +51,7 @@ class PromptSpec:
     """Which prompts to make.
 
     Each task gets one record of every type, and of "flawed" one for each flaw that its plan can carry; similar tools
-    and matches with clauses of the task are found by retrieval.
+    and matches with clauses of the task are found by retrieval. In a world the plan is the reference solution.
 
     Raises:
         InvalidInputError: A name does not exist, or options contradict each other.
@@ -154,13 +157,18 @@ class PromptSource:
         environment = spec.environment
         self.rules = environment.rules()
         retriever = environment.retriever(library)
-        self._planner = resolve_planner(
-            environment.planner,
-            library,
-            environment.planning_law(),
-            self.rules,
-            similar=similar_by_retrieval(retriever) if spec.alternatives else no_similar_tools,
-            match=semantic_match_by_retrieval(retriever) if spec.semantic_match else None,
+        self._in_world = environment.world is not None
+        self._planner: Planner = (
+            ReferencePlanner(library, environment.failure_model(), self.rules)
+            if self._in_world
+            else resolve_planner(
+                environment.planner,
+                library,
+                environment.planning_law(),
+                self.rules,
+                similar=similar_by_retrieval(retriever) if spec.alternatives else no_similar_tools,
+                match=semantic_match_by_retrieval(retriever) if spec.semantic_match else None,
+            )
         )
         self._perturber = Perturber(library, self.rules, lambda: tool_similarity(retriever))
         self._costs = CostCalculator(library, environment.failure_model(), self.rules)
@@ -180,6 +188,13 @@ class PromptSource:
 
     def flawed_workflows(self, task: Task, sound: Workflow) -> Iterator[FlawedWorkflow | FlawRefusal]:
         """Yield each flaw of the spec in the task's plan, or why the plan cannot carry it."""
+        if self._in_world:
+            program = Program.of(sound, self.library)
+            perturber = self.spec.environment.perturber(program.library)
+            for flaw in self.spec.flaws_to_make():
+                found = perturber.perturb(program.workflow, program.workflow.tools, *flaw, self.spec.seed)
+                yield program.with_flaw(found) if isinstance(found, FlawedWorkflow) else found
+            return
         for flaw in self.spec.flaws_to_make():
             yield self._perturber.perturb(sound, task.required_tools, *flaw, self.spec.seed)
 
@@ -188,7 +203,12 @@ class PromptSource:
         return self._planner.plan(task)
 
     def costs(self, task: Task, workflow: Workflow) -> PlanCosts:
-        """Return what obeying a plan of the task is worth."""
+        """Return what obeying a plan of the task is worth; in a world, measured by the reference solution."""
+        if self._in_world:
+            environment = self.spec.environment
+            return program_costs(
+                self.library, self.plan(task).steps, workflow.steps, environment.failure_model(), self.rules
+            )
         return self._costs.costs(task.required_tools, workflow.steps)
 
     def flawed_record(self, task: Task, flawed: FlawedWorkflow) -> Record:
@@ -210,6 +230,8 @@ class PromptSource:
             offers_wait=environment.offers_wait,
             templates=self._templates,
             plan_format=self.spec.plan_format,
+            parameters=environment.parameters if self._in_world else "lenient",
+            answers=self._in_world,
         )
 
     def _record(
@@ -220,7 +242,7 @@ class PromptSource:
             "instance_id": task.instance_id,
             "task_type": task.task_type,
             "complexity": task.complexity,
-            "split": split_of(task.required_tools),
+            "split": split_of_task(task),
             "required_tools": list(task.required_tools),
             "prompt_type": prompt_type,
             "protocol": self.spec.environment.protocol,

@@ -31,6 +31,7 @@ from resilisim.workflows.flaws import (
     check_flaw,
     tool_similarity,
 )
+from resilisim.workflows.flaws.programs import Program
 from resilisim.workflows.prompts import FLAWED, PromptChoice, parse_prompt_choice
 
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw. Under the benchmark law any
@@ -175,9 +176,15 @@ class Stage:
         draws = Draws("resilisim/datasets/flaw", task.instance_id, seed)
         severity, drawn = draws.choice(severities), draws.shuffled(flaws)
         sound = self._planner.plan(task)
-        found = self._perturber.first_carried(sound, task.required_tools, drawn, severity, choice.method, seed)
+        program = Program.of(sound, self.library) if self.answers else None
+        if program is None:
+            found = self._perturber.first_carried(sound, task.required_tools, drawn, severity, choice.method, seed)
+        else:  # in a world, whose reference solutions may call a tool several times
+            steps, perturber = program.workflow, self.settings.perturber(program.library)
+            found = perturber.first_carried(steps, steps.tools, drawn, severity, choice.method, seed)
         if not isinstance(found, FlawedWorkflow):
             return None
+        found = found if program is None else program.with_flaw(found)
         return Start(self.environment.render_prompt(task, FLAWED, found.workflow), seed, found.flaw)
 
     @property

@@ -499,7 +499,7 @@ class _Checker:
 
     def __init__(self, setup: _Setup) -> None:
         self._setup = setup
-        library = default_library() if setup.library is None else ToolLibrary.from_json(setup.library, source="library")
+        library = default_library() if setup.library is None else ToolLibrary.of_text(setup.library)
         self._library = library
         self._env = ConversationEnv(EnvironmentSettings(**setup.arguments["environment"]), library=library)
         self._read = message_reader(library, setup.arguments["environment"])

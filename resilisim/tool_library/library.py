@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -38,6 +39,9 @@ DEFAULT_RETURNS = (
     ReturnValue("success", "boolean", "Whether the operation succeeded."),
     ReturnValue("metadata", "object", "Facts about the execution, such as its duration."),
 )
+
+# Those that are in use, by their canonical JSON: libraries never change, and large ones take long to write and to read.
+_LIBRARIES: weakref.WeakValueDictionary[str, ToolLibrary] = weakref.WeakValueDictionary()
 
 
 class ToolLibrary:
@@ -91,8 +95,30 @@ class ToolLibrary:
 
     def to_json(self) -> str:
         """Return the canonical JSON of the library: equal libraries give equal bytes, and it can be read back."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         document = {"schema": LIBRARY_SCHEMA, "tools": [tool.to_mapping() for tool in self._tools]}
-        return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+        _LIBRARIES.setdefault(text, self)
+        return text
+
+    @classmethod
+    def of_text(cls, text: str) -> ToolLibrary:
+        """Return the library of a canonical JSON (`to_json`): one that this process has, or else it is read.
+
+        Example:
+            >>> from resilisim.tool_library import ToolLibrary, default_library
+            >>> ToolLibrary.of_text(default_library().to_json()) is default_library()
+            True
+        """
+        library = _LIBRARIES.get(text)
+        if library is None:
+            library = cls.from_json(text)
+            library.__dict__["_text"] = text  # encoding it again would give the same
+            _LIBRARIES[text] = library
+        return library
 
     @cached_property
     def content_hash(self) -> str:
@@ -123,7 +149,7 @@ class ToolLibrary:
         # To other processes as JSON text, and the default library as itself, which others remember things about.
         if self == default_library():
             return default_library, ()
-        return ToolLibrary.from_json, (self.to_json(),)
+        return ToolLibrary.of_text, (self.to_json(),)
 
     def __repr__(self) -> str:
         return f"ToolLibrary({len(self)} tools, {self.content_hash[:12]})"

@@ -5,22 +5,24 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from resilisim.processes import answers_in_order
-from resilisim.simulator.exact import known_probabilities
+from resilisim.simulator.exact import ReferenceSolution, known_probabilities
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
+from resilisim.simulator.state import start_state
 from resilisim.statistics.estimates import NORMAL_95
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
 from resilisim.tool_library.retrieval import default_retriever
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Perturber, tool_similarity
-from resilisim.workflows.model import Step
+from resilisim.workflows.flaws.programs import Program, with_clones
+from resilisim.workflows.model import Step, Workflow
 from resilisim.workflows.planner import resolve_planner
 
 KEPT_RESULTS = 65536
@@ -129,6 +131,71 @@ class CostCalculator:
         if len(self._refused) > KEPT_RESULTS:
             self._refused.pop(next(iter(self._refused)))
         return refused
+
+
+def program_costs(
+    library: ToolLibrary,
+    reference: Sequence[Step],
+    steps: Sequence[Step],
+    law: BenchmarkLaw | Law | None = None,
+    rules: EndRules | None = None,
+) -> PlanCosts:
+    """Return what a plan in a world is worth, measured by the task's reference solution.
+
+    A step counts for a call of the reference if it has its tool and its parameters, references to earlier results as
+    they are written; any other step is a call that the reference does not have.
+
+    Args:
+        library: The world's tool library.
+        reference: The calls of the reference solution.
+        steps: The plan.
+        law: Success law; the benchmark's if omitted.
+        rules: End rules; the benchmark's if omitted.
+
+    Returns:
+        Obey: the chance of completing the reference solution by the plan. Coverage: the expected share of its calls
+        that succeed in order. Deviate: V* of the reference solution.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.workflows import Step
+        >>> from resilisim.workflows.plan_value import program_costs
+        >>> calls = [Step("network_fetcher", {"source": source}) for source in ("one", "two")]
+        >>> costs = program_costs(default_library(), calls, calls[:1])
+        >>> costs.obey, round(costs.obey_coverage, 3), round(costs.deviate, 3)
+        (0.0, 0.498, 0.993)
+    """
+    law, rules = law or BenchmarkLaw(), rules or EndRules()
+    names: list[str] = []  # of steps, each call of the reference under a name of its own
+    own = Program.of(Workflow("", tuple(reference), "", 1.0), library).workflow.tools
+    known: dict[str, str] = {}  # name of each call, by its words
+    clones = dict(zip(own, (step.tool for step in reference), strict=True))
+    done = 0  # calls of the reference that the plan has come to
+    for step in steps:
+        words = f"{step.tool} {sorted(step.parameters.items(), key=str)}"
+        if done < len(own) and (reference[done].tool, reference[done].parameters) == (step.tool, step.parameters):
+            known[words] = own[done]
+            done += 1
+        elif words not in known:
+            known[words] = f"{step.tool}.other{len(known)}"
+            clones[known[words]] = step.tool
+        names.append(known[words])
+    is_refused = [
+        name not in own and not accepts(library[step.tool], step.parameters, "strict")
+        for name, step in zip(names, steps, strict=True)
+    ]
+    added = tuple((name, tool) for name, tool in clones.items() if name != tool)
+    larger = with_clones(library, added)
+    if isinstance(law, Law) and law.bases:
+        law = replace(law, bases={**law.bases, **{name: law.bases[tool] for name, tool in added if tool in law.bases}})
+    problem = build_problem(larger, own, law, rules, arguments_matter=True)
+    renamed = [replace(step, tool=name) for step, name in zip(steps, names, strict=True)]
+    obeyed = obey_plan(problem, *_numbers(larger, renamed, is_refused))
+    plain = build_problem(
+        library, tuple(dict.fromkeys(step.tool for step in reference)), law, rules, arguments_matter=True
+    )
+    solution = ReferenceSolution.of_tools(plain, [step.tool for step in reference])
+    return PlanCosts(obeyed.success, obeyed.coverage, solution.value(start_state(plain), 0))
 
 
 @dataclass(frozen=True, slots=True)

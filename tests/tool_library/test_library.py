@@ -1,6 +1,7 @@
 """Libraries of one's own: what is accepted, what is filled in, what is refused and with which words."""
 
 import copy
+import hashlib
 import json
 import pickle
 
@@ -350,3 +351,16 @@ def test_five_hundred_tools_in_one_chain():
     assert ToolLibrary.from_json(mine.to_json()) == mine
     tools[499]["dependencies"] = ["t_0"]
     assert "cycle t_0 -> t_1" in refusal(tools)
+
+
+def test_a_library_of_this_process_is_not_read_again(monkeypatch):
+    mine = library(tool("a_b"), tool("c_d", dependencies=["a_b"]))
+    text, canonical = mine.to_json(), ToolLibrary.from_json(mine.to_json())
+    assert ToolLibrary.of_text(text) is mine
+    assert pickle.loads(pickle.dumps(mine)) is mine
+    del mine  # as in another process
+    again = ToolLibrary.of_text(text)
+    monkeypatch.setattr(Tool, "to_mapping", lambda self: pytest.fail("encoded again"))
+    assert again.to_json() == text
+    assert again.content_hash == hashlib.sha256(text.encode()).hexdigest()
+    assert tuple(again) == tuple(canonical)

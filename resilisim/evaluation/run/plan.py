@@ -61,7 +61,7 @@ class RunSettings:
         """Return the tool library."""
         if self.environment.world is not None:
             return load_world(self.environment.world).library
-        return default_library() if self.library is None else ToolLibrary.from_json(self.library, source="library")
+        return default_library() if self.library is None else ToolLibrary.of_text(self.library)
 
     def make_environment(self, library: ToolLibrary) -> ConversationEnv:
         """Return a new environment; what rewards tell of a message is for trainers, not for those who are judged."""

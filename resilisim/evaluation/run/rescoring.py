@@ -385,7 +385,7 @@ class _Rescorer:
     def __init__(self, setup: _Setup) -> None:
         self._setup = setup
         text = setup.library
-        self._library = default_library() if text is None else ToolLibrary.from_json(text, source="library")
+        self._library = default_library() if text is None else ToolLibrary.of_text(text)
         self._read = message_reader(self._library, setup.environment)
 
     def __call__(self, job: tuple[int, Sequence[tuple[int, bytes]]]) -> Iterator[tuple[int, list[_Answer]]]:

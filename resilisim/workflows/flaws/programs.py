@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from resilisim.tool_library import ToolLibrary
@@ -48,10 +49,9 @@ class Program:
             calls[step.tool] += 1
             name = step.tool if calls[step.tool] == 1 else f"{step.tool}.{calls[step.tool]}"
             if name != step.tool:
-                clones.append(replace(library[step.tool], name=name, canonical_name=name, aliases=()))
+                clones.append((name, step.tool))
             steps.append(replace(step, tool=name))
-        distinct = ToolLibrary([*library, *clones]) if clones else library
-        return cls(workflow, replace(workflow, steps=tuple(steps)), distinct)
+        return cls(workflow, replace(workflow, steps=tuple(steps)), with_clones(library, tuple(clones)))
 
     def with_flaw(self, flawed: FlawedWorkflow) -> FlawedWorkflow:
         """Return a flawed form of `workflow` as one of the original."""
@@ -63,6 +63,13 @@ class Program:
             for edit in flawed.edits
         )
         return FlawedWorkflow(self.original, replace(flawed.workflow, steps=steps), flawed.flaw, edits)
+
+
+@lru_cache(maxsize=256)
+def with_clones(library: ToolLibrary, clones: tuple[tuple[str, str], ...]) -> ToolLibrary:
+    """Return a library with copies of tools under other names, given as (name, tool)."""
+    copies = [replace(library[tool], name=name, canonical_name=name, aliases=()) for name, tool in clones]
+    return ToolLibrary([*library, *copies]) if copies else library
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

@@ -2,13 +2,9 @@
 
 import json
 
-import pytest
-
 from resilisim.datasets import export_dataset, read_records
 from resilisim.datasets.conversations import ConversationSpec
-from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
-from resilisim.errors import InvalidInputError
 from resilisim.tasks import split_of, split_of_task
 from resilisim.worlds import load_world
 from tests.worlds.pages.hostile import NAME, TASK, TEXT
@@ -47,8 +43,3 @@ def test_tasks_of_a_world_are_split_by_question_and_others_by_their_tools():
     splits = {split_of_task(task) for task in load_world("pages-v1").tasks()[:60]}
     assert splits == {"train", "validation", "test"}
     assert split_of_task(TASK) == TASK.metadata["split"] == split_of((TASK.instance_id,))
-
-
-def test_what_needs_the_exact_optimum_is_refused(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"preferences of world .*: expected kind 'conversations'"):
-        export_dataset(PreferenceSpec(), NAME, tmp_path / "data")
