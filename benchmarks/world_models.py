@@ -194,7 +194,8 @@ class Solution:
     @property
     def answer_from(self) -> Mapping[str, Any]:
         """How the answer is made of values; of a world that cannot know it beforehand the answer itself says so."""
-        return self.task.metadata.get("answer_from", {"value": self.task.metadata["answers"][0], "pattern": None})
+        told = self.task.metadata
+        return {"value": told["answers"][0], "pattern": None, **told.get("answer_from", {})}
 
     def answer(self, values: Mapping[str, Any]) -> str:
         """Return the answer that follows from values, UNKNOWN if some are missing that it rests on."""
