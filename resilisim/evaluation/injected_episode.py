@@ -275,7 +275,8 @@ class InjectedEpisode:
         tool, key, attempt = self._library.index(name), self._tool_keys[name], self._attempts[name]
         self._attempts[name] += 1
         given = {"arguments": shown} if shown else {}
-        message = Message("execute", tool=name, text=call_message(name, given or None), parameters=given)
+        text = "" if self.goal is None else call_message(name, given or None)
+        message = Message("execute", tool=name, text=text, parameters=given)
         before = self._state
         errors: Errors = "documented" if self._law_says_errors else "transient"
         probability = success_probability(self._problem, before, tool, message)
