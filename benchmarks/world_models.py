@@ -317,12 +317,16 @@ class WorldModel:
         agent, component = _components()[messages[0]["content"].partition("\n")[0]]
         solution = self._solution(messages, agent, component)
         asked = _Request(agent, messages, solution, _knows(str(seen.body.get("model", "")), solution))
+        read = sum(len(message["content"]) for message in messages)
         if seen.body.get("tools"):
             name, arguments = asked.next_action()
-            call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-            return completion(None, message={"tool_calls": [call]}, finish_reason="tool_calls")
+            function = {"name": name, "arguments": json.dumps(arguments)}
+            calls = [{"id": "c1", "type": "function", "function": function}]
+            usage = _usage(read, len(str(function)))
+            return completion(None, message={"tool_calls": calls}, finish_reason="tool_calls", usage=usage)
         text = _REPLIES[agent, component](asked)
-        return completion(min((text.partition(stop)[0] for stop in seen.body.get("stop") or ()), key=len, default=text))
+        text = min((text.partition(stop)[0] for stop in seen.body.get("stop") or ()), key=len, default=text)
+        return completion(text, usage=_usage(read, len(text)))
 
     def _solution(self, messages: Sequence[Mapping[str, Any]], agent: str, component: str) -> Solution:
         """Return the solution of the question that a request is about, as its messages say it."""
@@ -336,6 +340,12 @@ class WorldModel:
         else:
             quoted = _ORDER.search("\n".join(message["content"] for message in messages[:2]))
         return self._solutions[_words_of(quoted[1] if quoted else "")]
+
+
+def _usage(read: int, written: int) -> dict[str, int]:
+    """Return tokens for characters, four to one."""
+    prompt, reply = -(-read // 4), -(-written // 4)
+    return {"prompt_tokens": prompt, "completion_tokens": reply, "total_tokens": prompt + reply}
 
 
 def _knows(model: str, solution: Solution) -> bool:
@@ -561,11 +571,12 @@ class _Request:
     def chain(self) -> str:
         """Plan, or continue after a failure."""
         solution = self.solution
-        failed = re.search(r"## Failed task\n\nT(\d+)([a-z]?)", self.last)
+        request = str(self.messages[1]["content"])
+        failed = re.search(r"## Failed task\n\nT(\d+)([a-z]?)", request)
         begin, mark = (1, "") if failed is None else (int(failed[1]), chr(ord(failed[2] or "`") + 1))
         ids = {n: f"T{n}{mark}" for n in range(begin, len(solution.calls) + 2)}
         if failed is not None:  # those before succeeded, under the last id that they had
-            plan = _yaml_in(self.last.partition("## Current plan")[2].partition("## Failed task")[0])
+            plan = _yaml_in(request.partition("## Current plan")[2].partition("## Failed task")[0])
             for task in plan["tasks"]:
                 if task["execution_status"] == "done":
                     ids[int(re.sub(r"\D", "", task["task_id"]))] = task["task_id"]
@@ -601,7 +612,9 @@ class _Request:
             variables = {_entity(name): text for name, text in others.items()}
             given = {"code": _computed(call, expressions), "variables": variables}
         inputs = [self._input(name, value, ids) for name, value in given.items() if value != {}]
-        return _chain_task(ids[number], words, "Tool call", tool, inputs, entities)
+        task = _chain_task(ids[number], words, "Tool call", tool, inputs, entities)
+        before = [ids[number - 1]] if number > 1 else []  # tools may go on from what the one before has done
+        return {**task, "dependencies": list(dict.fromkeys([*task["dependencies"], *before]))}
 
     def _is_passed_over(self, name: str) -> bool:
         """Tell whether a value is a list in an output of which the extractor sees pieces."""

@@ -67,7 +67,16 @@ SOURCES = options.OptionGroup(
             "prompts",
             "seeds",
         ],
-        *["first_seed", "policy", "search", "pass_parameters", "call_arguments", "explore", "min_margin"],
+        *[
+            "first_seed",
+            "policy",
+            "search",
+            "pass_parameters",
+            "call_arguments",
+            "explore",
+            "plan_margin",
+            "min_margin",
+        ],
         *ENVIRONMENT,
     ],
     changed={
@@ -77,6 +86,11 @@ SOURCES = options.OptionGroup(
             "default_text": "with --kind prompts",
         },
         "semantic_match": {"default": None},
+        "explore": {
+            "default": None,
+            "help": "Share of the steps of the exact optimum that are mistakes on purpose.",
+            "default_text": "0.3 on the way to preference pairs, 0 in conversations",
+        },
         "seed": {"group": PROMPTS_PANEL},
         "protocol": {"help": "How tools are called."},
         "salt": {

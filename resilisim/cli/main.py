@@ -86,6 +86,10 @@ COMMANDS = {
     "tasks": ("tasks:app", "Generate tasks, list, show and count them."),
     "prompts": ("prompts:app", "Make prompts of four types from tasks, and look at them."),
     "dataset": ("dataset:app", "Write datasets to train on, check them, and look at them."),
+    "train-lm": (
+        "train_lm:train_lm",
+        "Fine-tune a small language model on what the exact optimum does, and play with it as --model local:DIR.",
+    ),
     "train": ("train:app", "Train a policy with PPO, and measure a trained one against the exact optimum."),
     "apis": (
         "apis:app",

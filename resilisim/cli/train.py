@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -85,9 +86,9 @@ def train(
             return
         raise InvalidInputError("train needs a folder for the run: expected --out DIR")
     configuration = configured.configuration()
-    training = _import_training()
+    training = import_training()
     try:
-        with _display() as show:
+        with display(progress_line, lambda progress: -1 if progress.latest is None else progress.latest.steps) as show:
             result = training.train(configuration, out, show)
     except KeyboardInterrupt:
         output.note(f"stopped; the same command resumes it from the last point in {out}")
@@ -125,7 +126,7 @@ def evaluate(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Measure a policy's success under the benchmark law, acting step by step and by its plans alone."""
-    _import_training()
+    import_training()
     chosen = options.load(library)
     started = time.perf_counter()
     held_out = options.chosen_tasks(BENCHMARK_VERSION, split, chosen)
@@ -149,39 +150,39 @@ def evaluate(
     output.note(f"trained by {origin}; {time.perf_counter() - started:.1f} s")
 
 
-def _import_training() -> ModuleType:
-    """Import what trains; a MissingExtraError tells that the extra `train` is not installed."""
+def import_training(
+    module: str = "resilisim.policies.ppo.training", packages: Collection[str] = EXTRA_PACKAGES, extra: str = "train"
+) -> ModuleType:
+    """Import what trains; a MissingExtraError tells that the extra with its packages is not installed."""
     try:
-        from resilisim.policies.ppo import training
+        return importlib.import_module(module)
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in EXTRA_PACKAGES:
+        if (error.name or "").partition(".")[0] not in packages:
             raise
         raise MissingExtraError(
-            f"training needs {error.name!r}, which is not installed: pip install 'resilisim[train]'"
+            f"training needs {error.name!r}, which is not installed: pip install 'resilisim[{extra}]'"
         ) from error
-    return training
 
 
 @contextlib.contextmanager
-def _display() -> Iterator[Callable[[TrainingProgress], None]]:
+def display(line: Callable[[Any], str], evaluated_at: Callable[[Any], int]) -> Iterator[Callable[[Any], None]]:
     """Show how far a training is, on standard error: one line that changes in a terminal, elsewhere lines.
 
     Elsewhere they come only now and then and after evaluations.
     """
     last, evaluated = time.monotonic(), -1
 
-    def show_line(progress: TrainingProgress) -> None:
+    def show_line(progress: Any) -> None:
         nonlocal last, evaluated
-        steps = -1 if progress.latest is None else progress.latest.steps
-        if steps != evaluated or time.monotonic() - last >= output.LINE_SECONDS:
-            last, evaluated = time.monotonic(), steps
-            output.note(progress_line(progress))
+        if evaluated_at(progress) != evaluated or time.monotonic() - last >= output.LINE_SECONDS:
+            last, evaluated = time.monotonic(), evaluated_at(progress)
+            output.note(line(progress))
 
     if not sys.stderr.isatty():
         yield show_line
         return
     with output.error_console().status("preparing the training") as status:
-        yield lambda progress: status.update(progress_line(progress))
+        yield lambda progress: status.update(line(progress))
 
 
 def progress_line(progress: TrainingProgress) -> str:

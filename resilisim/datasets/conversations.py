@@ -17,6 +17,7 @@ from typing import Any, ClassVar, cast
 
 from resilisim.chat import ToolCall
 from resilisim.datasets.demonstrator import Demonstrator
+from resilisim.datasets.mistakes import MistakenDemonstrator
 from resilisim.datasets.rollout import EPISODES_GROUP, ArgumentsForm, RolloutSpec, Stage, Start
 from resilisim.datasets.schema import (
     JSON_TYPE,
@@ -29,10 +30,12 @@ from resilisim.datasets.schema import (
 )
 from resilisim.envs.protocol import native_tools, read_native, read_text
 from resilisim.envs.session import Info
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EpisodeRecord, play_episode
 from resilisim.options import option
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.registry import make_policy
+from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of_task
@@ -205,6 +208,7 @@ def _json_object(text: str) -> Mapping[str, Any] | None:
 
 DEMONSTRATOR = "exact-optimum"
 REFERENCE = "reference"
+OF_THE_OPTIMUM = ("explore", "plan_margin")  # options that others do not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +226,33 @@ class ConversationSpec(RolloutSpec):
 
     kind: ClassVar[str] = "conversations"
     policy: str = option(DEMONSTRATOR, "Who plays conversations: exact-optimum, or any policy.", group=EPISODES_GROUP)
+    explore: float = option(
+        0.0,
+        "Share of the steps of the exact optimum that are mistakes on purpose.",
+        least=0.0,
+        most=1.0,
+        group=EPISODES_GROUP,
+    )
+    plan_margin: float = option(
+        0.0,
+        "Most that the exact optimum gives away in a call to do the step that the plan names first.",
+        least=0.0,
+        most=1.0,
+        group=EPISODES_GROUP,
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse for anybody else what only the exact optimum does."""
+        RolloutSpec.__post_init__(self)
+        played = "a world" if self.environment.world is not None else repr(self.policy)
+        for name in OF_THE_OPTIMUM:
+            if getattr(self, name) and played != repr(DEMONSTRATOR):
+                raise InvalidInputError(f"{name} is {getattr(self, name)} with {played}: expected {DEMONSTRATOR!r}")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the records; what came later goes without saying where it is as it was before."""
+        values = RolloutSpec.arguments(self)
+        return {name: value for name, value in values.items() if value or name not in OF_THE_OPTIMUM}
 
     def make(self, library: ToolLibrary) -> ConversationSource:
         """Return the source of the records."""
@@ -248,9 +279,13 @@ class ConversationSource:
 
     def records(self, task: Task) -> Iterator[Record]:
         """Yield one record for each prompt type and seed, prompt types outermost."""
-        stage, salt = self._stage, self._spec.environment.salt
-        player = self._policy or Demonstrator(stage, task, self._spec.search, self._spec.pass_parameters)
+        spec, stage, salt = self._spec, self._stage, self._spec.environment.salt
+        how = (stage, task, spec.search, spec.pass_parameters, spec.plan_margin)
+        player = self._policy or Demonstrator(*how)
         for start in stage.starts(task):
+            if spec.explore:
+                draws = Draws("resilisim/datasets/mistakes", salt, task.instance_id, start.prompt_type, start.seed)
+                player = MistakenDemonstrator(*how, share=spec.explore, draws=draws)
             recorder = _Recorder(player, stage)
             episode = play_episode(stage.environment, recorder, task, start.prompt, start.seed, salt=salt)
             yield self._record(task, episode, start, recorder)

@@ -69,18 +69,23 @@ class Demonstrator:
 
     It signals completion only when everything is done; with the closing message alone left, it says that it is not.
     Under a chain-of-thought prompt it gives its reason with each message. Without `search` it looks nothing up and
-    plays the exact optimum as it is.
+    plays the exact optimum as it is. With a `plan_margin` it does the step that the plan in the
+    prompt, which others can read, names first, where that gives away no more.
     """
 
     privileged = True
 
-    def __init__(self, stage: Stage, task: Task, search: bool = True, pass_parameters: bool = True) -> None:
+    def __init__(
+        self, stage: Stage, task: Task, search: bool = True, pass_parameters: bool = True, plan_margin: float = 0.0
+    ) -> None:
         self.name = "exact-optimum-with-search" if search else "exact-optimum"
         self._stage = stage
         self._library = stage.library
         self._task = task
         self._searches = search
         self._passes_parameters = pass_parameters
+        self._plan_margin = plan_margin
+        self._planned: tuple[str, ...] = ()
         self._queries: dict[str, str] | None = None
         self._read: set[str] = set()  # tools whose names it has read
         self._shown: dict[str, set[str]] = {}  # parameters that it has read of, by tool
@@ -92,7 +97,9 @@ class Demonstrator:
         """Read the prompt."""
         words = {word.strip(".-") for word in _WORD.findall(observation)}
         self._read = {name for name in self._library.names if name in words}
-        self._shown = {step.tool: set(step.parameters or ()) for step in parse_steps(observation)}
+        steps = parse_steps(observation)
+        self._shown = {step.tool: set(step.parameters or ()) for step in steps}
+        self._planned = tuple(step.tool for step in steps if step.tool in self._library) if self._plan_margin else ()
         self._asked, self._asking = set(), None
         self._last_success = None
 
@@ -175,7 +182,7 @@ class Demonstrator:
         No clause of the work order leads to such a tool. If it was not read of, the best is what else is known, or to
         look for the tool by its own words.
         """
-        best = optimum.best_action(state)
+        best = self._by_plan(optimum, state, optimum.best_action(state))
         problem, names = optimum.problem, self._library.names
         known = self._read.union(names[tool] for tool in problem.closure)
         if not self._searches or best.kind != "execute" or best.tool is None or best.tool in known:
@@ -189,6 +196,14 @@ class Demonstrator:
         return next(
             option for option, value in zip(options, values, strict=True) if value >= max(values) - TIE_TOLERANCE
         )
+
+    def _by_plan(self, optimum: Solved, state: EpisodeState, best: Message) -> Message:
+        """Return the first step of the plan that is about as good as the best call and has not succeeded, else that."""
+        if best.kind != "execute":
+            return best
+        least = optimum.value(state) - self._plan_margin
+        left = (name for name in self._planned if state.status[self._library.names.index(name)] != SUCCEEDED)
+        return next((call for call in map(execution, left) if optimum.action_value(state, call) >= least), best)
 
     def _opening_first(self, problem: Problem, state: EpisodeState, best: Message) -> Message:
         """Return a message, or what opens its tool if that is closed: where nothing can be won any call is a best."""

@@ -9,190 +9,34 @@ filled in like the call that they stand beside.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from resilisim.datasets.conversations import Transcript, episode_schema
-from resilisim.datasets.demonstrator import MISTAKEN_REASONS, Demonstrator, purpose
+from resilisim.datasets.demonstrator import Demonstrator
+from resilisim.datasets.mistakes import (
+    Alternative,
+    draw_alternative,
+    mistake,
+    preferring_named,
+    text_of,
+    worse_alternatives,
+)
 from resilisim.datasets.rollout import EPISODES_GROUP, RolloutSpec, Stage, Start
 from resilisim.datasets.schema import Record, RecordSource
-from resilisim.envs.session import Info, Session
+from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.episode.attribution import loss_label
-from resilisim.evaluation.episode.record import REGRET_TOLERANCE
 from resilisim.options import option
-from resilisim.policies.base import FINISH, call_message, search_message
 from resilisim.seeding import Draws
-from resilisim.simulator import Message, Problem
+from resilisim.simulator import Message
 from resilisim.simulator.exact import Solved, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
-from resilisim.simulator.messages import execution
-from resilisim.simulator.state import EpisodeState, is_done
+from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of
 from resilisim.tasks.wording import Searcher
-from resilisim.tool_library import Tool, ToolLibrary
-from resilisim.tool_library.parameters import check_parameters
-from resilisim.workflows.templating import escape_line, inline_json
-
-# Announcements: {tool} is the tool's name, {given} its parameters with the words before them, or nothing.
-_ANNOUNCEMENTS = (
-    "Next I will run {tool}{given}.",
-    "I run {tool} now{given}.",
-    "The next step is {tool}{given}.",
-    "Now it is the turn of {tool}{given}; I wait for its result.",
-    "To go on with the work order I call the tool {tool}{given} and look at what it returns.",
-)
-_QUERIES = (
-    "other tools for {words}",
-    "{purpose}",
-    "a tool that is better than {words} for this: {purpose}",
-)
-_MISNAMED = ("{name}_value", "input_{name}", "{name}s")  # what somebody who remembers badly could write
-
-
-def mistaken_texts(
-    stage: Stage,
-    problem: Problem,
-    state: EpisodeState,
-    parameters_of: Callable[[str], Mapping[str, Any]],
-    said: Message,
-    draws: Draws,
-) -> Iterator[str]:
-    """Yield messages that give up, search, announce a call, or make one that is refused.
-
-    All but giving up needs a call beside it, which the agent has `said` in that state; `parameters_of` is what it
-    passes to a tool.
-    """
-    if not is_done(problem, state):
-        yield FINISH
-    if said.kind != "execute" or said.tool is None:
-        return
-    tool, parameters = stage.library[said.tool], parameters_of(said.tool)
-    words = {"words": _words(tool.name), "purpose": escape_line(purpose(tool))}
-    yield search_message(draws.choice(_QUERIES).format_map(words))
-    yield _announcement(tool, parameters, stage, draws)
-    # Beside a call that leaves out what the tool requires, a refused one would not be wrong for what it changes alone.
-    if not check_parameters(tool, parameters, "strict"):
-        yield call_message(_unknown_name(tool.name, stage.library), parameters)
-        yield call_message(tool.name, _with_a_flaw(tool, parameters, draws))
-        if stage.parameters == "strict" and parameters:
-            left_out = draws.choice(list(parameters))
-            yield call_message(tool.name, {name: value for name, value in parameters.items() if name != left_out})
-
-
-def _announcement(tool: Tool, parameters: Mapping[str, Any], stage: Stage, draws: Draws) -> str:
-    """Return a text that means to be a call and is none: words alone, or a call without its tags."""
-    given = inline_json(parameters) if parameters else ""
-    bare = f"{tool.name} {given}".rstrip()
-    forms = [text.format(tool=tool.name, given=f" with {given}" if given else "") for text in _ANNOUNCEMENTS]
-    forms.append(bare)
-    if stage.protocol == "text":
-        forms += [f"<tool_call>{bare}", f"<call>{bare}</call>"]
-    return draws.choice(forms)
-
-
-def _with_a_flaw(tool: Tool, parameters: Mapping[str, Any], draws: Draws) -> dict[str, Any]:
-    """Return parameters of which one has another name than the tool's, is of another type, or is one too many."""
-    taken = {parameter.name for parameter in tool.parameters}
-    if not parameters:
-        return {_free_name("input", taken): _words(tool.name)}
-    changed = draws.choice(list(parameters))
-    flaw = draws.choice(("name", "type", "surplus"))
-    if flaw == "name":
-        wrong = _free_name(draws.choice(_MISNAMED).format(name=changed), taken)
-        return {wrong if name == changed else name: value for name, value in parameters.items()}
-    if flaw == "type":
-        wrapped = {name: [value] if name == changed else value for name, value in parameters.items()}
-        if check_parameters(tool, wrapped, "lenient"):
-            return wrapped
-    return {**parameters, _free_name(draws.choice(_MISNAMED).format(name=changed), taken): parameters[changed]}
-
-
-def _free_name(wanted: str, taken: set[str]) -> str:
-    while wanted in taken:
-        wanted += "_value"
-    return wanted
-
-
-def _unknown_name(tool: str, library: ToolLibrary) -> str:
-    """Return a name that nobody has and that somebody who remembers badly could write."""
-    guess = "_".join(reversed(tool.split("_")))
-    while library.resolve(guess) is not None:
-        guess += "_tool"
-    return guess
-
-
-def _words(tool: str) -> str:
-    return " ".join(re.findall(r"[^\W_]+", tool))
-
-
-NUM_OUTSIDERS = 4  # tools that the task has nothing to do with, tried in each state
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """A message that is worse than the best one, its Q*, and why it is worse (a key of `LOSS_LABELS`).
-
-    For one that executes nothing, the message's `text` is what to send.
-    """
-
-    message: Message
-    action_value: float
-    label: str
-
-
-def worse_alternatives(
-    stage: Stage, optimum: Solved, info: Info, agent: Demonstrator, said: Message, draws: Draws
-) -> list[Alternative]:
-    """Return messages that cost something in a state, in an order that never changes.
-
-    Looking for tools is left out where the prompt names none: it has a price there, and is no mistake. What executes
-    nothing is made to look like what the agent has `said` there.
-    """
-    problem, state = optimum.problem, info["state"]
-    value = optimum.value(state)
-    beside = said.tool if said.kind == "execute" else None
-    calls = [
-        # Under a law with parts it can matter what a call is filled in with.
-        execution(name, None if problem.parts is None else agent.parameters_like(name, beside or name))
-        for name in _tools_to_try(problem, agent.known_tools, draws)
-    ]
-    texts = mistaken_texts(stage, problem, state, agent.parameters, said, draws)
-    found: list[Alternative] = []
-    for message in (*calls, *map(stage.read, texts)):
-        action_value = optimum.action_value(state, message)
-        if value - action_value > REGRET_TOLERANCE:
-            label = loss_label(problem, state, message, plan_in_prompt=info["planner"] is not None)
-            if label != "information":
-                found.append(Alternative(message, action_value, label))
-    return found
-
-
-def draw_alternative(alternatives: Sequence[Alternative], draws: Draws) -> Alternative:
-    """Draw a reason first and one of its messages then, so that rare reasons are drawn as often as common ones."""
-    label = draws.choice(sorted({alternative.label for alternative in alternatives}))
-    return draws.choice([alternative for alternative in alternatives if alternative.label == label])
-
-
-def preferring_named(alternatives: Sequence[Alternative], named: Collection[str]) -> list[Alternative]:
-    """Return alternatives without calls of tools that the conversation has not named, if others call one that it has.
-
-    Right calls are calls of named tools, so a name that was never read would give a wrong one away.
-    """
-    calls = [alternative for alternative in alternatives if alternative.message.kind == "execute"]
-    if not any(call.message.tool in named for call in calls):
-        return list(alternatives)
-    return [one for one in alternatives if one.message.kind != "execute" or one.message.tool in named]
-
-
-def _tools_to_try(problem: Problem, known: Collection[str], draws: Draws) -> list[str]:
-    names = problem.library.names
-    near = {names[tool] for tool in problem.closure}.union(known)
-    drawn = {draws.choice(names) for _ in range(NUM_OUTSIDERS)}
-    return [name for name in names if name in near or name in drawn]
+from resilisim.tool_library import ToolLibrary
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +113,7 @@ class PreferenceSource:
             named = agent.known_tools if spec.search else frozenset(self._stage.library.names)
             best = _best_value(optimum, info["state"], said)
             rejected = None if best is None else self._draw_rejected(worse, best, named, optimum.gap, draws)
-            rejected_text = "" if rejected is None else _text_of(rejected, said, agent, info)
+            rejected_text = "" if rejected is None else text_of(rejected, said, agent, info)
             # In strict mode a call that should be executed may be refused, where no plan knows parameters that fit.
             fits = rejected is not None and self._stage.read(rejected_text).kind == rejected.message.kind
             if best is not None and rejected is not None and fits:
@@ -300,9 +144,9 @@ class PreferenceSource:
                     "rejected_kind": rejected.message.kind,
                     "rejected_reason": rejected.label,
                 }
-            mistakes = [alternative for alternative in worse if alternative.message.kind == "execute"]
-            if draws.uniform() < spec.explore and mistakes:
-                text = _text_of(draw_alternative(preferring_named(mistakes, named), draws), said, agent, info)
+            wrong = mistake(worse, said, agent, info, named, draws) if draws.uniform() < spec.explore else None
+            if wrong is not None:
+                text = wrong
                 num_mistakes += 1
             reply = session.send(transcript.say(text))
             observation, info = reply.observation, reply.info
@@ -323,13 +167,3 @@ def _best_value(optimum: Solved, state: EpisodeState, said: Message) -> float | 
         return None
     action_value = optimum.action_value(state, said)
     return action_value if optimum.value(state) - action_value <= TIE_TOLERANCE else None
-
-
-def _text_of(alternative: Alternative, said: Message, agent: Demonstrator, info: Info) -> str:
-    """Return the text of a message; a call is filled in as the one that it stands beside."""
-    message, tool = alternative.message, alternative.message.tool
-    text = message.text
-    if message.kind == "execute" and tool is not None:
-        beside = said.tool if said.kind == "execute" and said.tool is not None else tool
-        text = call_message(tool, dict(message.parameters) or agent.parameters_like(tool, beside))
-    return agent.explain(lambda: MISTAKEN_REASONS[alternative.label], text, info)

@@ -125,6 +125,11 @@ class Start:
     seed: int
     flaw: Flaw | None = None
 
+    @property
+    def prompt_type(self) -> str:
+        """The type of the prompt, with the names of a flaw if it has one."""
+        return self.prompt if isinstance(self.prompt, str) else self.prompt.type
+
     def flaw_column(self) -> dict[str, str] | None:
         """Return the flaw as it stands in records."""
         return None if self.flaw is None else asdict(self.flaw)

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from resilisim.datasets.conversations import Transcript, episode_schema
-from resilisim.datasets.preferences import Alternative, PreferenceSpec, draw_alternative, mistaken_texts
+from resilisim.datasets.mistakes import Alternative, draw_alternative, mistaken_texts
+from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import Stage, Start
 from resilisim.datasets.schema import Record
 from resilisim.envs.conversation import reference_of

@@ -132,17 +132,18 @@ class ConversationEnv(gymnasium.Env[str, str]):
     **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `parameters` (how they are
     checked), `turn` (messages sent), `turns_left`, `event` (kind of the last message: execute, search, info,
     format_error, rejected, finish, stop, wait; absent at reset). At reset under the native protocol: `functions`, those
-    that can be called (`native_tools`); under any, where an agent can wait: `offers_wait`. After a search: `search`, a
-    list of `{name, score}`. After an info: `tool_info`. After a rejected call or format error: `problems`. After an
-    execution: `execution`, `{tool, success, error, success_probability, attempt, output}` with `attempt` from 1 and
-    `output` None unless it succeeded, and `dependency_problems` if its error is DEPENDENCY_ERROR; in worlds `real` is
-    True where the tool itself failed. Under a law whose errors mean what they say, after any other error: `error_kind`
-    ("transient", "input" or "access", and then `opened_by`, the tools that open what is closed); under one with
-    latency: `seconds`. In worlds `answers` is True: completion is signalled with an answer; and where the prompt lists
-    the tools, `listed` has them as functions at reset. At the end: `score`. Not for ordinary policies (`public_info`
-    takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`, `state`, `message`, `score`, `flaw`
-    (what is wrong with the plan in the prompt, or None), `result` (what an execution brought under a law with parts),
-    and the probability and `real` in `execution`; a flawed prompt is "optimal" to them.
+    that can be called (`native_tools`); under any, where an agent can wait: `offers_wait`; in the terse style: `terse`.
+    After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or format
+    error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt, output}`
+    with `attempt` from 1 and `output` None unless it succeeded, and `dependency_problems` if its error is
+    DEPENDENCY_ERROR; in worlds `real` is True where the tool itself failed. Under a law whose errors mean what they
+    say, after any other error: `error_kind` ("transient", "input" or "access", and then `opened_by`, the tools that
+    open what is closed); under one with latency: `seconds`. In worlds `answers` is True: completion is signalled with
+    an answer; and where the prompt lists the tools, `listed` has them as functions at reset. At the end: `score`. Not
+    for ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
+    `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), `result` (what an
+    execution brought under a law with parts), and the probability and `real` in `execution`; a flawed prompt is
+    "optimal" to them.
 
     **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
     B.4. **Version history.** v0.
@@ -193,6 +194,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.rules = settings.rules()
         self.protocol = settings.protocol
         self.tools = settings.tools
+        self._calling = settings.calling
         answers = self.world is not None
         self._functions = (
             tool_functions(self.library, settings.parameters, answers, settings.offers_wait)
@@ -379,9 +381,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
         event = self._episode.apply(message)
         reply, extra = self._reply(event)
         answers = self.world is not None
-        told = (self._episode.problem, self._episode.state, message.ignored, self.settings.calling, answers)
-        ending = feedback.progress(*told)
-        text = f"{reply}\n\n{ending}" if reply else ending
+        told = (self._episode.problem, self._episode.state, message.ignored, self._calling, answers)
+        if self.settings.prompt_style == "terse":
+            text = feedback.terse_reply(event, extra, *told[:2])
+        else:
+            ending = feedback.progress(*told)
+            text = f"{reply}\n\n{ending}" if reply else ending
         # What JSON makes of a plain text is that text again.
         self.words = text if text.isascii() and len(text) < self._longest // 4 else None
         if self.protocol == "native":
@@ -505,13 +510,17 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 info["listed"] = self._listed
             if self.settings.offers_wait:
                 info["offers_wait"] = True
+            if self.settings.prompt_style == "terse":
+                info["terse"] = True
         info |= extra
         if state.ended_by is not None:
-            executions = counted_executions(
-                [(past.tool or "", bool(past.success), past.result) for past in self._episode.events if past.executed],
-                self._task.required_tools,
-                self.law.to_mapping(),
-            )
+            executed = [past for past in self._episode.events if past.tool is not None]
+            executions = [(past.tool or "", bool(past.success)) for past in executed]
+            if problem.parts is not None:
+                told = [
+                    (name, success, past.result) for (name, success), past in zip(executions, executed, strict=True)
+                ]
+                executions = counted_executions(told, self._task.required_tools, self.law.to_mapping())
             outputs = self.library.outputs.intersection(self._task.required_tools)
             score = score_episode(self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by)
             if self.world is None:

@@ -143,16 +143,44 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, 
         return "\n".join([*lines, _ENDINGS[state.ended_by]])
     executed = state.status.count(SUCCEEDED)
     turns_left = problem.rules.max_turns - state.turns_used
+    time_left = "" if problem.parts is None else _time_left(problem, state)
     finish = FINISH_HINT["answer" if answers and calling == "text" else calling]
     lines.append(
         f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
-        f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{_time_left(problem, state)} left."
+        f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{time_left} left."
     )
     if not is_awaiting_closing(problem, state):
         lines.append(f"Continue with the next step, or finish with {finish} if the task is complete.")
     else:
         lines.append(f"Send a closing message: {finish} if the task is complete. Nothing more is executed.")
     return "\n".join(lines)
+
+
+def terse_reply(event: Event, extra: Mapping[str, Any], problem: Problem, state: EpisodeState) -> str:
+    """Return the whole answer to a message in one line: what came of it, and the turns left.
+
+    `extra` is what the environment's info says about the message.
+    """
+    failure = event.failure
+    if event.executed:
+        said = f"{event.tool} {'succeeded' if failure is None else f'failed: {failure.code}'}"
+        needed = [name for names in extra.get("dependency_problems", {}).values() for name in names]
+        said += f", it needs {', '.join(needed)}" if needed else ""
+    elif "search" in extra:
+        said = "Found " + ", ".join(hit["name"] for hit in extra["search"])
+    elif "tool_info" in extra:
+        needed = extra["tool_info"]["dependencies"]
+        said = f"{extra['tool_info']['name']} needs {', '.join(needed) or 'no other tool'}"
+    elif "problems" in extra:
+        said = "Error: " + "; ".join(_shortened(extra["problems"]))
+    else:
+        said = WAITED.rstrip(".") if event.message.kind == "wait" else ""
+    if state.ended_by is not None:
+        ending = _ENDINGS[state.ended_by]
+    else:
+        turns_left = problem.rules.max_turns - state.turns_used
+        ending = f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{_time_left(problem, state)} left."
+    return f"{said}; {ending}" if said else ending
 
 
 def _time_left(problem: Problem, state: EpisodeState) -> str:

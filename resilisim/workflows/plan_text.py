@@ -1,4 +1,6 @@
-"""A plan as text, and how it is read back: Markdown with numbered steps and details, or compact, one line a step.
+"""A plan as text, and how it is read back: Markdown with numbered steps and details, or one line a step.
+
+Compact lines look so; in terse ones the brackets are left out:
 
     3 network_validator(data, schema={}, options) after 2, network_fetcher; 2 tries, until 5
 
@@ -91,6 +93,7 @@ def _stated_limit(pattern: re.Pattern[str], text: str, start: int = 0) -> int | 
 _PLAN = re.compile(r"^## Plan[^\S\n]*\n(.*?)(?=^#{1,6} |\Z)", re.MULTILINE | re.DOTALL)
 _INPUTS = re.compile(r"^## Input data[^\S\n]*\n+(\{.*\})[^\S\n]*$", re.MULTILINE)
 _STEP = re.compile(r"^[^\S\n]*(\d+)\.?[^\S\n]+([^\s(]+)\((.*)$", re.MULTILINE)
+_TERSE_STEP = re.compile(r"^(\d+) ([^\s();]+)((?: after [^;\n]+)?(?:; [^\n]+)?)$", re.MULTILINE)
 _NAME = re.compile(r"[^\W\d][\w.-]*")
 _REQUIRES = re.compile(r"\s+after\s+([^;]*)")
 _TRIES = re.compile(r"\b(\d{1,9}) tr(?:y|ies)\b")
@@ -98,13 +101,14 @@ _LAST_MESSAGE = re.compile(r"\buntil (\d{1,9})\b")
 _DECODER = json.JSONDecoder()
 
 
-def render_compact_plan(steps: Sequence[Step], inputs: Mapping[str, Any]) -> str:
-    """Return the lines of a plan, from which `read_compact_steps` reads the steps back."""
+def render_compact_plan(steps: Sequence[Step], inputs: Mapping[str, Any] | None) -> str:
+    """Return the lines of a plan, from which `read_compact_steps` reads the steps back; terse without inputs."""
     tools = [step.tool for step in steps]
     lines = []
     for place, step in enumerate(steps):
-        before = tools[place - 1] if place else None
-        line = f"{place + 1} {escape_line(step.tool)}({_arguments(step.parameters, inputs, before)})"
+        line = f"{place + 1} {escape_line(step.tool)}"
+        if inputs is not None:
+            line += f"({_arguments(step.parameters, inputs, tools[place - 1] if place else None)})"
         if step.requires:
             numbers = [str(tools.index(name) + 1) if name in tools else _name(name) for name in step.requires]
             line += f" after {', '.join(numbers)}"
@@ -115,18 +119,19 @@ def render_compact_plan(steps: Sequence[Step], inputs: Mapping[str, Any]) -> str
 
 
 def read_compact_steps(text: str) -> list[PlannedStep]:
-    """Return the steps of the compact plan in a prompt; empty if it holds none."""
+    """Return the steps of the compact or terse plan in a prompt; empty if it holds none."""
     section = _PLAN.search(text)
-    matches = list(_STEP.finditer(section.group(1))) if section is not None else []
-    if not matches:
+    if section is None:
         return []
+    matches = list(_STEP.finditer(section.group(1))) or list(_TERSE_STEP.finditer(section.group(1)))
     inputs = _inputs_in(text)
     tools = {match.group(1): match.group(2) for match in matches}
     steps = []
     before: str | None = None
     for match in matches:
         tool, rest = match.group(2), match.group(3)
-        parameters, end, problem = _read_arguments(rest, inputs, before)
+        is_terse = match.re is _TERSE_STEP
+        parameters, end, problem = (None, 0, None) if is_terse else _read_arguments(rest, inputs, before)
         found = _REQUIRES.match(rest, end) if problem is None else _REQUIRES.search(rest)
         names = [name.strip() for name in found.group(1).split(",")] if found else []
         requires = tuple(tools[name] if name in tools else _unquoted(name) for name in names) or None

@@ -33,7 +33,7 @@ from resilisim.workflows.templating import (
 
 Protocol = Literal["text", "native", "functions"]  # tags, functions of the environment, a function for each tool
 PlanFormat = Literal["markdown", "xml"]
-PromptStyle = Literal["full", "compact"]
+PromptStyle = Literal["full", "compact", "terse"]
 
 PROMPT_TYPES = ("baseline", "chain_of_thought", "optimal", "flawed")
 # Types that show a workflow. Both do it by the same templates, so that nothing gives away that a plan is flawed.
@@ -58,7 +58,7 @@ class Prompt:
         planner: Name of the planner whose workflow it shows, None without one.
         workflow: That workflow.
         tools_listed: Whether the names of the library stand in it.
-        plan_format: One of `PLAN_FORMATS`, or "compact"; None without a workflow.
+        plan_format: One of `PLAN_FORMATS`, or "compact" or "terse"; None without a workflow.
         flaw: What is wrong with the workflow (`FlawedWorkflow.flaw_mapping`), None if nothing was done to it.
 
     Example:
@@ -104,7 +104,8 @@ def render_prompt(
         rules: End rules that the prompt states; the benchmark's if omitted.
         protocol: Whether calls are tags in a text, calls of the functions tool_search, tool_info, tool_call and finish
             ("native"), or calls of tools as functions of their own ("functions").
-        style: "full", or "compact": the same in few words, for small models, with plans in a form of its own.
+        style: "full", or "compact": the same in few words, for small models, with plans in a form of its own. "terse"
+            is a line of instructions, and names of tools: with a plan no work order, and nothing of parameters.
         parameters: How the parameters of calls are checked.
         answers: Whether an answer is asked for, as in worlds, where calls really do something.
         offers_wait: Whether to say how a turn is let pass, for laws in which that can help.
@@ -132,16 +133,20 @@ def render_prompt(
         templates = load_templates(templates)
     told = (rules or EndRules(), protocol, parameters, answers, offers_wait)
     sheet = _Sheet(templates, task, library if tools_listed else None, *told)
-    baseline = sheet.compact() if style == "compact" else sheet.full()
+    if style == "terse":
+        check_terse(protocol, parameters, answers)
+        baseline = sheet.terse(shows_plan=prompt_type in PLANNED_PROMPT_TYPES)
+    else:
+        baseline = sheet.compact() if style == "compact" else sheet.full()
     if prompt_type not in PLANNED_PROMPT_TYPES:
         name = f"chain_of_thought.{protocol}.md"
-        if style == "compact":
+        if style != "full":
             name = "compact.reasoning.functions.md" if protocol == "functions" else "compact.reasoning.md"
         part = "\n\n" + templates.fill(name, {}) if prompt_type == "chain_of_thought" else ""
         return Prompt(f"{baseline}{part}\n", prompt_type, tools_listed=tools_listed)
     if workflow is None:
         raise InvalidInputError(f"a prompt of type {prompt_type!r} needs a workflow: expected what a planner returns")
-    shown_as = "compact" if style == "compact" else plan_format
+    shown_as = plan_format if style == "full" else style
     part = _render_planned(templates, workflow, shown_as, task)
     return Prompt(f"{baseline}\n\n{part}\n", prompt_type, workflow.planner, workflow, tools_listed, shown_as)
 
@@ -149,8 +154,20 @@ def render_prompt(
 def check_style(style: str, plan_format: str) -> None:
     """Refuse a style that does not exist, or one that has no such form of plans."""
     _check("prompt style", style, PROMPT_STYLES)
-    if style == "compact" and plan_format != "markdown":
-        raise InvalidInputError(f"plan format {plan_format!r}: expected none with the compact style, which has its own")
+    if style != "full" and plan_format != "markdown":
+        raise InvalidInputError(f"plan format {plan_format!r}: expected none with the {style} style, which has its own")
+
+
+def check_terse(protocol: str, parameters: str, is_world: bool) -> None:
+    """Refuse the terse style, which names tools and nothing else, where parameters and outputs matter."""
+    reasons = {
+        "no world, as the answer lies in what tools return": is_world,
+        f"protocol 'text', not {protocol!r}": protocol != "text",
+        f"parameters 'lenient' or 'ignore', not {parameters!r}": parameters == "strict",
+    }
+    for expected, is_so in reasons.items():
+        if is_so:
+            raise InvalidInputError(f"prompt style 'terse' shows names of tools and nothing else: expected {expected}")
 
 
 def _check(what: str, value: str, valid: tuple[str, ...]) -> None:
@@ -167,6 +184,8 @@ def _render_planned(templates: PromptTemplates, workflow: Workflow, shown_as: st
     }
     if shown_as == "compact":
         return templates.fill("compact.plan.md", {"plan": render_compact_plan(workflow.steps, task.inputs), **values})
+    if shown_as == "terse":
+        return templates.fill("terse.plan.md", {"plan": render_compact_plan(workflow.steps, None), **values})
     if shown_as == "xml":
         return templates.fill("optimal.xml.md", {"mcp_task": render_mcp_task(workflow, templates), **values})
     return templates.fill("optimal.md", {"plan": render_plan(workflow.steps), **values})
@@ -210,16 +229,28 @@ class _Sheet:
         if self.listed is not None:
             separator = "\n" if self.answers else ", "
             calling += "\n\n## Tools\n\n" + separator.join(map(self._shown, self.listed))
-        failures, loop = self.rules.max_consecutive_failures, self.rules.loop_length
-        endings = [f"{failures} failed runs"] if failures else []
-        endings += [f"{loop} idle repeats"] if loop else []
-        limits = f"{self.rules.max_turns} messages, then a closing one that runs nothing"
         parts = {
             "input_data": inline_json(dict(self.task.inputs)),
             "calling_tools": calling,
-            "limits": limits + (f"; {' or '.join(endings)} in a row end the work." if endings else "."),
+            "limits": self._limits(f"{self.rules.max_turns} messages, then a closing one that runs nothing"),
         }
         return self.templates.fill("compact.md", self._texts() | parts)
+
+    def terse(self, shows_plan: bool) -> str:
+        waiting = "; <wait/> lets a turn pass" if self.offers_wait else ""
+        limits = self._limits(f"{self.rules.max_turns} messages")
+        instructions = self.templates.fill("terse.instructions.md", {"limits": limits, "waiting": waiting})
+        if self.listed is not None:
+            instructions += "\n\nTools: " + ", ".join(map(self._shown, self.listed))
+        if shows_plan:
+            return instructions
+        return self.templates.fill("terse.md", self._texts() | {"instructions": instructions})
+
+    def _limits(self, messages: str) -> str:
+        failures, loop = self.rules.max_consecutive_failures, self.rules.loop_length
+        endings = [f"{failures} failed runs"] if failures else []
+        endings += [f"{loop} idle repeats"] if loop else []
+        return messages + (f"; {' or '.join(endings)} in a row end the work." if endings else ".")
 
     def _waiting(self, style: str = "") -> str:
         """Return how a turn is let pass; nothing where it cannot be."""

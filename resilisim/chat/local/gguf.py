@@ -135,6 +135,8 @@ class Loading:
     context: int
     threads: int
     slots: int
+    adapter: Path | None = None  # a GGUF file of LoRA matrices on top of the model
+    adapter_hash: str = ""  # its content's, as a file of the same name may hold others later
 
 
 # A server in memory, and as many workers as it has slots: further requests wait for one of them.
@@ -178,7 +180,8 @@ class GgufChatModel:
             reply = read_completion(value, request, time.perf_counter() - began)
         except UnreadableAnswerError as error:
             raise EndpointError(f"{self.name} answers with {error}") from error
-        return dataclasses.replace(reply, model=self._loading.path.name)  # llama.cpp says the whole path
+        file = self._loading.adapter or self._loading.path
+        return dataclasses.replace(reply, model=file.name)  # llama.cpp says the whole path
 
     def _refuse(self, error: Mapping[str, Any]) -> NoReturn:
         code = error.get("code")
@@ -201,10 +204,20 @@ def _engine(loading: Loading) -> _Engine:
         return _engines[key]
 
 
+def release(adapter_hash: str) -> None:
+    """Let go of the models of this process that lie in memory under an adapter, as one that is trained on changes."""
+    with _engines_lock:
+        for key in [key for key in _engines if key[0].adapter_hash == adapter_hash]:
+            _, workers = _engines.pop(key)
+            workers.shutdown()
+
+
 def _load(loading: Loading) -> Any:
     xllamacpp = importlib.import_module("xllamacpp")
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(loading.path)
+    if loading.adapter is not None:
+        parameters.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(loading.adapter), 1.0)]
     parameters.n_ctx = loading.context * loading.slots  # llama.cpp divides it among the slots
     parameters.n_parallel = loading.slots
     parameters.cpuparams.n_threads = loading.threads
@@ -218,7 +231,43 @@ def _load(loading: Loading) -> Any:
     try:
         return xllamacpp.Server(parameters)
     except (RuntimeError, ValueError) as error:
-        raise InvalidInputError(f"local model {str(loading.path)!r} cannot be loaded by llama.cpp") from error
+        file = loading.adapter or loading.path
+        raise InvalidInputError(f"local model {str(file)!r} cannot be loaded by llama.cpp") from error
+
+
+BASE_KEY = "resilisim.base"  # fact of an adapter: name and fingerprint of the model that it was trained on
+
+
+def base_of_adapter(path: Path) -> str:
+    """Return which model an adapter was trained on, by name and fingerprint."""
+    try:
+        with path.open("rb") as stream:
+            facts = _read_facts(stream, lists=False)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except (struct.error, ValueError):
+        raise InvalidInputError(f"adapter {str(path)!r} is no GGUF file, or its beginning is damaged") from None
+    if facts.get("general.type") != "adapter" or not isinstance(facts.get(BASE_KEY), str):
+        raise InvalidInputError(f"{str(path)!r} is no adapter of 'resilisim train-lm': it names no {BASE_KEY}")
+    return str(facts[BASE_KEY])
+
+
+def model_fingerprint(path: Path) -> str:
+    """Return name and fingerprint of a model, as adapters name it."""
+    return f"{path.name} {fingerprint([path])}"
+
+
+def gguf_chat_tokenizer(path: Path) -> tuple[Any, str]:
+    """Return a GGUF file's tokenizer, as the package tokenizers has it, and its chat template."""
+    tokenizers = import_extra("tokenizers", "a model's tokens need", "datasets")
+    try:
+        with path.open("rb") as stream:
+            template = _read_facts(stream, lists=False).get("tokenizer.chat_template")
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if not isinstance(template, str):
+        raise InvalidInputError(f"local model {str(path)!r} has no chat template: expected one for conversations")
+    return _of_gguf(path, tokenizers), template
 
 
 class TokenCounter:

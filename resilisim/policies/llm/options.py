@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import OptionField, option, options_of
@@ -67,6 +67,12 @@ def text(default: str | None, help: str) -> Any:
         >>> persona = text(None, "who the agent says it is")
     """
     return option(default, help)
+
+
+OBSERVATION_OPTIONS: Final = ("observation_chars", "history_chars")  # by the name that an agent gives it
+OBSERVATION_HELP: Final = (
+    "characters after which an observation is cut; none: 20,000, or 100,000 where tasks ask for an answer"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,16 @@ from resilisim.envs.protocol import native_tools
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Info, Reply, Session
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.conversation import ConversationToolbox, finish_message, task_of
-from resilisim.policies.llm.options import AgentOptions, read_options
+from resilisim.policies.llm.options import OBSERVATION_OPTIONS, AgentOptions, read_options
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord
-from resilisim.policies.llm.run import AgentRun, EpisodeHooks, Journal, StopAgent
+from resilisim.policies.llm.run import (
+    LONGEST_OBSERVATION,
+    LONGEST_PAGES,
+    AgentRun,
+    EpisodeHooks,
+    Journal,
+    StopAgent,
+)
 from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import content_hash
 
@@ -191,6 +198,8 @@ class LlmPolicy(ABC, Generic[Options]):
             prices=self._prices,
             turns_left=info.get("turns_left"),
             turns_at_start=info.get("turns_left"),
+            longest_observation=LONGEST_PAGES if info.get("answers") else LONGEST_OBSERVATION,
+            terse=info.get("terse", False),
         )
         return run
 
@@ -212,10 +221,12 @@ class LlmPolicy(ABC, Generic[Options]):
 
     def _record(self, run: AgentRun, ended_by: str, answer: str | None) -> AgentRecord:
         transcript = run.transcript
+        options = asdict(self.options)
+        options |= {name: run.longest_observation for name in OBSERVATION_OPTIONS if options.get(name, 0) is None}
         return {
             "schema": AGENT_SCHEMA,
             "architecture": type(self).name,
-            "options": asdict(self.options),
+            "options": options,
             "prompts": self.prompts.hash,
             "protocol": "native" if run.native else "text",
             "models": self.models.identities(),

@@ -25,6 +25,10 @@ LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the
 CONTEXT_OVERFLOW: Final = "context_overflow"  # the limit that a conversation hits which is too long for its model
 CUT_OFF: Final = "the reply was cut off, because it reached the limit of tokens: think and write less"
 
+# Characters of an observation that a model is shown; more where tasks ask for an answer, which may stand anywhere.
+LONGEST_OBSERVATION: Final = 20_000
+LONGEST_PAGES: Final = 100_000
+
 _UNSET: Final[Any] = object()
 
 Reading = TypeVar("Reading")
@@ -95,11 +99,13 @@ class AgentRun:
         turn: Messages sent to the environment so far.
         turns_left: Turns that the environment still gives; None where there is no environment.
         turns_at_start: Turns that it gave at the start, and gives again in a fresh episode.
+        terse: Whether prompt and replies are as short as can be, for a model that was trained on them as they are.
         oracle_was_asked: Whether the agent got hold of the oracle.
         fresh_trials: Whether the agent goes on in a fresh episode when the environment has ended one; set by the agent
             before it sends anything, where `hooks.restart` is offered.
         is_over: Whether the environment has ended the episode, so that nothing can be sent before `restart`; only
             agents with `fresh_trials` live to see it.
+        longest_observation: Characters after which observations are cut, where no option of the agent's says so.
         kept_answer: An answer that the agent holds back; it is given all the same if a limit stops the agent.
 
     Example:
@@ -124,9 +130,11 @@ class AgentRun:
     turn: int = 0
     turns_left: int | None = None
     turns_at_start: int | None = None
+    terse: bool = False
     oracle_was_asked: bool = False
     fresh_trials: bool = False
     is_over: bool = False
+    longest_observation: int = LONGEST_OBSERVATION
     kept_answer: str | None = None
 
     @property

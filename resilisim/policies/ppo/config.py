@@ -30,7 +30,8 @@ class TrainingConfig(BaseModel):
         seed: Decides the network's first weights, the sampled actions, the batches, and the luck of the episodes.
         device: Where the network is trained; auto takes a CUDA device if there is one. Environments run on the CPU.
         num_threads: Threads of torch on the CPU. Part of the settings because sums depend on it in the last bits.
-        law: Success law in training (SPEC section 5); validation is always under the benchmark law.
+        law: Success law in training (SPEC section 5): benchmark, training, or a law's name or file. Validation is under
+            the law of training if it has parts, else under the benchmark law.
         reward: The plain reward full_success (or success), value or advantage by the exact optimum, or the paper's two
             phases.
         reward_scale: Factor on every reward before PPO sees it; the two-phase reward is in the hundreds.
@@ -83,7 +84,7 @@ class TrainingConfig(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     num_threads: int = Field(2, ge=1, le=256)
 
-    law: Literal["benchmark", "training"] = "benchmark"
+    law: str = Field("benchmark", min_length=1)
     reward: Literal["full_success", "two_phase", Reward] = "full_success"
     reward_scale: float = Field(1.0, gt=0)
     printed_rules: bool = False
@@ -194,7 +195,14 @@ def load_config(
     These are texts `key=value`, as a command line has them (lists with commas, `none` for no value), and `values` by
     name, where None leaves one as it is. What is unreadable, unknown, wrong or contradictory is an InvalidInputError.
     """
-    merged = _read_yaml(preset_text(preset), f"preset {preset!r}")
+    return make_config(merged_settings(preset_text(preset), f"preset {preset!r}", file, settings, values))
+
+
+def merged_settings(
+    preset: str, where: str, file: Path | str | None, settings: Iterable[str], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the settings of a preset's YAML text, with those of a file, texts and values in their place."""
+    merged = _read_yaml(preset, where)
     if file is not None:
         text = read_text(Path(file), "configuration", "a YAML file")
         merged |= _read_yaml(text, f"configuration {str(file)!r}")
@@ -205,8 +213,7 @@ def load_config(
                 f"setting {setting!r} has no value: expected key=value, such as learning_rate=0.001"
             )
         merged[key.strip().replace("-", "_")] = value.strip()
-    merged |= {key: value for key, value in values.items() if value is not None}
-    return make_config(merged)
+    return merged | {key: value for key, value in values.items() if value is not None}
 
 
 def make_config(settings: Mapping[str, Any]) -> TrainingConfig:

@@ -11,7 +11,7 @@ from resilisim.envs.protocol import has_tag, signals_completion, through_first_c
 from resilisim.envs.session import EpisodeEnded, Reply
 from resilisim.policies.llm.agents.react import answered_calls, kept_calls
 from resilisim.policies.llm.conversation import ConversationToolbox
-from resilisim.policies.llm.options import AgentOptions, limit
+from resilisim.policies.llm.options import OBSERVATION_HELP, AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import (
     NO_WORDS,
@@ -22,7 +22,7 @@ from resilisim.policies.llm.reading import (
     visible,
     without_invented,
 )
-from resilisim.policies.llm.run import CUT_OFF, AgentRun
+from resilisim.policies.llm.run import CUT_OFF, LONGEST_OBSERVATION, AgentRun
 
 # What an event of the environment says about the message that brought it about.
 _EVENTS: Final = {
@@ -31,14 +31,11 @@ _EVENTS: Final = {
 }
 
 
-LONGEST_REPLY: Final = 20_000  # characters that the chat keeps of a reply
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectOptions(AgentOptions):
     """Options of the direct agent."""
 
-    history_chars: int = limit(100_000, "characters after which an observation is cut in the chat", least=200)
+    history_chars: int | None = limit(None, OBSERVATION_HELP, least=200)
 
 
 class Direct(LlmPolicy[DirectOptions]):
@@ -46,7 +43,8 @@ class Direct(LlmPolicy[DirectOptions]):
 
     The environment reads tags, native calls and completion signals, and answers what it cannot read with a reminder.
     It also ends the episode; the agent has no answer of its own. Only a call that is written in another form, such as
-    `Action: NAME {json}`, is put into the tags that the environment reads.
+    `Action: NAME {json}`, is put into the tags that the environment reads. Under a terse prompt it adds no instructions
+    of its own.
     """
 
     name = "direct"
@@ -57,7 +55,7 @@ class Direct(LlmPolicy[DirectOptions]):
     async def play(self, run: AgentRun) -> str | None:
         """Pass messages on until the environment ends the episode."""
         functions = run.tools.functions if run.native and isinstance(run.tools, ConversationToolbox) else []
-        chat = [ChatMessage("system", self.prompts.fill("system", facts=run.facts))]
+        chat = [] if run.terse else [ChatMessage("system", self.prompts.fill("system", facts=run.facts))]
         chat.append(ChatMessage("user", run.prompt))
         while True:
             reply = await run.ask("agent", chat, tools=functions)
@@ -68,12 +66,11 @@ class Direct(LlmPolicy[DirectOptions]):
                     _note(run, reply, end.reply)
                 raise
             _note(run, reply, answer)
-            chat += self._exchange(reply, answer)
+            chat += self._exchange(reply, answer, self.options.history_chars or run.longest_observation)
 
-    def _exchange(self, reply: ChatReply, answer: Reply) -> list[ChatMessage]:
+    def _exchange(self, reply: ChatReply, answer: Reply, longest: int) -> list[ChatMessage]:
         """Return what the chat keeps of a turn: the reply without thoughts, and what the environment said."""
-        longest = self.options.history_chars
-        words = excerpt(without_invented(through_first_call(visible(reply.text))), min(longest, LONGEST_REPLY))
+        words = excerpt(without_invented(through_first_call(visible(reply.text))), min(longest, LONGEST_OBSERVATION))
         observation = excerpt(answer.text, longest)
         if reply.is_cut and answer.info.get("event") in _EVENTS:
             observation = f"{CUT_OFF[:1].upper()}{CUT_OFF[1:]}.\n\n{observation}"

@@ -11,12 +11,11 @@ from resilisim.chat import ChatMessage
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.react import (
     FINISH_FORM,
-    LONGEST_OBSERVATION,
     LoopResult,
     loop_instructions,
     react_loop,
 )
-from resilisim.policies.llm.options import AgentOptions, choice, limit
+from resilisim.policies.llm.options import OBSERVATION_HELP, AgentOptions, choice, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
@@ -38,7 +37,7 @@ class ReflexionOptions(AgentOptions):
     reflections: int = limit(3, "reflections, each followed by one more trial")
     evaluator: str = choice("llm", "who judges a trial; results with the oracle are marked", ("llm", "oracle"))
     trials: str = choice("shared", "whether trials share one episode or each has a fresh one", ("shared", "fresh"))
-    observation_chars: int = limit(LONGEST_OBSERVATION, "characters after which an observation is cut", least=100)
+    observation_chars: int | None = limit(None, OBSERVATION_HELP, least=100)
     trajectory_chars: int = limit(12_000, "characters of a trial that evaluator and reflector read", least=100)
 
 

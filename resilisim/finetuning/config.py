@@ -1,0 +1,126 @@
+"""What a fine-tuning is told: one frozen table of settings, from a preset, a YAML file and single values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from resilisim.datasets.conversations import ConversationSpec
+from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
+from resilisim.errors import unknown_name
+from resilisim.inputs import validated
+from resilisim.policies.ppo.config import merged_settings
+
+PRESETS = ("cpu", "gpu")
+_PRESETS_FOLDER = Path(__file__).parent / "presets"
+
+
+class FinetuningConfig(BaseModel):
+    """Settings of a fine-tuning; a preset holds a good value for each.
+
+    Attributes:
+        stage: What is learned from: sft, demonstrations of the exact optimum.
+        seed: Decides the adapter's first weights and the order of the conversations.
+        device: Where the model is trained; auto takes a CUDA device if there is one.
+        num_threads: Threads of torch on the CPU. Part of the settings because sums depend on it in the last bits.
+        precision: Numbers of the frozen weights and of the products; the adapter is always kept in float32.
+        tasks: Tasks to train on: the train split of a reference that `resilisim.tasks.sources.read_tasks` takes.
+        train_tasks: How many of them are drawn; all if there are fewer.
+        train_episodes: Episodes of each task and prompt type.
+        prompts: Prompt types of the conversations, and of validation.
+        explore: Share of the demonstrator's steps that are mistakes on purpose; nothing is learned from these, only
+            from how to go on.
+        plan_margin: Most that the demonstrator gives away in a call to do the step that the plan names first, so that
+            what it does can be read off the plan. Messages that cost more are not learned.
+        epochs: Passes over the conversations.
+        rank: Rank of the adapter's matrices, one pair for every linear layer.
+        alpha: The adapter's scale is alpha / rank.
+        learning_rate: Highest learning rate; it rises to it and falls to 0 in a straight line each.
+        warmup: Share of the steps in which it rises.
+        batch_size: Conversations of one step.
+        micro_batch: Conversations computed at once, padded to the longest of them.
+        max_gradient_norm: Longest gradient; longer ones are scaled down.
+        checkpoint_every: Steps between two points from which a killed run goes on.
+        evaluate_every: Steps between two evaluations on validation tasks; 0 for one at the end only.
+        validation_tasks: Number of validation tasks, drawn from the validation split.
+        validation_episodes: Episodes of each in one evaluation; every evaluation has the same luck.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    stage: Literal["sft"] = "sft"
+    seed: int = Field(0, ge=0, lt=2**32)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    num_threads: int = Field(1, ge=1, le=256)
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+
+    tasks: str = Field("benchmark-v1", min_length=1)
+    train_tasks: int = Field(640, ge=1)
+    train_episodes: int = Field(1, ge=1)
+    prompts: tuple[str, ...] = Field(("optimal",), min_length=1)
+    explore: float = Field(0.1, ge=0, le=1)
+    plan_margin: float = Field(0.002, ge=0, le=1)
+    epochs: int = Field(1, ge=1)
+
+    rank: int = Field(16, ge=1, le=1024)
+    alpha: int = Field(32, ge=1)
+    learning_rate: float = Field(8e-4, gt=0, le=1)
+    warmup: float = Field(0.1, ge=0, le=1)
+    batch_size: int = Field(8, ge=1)
+    micro_batch: int = Field(1, ge=1)
+    max_gradient_norm: float = Field(1.0, gt=0)
+
+    checkpoint_every: int = Field(2, ge=1)
+    evaluate_every: int = Field(20, ge=0)
+    validation_tasks: int = Field(20, ge=1)
+    validation_episodes: int = Field(1, ge=1)
+
+    @field_validator("prompts", mode="before")
+    @classmethod
+    def _prompts_from_text(cls, value: Any) -> Any:
+        """Read `optimal,baseline` as a list."""
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+    def conversations(self) -> ConversationSpec:
+        """Return what the conversations are made of: the terse style, without parameters."""
+        return ConversationSpec(
+            prompts=self.prompts,
+            seeds=self.train_episodes,
+            explore=self.explore,
+            plan_margin=self.plan_margin,
+            pass_parameters=False,
+            environment=TRAINING_ENVIRONMENT.with_options(prompt_style="terse"),
+        )
+
+    def learning_rate_at(self, step: int, num_steps: int) -> float:
+        """Return the learning rate of a step, 0 being the first of all.
+
+        Example:
+            >>> from resilisim.finetuning.config import FinetuningConfig
+            >>> config = FinetuningConfig(learning_rate=0.001, warmup=0.5)
+            >>> [round(config.learning_rate_at(step, 4), 5) for step in range(4)]
+            [0.0005, 0.001, 0.001, 0.0005]
+        """
+        rising = max(1, round(self.warmup * num_steps))
+        falling = max(1, num_steps - rising)
+        return self.learning_rate * min((step + 1) / rising, (num_steps - step) / falling)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the settings as JSON values, in the order of the fields."""
+        return self.model_dump(mode="json")
+
+
+def load_config(
+    preset: str = "cpu", file: Path | str | None = None, settings: Iterable[str] = (), **values: Any
+) -> FinetuningConfig:
+    """Put the settings of a fine-tuning together: a preset, a YAML file, texts `key=value`, and `values` by name."""
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    text = (_PRESETS_FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
+    merged = merged_settings(text, f"preset {preset!r}", file, settings, values)
+    config = validated(FinetuningConfig, merged, "fine-tuning configuration", strict=False)
+    config.conversations()  # refuses prompt types that do not exist
+    return config

@@ -1,0 +1,82 @@
+"""Conversations as tokens, and which of them are learned: what the assistant says where it says what is best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import torch
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from numpy.typing import NDArray
+
+from resilisim.chat.local.gguf import gguf_chat_tokenizer
+from resilisim.datasets import Record
+from resilisim.evaluation.episode.record import REGRET_TOLERANCE
+
+IGNORED = -100  # label of a token that is not learned
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    """A conversation as a model reads it."""
+
+    tokens: NDArray[np.int64]  # (num_tokens,)
+    is_learned: NDArray[np.bool_]  # (num_tokens,)
+
+
+class Encoder:
+    """Turns conversations into tokens by the tokenizer and the chat template of a GGUF file."""
+
+    def __init__(self, path: Path, most_regret: float = 0.0) -> None:
+        self._most_regret = max(most_regret, REGRET_TOLERANCE)
+        self._tokenizer, template = gguf_chat_tokenizer(path)
+        try:
+            self._template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(template)
+        except jinja2.TemplateError as error:
+            raise ValueError(f"the chat template of {path.name} cannot be read: {error}") from error
+
+    def text(self, messages: Sequence[Record], asks: bool = False) -> str:
+        """Return messages as the template writes them; with `asks` up to where the assistant begins to speak."""
+        return self._template.render(messages=list(messages), add_generation_prompt=asks)
+
+    def example(self, record: Record) -> Example:
+        """Return a record of `ConversationSource`; what was a mistake, or could not win any more, is not learned."""
+        messages = record["messages"]
+        text = self.text(messages)
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        starts = np.array([start for start, _ in encoding.offsets])
+        is_learned = np.zeros(len(starts), dtype=np.bool_)
+        for turn in record["turns"]:
+            if turn["message_index"] is None or not self._is_good(turn):
+                continue
+            before, spoken = messages[: turn["message_index"]], messages[: turn["message_index"] + 1]
+            # The mark that ends a message is learned; the line end behind it nobody has to say.
+            first, end = len(self.text(before, asks=True)), len(self.text(spoken).rstrip("\n"))
+            is_learned |= (first <= starts) & (starts < end)
+        return Example(np.array(encoding.ids, dtype=np.int64), is_learned)
+
+    def _is_good(self, turn: Record) -> bool:
+        return bool(turn["value"] > 0.0 and turn["regret"] <= self._most_regret)
+
+    def examples(self, records: Iterable[Record]) -> list[Example]:
+        """Return records as examples, without those in which there is nothing to learn."""
+        made = map(self.example, records)
+        return [example for example in made if example.is_learned.any()]
+
+
+def padded(examples: Sequence[Example], device: Any = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return tokens, attention mask and labels of examples, each (num_examples, longest), filled up behind.
+
+    The label of a place is the token that comes next, IGNORED where it is not learned.
+    """
+    shape = len(examples), max(len(example.tokens) for example in examples)
+    tokens, mask, labels = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.full(shape, IGNORED)
+    for row, example in enumerate(examples):
+        size = len(example.tokens)
+        tokens[row, :size], mask[row, :size] = example.tokens, 1
+        labels[row, : size - 1] = np.where(example.is_learned, example.tokens, IGNORED)[1:]
+    return tuple(torch.from_numpy(array).to(device) for array in (tokens, mask, labels))  # type: ignore[return-value]

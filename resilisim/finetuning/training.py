@@ -1,0 +1,261 @@
+"""Fine-tuning an adapter: batches of conversations in a drawn order, and between two of them everything else.
+
+On a CPU a run is a function of its configuration: the same seed and number of threads give the same adapter to the bit,
+also if it was killed and resumed on the way. What it leaves in its folder: `adapter_model.safetensors` and
+`adapter_config.json` (for peft), `adapter.gguf` (for llama.cpp: `--model local:DIR`), `progress.jsonl` (a line for each
+evaluation), `tensorboard/`, `manifest.json`, `resume.safetensors`, and `data/`, the conversations with their card.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.tensorboard import SummaryWriter
+
+from resilisim.chat.local import ADAPTER_FILE, shipped_model_path
+from resilisim.chat.local.gguf import fingerprint, model_fingerprint, release
+from resilisim.chat.middleware import ChatModelSettings
+from resilisim.datasets import export_dataset, read_records
+from resilisim.errors import InvalidInputError, StoreError, one_line
+from resilisim.evaluation import ModelSettings, evaluate
+from resilisim.finetuning.config import FinetuningConfig
+from resilisim.finetuning.examples import Encoder, Example, padded
+from resilisim.finetuning.model import adapter_arrays, add_adapter, load_base, set_adapter, write_adapter
+from resilisim.policies.ppo.checkpoint import ResumePoint, TrainingFolder, part_of
+from resilisim.provenance import describe_os_error
+from resilisim.seeding import VALIDATION_SALT
+from resilisim.tasks import Task, sample_tasks
+from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tasks.model import split_of_task
+from resilisim.tasks.sources import read_tasks
+from resilisim.tool_library import default_library
+
+DATA_FOLDER, TENSORBOARD_FOLDER = "data", "tensorboard"
+PLAYER = "direct[max_tokens=96]"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a run is."""
+
+    step: int = 0
+    num_steps: int = 0
+    num_tokens: int = 0  # read, not only learned
+    seconds: float = 0.0  # of training without evaluations, over all resumed parts
+    loss: float | None = None  # of the latest batch: mean over its learned tokens, in nats
+    evaluated_at: int = -1
+    success: float | None = None  # on validation tasks, at the latest evaluation
+    share: float | None = None  # of V* there, luck taken out
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Mean speed of training so far; 0 before the first step."""
+        return self.num_tokens / self.seconds if self.seconds else 0.0
+
+
+def train(
+    config: FinetuningConfig,
+    out: Path | str,
+    report: Callable[[Standing], None] | None = None,
+    base: Path | None = None,
+) -> Standing:
+    """Fine-tune an adapter, or go on with a run of the same configuration that was stopped in the folder `out`.
+
+    Args:
+        config: The settings.
+        out: The folder.
+        report: Called after each step.
+        base: GGUF file of a Llama; the SmolLM2 that ships if omitted.
+
+    Raises:
+        InvalidInputError: A setting makes no sense.
+        MissingExtraError: The base model's package is not installed.
+        StoreError: The folder holds something else, or cannot be written.
+    """
+    path = shipped_model_path() if base is None else base
+    arguments = {
+        "finetuning": config.to_mapping(),
+        "base": model_fingerprint(path),
+        "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
+        "library": default_library().content_hash,
+    }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.num_threads)
+    try:
+        with TrainingFolder(Path(out), arguments) as folder:
+            return _Run(config, folder, path, report or (lambda standing: None)).play()
+    except OSError as error:
+        raise StoreError(f"cannot write {out}: {describe_os_error(error)}") from error
+    finally:
+        torch.set_num_threads(threads)
+
+
+def drawn_tasks(config: FinetuningConfig, split: str, most: int) -> list[Task]:
+    """Return tasks of a split, drawn anew by the seed for each split."""
+    tasks = [task for task in read_tasks(config.tasks, default_library()) if split_of_task(task) == split]
+    if not tasks:
+        raise InvalidInputError(f"tasks {config.tasks!r} hold none of the {split} split: expected at least one")
+    return sample_tasks(tasks, min(most, len(tasks)), seed=config.seed)
+
+
+def batch_places(num_examples: int, config: FinetuningConfig) -> list[NDArray[np.int64]]:
+    """Return the places of the examples of every step: each pass in an order of its own, the last batch a short one."""
+    batches: list[NDArray[np.int64]] = []
+    for epoch in range(config.epochs):
+        order = np.random.default_rng((config.seed, epoch)).permutation(num_examples)
+        batches += np.split(order, range(config.batch_size, num_examples, config.batch_size))
+    return batches
+
+
+class _Run:
+    """A run from where it stands to its end."""
+
+    def __init__(
+        self, config: FinetuningConfig, folder: TrainingFolder, base: Path, report: Callable[[Standing], None]
+    ) -> None:
+        self._config, self._folder, self._base, self._report = config, folder, base, report
+        self._at = Standing() if folder.point is None else Standing(**folder.point.facts["run"])
+        self._device = _device(config.device)
+
+    def play(self) -> Standing:
+        if self._folder.point is not None and self._at.step == self._at.num_steps:
+            return self._at
+        examples = Encoder(self._base, self._config.plan_margin).examples(self._records())
+        batches = batch_places(len(examples), self._config)
+        self._at = replace(self._at, num_steps=len(batches))
+        self._validation = drawn_tasks(self._config, "validation", self._config.validation_tasks)
+        self._model = add_adapter(load_base(self._base, self._config.precision), self._config).to(self._device)
+        self._weights = [weight for weight in self._model.parameters() if weight.requires_grad]
+        self._optimizer = torch.optim.AdamW(self._weights, weight_decay=0.0)
+        if self._folder.point is not None:
+            self._restore(self._folder.point)
+        else:
+            self._write_point()
+        with SummaryWriter(str(self._folder.directory / TENSORBOARD_FOLDER), purge_step=self._at.step) as log:
+            self._log = log
+            for places in batches[self._at.step :]:
+                self._step([examples[place] for place in places])
+                if self._at.step == len(batches) or self._is_due(self._config.evaluate_every):
+                    self._evaluate()
+                if self._at.step == len(batches) or self._is_due(self._config.checkpoint_every):
+                    self._write_point()
+                self._report(self._at)
+        return self._at
+
+    def _is_due(self, every: int) -> bool:
+        return every > 0 and self._at.step % every == 0
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        folder = self._folder.directory / DATA_FOLDER
+        tasks = drawn_tasks(self._config, "train", self._config.train_tasks)
+        export_dataset(self._config.conversations(), tasks, folder, tokenizer="none", command="resilisim train-lm")
+        return read_records(folder, "train")
+
+    def _step(self, examples: Sequence[Example]) -> None:
+        began = time.monotonic()
+        rate = self._config.learning_rate_at(self._at.step, self._at.num_steps)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        num_learned = sum(int(example.is_learned[1:].sum()) for example in examples)
+        total = 0.0
+        size = self._config.micro_batch
+        for first in range(0, len(examples), size):
+            part = self._loss_sum(examples[first : first + size]) / num_learned
+            part.backward()  # type: ignore[no-untyped-call]
+            total += float(part.detach())
+        torch.nn.utils.clip_grad_norm_(self._weights, self._config.max_gradient_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._at = replace(
+            self._at,
+            step=self._at.step + 1,
+            num_tokens=self._at.num_tokens + sum(len(example.tokens) for example in examples),
+            seconds=self._at.seconds + time.monotonic() - began,
+            loss=total,
+        )
+        for name, value in (
+            ("loss", total),
+            ("learning_rate", rate),
+            ("tokens_per_second", self._at.tokens_per_second),
+        ):
+            self._log.add_scalar(f"train/{name}", value, self._at.step)
+
+    def _loss_sum(self, examples: Sequence[Example]) -> torch.Tensor:
+        """Return the sum of -log p over learned tokens; only for these a vocabulary of logits is computed."""
+        tokens, mask, labels = padded(examples, self._device)
+        model = self._model.get_base_model()
+        with torch.autocast(self._device, torch.bfloat16, enabled=self._config.precision == "bfloat16"):
+            hidden = model.get_decoder()(input_ids=tokens, attention_mask=mask, use_cache=False).last_hidden_state
+            learned = labels >= 0
+            logits = model.get_output_embeddings()(hidden[learned])
+        return torch.nn.functional.cross_entropy(logits.float(), labels[learned], reduction="sum")
+
+    def _evaluate(self) -> None:
+        directory = self._folder.directory
+        self._model.eval()
+        write_adapter(directory, self._model, self._base)
+        self._model.train()
+        success, share = validate(directory, self._validation, self._config) if self._base_ships else (None, None)
+        self._at = replace(self._at, evaluated_at=self._at.step, success=success, share=share)
+        self._folder.lines.write(asdict(self._at))
+        for name, value in (("success", success), ("share", share)):
+            if value is not None:
+                self._log.add_scalar(f"validation/{name}", value, self._at.step)
+
+    @property
+    def _base_ships(self) -> bool:
+        """Whether adapters of the base can be played with: they lie on the model that ships."""
+        return self._base == shipped_model_path()
+
+    def _write_point(self) -> None:
+        arrays = {f"adapter/{name}": array for name, array in adapter_arrays(self._model).items()}
+        for place, values in self._optimizer.state_dict()["state"].items():
+            for name, value in values.items():
+                arrays[f"optimizer/{place}/{name}"] = torch.as_tensor(value).detach().cpu().numpy()
+        self._folder.write_point(arrays, {"run": asdict(self._at)})
+
+    def _restore(self, point: ResumePoint) -> None:
+        try:
+            set_adapter(self._model, part_of(point.arrays, "adapter"))
+            state: dict[int, dict[str, torch.Tensor]] = {}
+            for key, array in part_of(point.arrays, "optimizer").items():
+                place, _, name = key.partition("/")
+                state.setdefault(int(place), {})[name] = torch.tensor(array)
+            groups = self._optimizer.state_dict()["param_groups"]
+            self._optimizer.load_state_dict({"state": state, "param_groups": groups})
+        except (KeyError, ValueError, RuntimeError, TypeError) as error:
+            raise StoreError(f"the point to resume from does not fit this training: {one_line(error)}") from error
+
+
+def validate(folder: Path, tasks: Sequence[Task], config: FinetuningConfig) -> tuple[float, float]:
+    """Return success on tasks and the share of V*, luck taken out, of the adapter in a folder."""
+    chat = ChatModelSettings(local_threads=config.num_threads, local_reuse_prompts=True)
+    result = evaluate(
+        PLAYER,
+        list(tasks),
+        config.prompts,
+        config.validation_episodes,
+        model=ModelSettings((f"local:{folder}",), chat),
+        progress=False,
+        prompt_style="terse",
+        salt=VALIDATION_SALT,
+    )
+    release(fingerprint([folder / ADAPTER_FILE]))
+    episodes = [row.num_episodes for row in result.rows]
+    success = np.average([row.success.value for row in result.rows], weights=episodes)
+    optimum = np.average([row.optimum.value for row in result.rows], weights=episodes)
+    adjusted = np.average([row.luck_adjusted.value for row in result.rows], weights=episodes)
+    return float(success), float(adjusted / optimum)
+
+
+def _device(name: str) -> str:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InvalidInputError("device is 'cuda', but torch sees no CUDA device: expected auto or cpu")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
