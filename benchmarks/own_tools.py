@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.measurement import Measurement, repeated
+from benchmarks.measurement import Measurement, column, repeated
 
 RUNS = 3
 CALLS = 4000
@@ -26,12 +26,12 @@ def microseconds(calls, **options):
     tools.close()
     return 1e6 * taken / calls
 
-ways = [
-    lambda: microseconds({calls}),
-    lambda: microseconds({calls}, record=tempfile.mkdtemp()),
-    lambda: microseconds(500, required=["plain"], turns=600, record=tempfile.mkdtemp()),
-]
-print(json.dumps([min(way() for _ in range(5)) for way in ways]))
+ways = {{
+    "plain": lambda: microseconds({calls}),
+    "recorded": lambda: microseconds({calls}, record=tempfile.mkdtemp()),
+    "goal": lambda: microseconds(500, required=["plain"], turns=600, record=tempfile.mkdtemp()),
+}}
+print(json.dumps({{name: min(way() for _ in range(5)) for name, way in ways.items()}}))
 """
 
 # The client is another process, so that the server's own processor time is what is measured.
@@ -86,10 +86,10 @@ async def both_ends(calls):
         return calls / (time.process_time() - begun)
 
 import tempfile
-rates = [asyncio.run(served({calls})), asyncio.run(both_ends(690))]
+rates = {{"served": asyncio.run(served({calls})), "both": asyncio.run(both_ends(690))}}
 begun, cpu = time.perf_counter(), time.process_time()
 assess(public_apis(), 20, out=tempfile.mkdtemp())
-print(json.dumps([*rates, time.perf_counter() - begun, time.process_time() - cpu]))
+print(json.dumps({{**rates, "assess": time.perf_counter() - begun, "cpu": time.process_time() - cpu}}))
 """
 
 
@@ -97,25 +97,23 @@ def measure(long: bool) -> list[Measurement]:
     """Measure calls of functions under a law, of the twin, and an assessment."""
     inject = repeated(_INJECT.format(calls=CALLS), RUNS)
     twin = repeated(_TWIN.format(calls=2300), RUNS)
-    assessed = max(answer[3] for answer in twin)
+    assessed = max(column(twin, "cpu"))
     return [
-        Measurement("a call of a function under a law (`inject`)", "µs", [answer[0] for answer in inject]),
-        Measurement("the same, recorded", "µs", [answer[1] for answer in inject]),
-        Measurement("the same, towards a goal, judged by its optimum", "µs", [answer[2] for answer in inject]),
+        Measurement("a call of a function under a law (`inject`)", "µs", column(inject, "plain")),
+        Measurement("the same, recorded", "µs", column(inject, "recorded")),
+        Measurement("the same, towards a goal, judged by its optimum", "µs", column(inject, "goal")),
         Measurement(
             "calls of the twin, for a second of the server's processor time",
             "calls",
-            [answer[0] for answer in twin],
+            column(twin, "served"),
             TWIN_AIM,
             "higher",
         ),
-        Measurement(
-            "the same with the client of the APIs, both in one process", "calls", [answer[1] for answer in twin]
-        ),
+        Measurement("the same with the client of the APIs, both in one process", "calls", column(twin, "both")),
         Measurement(
             "assessment of all 23 APIs on the twin, 20 calls each",
             "s",
-            [answer[2] for answer in twin],
+            column(twin, "assess"),
             ASSESSMENT_AIM,
             note=f"of which at most {assessed:.1f} s of processor time",
         ),
