@@ -112,8 +112,7 @@ class LlmPolicy(ABC, Generic[Options]):
         """
 
         async def send(message: AssistantMessage | None) -> Reply:
-            await asyncio.sleep(0)  # a model that answers at once must not keep other episodes waiting
-            return session.send(message)
+            return await session.beside(lambda: session.send(message))
 
         async def restart() -> str:
             return session.restart().text
