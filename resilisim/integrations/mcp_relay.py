@@ -34,7 +34,7 @@ from mcp_types import (
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from resilisim.errors import InvalidInputError, ResiliSimError, count_of, nearest_name
+from resilisim.errors import InvalidInputError, count_of, nearest_name
 from resilisim.evaluation.injected_episode import (
     DrawnCall,
     InjectedCall,
@@ -116,7 +116,7 @@ class Relay:
         self._to_server = to_server
         self._call_seconds = call_seconds
         self._episode: InjectedEpisode | None = None
-        self._has_ended = False
+        self._lost: str | None = None  # why the server will answer nothing any more
         self._is_ready = False  # whether the server's tools are known, so that calls can be drawn
         self._own: dict[RequestId, list[dict[str, Any]]] = {}  # own requests for tools, with what came before them
         self._own_ids = itertools.count()
@@ -142,6 +142,9 @@ class Relay:
     async def from_agent(self, message: JSONRPCMessage) -> None:
         """Take a message of the agent."""
         if isinstance(message, JSONRPCRequest):
+            if self._lost is not None:
+                await self._refuse(message.id, CONNECTION_CLOSED, self._lost)
+                return
             meta = (message.params or {}).get("_meta") or {}
             self._waiting[message.id] = None
             if "progressToken" in meta:
@@ -188,7 +191,7 @@ class Relay:
 
     async def lose_server(self, words: str) -> None:
         """Write down and answer what the server will not answer any more; the episode has no score."""
-        self._has_ended = True
+        self._lost = words
         for call in (*self._running.values(), *self._paused):
             self._record(call, ("died", words))
         self._running.clear()
@@ -197,14 +200,12 @@ class Relay:
         if self._episode is not None:
             self._episode.close()
         for request in tuple(self._waiting):
-            error = ErrorData(code=CONNECTION_CLOSED, message=words)
-            await self._answer(JSONRPCError(jsonrpc="2.0", id=request, error=error))
+            await self._refuse(request, CONNECTION_CLOSED, words)
 
     def end(self, is_orderly: bool = True) -> None:
         """End the episode, because the agent is done or gone; what is under way has no answer any more."""
-        if self._has_ended:
+        if self._lost is not None:
             return
-        self._has_ended = True
         for task in self._tasks:
             task.cancel()
         left = [*self._running.values(), *self._paused]
@@ -363,8 +364,7 @@ class Relay:
         self._given_up.add(request)
         words = f"the server has not answered within {self._call_seconds:g} s"
         self._record(call, ("hung", words))
-        error = ErrorData(code=REQUEST_TIMEOUT, message=f"{call.name}: {words}")
-        await self._answer(JSONRPCError(jsonrpc="2.0", id=request, error=error))
+        await self._refuse(request, REQUEST_TIMEOUT, f"{call.name}: {words}")
         told = {"requestId": request, "reason": words}
         await self._to_server(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=told))
         await self._release()
@@ -380,6 +380,10 @@ class Relay:
             self._record(call, CANCELLED)
         await self._to_server(message)
         await self._release()
+
+    async def _refuse(self, request: RequestId, code: int, words: str) -> None:
+        error = ErrorData(code=code, message=words)
+        await self._answer(JSONRPCError(jsonrpc="2.0", id=request, error=error))
 
     async def _answer(self, message: JSONRPCResponse | JSONRPCError) -> None:
         if message.id is not None:
@@ -406,7 +410,7 @@ class Relay:
         async def run() -> None:
             try:
                 await work
-            except (ResiliSimError, OSError) as error:
+            except Exception as error:  # nobody waits for this task; the connection tells it
                 if not self.broken.done():
                     self.broken.set_exception(error)
 
