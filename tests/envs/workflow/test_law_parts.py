@@ -329,6 +329,24 @@ def test_the_batch_is_the_scalar_environment() -> None:
     assert len(list(_replayed(_played(batched=True)))) == 120
 
 
+@pytest.mark.usefixtures("plain")
+def test_a_saved_batch_goes_on_as_it_would_have() -> None:
+    options = {**OPTIONS, "law": LAWS["much at once"], "max_turns": 8}
+    first, second = (WorkflowVectorEnv(3, autoreset_mode="SAME_STEP", **options) for _ in range(2))
+    shown, _ = first.reset(seed=1)
+    generator = np.random.default_rng(6)
+    for _ in range(5):
+        shown = first.step(random_legal(shown["action_mask"], generator))[0]
+    second.set_state(first.get_state())
+    for _ in range(20):
+        actions = random_legal(shown["action_mask"], generator)
+        shown, rewards, _, _, _ = first.step(actions)
+        again, paid, _, _, _ = second.step(actions)
+        assert (rewards == paid).all()
+        for name in shown:
+            assert (shown[name] == again[name]).all(), name
+
+
 @pytest.mark.long
 def test_compiled_code_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     told = _played(batched=True)
