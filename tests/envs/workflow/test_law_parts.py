@@ -97,7 +97,7 @@ def test_same_messages_same_episode(name: str) -> None:
     workflow = WorkflowEnv(law=law, max_turns=8, **OPTIONS)
     conversation = ConversationEnv(law=law, max_turns=8, library=SMALL, search="lexical")
     generator, results, ends = np.random.default_rng(1), set(), set()
-    for episode in range(30):
+    for episode in range(16):
         shown, _ = workflow.reset(options={"task": 0, "episode_seed": episode})
         _, heard = conversation.reset(seed=episode, options={"task": TASK, "prompt": "baseline"})
         assert workflow.episode_state() == heard["state"]
@@ -302,7 +302,7 @@ def _played(batched: bool) -> list[Any]:
         envs = WorkflowVectorEnv(2, autoreset_mode="SAME_STEP", **options)
         shown, _ = envs.reset(seed=7)
         told = []
-        for _ in range(60):
+        for _ in range(40):
             actions = random_legal(shown["action_mask"], generator)
             shown, rewards, ended, _, _ = envs.step(actions)
             told.append((actions, {name: array.copy() for name, array in shown.items()}, rewards, ended))
@@ -326,7 +326,7 @@ def _replayed(told: list[Any]) -> Iterator[None]:
 
 @pytest.mark.usefixtures("plain")
 def test_the_batch_is_the_scalar_environment() -> None:
-    assert len(list(_replayed(_played(batched=True)))) == 120
+    assert len(list(_replayed(_played(batched=True)))) == 80
 
 
 @pytest.mark.usefixtures("plain")
@@ -354,7 +354,7 @@ def test_compiled_code_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None
         for name in ("begin_episodes", "step_environments"):
             kernel = getattr(env, name)
             patch.setattr(env, name, getattr(kernel, "py_func", kernel))
-        assert len(list(_replayed(told))) == 120
+        assert len(list(_replayed(told))) == 80
 
 
 def test_laws_are_read_and_refused_in_one_line() -> None:
