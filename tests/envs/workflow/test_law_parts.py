@@ -210,6 +210,18 @@ def test_a_place_is_due_until_something_in_it_is_not_known_to_be_corrupt() -> No
 
 
 @pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("parts", [{}, {"latency": Latency((Duration(2, 1.0),), budget=2)}])
+@pytest.mark.parametrize("result", SUCCESSES)
+def test_the_closing_message_accepts_what_only_looks_sound(parts: dict[str, Any], result: str) -> None:
+    law, turns = Law(corrupt=Corrupt(0.5, "validators"), **parts), 1 if not parts else 5
+    workflow = WorkflowEnv(law=law, max_turns=turns, **{**OPTIONS, "tasks": [toy_task(SMALL, "a")]})
+    workflow.reset(seed=0)
+    _, reward, ended, _, info = workflow.follow(action_index(INVOKE_TOOL, 0, 4), result, seconds=2.0)
+    assert (ended, info["ended_by"], info["full_success"]) == (True, "completion", result == "success")
+    assert reward == float(result == "success")
+
+
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("reward", ["value", "advantage"])
 @pytest.mark.parametrize("name", ["rate limit of tools", "outage", "error kinds", "corrupt, only validators tell"])
 def test_rewards_are_those_of_the_judge(name: str, reward: str) -> None:
