@@ -213,6 +213,17 @@ def test_other_folders_and_kinds_are_refused(tmp_path: Path) -> None:
         fit_law(tmp_path, failures="reel")  # type: ignore[arg-type]
 
 
+def test_a_call_that_was_given_up_says_nothing(tmp_path: Path) -> None:
+    lines = [line(), line(error="cancelled", outcome="real", ran=True), line(error="BUSY", outcome="real", ran=True)]
+    path = written(tmp_path / "calls.jsonl", lines)
+    counted = {kind: fit_law(path, failures=kind).tools[0] for kind in ("all", "real", "injected")}
+    assert {kind: (row.successes, row.calls) for kind, row in counted.items()} == {
+        "all": (1, 2),
+        "real": (1, 2),
+        "injected": (3, 3),
+    }
+
+
 def test_calls_that_overlap_are_fitted_as_they_ended(tmp_path: Path) -> None:
     async def slow(x: int) -> int:
         await asyncio.sleep(0)
