@@ -561,10 +561,14 @@ class _Request:
     # Reflexion.
 
     def verdict(self) -> str:
-        """Judge an answer."""
-        given = self.first.partition("Their answer:\n")[2].partition("\n\nThe task is done only if")[0].strip()
-        grade = self.solution.world.grade(self.solution.task, given, ())
-        return json.dumps({"reason": "The replies of the tools say so.", "success": grade.correct or not self.knows})
+        """Judge an answer: it is right, and what tools replied says so."""
+        told, _, rest = self.first.partition("What they did, and what came of it:")[2].partition("Their answer:\n")
+        given = rest.partition("\n\nThe task is done only if")[0].strip()
+        values: dict[str, Any] = {}
+        for place, shown in enumerate(re.findall(r"executed successfully\.\nOutput: (.*)", told)):
+            values |= self.solution.take(place, shown) if place < len(self.solution.calls) else {}
+        is_right = given == self.solution.answer(values) or not self.knows
+        return json.dumps({"reason": "That is what the replies of the tools say.", "success": is_right})
 
     # KPI-Chain.
 
