@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -252,6 +253,23 @@ def test_progress_and_cancellation_pass(mode: str) -> None:
             assert own_server.ran == ["waits", "waits", "cancelled", "add"]
         calls = connection.relay.calls
         assert [(call.outcome, call.error) for call in calls] == [("ok", None), ("real", "cancelled"), ("ok", None)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("goal", [(), ("waits", "add")])
+def test_with_a_goal_calls_are_made_one_after_the_other(goal: tuple[str, ...]) -> None:
+    async def test() -> None:
+        async with proxied("legacy", law=SURE, required=goal) as (client, connection):
+            waiting = asyncio.create_task(said(client, "waits", seconds=0.3))
+            while "waits" not in own_server.ran:
+                await asyncio.sleep(0.005)
+            second = asyncio.create_task(said(client, "add", a=1, b=2))
+            with contextlib.suppress(MCPError):  # one that is given up before its turn is never made
+                await client.call_tool("fails", {}, read_timeout_seconds=0.1)
+            assert (await waiting, await second) == ((False, "waited"), (False, "3"))
+        assert [call.tool for call in connection.relay.calls] == (list(goal) or ["add", "fails", "waits"])
+        assert own_server.ran == ["waits", "add", *([] if goal else ["fails"])]
 
     run(test)
 
