@@ -21,6 +21,7 @@ from jsonschema.validators import validator_for
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     CONNECTION_CLOSED,
+    METHOD_NOT_FOUND,
     PROTOCOL_VERSION_META_KEY,
     REQUEST_TIMEOUT,
     ErrorData,
@@ -34,7 +35,7 @@ from mcp_types import (
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from resilisim.errors import InvalidInputError, count_of, nearest_name
+from resilisim.errors import InfrastructureError, InvalidInputError, count_of, nearest_name
 from resilisim.evaluation.injected_episode import (
     DrawnCall,
     InjectedCall,
@@ -124,7 +125,6 @@ class Relay:
         self._held: deque[_Call] = deque()
         self._running: dict[RequestId, _Call] = {}
         self._paused: list[_Call] = []  # the server wants input of the agent before it goes on (protocol 2026-07-28)
-        self._given_up: set[RequestId] = set()
         self._waiting: dict[RequestId, None] = {}  # the agent's requests without an answer, in order of arrival
         self._asked: set[RequestId] = set()  # the server's
         self._tokens: dict[RequestId, RequestId] = {}  # progress tokens, and the requests that they are of
@@ -180,13 +180,11 @@ class Relay:
                 await self._ask_for_tools([], None)
         elif message.id in self._own:
             await self._listed(self._own.pop(message.id), message)
-        elif message.id in self._given_up:
-            self._given_up.discard(message.id)
-        else:
-            call = None if message.id is None else self._running.pop(message.id, None)
-            if call is not None:
-                message = self._answered(call, message)
-            await self._answer(message)
+        elif message.id is None:
+            await self._to_agent(message, None)
+        elif message.id in self._waiting:  # an answer that comes after its request was given up is no answer
+            call = self._running.pop(message.id, None)
+            await self._answer(message if call is None else self._answered(call, message))
             await self._release()
 
     async def lose_server(self, words: str) -> None:
@@ -238,6 +236,8 @@ class Relay:
                 await self._ask_for_tools(listed, cursor)
                 return
             self.tools = {str(tool["name"]): _listed_tool(tool, self._library) for tool in listed}
+        elif message.error.code != METHOD_NOT_FOUND:  # as a server without tools says
+            raise InfrastructureError(f"the server does not list its tools: {message.error.message}")
         if self._episode is None:
             self._spawn(self._begin())
         else:
@@ -361,7 +361,6 @@ class Relay:
             return
         if self._running.pop(request, None) is None:
             return
-        self._given_up.add(request)
         words = f"the server has not answered within {self._call_seconds:g} s"
         self._record(call, ("hung", words))
         await self._refuse(request, REQUEST_TIMEOUT, f"{call.name}: {words}")
@@ -386,8 +385,7 @@ class Relay:
         await self._answer(JSONRPCError(jsonrpc="2.0", id=request, error=error))
 
     async def _answer(self, message: JSONRPCResponse | JSONRPCError) -> None:
-        if message.id is not None:
-            self._waiting.pop(message.id, None)
+        self._waiting.pop(message.id, None)  # type: ignore[arg-type]
         await self._to_agent(message, None)
 
     def _related(self, message: JSONRPCNotification) -> RequestId | None:

@@ -370,6 +370,29 @@ def test_a_goal_that_the_server_cannot_reach_is_refused_in_one_line() -> None:
     run(test)
 
 
+def test_a_server_without_tools_passes_and_one_that_does_not_list_them_is_told() -> None:
+    async def lists_none(context: Any, params: Any) -> Any:
+        return types.ListToolsResult(tools=[])
+
+    async def refuses(context: Any, params: Any) -> Any:
+        raise MCPError(-32603, "no list today")
+
+    async def call_tool(context: Any, params: Any) -> Any:
+        return types.CallToolResult(content=[types.TextContent(type="text", text="called")])
+
+    async def test() -> None:
+        server = Server("none", on_list_tools=lists_none, on_call_tool=call_tool)
+        async with proxied("legacy", server=server) as (client, connection):
+            assert await said(client, "whatever") == (False, "called")
+            assert connection.relay.episode is None
+        server = Server("refuses", on_list_tools=refuses, on_call_tool=call_tool)
+        async with proxied("legacy", server=server) as (client, connection):
+            with pytest.raises(MCPError, match="does not list its tools: no list today"):
+                await client.call_tool("whatever", {})
+
+    run(test)
+
+
 @asynccontextmanager
 async def over_http(folder: Path, **asked: Any) -> AsyncIterator[tuple[str, list[str]]]:
     told: list[str] = []
