@@ -217,6 +217,17 @@ def test_several_runs_are_one_table_and_none_counts_twice(tmp_path: Path) -> Non
     assert [table.to_mapping() for table in paper_tables(folders)] == [
         table.to_mapping() for table in paper_tables([whole])
     ]
+    # Agents that ask models end their episodes in any order.
+    backwards = write_run(
+        tmp_path / "backwards",
+        records[::-1],
+        environment={"world": "records-v1"},
+        policy_names=list(dict.fromkeys(record["policy"] for record in records)),
+        prompts=["baseline", "optimal"],
+    )
+    assert [table.to_mapping() for table in paper_tables([backwards])] == [
+        table.to_mapping() for table in paper_tables([whole])
+    ]
     with pytest.raises(InvalidInputError, match="another run has, too"):
         paper_tables([whole, folders[0]])
     elsewhere = in_world("pages-v1", pages_records(6), tmp_path / "pages")
