@@ -118,6 +118,7 @@ class Relay:
         self._call_seconds = call_seconds
         self._episode: InjectedEpisode | None = None
         self._lost: str | None = None  # why the server will answer nothing any more
+        self._has_grown = False  # whether tools may have come by that the episode does not know
         self._is_ready = False  # whether the server's tools are known, so that calls can be drawn
         self._own: dict[RequestId, list[dict[str, Any]]] = {}  # own requests for tools, with what came before them
         self._own_ids = itertools.count()
@@ -139,8 +140,19 @@ class Relay:
         """Return whether a request of the agent has no answer yet."""
         return request in self._waiting
 
+    def fail(self, error: Exception) -> None:
+        """Say that the connection cannot go on."""
+        if not self.broken.done():
+            self.broken.set_exception(error)
+
     async def from_agent(self, message: JSONRPCMessage) -> None:
         """Take a message of the agent."""
+        try:
+            await self._take(message)
+        except Exception as error:  # a record that cannot be written, say; the agent is told with what it waits for
+            self.fail(error)
+
+    async def _take(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCRequest):
             if self._lost is not None:
                 await self._refuse(message.id, CONNECTION_CLOSED, self._lost)
@@ -240,8 +252,7 @@ class Relay:
             raise InfrastructureError(f"the server does not list its tools: {message.error.message}")
         if self._episode is None:
             self._spawn(self._begin())
-        else:
-            self._episode.add_tools([listed.tool for listed in self.tools.values()])
+        self._has_grown = self._episode is not None
 
     async def _begin(self) -> None:
         """Begin the episode in a thread, because the first optimum of a process compiles, and go on with calls."""
@@ -284,6 +295,9 @@ class Relay:
             for paused in self._paused:
                 self._record(paused, ABANDONED)
             self._paused.clear()
+        if self._has_grown:
+            self._has_grown = False
+            episode.add_tools([listed.tool for listed in self.tools.values()])
         if episode.is_over:
             turns = count_of(self._settings.turns, "call")
             await self._answer(_failed(call, f"the episode is over: it had {turns}, and all of them are used up"))
@@ -409,8 +423,7 @@ class Relay:
             try:
                 await work
             except Exception as error:  # nobody waits for this task; the connection tells it
-                if not self.broken.done():
-                    self.broken.set_exception(error)
+                self.fail(error)
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
