@@ -370,6 +370,8 @@ def test_a_record_that_cannot_be_written_ends_the_connection(tmp_path: Path, mon
         monkeypatch.setattr(InjectionFolder, "write_call", full)
         for law in (SURE, {"base": 1e-9}):  # the call is answered by the server, or by the law
             async with proxied("legacy", law=law, record=tmp_path / str(len(law))) as (client, connection):
+                while connection.relay.episode is None:
+                    await asyncio.sleep(0.005)
                 with pytest.raises(MCPError, match="the disk is full"):
                     await client.call_tool("add", {"a": 1, "b": 2})
                 assert await connection.task == "cannot write: the disk is full"
