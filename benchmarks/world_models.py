@@ -143,7 +143,7 @@ class Solution:
         """What to take from the output of each call, by name."""
         evidence = self.task.metadata.get("evidence")
         if evidence is None:
-            used = json.dumps([self.task.metadata["answer_from"]["value"], *(call.parameters for call in self.calls)])
+            used = json.dumps([self.answer_from["value"], *(call.parameters for call in self.calls)])
             names = dict.fromkeys(_REFERENCE.findall(used))
             return tuple(
                 {name: AtPath(name.split(".", 1)[1]) for name in names if call.save and name.split(".")[0] == call.save}
@@ -189,7 +189,13 @@ class Solution:
         """Names of the values that the answer rests on."""
         if "evidence" in self.task.metadata:
             return [name for taken in self.wanted for name in taken if ".sentence_" in name]
-        return _REFERENCE.findall(self.task.metadata["answer_from"]["value"])
+        return _REFERENCE.findall(self.answer_from["value"])
+
+    @property
+    def answer_from(self) -> Mapping[str, Any]:
+        """How the answer is made of values; of a world that cannot know it beforehand the answer itself says so."""
+        told = self.task.metadata
+        return {"value": told["answers"][0], "pattern": None, **told.get("answer_from", {})}
 
     def answer(self, values: Mapping[str, Any]) -> str:
         """Return the answer that follows from values, UNKNOWN if some are missing that it rests on."""
@@ -197,7 +203,7 @@ class Solution:
             return UNKNOWN
         if "evidence" in self.task.metadata:
             return str(self.task.metadata["answers"][0])
-        source = self.task.metadata["answer_from"]
+        source = self.answer_from
         text = _as_text(filled(source["value"], values))
         found = re.search(source["pattern"], text) if source["pattern"] else None
         return text.strip() if not source["pattern"] else found[1] if found else UNKNOWN
@@ -441,7 +447,7 @@ class _Request:
             values = {name: solution.wanted[solution.source(name)][name].read(read) for name in solution.evidence}
             code = f"finish({self.answer(values)!r})"
         else:
-            source = solution.task.metadata["answer_from"]
+            source = solution.answer_from
             code = f"text = as_text({_as_code(source['value'], expressions)})\n"
             code += f"found = re.search({source['pattern']!r}, text)\n" if source["pattern"] else ""
             code += f"finish({'found[1]' if source['pattern'] else 'text'})" if self.knows else f"finish({UNKNOWN!r})"
@@ -555,10 +561,14 @@ class _Request:
     # Reflexion.
 
     def verdict(self) -> str:
-        """Judge an answer."""
-        given = self.first.partition("Their answer:\n")[2].partition("\n\nThe task is done only if")[0].strip()
-        grade = self.solution.world.grade(self.solution.task, given, ())
-        return json.dumps({"reason": "The replies of the tools say so.", "success": grade.correct or not self.knows})
+        """Judge an answer: it is right, and what tools replied says so."""
+        told, _, rest = self.first.partition("What they did, and what came of it:")[2].partition("Their answer:\n")
+        given = rest.partition("\n\nThe task is done only if")[0].strip()
+        values: dict[str, Any] = {}
+        for place, shown in enumerate(re.findall(r"executed successfully\.\nOutput: (.*)", told)):
+            values |= self.solution.take(place, shown) if place < len(self.solution.calls) else {}
+        is_right = given == self.solution.answer(values) or not self.knows
+        return json.dumps({"reason": "That is what the replies of the tools say.", "success": is_right})
 
     # KPI-Chain.
 

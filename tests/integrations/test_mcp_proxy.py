@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from starlette.routing import Route
 from resilisim import inject, read_results
 from resilisim.cli.main import app as command_line
 from resilisim.errors import ResiliSimError
-from resilisim.evaluation import read_records
+from resilisim.evaluation import fit_law, read_records
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.integrations.mcp_proxy import Proxied, ProxyConnection, ProxyEpisodes, _innermost, read_agent
 from resilisim.policies.mcp_host import EPISODE_PATH, listening
@@ -162,6 +163,9 @@ def test_calls_are_drawn_as_by_inject_and_what_goes_wrong_is_kept_apart(mode: st
         lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
         assert [line["outcome"] for line in lines] == outcomes(connection)
         assert {line["seed"] for line in lines} == {5}
+        ran = Counter(line["tool"] for line in lines if line["ran"])
+        fitted = {row.tool: (row.calls, row.successes) for row in fit_law(tmp_path, failures="real").tools}
+        assert fitted == {"add": (ran["add"], ran["add"]), "fails": (ran["fails"], 0)}
 
     run(test)
 

@@ -13,7 +13,7 @@ from resilisim.chat.types import estimated_tokens
 from resilisim.envs import ConversationEnv, EnvironmentSettings
 from resilisim.evaluation import play_episode
 from resilisim.policies import make_policy
-from resilisim.policies.llm.run import LONGEST_OBSERVATION
+from resilisim.policies.llm.options import LENGTHS
 from resilisim.policies.registry import LLM_POLICIES
 from resilisim.worlds import load_world
 from resilisim.worlds.records import RecordsWorld
@@ -82,13 +82,17 @@ def test_every_agent_answers_questions_on_long_pages(agent):
     assert answers(made) == right(tasks)
     pages = [json.dumps(output, ensure_ascii=False) for task in tasks for output in Solution(world, task).outputs]
     longest = max(pages, key=len)
-    assert len(longest) > LONGEST_OBSERVATION, "which is enough elsewhere"
+    assert len(longest) > LENGTHS["observation_chars"][0], "which is enough elsewhere"
     is_shown = any(longest in text for text in read(requests))
     assert is_shown is (agent in ("direct", "react", "reflexion", "plan-and-execute"))
     if agent == "rp-react":
         told = [f"search executed successfully.\nOutput: {page}" for page in pages]
         assert offloaded(made) == sum(estimated_tokens(text) > 1_000 for text in told) > 1
         assert max(map(len, read(requests))) < len(longest)
+    for name, value in made[0]["agent"]["options"].items():  # as they were used
+        assert value == LENGTHS.get(name, (value, value))[1]
+    if agent == "reflexion":  # whose evaluator is shown all that the judgement rests on
+        assert not any(record["agent"]["counters"].get("reflections") for record in made)
     if agent == "kpi-chain":
         assert in_pieces(made) >= 1
         # What was extracted from one page is what the next one is searched for by.

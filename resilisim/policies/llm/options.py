@@ -69,10 +69,19 @@ def text(default: str | None, help: str) -> Any:
     return option(default, help)
 
 
-OBSERVATION_OPTIONS: Final = ("observation_chars", "history_chars")  # by the name that an agent gives it
-OBSERVATION_HELP: Final = (
-    "characters after which an observation is cut; none: 20,000, or 100,000 where tasks ask for an answer"
-)
+# Options that are lengths in characters, and what they are if left out: as a rule, and where tasks ask for an answer,
+# which may stand anywhere in what tools return.
+LENGTHS: Final[Mapping[str, tuple[int, int]]] = {
+    "observation_chars": (20_000, 100_000),
+    "history_chars": (20_000, 100_000),
+    "trajectory_chars": (12_000, 500_000),
+}
+
+
+def length(name: str, help: str, least: int) -> Any:
+    """Declare one of `LENGTHS`; none is as it says."""
+    usual, of_answers = LENGTHS[name]
+    return limit(None, f"{help}; none: {usual:,}, or {of_answers:,} where tasks ask for an answer", least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

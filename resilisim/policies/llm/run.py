@@ -12,7 +12,7 @@ from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, Conte
 from resilisim.chat.json_answers import without_thoughts
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.options import AgentOptions
+from resilisim.policies.llm.options import LENGTHS, AgentOptions
 from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, kept_words
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
 from resilisim.policies.llm.templates import shared_text
@@ -24,10 +24,6 @@ LOGGER = logging.getLogger("resilisim.agents")
 LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the record has it all
 CONTEXT_OVERFLOW: Final = "context_overflow"  # the limit that a conversation hits which is too long for its model
 CUT_OFF: Final = "the reply was cut off, because it reached the limit of tokens: think and write less"
-
-# Characters of an observation that a model is shown; more where tasks ask for an answer, which may stand anywhere.
-LONGEST_OBSERVATION: Final = 20_000
-LONGEST_PAGES: Final = 100_000
 
 _UNSET: Final[Any] = object()
 
@@ -105,7 +101,7 @@ class AgentRun:
             before it sends anything, where `hooks.restart` is offered.
         is_over: Whether the environment has ended the episode, so that nothing can be sent before `restart`; only
             agents with `fresh_trials` live to see it.
-        longest_observation: Characters after which observations are cut, where no option of the agent's says so.
+        answers: Whether the task asks for an answer.
         kept_answer: An answer that the agent holds back; it is given all the same if a limit stops the agent.
 
     Example:
@@ -134,8 +130,13 @@ class AgentRun:
     oracle_was_asked: bool = False
     fresh_trials: bool = False
     is_over: bool = False
-    longest_observation: int = LONGEST_OBSERVATION
+    answers: bool = False
     kept_answer: str | None = None
+
+    def length(self, name: str) -> int:
+        """Return one of the options that are lengths (`LENGTHS`), whether the agent has it or not."""
+        given: int | None = getattr(self.options, name, None)
+        return LENGTHS[name][self.answers] if given is None else given
 
     @property
     def facts(self) -> str:

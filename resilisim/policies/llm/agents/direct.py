@@ -11,7 +11,7 @@ from resilisim.envs.protocol import has_tag, signals_completion, through_first_c
 from resilisim.envs.session import EpisodeEnded, Reply
 from resilisim.policies.llm.agents.react import answered_calls, kept_calls
 from resilisim.policies.llm.conversation import ConversationToolbox
-from resilisim.policies.llm.options import OBSERVATION_HELP, AgentOptions, limit
+from resilisim.policies.llm.options import LENGTHS, AgentOptions, length
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import (
     NO_WORDS,
@@ -22,7 +22,7 @@ from resilisim.policies.llm.reading import (
     visible,
     without_invented,
 )
-from resilisim.policies.llm.run import CUT_OFF, LONGEST_OBSERVATION, AgentRun
+from resilisim.policies.llm.run import CUT_OFF, AgentRun
 
 # What an event of the environment says about the message that brought it about.
 _EVENTS: Final = {
@@ -35,7 +35,7 @@ _EVENTS: Final = {
 class DirectOptions(AgentOptions):
     """Options of the direct agent."""
 
-    history_chars: int | None = limit(None, OBSERVATION_HELP, least=200)
+    history_chars: int | None = length("history_chars", "characters after which an observation is cut in the chat", 200)
 
 
 class Direct(LlmPolicy[DirectOptions]):
@@ -66,11 +66,13 @@ class Direct(LlmPolicy[DirectOptions]):
                     _note(run, reply, end.reply)
                 raise
             _note(run, reply, answer)
-            chat += self._exchange(reply, answer, self.options.history_chars or run.longest_observation)
+            chat += self._exchange(reply, answer, run.length("history_chars"))
 
     def _exchange(self, reply: ChatReply, answer: Reply, longest: int) -> list[ChatMessage]:
         """Return what the chat keeps of a turn: the reply without thoughts, and what the environment said."""
-        words = excerpt(without_invented(through_first_call(visible(reply.text))), min(longest, LONGEST_OBSERVATION))
+        words = excerpt(
+            without_invented(through_first_call(visible(reply.text))), min(longest, LENGTHS["history_chars"][0])
+        )
         observation = excerpt(answer.text, longest)
         if reply.is_cut and answer.info.get("event") in _EVENTS:
             observation = f"{CUT_OFF[:1].upper()}{CUT_OFF[1:]}.\n\n{observation}"
