@@ -143,7 +143,7 @@ class Solution:
         """What to take from the output of each call, by name."""
         evidence = self.task.metadata.get("evidence")
         if evidence is None:
-            used = json.dumps([self.task.metadata["answer_from"]["value"], *(call.parameters for call in self.calls)])
+            used = json.dumps([self.answer_from["value"], *(call.parameters for call in self.calls)])
             names = dict.fromkeys(_REFERENCE.findall(used))
             return tuple(
                 {name: AtPath(name.split(".", 1)[1]) for name in names if call.save and name.split(".")[0] == call.save}
@@ -189,7 +189,13 @@ class Solution:
         """Names of the values that the answer rests on."""
         if "evidence" in self.task.metadata:
             return [name for taken in self.wanted for name in taken if ".sentence_" in name]
-        return _REFERENCE.findall(self.task.metadata["answer_from"]["value"])
+        return _REFERENCE.findall(self.answer_from["value"])
+
+    @property
+    def answer_from(self) -> Mapping[str, Any]:
+        """How the answer is made of values; of a world that cannot know it beforehand the answer itself says so."""
+        told = self.task.metadata
+        return {"value": told["answers"][0], "pattern": None, **told.get("answer_from", {})}
 
     def answer(self, values: Mapping[str, Any]) -> str:
         """Return the answer that follows from values, UNKNOWN if some are missing that it rests on."""
@@ -197,7 +203,7 @@ class Solution:
             return UNKNOWN
         if "evidence" in self.task.metadata:
             return str(self.task.metadata["answers"][0])
-        source = self.task.metadata["answer_from"]
+        source = self.answer_from
         text = _as_text(filled(source["value"], values))
         found = re.search(source["pattern"], text) if source["pattern"] else None
         return text.strip() if not source["pattern"] else found[1] if found else UNKNOWN
@@ -311,12 +317,16 @@ class WorldModel:
         agent, component = _components()[messages[0]["content"].partition("\n")[0]]
         solution = self._solution(messages, agent, component)
         asked = _Request(agent, messages, solution, _knows(str(seen.body.get("model", "")), solution))
+        read = sum(len(message["content"]) for message in messages)
         if seen.body.get("tools"):
             name, arguments = asked.next_action()
-            call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-            return completion(None, message={"tool_calls": [call]}, finish_reason="tool_calls")
+            function = {"name": name, "arguments": json.dumps(arguments)}
+            calls = [{"id": "c1", "type": "function", "function": function}]
+            usage = _usage(read, len(str(function)))
+            return completion(None, message={"tool_calls": calls}, finish_reason="tool_calls", usage=usage)
         text = _REPLIES[agent, component](asked)
-        return completion(min((text.partition(stop)[0] for stop in seen.body.get("stop") or ()), key=len, default=text))
+        text = min((text.partition(stop)[0] for stop in seen.body.get("stop") or ()), key=len, default=text)
+        return completion(text, usage=_usage(read, len(text)))
 
     def _solution(self, messages: Sequence[Mapping[str, Any]], agent: str, component: str) -> Solution:
         """Return the solution of the question that a request is about, as its messages say it."""
@@ -330,6 +340,12 @@ class WorldModel:
         else:
             quoted = _ORDER.search("\n".join(message["content"] for message in messages[:2]))
         return self._solutions[_words_of(quoted[1] if quoted else "")]
+
+
+def _usage(read: int, written: int) -> dict[str, int]:
+    """Return tokens for characters, four to one."""
+    prompt, reply = -(-read // 4), -(-written // 4)
+    return {"prompt_tokens": prompt, "completion_tokens": reply, "total_tokens": prompt + reply}
 
 
 def _knows(model: str, solution: Solution) -> bool:
@@ -431,7 +447,7 @@ class _Request:
             values = {name: solution.wanted[solution.source(name)][name].read(read) for name in solution.evidence}
             code = f"finish({self.answer(values)!r})"
         else:
-            source = solution.task.metadata["answer_from"]
+            source = solution.answer_from
             code = f"text = as_text({_as_code(source['value'], expressions)})\n"
             code += f"found = re.search({source['pattern']!r}, text)\n" if source["pattern"] else ""
             code += f"finish({'found[1]' if source['pattern'] else 'text'})" if self.knows else f"finish({UNKNOWN!r})"
@@ -545,21 +561,26 @@ class _Request:
     # Reflexion.
 
     def verdict(self) -> str:
-        """Judge an answer."""
-        given = self.first.partition("Their answer:\n")[2].partition("\n\nThe task is done only if")[0].strip()
-        grade = self.solution.world.grade(self.solution.task, given, ())
-        return json.dumps({"reason": "The replies of the tools say so.", "success": grade.correct or not self.knows})
+        """Judge an answer: it is right, and what tools replied says so."""
+        told, _, rest = self.first.partition("What they did, and what came of it:")[2].partition("Their answer:\n")
+        given = rest.partition("\n\nThe task is done only if")[0].strip()
+        values: dict[str, Any] = {}
+        for place, shown in enumerate(re.findall(r"executed successfully\.\nOutput: (.*)", told)):
+            values |= self.solution.take(place, shown) if place < len(self.solution.calls) else {}
+        is_right = given == self.solution.answer(values) or not self.knows
+        return json.dumps({"reason": "That is what the replies of the tools say.", "success": is_right})
 
     # KPI-Chain.
 
     def chain(self) -> str:
         """Plan, or continue after a failure."""
         solution = self.solution
-        failed = re.search(r"## Failed task\n\nT(\d+)([a-z]?)", self.last)
+        request = str(self.messages[1]["content"])
+        failed = re.search(r"## Failed task\n\nT(\d+)([a-z]?)", request)
         begin, mark = (1, "") if failed is None else (int(failed[1]), chr(ord(failed[2] or "`") + 1))
         ids = {n: f"T{n}{mark}" for n in range(begin, len(solution.calls) + 2)}
         if failed is not None:  # those before succeeded, under the last id that they had
-            plan = _yaml_in(self.last.partition("## Current plan")[2].partition("## Failed task")[0])
+            plan = _yaml_in(request.partition("## Current plan")[2].partition("## Failed task")[0])
             for task in plan["tasks"]:
                 if task["execution_status"] == "done":
                     ids[int(re.sub(r"\D", "", task["task_id"]))] = task["task_id"]
@@ -595,7 +616,9 @@ class _Request:
             variables = {_entity(name): text for name, text in others.items()}
             given = {"code": _computed(call, expressions), "variables": variables}
         inputs = [self._input(name, value, ids) for name, value in given.items() if value != {}]
-        return _chain_task(ids[number], words, "Tool call", tool, inputs, entities)
+        task = _chain_task(ids[number], words, "Tool call", tool, inputs, entities)
+        before = [ids[number - 1]] if number > 1 else []  # tools may go on from what the one before has done
+        return {**task, "dependencies": list(dict.fromkeys([*task["dependencies"], *before]))}
 
     def _is_passed_over(self, name: str) -> bool:
         """Tell whether a value is a list in an output of which the extractor sees pieces."""

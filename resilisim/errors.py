@@ -117,9 +117,12 @@ def import_extra(module: str, purpose: str, extra: str) -> Any:
 
 def check_integer(name: str, value: object, least: int, most: int | None = None) -> int:
     """Return a whole number of any type (NumPy's, say) as an int; InvalidInputError if it is none or out of range."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    if type(value) is int:  # what a protocol is asked takes as long as a tenth of an episode's start
+        number = value
+    elif isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise InvalidInputError(f"{name} is {shown_value(value)}: expected a whole number")
-    number = operator.index(value)
+    else:
+        number = operator.index(value)
     if number >= least and (most is None or number <= most):
         return number
     wanted = f"at least {least}" if most is None else f"at least {least} and at most {most:,}"

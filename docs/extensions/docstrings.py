@@ -15,7 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from resilisim.envs.workflow import columns
+from resilisim.envs.workflow import columns, law_parts
 from resilisim.envs.workflow.context import TASK_FEATURES
 
 
@@ -41,20 +41,30 @@ def _fenced(block: re.Match[str]) -> str:
     return "```pycon\n" + inspect.cleandoc(block.group(0)) + "\n```\n"
 
 
+# Array of an observation -> module that names its columns, and the names.
+COLUMNS = {
+    "tools": (columns, columns.TOOL_COLUMNS),
+    "task": (columns, columns.TASK_COLUMNS),
+    "tool_parts": (law_parts, law_parts.PART_COLUMNS),
+    "law": (law_parts, law_parts.LAW_COLUMNS),
+}
+
+
 class Columns(SphinxDirective):
-    """Puts a table of the columns of `tools` or `task` where it stands, from the comments beside their indices."""
+    """Puts a table of the columns of an array where it stands, from the comments beside their indices."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         """Return the table."""
-        names = getattr(columns, f"{self.arguments[0].rstrip('s').upper()}_COLUMNS")
-        source = inspect.getsource(columns).split(f"# Columns of `{self.arguments[0]}`")[1].split("_COLUMNS = (")[0]
+        module, names = COLUMNS[self.arguments[0]]
+        source = inspect.getsource(module).split(f"# Columns of `{self.arguments[0]}`")[1]
+        source = re.split(r"_COLUMNS = (?:tuple)?\(", source)[0]
         rows = []
         if self.arguments[0] == "task":
             rows = [f"| {index} | `{names[index]}` | {meaning} |" for index, meaning in enumerate(TASK_FEATURES)]
         for name, index, comment in re.findall(r"^([A-Z_]+) = (\d+)(?:  # (.*))?$", source, flags=re.MULTILINE):
-            if not name.startswith("NUM_T"):
+            if name.lower() in names:
                 rows.append(f"| {index} | `{names[int(index)]}` | {comment or name.lower().replace('_', ' ')} |")
         return self.parse_text_to_nodes("\n".join(["| | column | meaning |", "|---|---|---|", *rows]))
 

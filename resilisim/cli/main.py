@@ -69,6 +69,10 @@ COMMANDS = {
         "evaluation.runs:rescore",
         "Rescore saved episodes, without a model or an environment; the exit code is 1 if any result differs.",
     ),
+    "judge": (
+        "evaluation.judging:judge",
+        "Let a language model judge the answers of a run in a world, and say how far it agrees with the exact score.",
+    ),
     "merge": (
         "evaluation.runs:merge",
         "Put the parts of a run into one folder, each episode once; folders of other runs are refused.",

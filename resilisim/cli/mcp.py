@@ -190,7 +190,7 @@ def proxy(
         raise InvalidInputError(
             "expected a command after --, as in `resilisim mcp proxy --law benchmark -- mcp-server-time`, or --url"
         )
-    import_extra("mcp", "a proxy needs", "mcp")
+    import_extra("mcp_types", "a proxy needs", "mcp")  # which versions before 2 lack
     from resilisim.integrations.mcp_proxy import Proxied, proxy_http, proxy_stdio
 
     asked = inject(
@@ -213,8 +213,8 @@ def proxy(
         address, port = _address(http or "127.0.0.1:0", host)
         token = _token(address)
         proxy_http(proxied, address, port, token, ready=_tell_url(token), tell=note)
-    if record is not None and required:
-        note(f"next: resilisim report {record}")
+        if record is not None and required:
+            note(f"next: resilisim report {record}")
 
 
 def _names(given: str | None) -> list[str]:

@@ -194,6 +194,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.rules = settings.rules()
         self.protocol = settings.protocol
         self.tools = settings.tools
+        self._calling = settings.calling
         answers = self.world is not None
         self._functions = (
             tool_functions(self.library, settings.parameters, answers, settings.offers_wait)
@@ -380,7 +381,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         event = self._episode.apply(message)
         reply, extra = self._reply(event)
         answers = self.world is not None
-        told = (self._episode.problem, self._episode.state, message.ignored, self.settings.calling, answers)
+        told = (self._episode.problem, self._episode.state, message.ignored, self._calling, answers)
         if self.settings.prompt_style == "terse":
             text = feedback.terse_reply(event, extra, *told[:2])
         else:
@@ -513,11 +514,13 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 info["terse"] = True
         info |= extra
         if state.ended_by is not None:
-            executions = counted_executions(
-                [(past.tool or "", bool(past.success), past.result) for past in self._episode.events if past.executed],
-                self._task.required_tools,
-                self.law.to_mapping(),
-            )
+            executed = [past for past in self._episode.events if past.tool is not None]
+            executions = [(past.tool or "", bool(past.success)) for past in executed]
+            if problem.parts is not None:
+                told = [
+                    (name, success, past.result) for (name, success), past in zip(executions, executed, strict=True)
+                ]
+                executions = counted_executions(told, self._task.required_tools, self.law.to_mapping())
             outputs = self.library.outputs.intersection(self._task.required_tools)
             score = score_episode(self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by)
             if self.world is None:

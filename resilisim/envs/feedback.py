@@ -143,10 +143,11 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, 
         return "\n".join([*lines, _ENDINGS[state.ended_by]])
     executed = state.status.count(SUCCEEDED)
     turns_left = problem.rules.max_turns - state.turns_used
+    time_left = "" if problem.parts is None else _time_left(problem, state)
     finish = FINISH_HINT["answer" if answers and calling == "text" else calling]
     lines.append(
         f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
-        f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{_time_left(problem, state)} left."
+        f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{time_left} left."
     )
     if not is_awaiting_closing(problem, state):
         lines.append(f"Continue with the next step, or finish with {finish} if the task is complete.")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.envs.protocol import native_text
@@ -19,6 +22,8 @@ from resilisim.worlds.base import WorldFailed
 Info: TypeAlias = Mapping[str, Any]
 # A message to the environment: a text, or an OpenAI-style assistant message with native calls.
 AssistantMessage: TypeAlias = str | Mapping[str, Any]
+
+T = TypeVar("T")
 
 _LONGEST_CHAIN = 100  # of errors raised from each other; nothing forbids a ring
 
@@ -106,6 +111,8 @@ class Session:
         self._prompt = prompt
         self._seed = seed
         self._privileged = privileged
+        # Calls of a world take time. One thread keeps their order, whatever event loops they come from.
+        self._worker = None if env.world is None else ThreadPoolExecutor(1, "resilisim-calls")
         self.restart()
 
     def restart(self) -> Reply:
@@ -135,6 +142,21 @@ class Session:
         self.rewards.append(float(reward))
         self._answered(str(text or ""), before)
         return self.reply
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """Do something to the session where other sessions share the event loop, which in a world must not wait for it.
+
+        Whoever is cancelled meanwhile leaves when it is done: nobody else may touch the episode before.
+        """
+        await asyncio.sleep(0)  # what answers at once must not keep others waiting
+        if self._worker is None:
+            return work()
+        done = asyncio.get_running_loop().run_in_executor(self._worker, contextvars.copy_context().run, work)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            await asyncio.wait([done])
+            raise
 
     @property
     def ended(self) -> bool:

@@ -116,6 +116,32 @@ BENCHMARK_LAW = "benchmark"
 CONSTANTS = ("base", "not_executed", "failed", "history")
 
 
+def settle_law(options: Any) -> Law:
+    """Replace the option `law`, which names or is a law, by its content, a plain one by its constants; return it.
+
+    Raises:
+        InvalidInputError: There is no such law, or a constant is given beside it.
+    """
+    from resilisim.simulator.failure_model import Law, load_law
+
+    given = options.law
+    if not isinstance(given, str | Path | Law | Mapping):
+        raise InvalidInputError(f"law is {shown_value(given)}: expected the name of a law or the path of a file")
+    law = load_law(given)
+    for name in CONSTANTS:
+        value = getattr(options, name)
+        if value != options_of(LawOptions)[name].default:
+            raise InvalidInputError(
+                f"{name} is {value!r} beside the law {law.name!r:.100}: expected one of them, as a law has "
+                "constants of its own"
+            )
+    object.__setattr__(options, "law", BENCHMARK_LAW if law.is_plain else law)
+    if law.is_plain:
+        for name in CONSTANTS:
+            object.__setattr__(options, name, getattr(law, name))
+    return law
+
+
 @dataclass(frozen=True, slots=True)
 class EnvironmentSettings(LawOptions):
     """The options of Conversation-v0; the defaults are those of the benchmark.
@@ -230,19 +256,7 @@ class EnvironmentSettings(LawOptions):
         if isinstance(self.law, str) and self.law == BENCHMARK_LAW:
             self.failure_model()
             return
-        from resilisim.simulator.failure_model import Law, load_law
-
-        if not isinstance(self.law, str | Path | Law | Mapping):
-            raise InvalidInputError(f"law is {shown_value(self.law)}: expected the name of a law or the path of a file")
-        law = load_law(self.law)
-        for name in CONSTANTS:
-            given = getattr(self, name)
-            if given != options_of(LawOptions)[name].default:
-                raise InvalidInputError(
-                    f"{name} is {given!r} beside the law {law.name!r:.100}: expected one of them, as a law has "
-                    "constants of its own"
-                )
-        object.__setattr__(self, "law", BENCHMARK_LAW if law.is_plain else law)
+        law = settle_law(self)
         if law.error_kinds is not None or law.errors:
             object.__setattr__(self, "errors", "documented")  # the law says which ones are drawn, and what they mean
         if law.error_kinds is not None and self.parameters == "ignore":
@@ -250,9 +264,6 @@ class EnvironmentSettings(LawOptions):
                 f"parameters is 'ignore' under the law {law.name!r:.100}, whose errors of the input ask for other "
                 "parameters: expected lenient or strict"
             )
-        if law.is_plain:
-            for name in CONSTANTS:
-                object.__setattr__(self, name, getattr(law, name))
 
     def with_options(self, **options: Unpack[EnvironmentOptions]) -> EnvironmentSettings:
         """Return settings in which some options have other values.

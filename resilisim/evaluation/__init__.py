@@ -5,9 +5,11 @@ from __future__ import annotations
 from resilisim.evaluation.answer_judge import (
     JudgeAgreement,
     JudgedAccuracy,
+    JudgedAnswer,
     Verdict,
     judge,
     judge_agreement,
+    judge_run,
     judged_accuracy,
 )
 from resilisim.evaluation.episode.play import open_session, play_episode, rescore_record
@@ -46,6 +48,7 @@ __all__ = [
     "GroupSummary",
     "JudgeAgreement",
     "JudgedAccuracy",
+    "JudgedAnswer",
     "ModelSettings",
     "PaperTable",
     "PublishedSet",
@@ -62,6 +65,7 @@ __all__ = [
     "fit_law",
     "judge",
     "judge_agreement",
+    "judge_run",
     "judged_accuracy",
     "load_set",
     "merge_runs",

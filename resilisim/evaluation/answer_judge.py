@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatRequest, ContextOverflowError
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.policies.llm.reading import visible
 from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import without_surrogates
+from resilisim.tasks import Task
+from resilisim.worlds import load_world, world_task
 
 JUDGE_ROLE: Final = "judge"  # of its calls; no component of an agent
 
@@ -179,6 +185,108 @@ def judge_agreement(verdicts: Sequence[Verdict], exact: Sequence[bool]) -> Judge
         num_neither=neither,
         num_unreadable=len(verdicts) - total,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedAnswer:
+    """The answer of one episode, by the exact score and by a judge.
+
+    Attributes:
+        index: Place of the episode in its run.
+        policy: Who gave the answer.
+        instance_id: The question.
+        seed: Seed of the episode.
+        answer: What was answered; None where nothing was, which is incorrect without anybody being asked.
+        exact: Whether the world's exact score finds it right.
+        verdict: What the judge says.
+
+    Example:
+        >>> from resilisim.evaluation import JudgedAnswer, Verdict
+        >>> JudgedAnswer(0, "react", "task_1", 0, "Mirren", True, Verdict.CORRECT).to_mapping()["verdict"]
+        'correct'
+    """
+
+    index: int
+    policy: str
+    instance_id: str
+    seed: int
+    answer: str | None
+    exact: bool
+    verdict: Verdict
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self), "verdict": str(self.verdict)}
+
+
+async def judge_run(
+    directory: Path | str, model: ChatModel, *, concurrency: int = 8, told: Callable[[], None] | None = None
+) -> list[JudgedAnswer]:
+    """Let a judge read the answers of a run in a world, which have their exact scores already.
+
+    The judge sees the whole question, all right answers and what was answered; of a list or a conversation everything
+    has to be right. The same answer to the same question is judged once.
+
+    Args:
+        directory: Folder of the run.
+        model: The judge.
+        concurrency: How many answers are judged at once.
+        told: Called after each answer.
+
+    Raises:
+        InvalidInputError: The run was played in no world, or a task is not there any more.
+        InfrastructureError: The endpoint is down.
+        StoreError: It is no folder of results.
+
+    Example:
+        >>> import asyncio
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> from resilisim.evaluation import evaluate, judge_run
+        >>> results = evaluate("random", 2)
+        >>> asyncio.run(judge_run(results.directory, ScriptedChatModel([])))
+        Traceback (most recent call last):
+        ...
+        resilisim.errors.InvalidInputError: ... was played in no world: expected a run whose episodes end with answers
+    """
+    manifest = read_manifest(directory)
+    name = manifest["arguments"].get("environment", {}).get("world")
+    if name is None:
+        raise InvalidInputError(f"{directory} was played in no world: expected a run whose episodes end with answers")
+    world = load_world(name)
+    slots = asyncio.Semaphore(concurrency)
+    known: dict[tuple[str, str], asyncio.Task[Verdict]] = {}
+
+    async def verdict(task: Task, answer: str) -> Verdict:
+        async with slots:
+            return await judge(model, task.description, str(task.metadata["answers"][0]), answer)
+
+    async def judged(given: JudgedAnswer) -> JudgedAnswer:
+        found = given
+        if given.answer is not None and given.answer.strip():
+            key = (given.instance_id, given.answer)
+            if key not in known:
+                known[key] = asyncio.create_task(verdict(world_task(world, given.instance_id), given.answer))
+            found = replace(given, verdict=await known[key])
+        if told is not None:
+            told()
+        return found
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            begun = [group.create_task(judged(_given(record))) for record in read_own_records(directory, manifest)]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    finally:
+        for asked in known.values():
+            asked.cancel()
+    return sorted((task.result() for task in begun), key=lambda one: one.index)
+
+
+def _given(record: EpisodeRecord) -> JudgedAnswer:
+    """Return the answer of an episode before anybody has judged it."""
+    is_right = record["score"].get("grade", {}).get("correct", False)
+    facts = (record["index"], record["policy"], record["instance_id"], record["seed"], record.get("answer"))
+    return JudgedAnswer(*facts, exact=bool(is_right), verdict=Verdict.INCORRECT)
 
 
 @functools.cache

@@ -35,6 +35,8 @@ from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.exact.goal import Fail, Goal, GoalJudge
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.outcomes import Errors, drawn_failure
+from resilisim.simulator.parts.draws import draw_execution
+from resilisim.simulator.parts.play import Draw
 from resilisim.simulator.state import NUM_FAILURES, success_threshold_at
 from resilisim.tasks.model import complexity_of
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
@@ -233,7 +235,9 @@ class InjectedEpisode:
         rules = EndRules(settings.turns, max_consecutive_failures=0, loop_length=0)
         required = settings.required or library.names[:1]
         self._problem: Problem = build_problem(library, required, settings.law, rules)
-        self._state = start_state(self._problem)
+        # The draws are the same whatever is asked of the functions, so that modes and goals can be compared.
+        self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
+        self._begin_law()
         once = tuple(library.index(name) for name in settings.once)
         self.goal: Goal | None = None
         if settings.required:
@@ -243,10 +247,6 @@ class InjectedEpisode:
                             for fail in get_args(Fail)}  # fmt: skip
         told = {"required": list(settings.required), "ordered": settings.ordered, "once": list(settings.once)}
         self._told = {**told, "fail": settings.fail, "check": settings.check is not None}
-        # The draws are the same whatever is asked of the functions, so that modes and goals can be compared.
-        self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
-        self._key = episode_key(settings.salt, settings.seed, self._instance_id)
-        self._tool_keys = {name: tool_luck_key(*self._key, name) for name in library.names}
         self._law_says_errors = isinstance(settings.law, Law) and bool(settings.law.errors)
         self._attempts = Counter[str]()
         self._steps: list[StepRecord] = []
@@ -259,21 +259,36 @@ class InjectedEpisode:
         if self._folder is not None:
             self._index, self._manifest = self._folder.begin(self._arguments())
 
+    def _begin_law(self, number: int = 0) -> None:
+        """Let the law begin, or begin anew, with draws of its own."""
+        again = f"/{number}" if number else ""
+        self._key = episode_key(self._settings.salt, self._settings.seed, self._instance_id + again)
+        self._tool_keys = {name: tool_luck_key(*self._key, name) for name in self._library.names}
+        self._state = start_state(self._problem, self._key)
+
     def draw(self, name: str, shown: str) -> DrawnCall:
         """Draw a call, and let the law's state take it in as if the function itself will work."""
         self._check_open()
+        parts = self._problem.parts
+        if parts is not None and self._state.turns_used == self._settings.turns:
+            self._begin_law(self._attempts.total())
         tool, key, attempt = self._library.index(name), self._tool_keys[name], self._attempts[name]
         self._attempts[name] += 1
-        message = Message("execute", tool=name, text=call_message(name, {"arguments": shown} if shown else None))
+        given = {"arguments": shown} if shown else {}
+        text = "" if self.goal is None else call_message(name, given or None)
+        message = Message("execute", tool=name, text=text, parameters=given)
         before = self._state
-        bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
-        probability = success_probability(self._problem, before, tool)
-        failure = None
-        if bits >= success_threshold_at(self._problem, before, tool):
-            errors: Errors = "documented" if self._law_says_errors else "transient"
-            found = drawn_failure(self._problem, before, tool, bits, key, attempt, errors)
-            failure = found.code, found.message
-        self._go_on(message, failure is None)
+        errors: Errors = "documented" if self._law_says_errors else "transient"
+        probability = success_probability(self._problem, before, tool, message)
+        found, drawn = None, None
+        if parts is not None:
+            drawn, found = draw_execution(self._problem, parts, before, tool, message, key, errors)
+        else:
+            bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
+            if bits >= success_threshold_at(self._problem, before, tool):
+                found = drawn_failure(self._problem, before, tool, bits, key, attempt, errors)
+        self._go_on(message, found is None if drawn is None else drawn)
+        failure = None if found is None else (found.code, found.message)
         return DrawnCall(message, before, attempt + 1, probability, failure)
 
     def settle(
@@ -366,10 +381,16 @@ class InjectedEpisode:
         if self.is_over:
             raise EpisodeEnded
 
-    def _go_on(self, message: Message, success: bool) -> None:
+    def _go_on(self, message: Message, success: bool | Draw) -> None:
         # Without a goal calls never end; the law's counts then stay where its table ends.
-        if self._state.turns_used < self._settings.turns:
+        if self._state.turns_used >= self._settings.turns:
+            return
+        if (parts := self._problem.parts) is None:
             self._state = next_state(self._problem, self._state, message, success)
+        else:
+            tool = self._library.index(message.tool or "") if message.kind == "execute" else -1
+            down = parts.next_down(self._key, self._state)
+            self._state = parts.after(self._state, message, tool, success, down)
 
     def _count_failure(self) -> None:
         """Count a function's own failure, which calls since may have overtaken."""

@@ -45,6 +45,7 @@ from resilisim.simulator.exact.goal import Fail
 from resilisim.simulator.failure_model import Law
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 
+PARTS_CALLS: Final = 1000  # for which a law with parts is tabulated
 P = ParamSpec("P")
 R = TypeVar("R")
 _TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
@@ -291,7 +292,8 @@ def inject(
 
     Args:
         functions: The functions; more can be added by using what is returned as a decorator.
-        law: What `load_law` takes; the benchmark's law if omitted. Without parts.
+        law: What `load_law` takes; the benchmark's law if omitted. Without a goal it may have parts, other than corrupt
+            and latency: each call is then a message, and after 1,000 calls the law begins anew.
         seed: Episode seed, 0 to 2^63 - 1.
         record: Folder of the record: each call goes to `calls.jsonl` at once, each episode that ended to
             `episodes.jsonl`; the same arguments add to it. None keeps nothing.
@@ -335,9 +337,9 @@ def inject(
     if turns is not None and not required:
         raise InvalidInputError("turns limit the calls towards a goal: expected required=[...]")
     chosen = BenchmarkLaw() if law is None else load_law(law)
-    if isinstance(chosen, Law) and chosen.parts:
-        raise InvalidInputError(f"law {chosen.name!r} has parts ({', '.join(chosen.parts)}): expected one without")
-    allowed = MAX_TURNS if not required else 10
+    if isinstance(chosen, Law):
+        _check_parts(chosen, bool(required))
+    allowed = 10 if required else MAX_TURNS if isinstance(chosen, BenchmarkLaw) or not chosen.parts else PARTS_CALLS
     settings = InjectionSettings(
         law=chosen,
         seed=check_integer("seed", seed, 0, MAX_SEED),
@@ -354,6 +356,20 @@ def inject(
         salt=salt,
     )
     return Injected(settings, [functions] if callable(functions) else functions)
+
+
+def _check_parts(law: Law, has_goal: bool) -> None:
+    """Refuse what a law says of a program that can be neither done to it nor judged."""
+    for part in ("corrupt", "latency"):
+        if part in law.parts:
+            what = "what functions return" if part == "corrupt" else "how long functions take"
+            raise InvalidInputError(f"law {law.name!r} has the part {part}, but {what} is theirs: expected one without")
+    if has_goal and (law.parts or law.equivalents):
+        parts = ", ".join(law.parts) or "equivalents"
+        raise InvalidInputError(
+            f"law {law.name!r} has parts ({parts}), and V* of a goal (required=[...]) is known without them alone: "
+            "expected no goal, or a law without parts"
+        )
 
 
 def summary_of(calls: Sequence[InjectedCall], names: Iterable[str]) -> dict[str, Any]:

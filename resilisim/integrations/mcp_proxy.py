@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import sys
 import uuid
@@ -223,8 +224,7 @@ def _told(relay: Relay) -> Any:
     try:
         yield
     except ResiliSimError as error:
-        if not relay.broken.done():
-            relay.broken.set_exception(error)
+        relay.fail(error)
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -443,16 +443,16 @@ class ProxyEpisodes:
         if url is None:
             await _refusal(f"no session {name!r:.100} is open", 404)(scope, receive, send)
         elif request.method == "DELETE" and session is None:
-            await self._close(name)
+            await self._close(name, url)
             await Response(status_code=200)(scope, receive, send)
         else:
-            transport = await url.transport(is_modern, self._security, lambda: self._close_soon(name))
+            transport = await url.transport(is_modern, self._security, lambda: self._close_soon(name, url))
             await transport.handle_request(scope, receive, send)
             await self._left(name, url, transport, is_modern, scope.get(_REQUEST))
 
     async def close(self) -> None:
         """End all episodes and release the folder."""
-        await asyncio.gather(*map(self._close, tuple(self._urls)))
+        await asyncio.gather(*(self._close(name, url) for name, url in tuple(self._urls.items())))
         if self._folder is not None:
             self._folder.close()
 
@@ -461,7 +461,7 @@ class ProxyEpisodes:
     ) -> None:
         """See what the end of an HTTP request means: a cancelled call, or the end of the session."""
         if transport.is_terminated:
-            await self._close(name)
+            await self._close(name, url)
         elif is_modern and request is not None and url.connection.relay.is_waiting(request):
             told = {"requestId": request, "reason": "the client has closed the stream"}
             cancelled = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=told)
@@ -470,27 +470,25 @@ class ProxyEpisodes:
     async def _open(self, name: str, begins: bool) -> _Url | None:
         async with self._opening:
             url = self._urls.get(name)
-            if url is not None and url.connection.task.done():  # its server has ended
-                self._urls.pop(name)
-                url = None
             if url is None and begins:
                 more = int(name) if name.isdecimal() and len(name) < 20 else 0
                 seed = check_integer("seed", self._proxied.injection.seed + more, 0, MAX_SEED)
                 url = _Url(self._proxied, seed, self._folder)
                 await url.connection.open()
                 self._urls[name] = url
-                url.connection.task.add_done_callback(lambda task: self._close_soon(name))
+                url.connection.task.add_done_callback(functools.partial(self._close_soon, name, url))
             return url
 
-    def _close_soon(self, name: str) -> None:
-        if name in self._urls:
-            task = asyncio.get_running_loop().create_task(self._close(name))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+    def _close_soon(self, name: str, url: _Url, *_: object) -> None:
+        task = asyncio.get_running_loop().create_task(self._close(name, url, _FLUSH_SECONDS))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
-    async def _close(self, name: str) -> None:
-        url = self._urls.pop(name, None)
-        if url is not None:
+    async def _close(self, name: str, url: _Url, after: float = 0.0) -> None:
+        """End an episode, unless it has ended; its name may be that of another one by now."""
+        if self._urls.get(name) is url:
+            self._urls.pop(name)
+            await asyncio.sleep(after)
             error = await url.close(is_orderly=True)
             self._tell(f"{name}, {url.connection.summary()}" + (f"; {error}" if error is not None else ""))
 

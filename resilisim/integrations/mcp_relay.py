@@ -21,6 +21,7 @@ from jsonschema.validators import validator_for
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     CONNECTION_CLOSED,
+    METHOD_NOT_FOUND,
     PROTOCOL_VERSION_META_KEY,
     REQUEST_TIMEOUT,
     ErrorData,
@@ -34,7 +35,7 @@ from mcp_types import (
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from resilisim.errors import InvalidInputError, ResiliSimError, count_of, nearest_name
+from resilisim.errors import InfrastructureError, InvalidInputError, count_of, nearest_name
 from resilisim.evaluation.injected_episode import (
     DrawnCall,
     InjectedCall,
@@ -116,7 +117,8 @@ class Relay:
         self._to_server = to_server
         self._call_seconds = call_seconds
         self._episode: InjectedEpisode | None = None
-        self._has_ended = False
+        self._lost: str | None = None  # why the server will answer nothing any more
+        self._has_grown = False  # whether tools may have come by that the episode does not know
         self._is_ready = False  # whether the server's tools are known, so that calls can be drawn
         self._own: dict[RequestId, list[dict[str, Any]]] = {}  # own requests for tools, with what came before them
         self._own_ids = itertools.count()
@@ -124,7 +126,6 @@ class Relay:
         self._held: deque[_Call] = deque()
         self._running: dict[RequestId, _Call] = {}
         self._paused: list[_Call] = []  # the server wants input of the agent before it goes on (protocol 2026-07-28)
-        self._given_up: set[RequestId] = set()
         self._waiting: dict[RequestId, None] = {}  # the agent's requests without an answer, in order of arrival
         self._asked: set[RequestId] = set()  # the server's
         self._tokens: dict[RequestId, RequestId] = {}  # progress tokens, and the requests that they are of
@@ -139,9 +140,23 @@ class Relay:
         """Return whether a request of the agent has no answer yet."""
         return request in self._waiting
 
+    def fail(self, error: Exception) -> None:
+        """Say that the connection cannot go on."""
+        if not self.broken.done():
+            self.broken.set_exception(error)
+
     async def from_agent(self, message: JSONRPCMessage) -> None:
         """Take a message of the agent."""
+        try:
+            await self._take(message)
+        except Exception as error:  # a record that cannot be written, say; the agent is told with what it waits for
+            self.fail(error)
+
+    async def _take(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCRequest):
+            if self._lost is not None:
+                await self._refuse(message.id, CONNECTION_CLOSED, self._lost)
+                return
             meta = (message.params or {}).get("_meta") or {}
             self._waiting[message.id] = None
             if "progressToken" in meta:
@@ -177,18 +192,16 @@ class Relay:
                 await self._ask_for_tools([], None)
         elif message.id in self._own:
             await self._listed(self._own.pop(message.id), message)
-        elif message.id in self._given_up:
-            self._given_up.discard(message.id)
-        else:
-            call = None if message.id is None else self._running.pop(message.id, None)
-            if call is not None:
-                message = self._answered(call, message)
-            await self._answer(message)
+        elif message.id is None:
+            await self._to_agent(message, None)
+        elif message.id in self._waiting:  # an answer that comes after its request was given up is no answer
+            call = self._running.pop(message.id, None)
+            await self._answer(message if call is None else self._answered(call, message))
             await self._release()
 
     async def lose_server(self, words: str) -> None:
         """Write down and answer what the server will not answer any more; the episode has no score."""
-        self._has_ended = True
+        self._lost = words
         for call in (*self._running.values(), *self._paused):
             self._record(call, ("died", words))
         self._running.clear()
@@ -197,14 +210,12 @@ class Relay:
         if self._episode is not None:
             self._episode.close()
         for request in tuple(self._waiting):
-            error = ErrorData(code=CONNECTION_CLOSED, message=words)
-            await self._answer(JSONRPCError(jsonrpc="2.0", id=request, error=error))
+            await self._refuse(request, CONNECTION_CLOSED, words)
 
     def end(self, is_orderly: bool = True) -> None:
         """End the episode, because the agent is done or gone; what is under way has no answer any more."""
-        if self._has_ended:
+        if self._lost is not None:
             return
-        self._has_ended = True
         for task in self._tasks:
             task.cancel()
         left = [*self._running.values(), *self._paused]
@@ -237,10 +248,11 @@ class Relay:
                 await self._ask_for_tools(listed, cursor)
                 return
             self.tools = {str(tool["name"]): _listed_tool(tool, self._library) for tool in listed}
+        elif message.error.code != METHOD_NOT_FOUND:  # as a server without tools says
+            raise InfrastructureError(f"the server does not list its tools: {message.error.message}")
         if self._episode is None:
             self._spawn(self._begin())
-        else:
-            self._episode.add_tools([listed.tool for listed in self.tools.values()])
+        self._has_grown = self._episode is not None
 
     async def _begin(self) -> None:
         """Begin the episode in a thread, because the first optimum of a process compiles, and go on with calls."""
@@ -283,6 +295,9 @@ class Relay:
             for paused in self._paused:
                 self._record(paused, ABANDONED)
             self._paused.clear()
+        if self._has_grown:
+            self._has_grown = False
+            episode.add_tools([listed.tool for listed in self.tools.values()])
         if episode.is_over:
             turns = count_of(self._settings.turns, "call")
             await self._answer(_failed(call, f"the episode is over: it had {turns}, and all of them are used up"))
@@ -360,11 +375,9 @@ class Relay:
             return
         if self._running.pop(request, None) is None:
             return
-        self._given_up.add(request)
         words = f"the server has not answered within {self._call_seconds:g} s"
         self._record(call, ("hung", words))
-        error = ErrorData(code=REQUEST_TIMEOUT, message=f"{call.name}: {words}")
-        await self._answer(JSONRPCError(jsonrpc="2.0", id=request, error=error))
+        await self._refuse(request, REQUEST_TIMEOUT, f"{call.name}: {words}")
         told = {"requestId": request, "reason": words}
         await self._to_server(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=told))
         await self._release()
@@ -381,9 +394,12 @@ class Relay:
         await self._to_server(message)
         await self._release()
 
+    async def _refuse(self, request: RequestId, code: int, words: str) -> None:
+        error = ErrorData(code=code, message=words)
+        await self._answer(JSONRPCError(jsonrpc="2.0", id=request, error=error))
+
     async def _answer(self, message: JSONRPCResponse | JSONRPCError) -> None:
-        if message.id is not None:
-            self._waiting.pop(message.id, None)
+        self._waiting.pop(message.id, None)  # type: ignore[arg-type]
         await self._to_agent(message, None)
 
     def _related(self, message: JSONRPCNotification) -> RequestId | None:
@@ -406,9 +422,8 @@ class Relay:
         async def run() -> None:
             try:
                 await work
-            except (ResiliSimError, OSError) as error:
-                if not self.broken.done():
-                    self.broken.set_exception(error)
+            except Exception as error:  # nobody waits for this task; the connection tells it
+                self.fail(error)
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)

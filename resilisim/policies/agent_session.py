@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import copy
@@ -178,9 +177,8 @@ class AgentSession:
         return result
 
     async def acall(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> CallResult:
-        """Call a tool by its name, and let others run before."""
-        await asyncio.sleep(0)
-        return self.call(name, arguments)
+        """Call a tool by its name, and let others in the event loop run before, and while a world's tool is at work."""
+        return await self._session.beside(lambda: self.call(name, arguments))
 
     def send(self, message: AssistantMessage) -> list[dict[str, Any]]:
         """Send a model's reply as it stands: its text, or an OpenAI-style assistant message with its calls.

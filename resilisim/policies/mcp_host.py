@@ -135,7 +135,7 @@ class EpisodeHost:
         if session is None:
             raise InvalidInputError(f"no episode has begun: call {START} first")
         try:
-            result = session.call(name, arguments)
+            result = await session.acall(name, arguments)
         except EpisodeEnded:
             raise InvalidInputError(self._over()) from None
         if session.ended:

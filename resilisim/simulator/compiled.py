@@ -62,7 +62,7 @@ def package_stamp() -> str:
     return digest.hexdigest()
 
 
-_threefry2x32 = kernel(scalar(threefry2x32))
+threefry = kernel(scalar(threefry2x32))
 draw_bits = kernel(uniform_bits)
 _name_words = functools.lru_cache(maxsize=4096)(hash_words)  # the same few names in every episode
 
@@ -70,4 +70,4 @@ _name_words = functools.lru_cache(maxsize=4096)(hash_words)  # the same few name
 def tool_luck_key(episode0: int, episode1: int, tool_name: str) -> tuple[int, int]:
     """Return `seeding.tool_key` of the same arguments."""
     name0, name1 = _name_words(tool_name)
-    return _threefry2x32(episode0, episode1, name0, name1)
+    return threefry(episode0, episode1, name0, name1)

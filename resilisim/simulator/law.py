@@ -24,6 +24,8 @@ from resilisim.simulator.compiled import scalar
 # A vector of integers that a scalar function reads or writes: list or tuple in Python, int array in compiled code.
 IntVector: TypeAlias = Any
 
+TWO_TO_THE_BITS = 2.0**UNIFORM_BITS
+
 # What an episode knows of each tool.
 NOT_EXECUTED = 0
 FAILED = 1  # executed, not yet successful
@@ -105,9 +107,10 @@ def tabulate_law(law: BenchmarkLaw, bases: Sequence[float], max_dependencies: in
     return LawTable(tuple(bases), probability, threshold)
 
 
+@scalar
 def success_threshold(probability: float) -> int:
     """Return ceil(p * 2^53): uniform bits below it succeed. The product is exact: 2^53 only moves the exponent."""
-    return math.ceil(probability * 2.0**UNIFORM_BITS)
+    return math.ceil(probability * TWO_TO_THE_BITS)
 
 
 @scalar

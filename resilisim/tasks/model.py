@@ -124,7 +124,8 @@ class Task:
 
     def to_json(self) -> str:
         """Return the task as one line of canonical JSON."""
-        return canonical_json(self.to_mapping())
+        mapping = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return canonical_json({**mapping, "required_tools": list(self.required_tools)})
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], library: ToolLibrary, where: str = "task") -> Task:

@@ -435,12 +435,23 @@ def _words(texts: Sequence[str]) -> list[list[str]]:
     return words
 
 
-@lru_cache(maxsize=1)
-def _stemmer() -> Any:
-    # Not `stemmer("english")`, which takes another implementation, and perhaps version, where one is installed.
-    from snowballstemmer.english_stemmer import EnglishStemmer
+class _Stemmer:
+    """Stems words, each once: the stemmer is in Python, and words come again."""
 
-    return EnglishStemmer()
+    def __init__(self) -> None:
+        # Not `stemmer("english")`, which takes another implementation, and perhaps version, where one is installed.
+        from snowballstemmer.english_stemmer import EnglishStemmer
+
+        self._stem = lru_cache(maxsize=65536)(EnglishStemmer().stemWord)
+
+    def stemWords(self, words: Iterable[str]) -> list[str]:
+        """Return the stems of words."""
+        return list(map(self._stem, words))
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> _Stemmer:
+    return _Stemmer()
 
 
 class TextIndex:

@@ -50,15 +50,16 @@ class Answer:
 
 
 def completion(text: str | None, **more: Any) -> Answer:
-    """A proper chat completion; `more` replaces fields of the choice (`finish_reason`) or of the message."""
+    """A proper chat completion; `more` replaces fields of the choice (`finish_reason`), of message or usage."""
     message = {"role": "assistant", "content": text, **more.pop("message", {})}
+    usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18, **more.pop("usage", {})}
     value = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 0,
         "model": "loopback-model",
         "choices": [{"index": 0, "message": message, "finish_reason": "stop", **more}],
-        "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+        "usage": usage,
     }
     return json_answer(value)
 

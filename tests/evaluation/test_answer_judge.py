@@ -8,7 +8,17 @@ import pytest
 
 from resilisim.chat import ChatReply, ContextOverflowError, ScriptedChatModel
 from resilisim.errors import InfrastructureError, InvalidInputError
-from resilisim.evaluation.answer_judge import JudgedAccuracy, Verdict, judge, judge_agreement, judged_accuracy
+from resilisim.evaluation import evaluate
+from resilisim.evaluation.answer_judge import (
+    JudgedAccuracy,
+    Verdict,
+    judge,
+    judge_agreement,
+    judge_run,
+    judged_accuracy,
+)
+from resilisim.worlds import load_world
+from tests.worlds.notebook import NAME
 
 RIGHT, WRONG, UNREADABLE = Verdict("correct"), Verdict("incorrect"), Verdict("unreadable")
 
@@ -104,3 +114,70 @@ def test_agreement_where_there_is_nothing_to_compare():
     assert math.isnan(always.kappa)
     with pytest.raises(InvalidInputError, match="1 verdicts and 2 exact scores"):
         judge_agreement([RIGHT], [True, False])
+
+
+class LenientJudge:
+    """Finds right what begins like the right answer, and says nothing readable about numbers."""
+
+    name = "lenient"
+
+    def __init__(self, fails=False):
+        self.cases, self.most_at_once, self._under_way, self._fails = [], 0, 0, fails
+
+    async def complete(self, request):
+        self._under_way += 1
+        self.most_at_once = max(self.most_at_once, self._under_way)
+        await asyncio.sleep(0.001)
+        self._under_way -= 1
+        if self._fails:
+            raise InfrastructureError("the endpoint is down")
+        text = request.messages[1].content
+        case = json.loads(text[text.index("{") : text.rindex("}") + 1])
+        self.cases.append(case)
+        if case["answer"].startswith("0"):
+            return ChatReply("it depends")
+        return ChatReply("correct" if case["expected"].startswith(case["answer"][:1]) else "incorrect")
+
+    async def aclose(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """Two functions play the notebook: one is right for the first half of the questions, one says nothing."""
+
+    def half(session):
+        right = load_world(NAME).tasks()
+        place = next(place for place, task in enumerate(right) if task.description in session.prompt)
+        answer = right[place].metadata["answers"][0]
+        session.finish(answer if place < 4 else answer[0] + "x" if place < 6 else "0 or so")
+
+    def silent(session):
+        pass
+
+    folder = tmp_path_factory.mktemp("judged")
+    evaluate(agents=[half, silent], tasks=NAME, seeds=2, out=folder)
+    return folder
+
+
+def test_the_answers_of_a_run_are_judged_once_each_and_compared_with_the_exact_score(answered):
+    judging = LenientJudge()
+    told = []
+    found = asyncio.run(judge_run(answered, judging, concurrency=3, told=lambda: told.append(1)))
+    assert [one.index for one in found] == list(range(32))
+    assert len(told) == 32
+    assert len(judging.cases) == 8  # eight answers, each given in two episodes; nobody is asked about none
+    assert 1 < judging.most_at_once <= 3
+    task = load_world(NAME).tasks()[0]
+    case = next(case for case in judging.cases if case["question"] == task.description)
+    assert case["expected"] == case["answer"] == task.metadata["answers"][0]
+    half = [one for one in found if one.answer is not None]
+    agreement = judge_agreement([one.verdict for one in half], [one.exact for one in half])
+    assert (agreement.num_both, agreement.num_judge_only, agreement.num_unreadable) == (8, 4, 4)
+    silent = [one for one in found if one.answer is None]
+    assert {(one.exact, one.verdict) for one in silent} == {(False, WRONG)}
+
+
+def test_an_endpoint_that_is_down_is_said_once(answered):
+    with pytest.raises(InfrastructureError, match="down"):
+        asyncio.run(judge_run(answered, LenientJudge(fails=True)))

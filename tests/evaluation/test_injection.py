@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 import subprocess
@@ -74,6 +75,56 @@ def test_a_call_is_drawn_first_and_nothing_runs_that_was_not_asked_for() -> None
         assert 8 < sum(passed) < 32
         assert ran == [number for number in range(40) if passed[number] or fail == "after"]
         assert {call.probability for call in tools.calls} == {0.5}
+
+
+CERTAIN = {"base": 1.0, "history": 1.0}
+
+
+def test_a_rate_limit_counts_calls_and_goes_on_where_the_law_begins_anew() -> None:
+    tools = inject([add], law={**CERTAIN, "rate_limit": {"calls": 2, "window": 4}}, seed=1)
+    for number in range(2010):
+        _quietly(tools["add"], number)
+    assert outcomes(tools) == [("ok", "ok", "injected", "injected")[number % 4] for number in range(1000)] + [
+        ("ok", "ok", "injected", "injected")[number % 4] for number in range(1010)
+    ]
+    assert {(call.error, call.probability) for call in tools.calls} == {(None, 1.0), ("RATE_LIMIT_ERROR", 0.0)}
+    assert tools.summary()["luck"] == 0.0
+
+
+def test_outages_come_and_go_for_all_functions_of_a_group_and_luck_has_mean_zero() -> None:
+    law = {**CERTAIN, "outage": {"begins": 0.1, "ends": 0.3, "groups": "all"}}
+
+    def play(seed: int) -> Any:
+        tools = inject([add, slowly_sync], law=law, seed=seed)
+        for number in range(600):
+            _quietly(tools[number % 2], number)
+        return tools
+
+    one, other = play(1), play(2)
+    assert outcomes(one) == outcomes(play(1)) != outcomes(other)
+    downs = [outcome == "injected" for tools in (one, other) for outcome in outcomes(tools)]
+    assert sum(downs) / 1200 == pytest.approx(0.25, abs=0.08)
+    again = [after for before, after in itertools.pairwise(downs) if before]
+    assert sum(again) / len(again) == pytest.approx(0.7, abs=0.12)
+    assert {call.error for call in one.calls} == {None, "SERVICE_UNAVAILABLE"}
+    for tools in (one, other):
+        assert abs(tools.summary()["luck"]) < 4 * tools.summary()["luck_spread"]
+
+
+def test_errors_of_the_input_stay_until_an_argument_changes_and_misuse_is_a_message() -> None:
+    kinds = {"transient": 0.0, "input": 1.0, "access": 0.0}
+    tools = inject([add], law={"base": 0.5, "history": 1.0, "error_kinds": kinds}, seed=4)
+    refused = next(number for number in range(20) if _quietly(tools["add"], number) is None)
+    for _ in range(5):
+        with pytest.raises(InjectedFailure, match="INVALID_INPUT"):
+            tools["add"](refused)
+    assert any(_quietly(tools["add"], 100 + number) is not None for number in range(10))
+    limited = inject([add], law={**CERTAIN, "rate_limit": {"calls": 1, "window": 3}}, seed=1)
+    limited["add"](1)
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            limited["add"]()
+    assert limited["add"](1) == 2
 
 
 def lambda_named(ran: list[int]) -> Any:
@@ -219,6 +270,13 @@ def test_closed_forms_of_goals_in_any_order_and_of_answers_that_are_lost() -> No
     assert Goal(bad).value(start_state(bad)) == pytest.approx(0.32)
 
 
+def test_a_goal_may_have_more_calls_than_python_nests() -> None:
+    with inject([add], law={"base": 0.01, "history": 1.0}, required=["add"], turns=1500, seed=1) as tools:
+        while _quietly(tools["add"], 1) is None:
+            pass
+    assert tools.record()["optimum"] == pytest.approx(1 - 0.99**1500)
+
+
 def retrying(tools: Any, names: list[str]) -> None:
     for name in names:
         while True:
@@ -338,7 +396,13 @@ def test_it_works_inside_a_session() -> None:
         ({"turns": 0, "required": ["add"]}, "turns is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"law": "benchmrk"}, "did you mean 'benchmark'"),
-        ({"law": "outages"}, "has parts"),
+        ({"law": "outages", "required": ["add"]}, "has parts (outage), and V* of a goal"),
+        ({"law": {"equivalents": {"add": ["add"]}}, "required": ["add"]}, "has parts (equivalents)"),
+        ({"law": {"corrupt": {"probability": 0.1}}}, "has the part corrupt"),
+        (
+            {"law": {"latency": {"distribution": [{"seconds": 1, "probability": 1}]}}},
+            "how long functions take is theirs",
+        ),
         ({"dependencies": {"add": ["nobody"]}}, "unknown function 'nobody'"),
         ({"functions": []}, "no function under the law"),
     ],

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import re
+import signal
+import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,9 +28,12 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from resilisim import inject, read_results
-from resilisim.evaluation import read_records
+from resilisim.cli.main import app as command_line
+from resilisim.errors import ResiliSimError, StoreError
+from resilisim.evaluation import fit_law, read_records
 from resilisim.evaluation.episode.attribution import identity_error
-from resilisim.integrations.mcp_proxy import Proxied, ProxyConnection, ProxyEpisodes, read_agent
+from resilisim.evaluation.injected_episode import InjectionFolder
+from resilisim.integrations.mcp_proxy import Proxied, ProxyConnection, ProxyEpisodes, _innermost, read_agent
 from resilisim.policies.mcp_host import EPISODE_PATH, listening
 from tests.integrations import own_server
 
@@ -54,6 +62,7 @@ class InProcess(Proxied):
 
     server: Any = None
     streams: Any = None
+    closing_seconds: float = 0.0
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
@@ -61,17 +70,24 @@ class InProcess(Proxied):
             if self.streams is not None:
                 self.streams.append(streams)
             yield streams
+        await asyncio.sleep(self.closing_seconds)
 
 
 @asynccontextmanager
 async def proxied(
-    mode: str = "auto", server: Any = None, call_seconds: float | None = None, streams: Any = None, **asked: Any
+    mode: str = "auto",
+    server: Any = None,
+    url: str | None = None,
+    call_seconds: float | None = None,
+    streams: Any = None,
+    **asked: Any,
 ) -> AsyncIterator[tuple[Client, ProxyConnection]]:
     asked = {"law": HALF, "seed": 5} | asked
     handlers = {name: asked.pop(name) for name in tuple(asked) if name.endswith(("_callback", "_handler"))}
-    target = InProcess(
-        inject(**asked).settings, command=("own",), server=server, streams=streams, call_seconds=call_seconds
-    )
+    settings = inject(**asked).settings
+    target = InProcess(settings, ("own",), call_seconds=call_seconds, server=server, streams=streams)
+    if url is not None:
+        target = Proxied(settings, url=url)
     async with create_client_server_memory_streams() as (client_streams, (read, write)):
 
         async def to_agent(message: Any, related: Any) -> None:
@@ -151,6 +167,9 @@ def test_calls_are_drawn_as_by_inject_and_what_goes_wrong_is_kept_apart(mode: st
         lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
         assert [line["outcome"] for line in lines] == outcomes(connection)
         assert {line["seed"] for line in lines} == {5}
+        ran = Counter(line["tool"] for line in lines if line["ran"])
+        fitted = {row.tool: (row.calls, row.successes) for row in fit_law(tmp_path, failures="real").tools}
+        assert fitted == {"add": (ran["add"], ran["add"]), "fails": (ran["fails"], 0)}
 
     run(test)
 
@@ -245,6 +264,24 @@ def test_progress_and_cancellation_pass(mode: str) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("goal", [(), ("waits", "add")])
+def test_with_a_goal_calls_are_made_one_after_the_other(goal: tuple[str, ...]) -> None:
+    async def test() -> None:
+        async with proxied("legacy", law=SURE, required=goal) as (client, connection):
+            waiting = asyncio.create_task(said(client, "waits", seconds=0.3))
+            while "waits" not in own_server.ran:
+                await asyncio.sleep(0.005)
+            second = asyncio.create_task(said(client, "add", a=1, b=2))
+            with contextlib.suppress(MCPError):  # one that is given up before its turn is never made
+                await client.call_tool("fails", {}, read_timeout_seconds=0.1)
+            assert (await waiting, await second) == ((False, "waited"), (False, "3"))
+        ended = [call.tool for call in connection.relay.calls]
+        assert ended == list(goal) if goal else (sorted(ended[:2]), ended[2:]) == (["add", "fails"], ["waits"])
+        assert ("fails" in own_server.ran) == (not goal)
+
+    run(test)
+
+
 def test_a_server_that_hangs_is_given_up_unless_it_reports_or_waits_for_the_client() -> None:
     async def test() -> None:
         async def slow(context: Any, params: Any) -> Any:
@@ -329,6 +366,23 @@ def test_a_server_that_ends_leaves_a_whole_record_and_no_score(goal: tuple[str, 
     run(test)
 
 
+def test_a_record_that_cannot_be_written_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: InjectionFolder, line: Any) -> None:
+        raise StoreError("cannot write: the disk is full")
+
+    async def test() -> None:
+        monkeypatch.setattr(InjectionFolder, "write_call", full)
+        for law in (SURE, {"base": 1e-9}):  # the call is answered by the server, or by the law
+            async with proxied("legacy", law=law, record=tmp_path / str(len(law))) as (client, connection):
+                while connection.relay.episode is None:
+                    await asyncio.sleep(0.005)
+                with pytest.raises(MCPError, match="the disk is full"):
+                    await client.call_tool("add", {"a": 1, "b": 2})
+                assert await connection.task == "cannot write: the disk is full"
+
+    run(test)
+
+
 def test_a_goal_that_the_server_cannot_reach_is_refused_in_one_line() -> None:
     async def test() -> None:
         words = "unknown function 'ad': did you mean 'add'?"
@@ -340,11 +394,34 @@ def test_a_goal_that_the_server_cannot_reach_is_refused_in_one_line() -> None:
     run(test)
 
 
+def test_a_server_without_tools_passes_and_one_that_does_not_list_them_is_told() -> None:
+    async def lists_none(context: Any, params: Any) -> Any:
+        return types.ListToolsResult(tools=[])
+
+    async def refuses(context: Any, params: Any) -> Any:
+        raise MCPError(-32603, "no list today")
+
+    async def call_tool(context: Any, params: Any) -> Any:
+        return types.CallToolResult(content=[types.TextContent(type="text", text="called")])
+
+    async def test() -> None:
+        server = Server("none", on_list_tools=lists_none, on_call_tool=call_tool)
+        async with proxied("legacy", server=server) as (client, connection):
+            assert await said(client, "whatever") == (False, "called")
+            assert connection.relay.episode is None
+        server = Server("refuses", on_list_tools=refuses, on_call_tool=call_tool)
+        async with proxied("legacy", server=server) as (client, connection):
+            with pytest.raises(MCPError, match="does not list its tools: no list today"):
+                await client.call_tool("whatever", {})
+
+    run(test)
+
+
 @asynccontextmanager
 async def over_http(folder: Path, **asked: Any) -> AsyncIterator[tuple[str, list[str]]]:
     told: list[str] = []
     settings = inject(**({"law": HALF, "seed": 5, "record": folder} | asked)).settings
-    episodes = ProxyEpisodes(InProcess(settings, command=("own",)), True, told.append)
+    episodes = ProxyEpisodes(InProcess(settings, command=("own",), closing_seconds=0.1), True, told.append)
     app = Starlette(routes=[Route(EPISODE_PATH, endpoint=episodes)])
     async with listening(app, "127.0.0.1", 0) as (url, _):
         yield f"{url}/episodes", told
@@ -373,21 +450,42 @@ def test_over_http_each_url_is_an_episode(mode: str, tmp_path: Path) -> None:
         law = HALF | {"bases": {"waits": 1.0}}
         async with over_http(tmp_path, law=law, required=["add"], turns=40) as (url, told):
             first, second, other = await asyncio.gather(*(play(f"{url}/{name}/mcp") for name in ("a", "b", "1")))
+            if mode == "legacy":  # its sessions end with their clients, and the URL can be used again
+                assert first == await play(f"{url}/a/mcp")
             assert first == second != other
-            while own_server.ran.count("cancelled") < 3:  # the end of a request is seen a little later
+            while own_server.ran.count("cancelled") < own_server.ran.count("waits") // 2:  # seen a little later
                 await asyncio.sleep(0.01)
-        assert len(told) == 3
+        seeds = ["seed 5"] * (3 if mode == "legacy" else 2) + ["seed 6"]
+        assert sorted(line.split(", ")[1].split(":")[0] for line in told) == seeds
         assert all("full_success; V* 1.000" in line for line in told), told
-        assert sorted(line.split(", ")[1].split(":")[0] for line in told) == ["seed 5", "seed 5", "seed 6"]
         cancelled = [line["outcome"] for line in _lines(tmp_path / "calls.jsonl") if line["error"] == "cancelled"]
-        assert cancelled == ["real"] * 3
-        assert sorted(record["index"] for record in read_records(tmp_path)) == [0, 1, 2]
+        assert cancelled == ["real"] * len(seeds)
+        assert sorted(record["index"] for record in read_records(tmp_path)) == list(range(len(seeds)))
 
     run(test)
 
 
 def _lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_a_server_that_listens_is_reached_by_its_url(mode: str) -> None:
+    async def test() -> None:
+        async with listening(own_server.make_server().streamable_http_app(), "127.0.0.1", 0) as (url, _):
+            async with Client(InMemoryTransport(own_server.make_server()), mode=mode, cache=None) as direct:
+                expected = await everything(direct)
+            async with proxied(mode, url=f"{url}/mcp", law=SURE, required=["add"]) as (client, connection):
+                assert await everything(client) == expected
+                assert await said(client, "add", a=1, b=2) == (False, "3")
+        assert outcomes(connection) == ["ok"]
+        assert connection.relay.episode.score["level"] == "full_success"
+        with pytest.raises(ExceptionGroup) as refused:
+            async with proxied(mode, url=f"{url}/mcp", law=SURE) as (client, _):
+                await client.list_tools()
+        assert "the server cannot be reached" in str(_innermost(refused.value))
+
+    run(test)
 
 
 def test_a_session_over_http_ends_when_it_is_deleted_and_strangers_are_refused(tmp_path: Path) -> None:
@@ -397,9 +495,15 @@ def test_a_session_over_http_ends_when_it_is_deleted_and_strangers_are_refused(t
         async with over_http(tmp_path, required=["add"]) as (url, told), httpx2.AsyncClient() as http:
             async with Client(f"{url}/a/mcp", mode="auto") as client:
                 await said(client, "add", a=1, b=2)
-            assert told == []
+            async with Client(f"{url}/b/mcp", mode="legacy") as client:
+                await said(client, "add", a=1, b=2)
+            async with Client(f"{url}/b/mcp", mode="legacy") as client:  # while the first one is still being closed
+                while await said(client, "waits", seconds=0.4) != (False, "waited"):
+                    pass
+            assert [line[:2] for line in told] in (["b,"], ["b,", "b,"])
+            told.clear()
             assert (await http.delete(f"{url}/a/mcp")).status_code == 200
-            assert len(told) == 1
+            assert "a, seed 5" in " ".join(told)
             gone = await http.get(f"{url}/a/mcp", headers={"mcp-session-id": "x"})
             assert (gone.status_code, gone.json()["error"]["message"]) == (404, "no session 'a' is open")
             rebound = await http.post(f"{url}/b/mcp", headers={"host": "evil.example"}, json={})
@@ -430,3 +534,68 @@ def test_the_command_in_front_of_a_server_that_is_killed(tmp_path: Path) -> None
         assert (last["tool"], last["outcome"], last["error"]) == ("dies", "real", "died")
 
     run(test)
+
+
+@pytest.mark.long
+def test_the_command_whose_client_is_killed_keeps_the_call_that_was_under_way(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path)]
+    command += ["--required", "waits", "--call-timeout", "60", "--", sys.executable, SERVER]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+
+    def send(**message: Any) -> None:
+        process.stdin.write(json.dumps({"jsonrpc": "2.0"} | message) + "\n")
+        process.stdin.flush()
+
+    send(id=1, method="initialize", params=hello)
+    assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "own"
+    send(method="notifications/initialized")
+    process.stdin.write("no message at all\n")
+    token = {"_meta": {"progressToken": 7}}
+    while True:  # until one passes, which says so
+        send(id=2, method="tools/call", params={"name": "waits", "arguments": {}} | token)
+        if json.loads(process.stdout.readline()).get("method") == "notifications/progress":
+            break
+    process.stdin.close()
+    assert process.wait(20) == 0
+    assert (_lines(tmp_path / "calls.jsonl")[-1]["outcome"], _lines(tmp_path / "calls.jsonl")[-1]["error"]) == (
+        "real",
+        "gone",
+    )
+    assert [record["ended_by"] for record in read_records(tmp_path)] == ["stopped"]
+
+
+@pytest.mark.long
+def test_the_command_over_http_ends_its_episodes_when_it_is_told_to_stop(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path)]
+    command += ["--required", "add", "--http", "127.0.0.1:0", "--", sys.executable, SERVER]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    url = re.search(r"http://[\d.:]+", process.stderr.readline())[0]
+
+    async def play() -> None:
+        async with Client(f"{url}/episodes/a/mcp") as client:
+            while (await said(client, "add", a=1, b=2))[0]:
+                pass
+
+    asyncio.run(play())
+    process.send_signal(signal.SIGTERM)
+    told = process.stderr.read()
+    assert process.wait(20) == 0
+    assert "a, seed 0: full_success" in told
+    assert len(list(read_records(tmp_path))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--law", "benchmark"], "expected a command after --"),
+        (["--law", "benchmark", "--url", "http://127.0.0.1:1", "--", "x"], "expected a command after --"),
+        (["--law", "nothing", "--", "x"], "'nothing'"),
+        (["--law", "benchmark", "--turns", "4", "--", "x"], "turns limit the calls towards a goal"),
+        (["--law", "benchmark", "--http", "0.0.0.0:1", "--", "x"], "which other machines may reach"),
+        (["--law", "benchmark", "--", "no-such-server"], "no-such-server: the server cannot be started"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(arguments: list[str], words: str) -> None:
+    with pytest.raises(ResiliSimError, match=re.escape(words)):
+        command_line(["mcp", "proxy", *arguments], standalone_mode=False)

@@ -13,6 +13,7 @@ from resilisim.chat.types import estimated_tokens
 from resilisim.envs import ConversationEnv, EnvironmentSettings
 from resilisim.evaluation import play_episode
 from resilisim.policies import make_policy
+from resilisim.policies.llm.options import LENGTHS
 from resilisim.policies.registry import LLM_POLICIES
 from resilisim.worlds import load_world
 from resilisim.worlds.records import RecordsWorld
@@ -64,7 +65,7 @@ def read(requests):
 @pytest.mark.parametrize("agent", LLM_POLICIES)
 def test_every_agent_answers_questions_on_tables_texts_and_graphs(agent, records):
     of = {task.metadata["domain"]: task for task in some_tasks(records, 1) if task.metadata["difficulty"] == "hard"}
-    tasks = [of[domain] for domain in ("yelp", "scirex", "graph")]
+    tasks = [of[domain] for domain in ("yelp", "scirex")]
     made, _ = played(records, agent, tasks)
     assert [record["outcome"] for record in made] == [1] * len(tasks), answers(made)
     if agent == "rp-react":  # the passages, which Python alone reads whole
@@ -76,17 +77,22 @@ def test_every_agent_answers_questions_on_tables_texts_and_graphs(agent, records
 @pytest.mark.parametrize("agent", LLM_POLICIES)
 def test_every_agent_answers_questions_on_long_pages(agent):
     world = load_world("pages-v1")
-    tasks = [task for task in world.tasks()[:60] if task.metadata["kind"] in ("hops", "list")][1:3]
+    tasks = world.tasks()[6:8]  # a bridge and a comparison
     made, requests = played(world, agent, tasks)
     assert answers(made) == right(tasks)
     pages = [json.dumps(output, ensure_ascii=False) for task in tasks for output in Solution(world, task).outputs]
     longest = max(pages, key=len)
+    assert len(longest) > LENGTHS["observation_chars"][0], "which is enough elsewhere"
     is_shown = any(longest in text for text in read(requests))
     assert is_shown is (agent in ("direct", "react", "reflexion", "plan-and-execute"))
     if agent == "rp-react":
         told = [f"search executed successfully.\nOutput: {page}" for page in pages]
         assert offloaded(made) == sum(estimated_tokens(text) > 1_000 for text in told) > 1
         assert max(map(len, read(requests))) < len(longest)
+    for name, value in made[0]["agent"]["options"].items():  # as they were used
+        assert value == LENGTHS.get(name, (value, value))[1]
+    if agent == "reflexion":  # whose evaluator is shown all that the judgement rests on
+        assert not any(record["agent"]["counters"].get("reflections") for record in made)
     if agent == "kpi-chain":
         assert in_pieces(made) >= 1
         # What was extracted from one page is what the next one is searched for by.
@@ -127,10 +133,14 @@ def test_tools_are_functions_of_code_by_their_names_and_by_tool_call(name):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("has_law", [False, True])
 @pytest.mark.parametrize("agent", LLM_POLICIES)
 @pytest.mark.parametrize("name", ["pages-v1", "records-v1"])
-def test_every_agent_reaches_what_its_model_is_worth(name, agent):
+def test_every_agent_reaches_what_its_model_is_worth(name, agent, has_law):
     world = load_world(name)
-    tasks = some_tasks(world, 4)
-    made, _ = played(world, agent, tasks)
-    assert sum(record["outcome"] for record in made) >= 0.95 * len(tasks)
+    made, _ = played(world, agent, some_tasks(world, 2), has_law=has_law)
+    assert sum(record["outcome"] for record in made) >= 0.95 * sum(record["optimum"] for record in made)
+    if not has_law:
+        assert {record["optimum"] for record in made} == {1.0}
+    if agent in ("direct", "react"):  # whose model makes the reference's calls, each until it has succeeded
+        assert max(record["regret"] for record in made) < 1e-9

@@ -264,6 +264,15 @@ def test_large_outputs_pass_unharmed_to_the_agent_into_the_record_and_back(tmp_p
     assert "long é " * 150_000 in json.loads(kept["texts"]["replies"][0])[0]["content"]
 
 
+def test_a_session_in_a_world_has_no_law_unless_one_is_named() -> None:
+    ceilings = []
+    for options in ({}, {"base": 0.8}):
+        with open_session(TASK.instance_id, world=NAME, **options) as session:
+            session.finish("nothing")
+        ceilings.append(session.record()["optimum"])
+    assert ceilings[0] == 1.0 > ceilings[1]
+
+
 def test_a_session_gives_functions_that_really_work_and_an_answer_that_counts() -> None:
     with open_session(TASK.instance_id, prompt="optimal", environment=QUIET) as session:
         read, calculate = session.tools[0], session.tools[1]

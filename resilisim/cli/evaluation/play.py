@@ -18,6 +18,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.policies.base import WAIT
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library.retrieval import ToolHit
 
@@ -33,20 +34,24 @@ PLAYED = (
 )
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
+WAIT_SHORTHAND = "w"  # where the law has a part in which waiting can help
 HELP = (
     "s WORDS searches, i NAME asks about a tool, c NAME {JSON} calls it, f (in a world: f ANSWER) says that you have "
     "finished; "
     "any other line is sent as it is. help or ? prints this line again. Ctrl-D gives up."
 )
+HELP_WITH_WAIT = HELP.replace("any other line", "w waits; any other line")
 HELP_WORDS = ("help", "?")
 
 
-def expand(line: str, answers: bool = False) -> str:
+def expand(line: str, answers: bool = False, waits: bool = False) -> str:
     """Return the message that a typed line stands for: a shorthand becomes a tag, anything else stays as it is.
 
-    With `answers` what stands behind f is the answer.
+    With `answers` what stands behind f is the answer; with `waits` w lets a turn pass.
     """
     word, _, rest = line.strip().partition(" ")
+    if waits and word == WAIT_SHORTHAND and not rest:
+        return WAIT
     if word == FINISH_SHORTHAND and (answers or not rest):
         return f"<finish>{rest.strip()}</finish>" if rest.strip() else "<finish/>"
     if word not in SHORTHANDS or not rest.strip():
@@ -100,10 +105,16 @@ class PersonPolicy:
 
     def __init__(self, out: Console) -> None:
         self._out = out
+        self._waits = False
+
+    @property
+    def _help(self) -> str:
+        return HELP_WITH_WAIT if self._waits else HELP
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
         """Say how to play."""
-        self._out.print(plain(HELP, "dim"))
+        self._waits = bool(info.get("offers_wait"))
+        self._out.print(plain(self._help, "dim"))
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
         """Show the observation and ask for the next message; the end of the input gives up."""
@@ -117,9 +128,9 @@ class PersonPolicy:
             except EOFError:
                 return None
             if line.strip().lower() in HELP_WORDS:
-                self._out.print(plain(HELP, "dim"))
+                self._out.print(plain(self._help, "dim"))
             elif line.strip():
-                return expand(line, bool(info.get("answers")))
+                return expand(line, bool(info.get("answers")), self._waits)
 
 
 def show_costs(record: EpisodeRecord, out: Console) -> None:

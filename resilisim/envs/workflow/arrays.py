@@ -120,6 +120,13 @@ def observation_fields(layout: Layout) -> list[tuple[Any, ...]]:
     return [*shown, ("unused", np.uint8, (-np.dtype(shown).itemsize % LINE_BYTES,))]
 
 
+def block_of_lines(shown: list[tuple[Any, ...]], rest: list[tuple[Any, ...]]) -> np.dtype[Any]:
+    """Return a record type that begins with whole lines of what is shown, which `observation` names as a block."""
+    padding = ("unused", np.uint8, (-np.dtype(shown).itemsize % LINE_BYTES,))
+    record = _whole_lines(np.dtype([*shown, padding, *rest], align=True))
+    return _with_block(record, "observation", shown[0][0], rest[0][0])
+
+
 def episode_dtype(layout: Layout) -> np.dtype[Any]:
     """Return the record of one environment's episode, of small numbers: a step takes as long as fetching them."""
     tools = (layout.tools,)
@@ -251,6 +258,10 @@ def world_dtype(layout: Layout) -> np.dtype[Any]:
             ("tool_word1", np.int64, tools),
             ("num_errors", np.int64, tools),  # documented errors that an execution can show
             ("timeout_error", np.int64, tools),  # which of these is TIMEOUT, or -1
+            # Under a law that weighs them: the uniforms from which on, and below which, the code is TIMEOUT.
+            ("weighs_errors", np.int64, tools),
+            ("timeout_from", np.float64, tools),
+            ("timeout_below", np.float64, tools),
             # Law: simulator.law.LawTable, and the column HISTORY_FACTOR for each number of failures.
             ("probability", np.float64, law),
             ("threshold", np.int64, law),

@@ -33,11 +33,22 @@ from resilisim.envs.workflow.arrays import (
 from resilisim.envs.workflow.columns import LARGEST, NUM_TASK_COLUMNS, NUM_TOOL_COLUMNS, quantised, saturated
 from resilisim.envs.workflow.context import WEIGHT_EMBEDDING, WEIGHT_PATTERN, WEIGHT_RULE, TaskContext, build_context
 from resilisim.envs.workflow.dynamics import OUTPUT_TYPE, Episodes, TaskRecords, Worlds, show_patterns, write_starts
-from resilisim.envs.workflow.judging import ActionJudge
-from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
+from resilisim.envs.workflow.judging import ActionJudge, StateJudge
+from resilisim.envs.workflow.law_parts import (
+    NUM_LAW_COLUMNS,
+    NUM_PART_COLUMNS,
+    PartTables,
+    make_part_tables,
+    message_of,
+    state_of,
+)
+from resilisim.envs.workflow.options import TRAINING_LAW, WorkflowOptions, resolve_tasks
 from resilisim.envs.workflow.training import MAX_STAGE
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import hash_words
+from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
@@ -67,7 +78,7 @@ class WorkflowCore:
         self.options = options
         self.library = options.resolved_library()
         self.tasks = resolve_tasks(options.tasks, self.library)
-        self.law = options.benchmark_law()
+        self.law = options.failure_model()
         self.rules = options.end_rules()
         self.context = build_context(self.library, self.tasks, options.similarity)
         layout, self.records, self.worlds = build_tables(self.library, self.tasks, options, self.context)
@@ -80,29 +91,52 @@ class WorkflowCore:
         self.observation = self.observation_in(self.episodes["observation"])
         self.final_observation = self.observation_in(self.finals["words"]) if keep_finals else self.observation
         self.write_starts()
-        self.judge: ActionJudge | None = None
+        problems = [self.problem_of(index) for index in range(len(self.tasks))]
+        self.parts: PartTables | None = None
+        if problems[0].parts is not None:
+            self.parts = make_part_tables(num_envs, len(self.finals), layout, problems)
+            fields: Mapping[str, Any] = self.parts.episodes.dtype.fields or {}
+            self._part_offset = int(fields["law"][1])
+            self.observation |= self._parts_in(self.parts.episodes["observation"])
+            if keep_finals:
+                self.final_observation |= self._parts_in(self.parts.finals)
+        self.judge: ActionJudge | StateJudge | None = None
         if options.reward in JUDGED_REWARDS:
-            problems = [self.problem_of(index) for index in range(len(self.tasks))]
-            self.judge = ActionJudge(self, problems, options.reward)
+            kind = ActionJudge if self.parts is None else StateJudge
+            self.judge = kind(self, problems, options.reward)
         self.action_space = spaces.Discrete(num_actions(num_tools))
         self.observation_space = spaces.Dict(
             {
                 "tools": spaces.Box(0, 255, (num_tools, NUM_TOOL_COLUMNS), np.uint8),
                 "task": spaces.Box(0, 255, (NUM_TASK_COLUMNS,), np.uint8),
                 "action_mask": spaces.MultiBinary(num_actions(num_tools)),
+                **self._part_spaces(),
             }
         )
 
-    def copied_observation(self) -> Observation:
-        """Return the observations as views into one copy."""
-        words: NDArray[np.int64] = self.episodes["observation"].copy()
-        return self.observation_in(words)
+    def _part_spaces(self) -> dict[str, spaces.Space[Any]]:
+        if self.parts is None:
+            return {}
+        return {
+            "tool_parts": spaces.Box(0, 255, (len(self.library), NUM_PART_COLUMNS), np.uint8),
+            "law": spaces.Box(0, 255, (NUM_LAW_COLUMNS,), np.uint8),
+        }
+
+    def copied_observation(self, words: NDArray[np.int64] | None = None) -> Observation:
+        """Return the observations as views into copies, of which `words` may be there already."""
+        shown = self.observation_in(self.episodes["observation"].copy() if words is None else words)
+        return shown if self.parts is None else shown | self._parts_in(self.parts.episodes["observation"].copy())
 
     def copied_finals(self, rows: NDArray[np.int64]) -> Observation:
         """Return the last observations of some environments as views into one copy, zeros elsewhere."""
         words: NDArray[np.int64] = np.zeros(self.finals["words"].shape, dtype=np.int64)
         words[rows] = self.finals["words"][rows]
-        return self.observation_in(words)
+        shown = self.observation_in(words)
+        if self.parts is not None:
+            words = np.zeros_like(self.parts.finals)
+            words[rows] = self.parts.finals[rows]
+            shown |= self._parts_in(words)
+        return shown
 
     def observation_in(self, words: NDArray[np.int64]) -> Observation:
         """Return the observations in blocks of records, int64 (num_records, num_words), as views."""
@@ -115,6 +149,12 @@ class WorkflowCore:
             "task": shown[:, first : first + NUM_TASK_COLUMNS],
             "action_mask": shown[:, second : second + num_actions(num_tools)].view(np.int8),
         }
+
+    def _parts_in(self, words: NDArray[np.int64]) -> Observation:
+        """Return what is shown of a law's parts in blocks of records, likewise."""
+        shown, num_tools = words.view(np.uint8), len(self.library)
+        tools = shown[:, : num_tools * NUM_PART_COLUMNS].reshape(len(words), num_tools, NUM_PART_COLUMNS)
+        return {"tool_parts": tools, "law": shown[:, self._part_offset : self._part_offset + NUM_LAW_COLUMNS]}
 
     def write_starts(self) -> None:
         """Write the observations with which later episodes begin, which depend on what a trainer has set."""
@@ -162,21 +202,20 @@ class CoreUser:
         worlds["num_patterns"] = len(rows)
         worlds["pattern_keys"][0, : len(rows)] = [key for key, _ in rows]
         worlds["pattern_scores"][0, : len(rows)] = [score for _, score in rows]
-        show_patterns(self.core.episodes, self.core.records, worlds)
+        show_patterns(self.core.episodes, self.core.records, worlds, self.core.parts)
 
     def problem(self, env: int = 0) -> Problem:
         """Return the problem that an environment's episode is about."""
         return self.core.problem_of(int(self.core.episodes["task"][env]))
 
     def episode_state(self, env: int = 0) -> EpisodeState:
-        """Return an environment's episode as the state that the exact optimum reads (benchmark law)."""
-        episode = self.core.episodes[env]
-        size = len(self.core.library)
-        return EpisodeState(
-            tuple(episode.status[:size].tolist()),
-            tuple(episode.counters.tolist()),
-            tuple(episode.executions[:size].tolist()),
-        )
+        """Return an environment's episode as the state that the exact optimum reads (any law but the training law)."""
+        core = self.core
+        return state_of(core.episodes[env], core.parts, env, len(core.library))
+
+    def message(self, action: int, env: int = 0) -> Message | None:
+        """Return what an action is in Conversation-v0, in an environment's present state; None if it is useless."""
+        return message_of(self.core.library, self.core.parts, self.core.episodes, env, action)
 
     def decode_action(self, action: int, env: int = 0) -> WorkflowAction:
         """Return what an action means in the present state of an environment (`decode_action`)."""
@@ -187,7 +226,7 @@ def build_tables(
     library: ToolLibrary, tasks: Sequence[Task], options: WorkflowOptions, context: TaskContext
 ) -> tuple[Layout, TaskRecords, Worlds]:
     """Return layout, tasks' records (num_tasks,) and the world's (1,), without what `write_starts` computes."""
-    law, rules = options.benchmark_law(), options.end_rules()
+    law, rules = options.failure_model(), options.end_rules()
     problems = [build_problem(library, task.required_tools, law, rules) for task in tasks]
     dependencies = problems[0].dependencies
     dependents: list[list[int]] = [[] for _ in library]
@@ -208,7 +247,7 @@ def build_tables(
     start = make_episodes(1, layout)
     start["needs_reset"] = 0
     worlds["start_state"] = start["state"]
-    _write_library(worlds, library, dependencies, dependents, context)
+    _write_library(worlds, library, dependencies, dependents, context, law)
     _write_law(worlds, problems[0], law.history)
     records = make_records(len(tasks), task_dtype(layout))
     _write_tasks(records, tasks, problems, context, options.salt)
@@ -218,13 +257,13 @@ def build_tables(
 
 def _write_options(worlds: Worlds, options: WorkflowOptions) -> None:
     rules = options.end_rules()
-    worlds["training_law"] = options.law == "training"
+    worlds["training_law"] = options.law == TRAINING_LAW
     worlds["two_phase"] = options.reward == "two_phase"
     worlds["printed_rules"] = options.printed_rules
     for name in ("semantic", "dependency", "constraint"):
         worlds[f"{name}_filter"] = name in options.filters
     worlds["hidden"] = options.required == "hidden"
-    worlds["rewrites_mask"] = options.law == "training" or len(options.filters) > 0
+    worlds["rewrites_mask"] = options.law == TRAINING_LAW or len(options.filters) > 0
     worlds["max_steps"] = rules.max_turns
     worlds["max_consecutive_failures"] = rules.max_consecutive_failures
     worlds["loop_length"] = rules.loop_length
@@ -236,6 +275,7 @@ def _write_library(
     dependencies: Sequence[Sequence[int]],
     dependents: Sequence[Sequence[int]],
     context: TaskContext,
+    law: BenchmarkLaw | Law,
 ) -> None:
     num_tools = len(library)
     world = worlds[0]
@@ -254,6 +294,12 @@ def _write_library(
         codes = [error.code for error in library[name].failure_errors]
         world.num_errors[tool] = len(codes)
         world.timeout_error[tool] = codes.index("TIMEOUT") if "TIMEOUT" in codes else -1
+        weights = [law.error_weight(code) for code in codes] if isinstance(law, Law) and law.errors else []
+        if sum(weights) > 0.0:
+            before = codes.index("TIMEOUT") if "TIMEOUT" in codes else len(codes)
+            world.weighs_errors[tool] = 1
+            world.timeout_from[tool] = sum(weights[:before]) / sum(weights)
+            world.timeout_below[tool] = sum(weights[: before + 1]) / sum(weights)
     world.operation_type[:num_tools] = context.operation_type
 
 

@@ -35,11 +35,43 @@ from resilisim.envs.workflow.actions import (
 )
 from resilisim.envs.workflow.arrays import Bytes, Episode, Int, Records, TaskRecord, World, copy_words
 from resilisim.envs.workflow.columns import saturated, show_counters, show_dependency_counts, show_due, show_trainer
+from resilisim.envs.workflow.law_parts import (
+    PartTables,
+    allow_under_parts,
+    begin_under_parts,
+    call_digest,
+    coverage_under_parts,
+    end_under_parts,
+    is_waiting,
+    show_parts,
+)
 from resilisim.envs.workflow.rewards import execution_reward, longest_ascending_run, step_reward
 from resilisim.envs.workflow.training import STAGES, training_base, training_probability
-from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, UNIFORM_BITS, WORD_MASK, threefry2x32, uniform_bits
+from resilisim.seeding import (
+    PURPOSE_ERROR_CODE,
+    PURPOSE_FAILURE,
+    PURPOSE_SUCCESS,
+    UNIFORM_BITS,
+    WORD_MASK,
+    threefry2x32,
+    uniform_bits,
+)
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
+from resilisim.simulator.parts.luck import OF_DEPENDENCIES, draw_result, is_down_next
+from resilisim.simulator.parts.rules import (
+    AS_HIDDEN,
+    CORRUPT,
+    FAILURE,
+    NONE,
+    SLOW,
+    SUCCESS,
+    Rulebook,
+    enter_execution,
+    is_opened,
+    is_time_up,
+    pass_message,
+)
 from resilisim.simulator.state import (
     COMPLETION,
     CONSECUTIVE_FAILURES,
@@ -57,7 +89,7 @@ from resilisim.simulator.state import (
 )
 
 # How an episode of the training law can end, besides the codes of simulator.state.
-DEADLOCK = 6
+DEADLOCK = 6  # where no law ends an episode for its time, whose code that is elsewhere
 TWO_TO_THE_BITS = 2.0**UNIFORM_BITS
 
 DRAWN = -1  # outcome of an execution that luck decides; any other value is the status that it is made to show
@@ -99,6 +131,21 @@ def execute(episode: Episode, tool: int, outcome: int, task: TaskRecord, world: 
     before = episode.status[tool]
     max_row = MAX_ERRORS[episode.stage] + 1 if world.training_law else world.max_consecutive_failures
     record_execution(episode.status, episode.counters, task.place[tool], tool, success, max_row)
+    shown = outcome
+    if not success and before != SUCCEEDED and outcome == DRAWN:
+        shown = _failure_status(bits < clean, key0, key1, attempt, tool, world)
+    return _show_execution(episode, tool, success, before, shown, task, world)
+
+
+@scalar
+def _show_execution(
+    episode: Episode, tool: int, success: bool, before: int, shown: int, task: TaskRecord, world: World
+) -> float:
+    """Enter an execution into all but `status` and `counters`, and return what the two-phase reward pays for it.
+
+    `before` is the tool's status before it, and `shown` the one that a failure shows.
+    """
+    attempt = int(episode.executions[tool])
     episode.executions[tool] = attempt + 1
     first_success = success and before != SUCCEEDED
     pattern = 0.0
@@ -112,8 +159,7 @@ def execute(episode: Episode, tool: int, outcome: int, task: TaskRecord, world: 
         episode.retries[tool] += 1
         row[columns.RETRIES] = saturated(episode.retries[tool])
         if before != SUCCEEDED:
-            shown = _failure_status(bits < clean, key0, key1, attempt, tool, world)
-            row[columns.STATUS] = shown if outcome == DRAWN else outcome
+            row[columns.STATUS] = shown
     if episode.status[tool] != before:
         for dependent in world.dependents[tool]:
             if dependent < 0:
@@ -146,6 +192,9 @@ def _enter_success(episode: Episode, tool: int, first: bool, task: TaskRecord, w
         flow = episode.task_columns[columns.DATA_FLOW]
         episode.task_columns[columns.DATA_FLOW] = max(int(flow), operation_type)
     place = task.place[tool]
+    for earlier in range(episode.places_length):
+        if episode.places[earlier] == place:
+            return  # another tool has taken it
     if place >= 0:
         episode.places[episode.places_length] = place
         episode.places_length += 1
@@ -160,6 +209,10 @@ def _failure_status(dependencies_to_blame: bool, key0: int, key1: int, attempt: 
     """Return which of the three failures an execution shows; the error is the one that Conversation-v0 would name."""
     if dependencies_to_blame:
         return columns.DEPENDENCY_FAILED
+    if world.weighs_errors[tool]:
+        uniform = _uniform_bits(key0, key1, attempt, PURPOSE_ERROR_CODE) / TWO_TO_THE_BITS
+        is_timeout = world.timeout_from[tool] <= uniform < world.timeout_below[tool]
+        return columns.TIMEOUT if is_timeout else columns.FAILED
     drawn = _uniform_bits(key0, key1, attempt, PURPOSE_FAILURE) % world.num_errors[tool]
     return columns.TIMEOUT if drawn == world.timeout_error[tool] else columns.FAILED
 
@@ -287,9 +340,9 @@ END_FIELDS: Mapping[str, str] = {
 }
 
 
-def ended_by(code: int) -> str | None:
+def ended_by(code: int, training_law: bool) -> str | None:
     """Return what a code of `ended` means; None while the episode runs."""
-    return "deadlock" if code == DEADLOCK else ENDED_BY[code]
+    return "deadlock" if training_law and code == DEADLOCK else ENDED_BY[code]
 
 
 IN_ORDER_BONUS = 0.1  # beta_sequence
@@ -349,14 +402,28 @@ def step_environment(episode: Episode, action: int, outcome: int, task: TaskReco
     if legal and tool >= 0:
         episode.tools[tool, columns.LAST_STEP] = saturated(counters[TURNS_USED] + 1)
     record_turn(counters, signature, 0 if world.training_law else world.loop_length)
-
     coverage = coverage_of(episode, task, world)
+    full_success = counters[ORDER_BROKEN] == 0 and counters[NEXT_PLACE] == task.num_required
+    _close_step(episode, action_type, coverage, full_success, reward, milestones_before, task, world)
+
+
+@scalar
+def _close_step(
+    episode: Episode,
+    action_type: int,
+    coverage: float,
+    full_success: bool,
+    reward: float,
+    milestones_before: int,
+    task: TaskRecord,
+    world: World,
+) -> None:
+    """Do what follows from a step: progress, mask, columns, the reward and the end; `reward` is that of executions."""
+    counters = episode.counters
     in_order = counters[ORDER_BROKEN] == 0 and episode.places_length > 0
     progress = coverage + (IN_ORDER_BONUS if in_order or world.printed_rules else 0.0)
     gain = max(0.0, min(1.0, progress) - episode.progress)
     episode.progress += gain
-    full_success = counters[ORDER_BROKEN] == 0 and counters[NEXT_PLACE] == task.num_required
-
     way_forward = True
     if world.rewrites_mask:
         way_forward = write_mask(episode, task, world)
@@ -394,6 +461,72 @@ def step_environment(episode: Episode, action: int, outcome: int, task: TaskReco
     if ended != RUNNING:
         episode.needs_reset = 1
         write_end(episode, success, full_success, coverage, order)
+
+
+@scalar
+def _execute_under_parts(
+    episode: Episode, mine: Any, action_type: int, tool: int, parts: PartTables, task: TaskRecord, world: World
+) -> float:
+    """Execute a tool, and return what the two-phase reward pays for it."""
+    rules, luck, counters, status = parts.rules[episode.task], parts.luck, episode.counters, episode.status
+    attempt = int(episode.executions[tool])
+    key0, key1 = _threefry2x32(episode.key0, episode.key1, world.tool_word0[tool], world.tool_word1[tool])
+    digest = call_digest(mine, action_type, tool, parts.digests)
+    result, ticks, shown = parts.given
+    if result == DRAWN:
+        opened = 1 if rules.at_block >= 0 and is_opened(rules, status) else 0
+        result, ticks, error = draw_result(
+            rules, parts.tables, luck, status, counters, mine.parts, mine.hidden, tool, digest, key0, key1, attempt
+        )
+        shown = columns.FAILED
+        if result == SLOW or (error >= 0 and error == luck.timeout_error[tool, opened]):
+            shown = columns.TIMEOUT
+        elif error == OF_DEPENDENCIES:
+            shown = columns.DEPENDENCY_FAILED
+        elif result == FAILURE and rules.at_block < 0:
+            shown = _failure_status(False, key0, key1, attempt, tool, world)
+    before = status[tool]
+    enter_execution(
+        rules, parts.tables, status, counters, mine.parts, mine.hidden, True, tool, result, ticks, digest, AS_HIDDEN
+    )
+    return _show_execution(episode, tool, result in (SUCCESS, CORRUPT), before, shown, task, world)
+
+
+@scalar
+def step_under_parts(
+    episode: Episode, mine: Any, action: int, parts: PartTables, task: TaskRecord, world: World
+) -> None:
+    """Let one action happen as `step_environment` does, under a law with parts."""
+    rules: Rulebook = parts.rules[episode.task]
+    num_tools, counters = world.num_tools, episode.counters
+    action_type, tool = int(world.action_type[action]), int(world.action_tool[action])
+    legal = episode.action_mask[action] == 1
+    executes = legal and (action_type in (INVOKE_TOOL, RETRY_TOOL))
+    accepts = legal and action_type == VALIDATE_OUTPUT
+    turns_used, milestones_before = counters[TURNS_USED], episode.milestones
+    episode.tool = -1
+    episode.tool_success = False
+    episode.pattern = 0.0
+    episode.named_similarity = task.similarity[tool] if tool >= 0 else 0.0
+    reward = 0.0
+    if executes:
+        reward = _execute_under_parts(episode, mine, action_type, tool, parts, task, world)
+    else:
+        signature = num_tools if legal else num_tools + 1 + action
+        if accepts or (legal and is_waiting(action_type, rules)):
+            signature = NO_LOOP
+        pass_message(rules, mine.parts, NONE)
+        record_turn(counters, signature, world.loop_length)
+    if legal and tool >= 0:
+        episode.tools[tool, columns.LAST_STEP] = saturated(turns_used + 1)
+    for group in range(rules.num_groups):
+        is_down = is_down_next(rules, parts.luck, episode.key0, episode.key1, turns_used, group, mine.hidden)
+        mine.hidden[rules.at_down + group] = 1 if is_down else 0
+    full_success = end_under_parts(counters, mine, accepts, world.max_steps, rules, is_time_up(rules, mine.parts))
+    show_parts(episode, mine, task, world, rules, parts.tables)
+    coverage = coverage_under_parts(episode, mine, task, rules)
+    _close_step(episode, action_type, coverage, full_success, reward, milestones_before, task, world)
+    allow_under_parts(episode, mine, task, world, rules)
 
 
 AHEAD = 6  # environments; twice as far ahead the number of its task is asked for
@@ -482,13 +615,29 @@ def _begin(episode: Episode, index: int, seed: int, pool: Int, tasks: TaskRecord
     begin_episode(episode, index, seed, tasks[index], world)
 
 
+@scalar
+def _begin_parts(episode: Episode, mine: Any, parts: PartTables, tasks: TaskRecords, world: World) -> None:
+    task, rules = tasks[episode.task], parts.rules[episode.task]
+    begin_under_parts(episode, mine, task, world, rules, parts.tables, parts.luck)
+
+
 @kernel
 def begin_episodes(
-    envs: Int, indices: Int, seeds: Int, pool: Int, episodes: Episodes, tasks: TaskRecords, worlds: Worlds
+    envs: Int,
+    indices: Int,
+    seeds: Int,
+    pool: Int,
+    episodes: Episodes,
+    tasks: TaskRecords,
+    worlds: Worlds,
+    parts: PartTables | None,
 ) -> None:
     """Begin episodes of `envs`: tasks `indices` and `seeds`, both (num_chosen,), -1: drawn, tasks from `pool`."""
     for chosen in range(len(envs)):
-        _begin(episodes[envs[chosen]], indices[chosen], seeds[chosen], pool, tasks, worlds[0])
+        episode = episodes[envs[chosen]]
+        _begin(episode, indices[chosen], seeds[chosen], pool, tasks, worlds[0])
+        if parts is not None:
+            _begin_parts(episode, parts.episodes[envs[chosen]], parts, tasks, worlds[0])
 
 
 @kernel
@@ -503,11 +652,13 @@ def step_environments(
     worlds: Worlds,
     rewards: NDArray[np.float64],
     terminated: Bytes,
+    parts: PartTables | None,
 ) -> int:
     """Step every environment with its action, and return how many episodes ended.
 
     `rewards`, `terminated` and, under RESET_AT_ONCE, `finals` are written, all (num_envs,). `outcome` is as for
-    `step_environment`, `autoreset` one of the codes above; new tasks come from `pool` (num_choices,).
+    `step_environment`, `autoreset` one of the codes above; new tasks come from `pool` (num_choices,). Numba compiles
+    the benchmark law, without `parts`, by itself.
     """
     num_ended = 0
     world = worlds[0]
@@ -524,21 +675,28 @@ def step_environments(
             episode.pattern = 0.0
             begins = autoreset == RESET_NEXT_STEP
         else:
-            step_environment(episode, actions[env], outcome, tasks[episode.task], world)
+            if parts is not None:
+                step_under_parts(episode, parts.episodes[env], actions[env], parts, tasks[episode.task], world)
+            else:
+                step_environment(episode, actions[env], outcome, tasks[episode.task], world)
             if episode.terminated:
                 num_ended += 1
                 begins = autoreset == RESET_AT_ONCE
                 if begins:
                     copy_words(finals[env].words, episode.observation)
+                    if parts is not None:
+                        copy_words(parts.finals[env], parts.episodes[env].observation)
         rewards[env] = episode.reward
         terminated[env] = 1 if episode.terminated else 0
         if begins:
             _begin(episode, -1, -1, pool, tasks, world)
+            if parts is not None:
+                _begin_parts(episode, parts.episodes[env], parts, tasks, world)
     return num_ended
 
 
 @kernel
-def show_patterns(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
+def show_patterns(episodes: Episodes, tasks: TaskRecords, worlds: Worlds, parts: PartTables | None) -> None:
     """Let running episodes show other patterns: their confidences and masks follow at once."""
     world = worlds[0]
     for env in range(len(episodes)):
@@ -546,6 +704,8 @@ def show_patterns(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> Non
         if not episode.needs_reset:
             show_confidences(episode, tasks[episode.task], world)
             write_mask(episode, tasks[episode.task], world)
+            if parts is not None:
+                allow_under_parts(episode, parts.episodes[env], tasks[episode.task], world, parts.rules[episode.task])
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import gymnasium
@@ -16,6 +17,8 @@ from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS, LEAVE_ENDED, beg
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
+from resilisim.simulator.failure_model import TICKS_PER_SECOND
+from resilisim.simulator.parts.rules import RESULTS
 
 _FIRST = np.zeros(1, dtype=np.int64)
 RESET_OPTIONS = ("task", "episode_seed")
@@ -52,6 +55,11 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     The filters semantic, dependency and constraint narrow down which tools may be executed (`masking`). An action that
     the mask forbids uses a step and does nothing; under the benchmark law it counts for the loop rule.
 
+    Under a law with parts (`law` is the name of one, a path or a `Law`) the benchmark's actions have a few more
+    meanings: NO_OP lets a turn pass where waiting can help; after a tool's input was refused, INVOKE_TOOL calls it
+    with a parameter changed and RETRY_TOOL as it was; VALIDATE_OUTPUT without a tool accepts outputs
+    that only look sound.
+
     ## Observations
     A dict of small integers; `columns` says what each column means and how it is stored:
 
@@ -61,6 +69,8 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     * `task`, uint8 (38,): twenty features of the task, then progress, steps, required tools, milestones, failures, the
       law's factor for them, order, loop, base probability, phase and stage, checkpoint, what runs, data flow
     * `action_mask`, int8 (9 x (T + 1) + 4,): 1 for each legal action, never empty
+    * under a law with parts also `tool_parts`, uint8 (T, 14), and `law`, uint8 (13,): what an agent can know of rate
+      limits, outages, broken tools, refused inputs, soundness of outputs, time and drift (`law_parts`)
 
     With `required="hidden"` the columns that follow from the required list are 0.
 
@@ -73,11 +83,13 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     `full_success`, also called `success`: 1 at the end of an episode in which all required tools have succeeded in
     their order, else 0; what the exact optimum maximises. `value`: V*(s') - V*(s) of each step, the sum is outcome -
     V*(start). `advantage`: Q*(s, a) - V*(s), minus the regret of each step, which no luck changes; 0 for the optimum.
-    Both need the benchmark law; tables of V* are made at the start (145 MB for the train split, a few seconds).
+    Both need a law that is solved, so not the training law; under the benchmark law tables of V* are made at the start
+    (145 MB for the train split, a few seconds), under laws with parts each task is solved when it is first met.
     `two_phase`: the paper's reward, coverage first and order later (`rewards`).
 
     ## Termination
-    Benchmark law: full success, the last step (10), five failed executions in a row, the loop rule. Training law:
+    Benchmark law: full success, the last step (10), five failed executions in a row, the loop rule; under a law with a
+    budget of time also its end. Training law:
     every required tool has succeeded, the last step (20), more failures in a row than the stage allows, deadlock (no
     action can execute a tool that has not succeeded). Never truncated: the steps left are part of the state.
 
@@ -150,7 +162,8 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         if seed is not None or not self._seeded:
             plant_seeds(core.episodes, [0], [int(self.np_random.integers(2**31)) if seed is None else seed])
             self._seeded = True
-        begin_episodes(_FIRST, *self._chosen(options or {}), self._pool, core.episodes, core.records, core.worlds)
+        chosen = self._chosen(options or {})
+        begin_episodes(_FIRST, *chosen, self._pool, core.episodes, core.records, core.worlds, core.parts)
         self._last = "reset"
         return self._observation(), self._info()
 
@@ -168,11 +181,45 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Let an action happen whose execution shows a given status of `columns` instead of what luck would bring.
 
-        For planning along a path, and for following an episode of Conversation-v0.
+        For planning along a path, and for following an episode of Conversation-v0. Under a law with parts a plain
+        success or failure is shown; `follow` takes all that an execution can bring.
         """
         if status not in OUTCOMES:
             raise InvalidInputError(f"status {status}: expected SUCCESS, FAILED, TIMEOUT or DEPENDENCY_FAILED")
-        return self._step(action, status)
+        if self.core.parts is None:
+            return self._step(action, status)
+        return self.follow(action, "success" if status == SUCCESS else "failure", status)
+
+    def follow(
+        self,
+        action: int | np.int64,
+        result: str,
+        status: int = FAILED,
+        seconds: float = 0.0,
+        hidden: Sequence[int] | None = None,
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Let an action happen as it did in another episode of the same task, under a law with parts.
+
+        Args:
+            action: The action.
+            result: What its execution brought, one of `simulator.parts.rules.RESULTS`; read only if it executes a tool.
+            status: The status of `columns` that a failure shows.
+            seconds: How long the execution took.
+            hidden: What was hidden there before it (`EpisodeState.hidden`), which a validator reads; as it is here if
+                omitted.
+        """
+        parts = self.core.parts
+        if parts is None:
+            raise InvalidInputError("follow: expected a law with parts; step_with_outcome is for others")
+        if result not in RESULTS:
+            raise unknown_name("result", result, RESULTS)
+        if hidden is not None:
+            parts.episodes["hidden"][0, : len(hidden)] = hidden
+        parts.given[:] = RESULTS.index(result), round(seconds * TICKS_PER_SECOND), status
+        try:
+            return self._step(action, DRAWN)
+        finally:
+            parts.given[:] = DRAWN
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions are legal, bool (num_actions,), as sb3-contrib asks for it."""
@@ -204,6 +251,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
             core.worlds,
             self._reward,
             self._terminated,
+            core.parts,
         )
         if core.judge is not None:
             core.judge.pay(self._reward)
@@ -254,7 +302,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
 
     def _end(self) -> dict[str, Any]:
         ends = {name: self._fields[field][0].item() for name, field in END_FIELDS.items()}
-        return {**ends, "ended_by": ended_by(ends.pop("ended"))}
+        return {**ends, "ended_by": ended_by(ends.pop("ended"), bool(self.core.worlds["training_law"][0]))}
 
     def _line(self, action: int, info: dict[str, Any]) -> str:
         tool = tool_of(action, self._num_tools)

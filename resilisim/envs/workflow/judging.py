@@ -14,12 +14,26 @@ from numpy.typing import NDArray
 
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL
 from resilisim.envs.workflow.arrays import Int, Records
+from resilisim.envs.workflow.law_parts import PartTables, message_of, state_of
 from resilisim.simulator.compiled import kernel
 from resilisim.simulator.exact.judging import regret_of
+from resilisim.simulator.exact.optimum import Solved, solve
 from resilisim.simulator.exact.tables import ValueTables, make_tables, tabulated_value
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
+from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import ENDED, NO_LOOP, NUM_COUNTERS, NUM_FAILURES, RUNNING, record_execution, record_turn
+from resilisim.simulator.state import (
+    ENDED,
+    LOOP,
+    NO_LOOP,
+    NUM_COUNTERS,
+    NUM_FAILURES,
+    RUNNING,
+    EpisodeState,
+    record_execution,
+    record_turn,
+)
+from resilisim.tool_library import ToolLibrary
 
 # What is known of an environment's action before the step.
 NOT_ACTING = 0  # the episode had ended before it
@@ -115,6 +129,8 @@ def pay_judged(
 class _Core(Protocol):
     """What is judged: the records of `core.WorkflowCore`."""
 
+    library: ToolLibrary
+    parts: PartTables | None
     episodes: Records
     records: Records
     worlds: Records
@@ -147,3 +163,76 @@ class ActionJudge:
     def pay(self, rewards: NDArray[np.float64]) -> None:
         """Replace the rewards (num_envs,) of the step that was taken with these actions."""
         pay_judged(self._is_advantage, self._judged, self._core.episodes, self._tables, rewards)
+
+
+class StateJudge:
+    """Pays what actions are worth by the exact optimum under a law with parts, a state at a time.
+
+    Tasks are solved when they are first met, which takes up to seconds each (`solve_reachable`); V* is that of the best
+    agent that sees what agents can see, or, where that takes too many states, that sees everything.
+
+    Args:
+        core: The episodes.
+        problems: Of the tasks, in their order.
+        reward: One of JUDGED_REWARDS.
+    """
+
+    def __init__(self, core: _Core, problems: list[Problem], reward: str) -> None:
+        self._core = core
+        self._problems = problems
+        self._is_advantage = reward == "advantage"
+        self._judged: list[_JudgedAction | None] = []
+
+    def _optimum(self, env: int) -> tuple[Solved, EpisodeState]:
+        core = self._core
+        problem = self._problems[core.episodes[env].task]
+        return solve(problem), state_of(core.episodes[env], core.parts, env, problem.num_tools)
+
+    def judge(self, actions: Int) -> None:
+        """Judge the actions (num_envs,) that the next step will take.
+
+        Raises:
+            ExactLimitError: A task is too large to be solved exactly.
+        """
+        self._judged = [
+            None if self._core.episodes[env].needs_reset else self._judge_action(env, int(action))
+            for env, action in enumerate(actions)
+        ]
+
+    def _judge_action(self, env: int, action: int) -> _JudgedAction:
+        core, (optimum, state) = self._core, self._optimum(env)
+        assert core.parts is not None
+        message, action_value = message_of(core.library, core.parts, core.episodes, env, action), 0.0
+        if self._is_advantage:
+            action_value = optimum.action_value(state, message or Message("search"))
+        return _JudgedAction(optimum.value(state), action_value, optimum.gap, message is None)
+
+    def pay(self, rewards: NDArray[np.float64]) -> None:
+        """Replace the rewards (num_envs,) of the step that was taken with these actions."""
+        for env, judged in enumerate(self._judged):
+            if judged is None:
+                continue
+            episode = self._core.episodes[env]
+            if self._is_advantage:
+                closes_loop = judged.is_useless and episode.terminated and episode.ended == LOOP
+                paid = 0.0 - regret_of(judged.value, 0.0 if closes_loop else judged.action_value, judged.gap)
+            elif episode.terminated:
+                paid = float(episode.full_success) - judged.value
+            else:
+                optimum, state = self._optimum(env)
+                paid = optimum.value(state) - judged.value
+            difference = paid - episode.reward
+            episode.reward = rewards[env] = paid
+            if episode.terminated:
+                episode.total += difference
+            if not episode.terminated or episode.needs_reset:  # else the next one has begun
+                episode.episode_return += difference
+
+
+class _JudgedAction(NamedTuple):
+    """What is known of an action before the step; Q* is only looked up where it is paid."""
+
+    value: float
+    action_value: float
+    gap: float
+    is_useless: bool  # as any message is that nobody understands

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from resilisim.envs.conversation import resolve_task
-from resilisim.envs.settings import JUDGED_REWARDS, LawOptions, Reward
+from resilisim.envs.settings import BENCHMARK_LAW, JUDGED_REWARDS, LAW_GROUP, LawOptions, Reward, settle_law
 from resilisim.envs.workflow.context import SimilaritySource
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import check_options, option
 from resilisim.seeding import TRAINING_SALT
+from resilisim.simulator.failure_model import Law, shipped_laws
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
-Law = Literal["benchmark", "training"]
+TRAINING_LAW = "training"
 WorkflowReward = Literal["full_success", "two_phase", Reward]
 Required = Literal["shown", "hidden"]
 
 FILTERS = ("semantic", "dependency", "constraint")
 TASK_SETS = (*SPLITS, "all")
-MAX_TURNS = {"benchmark": 10, "training": 20}  # k_max of SPEC section 5
+MAX_TURNS = {True: 20, False: 10}  # k_max of SPEC section 5, under the training law and others
 
 # Tasks by the name of their part of benchmark-v1, or tasks, mappings and ids.
 Tasks = str | Sequence[Task | str | Mapping[str, Any]]
@@ -52,7 +54,11 @@ class WorkflowOptions(LawOptions):
 
     tasks: Tasks = "train"
     library: ToolLibrary | None = None
-    law: Law = option("benchmark", "The benchmark's law, or the training law of appendix D.4.1.")
+    law: str | Any = option(
+        BENCHMARK_LAW,
+        "The training law of appendix D.4.1, a law by its name ('resilisim law list'), or the path of a law file.",
+        group=LAW_GROUP,
+    )
     reward: WorkflowReward = option(
         "full_success",
         "1 at the end or 0 (also called success), the two-phase reward of appendix D.3, what each step changed of V*, "
@@ -75,10 +81,19 @@ class WorkflowOptions(LawOptions):
         for name in self.filters:
             if name not in FILTERS:
                 raise unknown_name("filter", name, FILTERS)
-        if self.reward in JUDGED_REWARDS and self.law == "training":
+        if self.law not in (BENCHMARK_LAW, TRAINING_LAW):
+            self._read_law()
+        if self.reward in JUDGED_REWARDS and self.law == TRAINING_LAW:
             raise InvalidInputError(
                 f"reward {self.reward!r} under the training law: expected the benchmark law, the one that is solved"
             )
+
+    def _read_law(self) -> None:
+        given: object = self.law
+        is_name = isinstance(given, str) and not Path(given).suffix and not Path(given).exists()
+        if is_name and given not in shipped_laws():
+            raise unknown_name("law", given, (TRAINING_LAW, *shipped_laws()))
+        settle_law(self)
 
     def with_options(self, options: Mapping[str, Any]) -> WorkflowOptions:
         """Return options some of which have other values; an InvalidInputError tells one that does not exist."""
@@ -92,13 +107,15 @@ class WorkflowOptions(LawOptions):
         """Return the tool library."""
         return default_library() if self.library is None else self.library
 
-    def benchmark_law(self) -> BenchmarkLaw:
-        """Return the constants of the benchmark law."""
+    def failure_model(self) -> BenchmarkLaw | Law:
+        """Return what decides whether calls succeed, but for the training law; a plain law is a `BenchmarkLaw`."""
+        if isinstance(self.law, Law):
+            return self.law
         return BenchmarkLaw(self.base, self.not_executed, self.failed, self.history)
 
     def end_rules(self) -> EndRules:
         """Return the end rules; the training law has its own and reads only the number of turns."""
-        turns = MAX_TURNS[self.law] if self.max_turns is None else self.max_turns
+        turns = MAX_TURNS[self.law == TRAINING_LAW] if self.max_turns is None else self.max_turns
         return EndRules(turns, self.max_consecutive_failures, self.loop_length)
 
 

@@ -131,7 +131,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         self._set_seeds(seed, envs)
         tasks = self._column(options.get("tasks"), len(core.tasks) - 1, "tasks")[envs]
         seeds = self._column(options.get("seeds"), MAX_SEED, "seeds")[envs]
-        begin_episodes(envs, tasks, seeds, self._pool, core.episodes, core.records, core.worlds)
+        begin_episodes(envs, tasks, seeds, self._pool, core.episodes, core.records, core.worlds, core.parts)
         return self._observation(), {}
 
     def step(
@@ -167,6 +167,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
                 core.worlds,
                 rewards[part],
                 terminated.view(np.uint8)[part],
+                None if core.parts is None else core.parts.of(part),
             )
             if words is not None:
                 words[part] = core.episodes["observation"][part]
@@ -180,7 +181,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         infos: Infos = {}
         if num_ended:
             infos = self._end_infos(terminated if was_over is None else terminated & (was_over == 0))
-        observation = dict(core.observation) if words is None else core.observation_in(words)
+        observation = dict(core.observation) if words is None else core.copied_observation(words)
         return observation, rewards, terminated, np.zeros_like(terminated), infos
 
     def action_masks(self) -> NDArray[np.bool_]:

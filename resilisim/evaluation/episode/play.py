@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 from resilisim.envs.conversation import ConversationEnv, reference_of
 from resilisim.envs.session import Session
-from resilisim.envs.settings import EnvironmentSettings, Tools
+from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings, Tools
 from resilisim.errors import one_line
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution, identity_error
 from resilisim.evaluation.episode.record import (
@@ -236,7 +236,8 @@ def open_session(
         name: Who plays, for the record.
         environment: Law, end rules and all else about the environment; the benchmark's if omitted.
         library: The tool library; the default one if omitted.
-        **options: Options of `EnvironmentSettings`, such as base=0.7, in place of those of `environment`.
+        **options: Options of `EnvironmentSettings`, such as base=0.7, in place of those of `environment`. A `world` is
+            played as its tasks are everywhere: nothing fails by chance unless a law is named.
 
     Raises:
         InvalidInputError: An argument is unusable.
@@ -252,7 +253,10 @@ def open_session(
         ('failure', 0.67)
     """
     chosen: dict[str, Any] = {**options, "tools": tools, "protocol": "native"}
+    world = chosen.pop("world", None)
     settings = (environment or EnvironmentSettings()).with_options(**chosen)
+    if world is not None:
+        settings = settings.in_world(world, not set(LAW_NAMES).isdisjoint(options))
     env = _environment(settings, library).twin()
     _, info = env.reset(seed=seed, options={} if task is None else {"task": task})
 

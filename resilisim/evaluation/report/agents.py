@@ -10,7 +10,7 @@ from typing import NamedTuple
 from resilisim.evaluation.report.charts import NUM_SERIES, legend, row_labels, series_entries, series_style
 from resilisim.evaluation.report.charts.lines import LinePanel, Series, line_charts
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
-from resilisim.evaluation.report.groups import BY_MODEL_SIZE, LEVEL_NAMES, PromptPools, published_reference
+from resilisim.evaluation.report.groups import BY_MODEL_SIZE, LEVEL_NAMES, PromptPools, published_beside
 from resilisim.evaluation.report.page import (
     NOTHING,
     Block,
@@ -210,7 +210,7 @@ def scaling_section(pools: PromptPools) -> Section | None:
         *_scaling_charts(players, pools),
         beside_a_chart(_scaling_table(players, pools)),
         _evenness_table(players, pools),
-        published_reference(BY_MODEL_SIZE),
+        *published_beside(pools.facts, BY_MODEL_SIZE),
     ]
     return Section("models", "Over models", blocks)
 

@@ -80,7 +80,8 @@ def build_page(
         f"ResiliSim report{names}",
         "How far from the best possible?",
         say(
-            "lead",
+            "lead" if facts.world is None else "lead_in_world",
+            by_chance=say("fails_by_chance" if facts.fails_by_chance else "nothing_fails_by_chance"),
             policies=count_of(len(policies), "policy", "policies"),
             tasks=count_of(len(facts.table.tasks), "task"),
             prompts=count_of(len({row.prompt_type for row in facts.rows}), "prompt type"),

@@ -28,7 +28,7 @@ from resilisim.evaluation.report.groups import (
     difference,
     mean_of,
     pool,
-    published_reference,
+    published_beside,
 )
 from resilisim.evaluation.report.page import (
     SIGNED,
@@ -71,7 +71,7 @@ def flaws_section(pools: PromptPools) -> Section | None:
     drops = drops_table(pools)
     if drops is not None:
         blocks.append(Fold("Optimal against flawed plans", [drops]) if blocks else drops)
-        blocks.append(published_reference(FLAWED_PLANS))
+        blocks += published_beside(pools.facts, FLAWED_PLANS)
     return Section("flaws", "Flawed plans", blocks)
 
 

@@ -196,6 +196,11 @@ class PromptPools:
         return [rate for own in found for rate in (none if own is None else own.level_rates)]
 
 
+def published_beside(facts: RunFacts, number: int) -> list[Fold]:
+    """Return a table of the ResiliBench paper beside a run whose calls are simulated, as they are there."""
+    return [published_reference(number)] if facts.world is None else []
+
+
 def published_reference(number: int) -> Fold:
     """Return a table of the ResiliBench paper, folded away.
 

@@ -129,18 +129,19 @@ class PaperTable:
 
     def shown(self) -> Table:
         """Return the table as reports and the terminal show it."""
-        first, *others = self.name_columns
         rows = [
             [
-                Cell(row.names[0], mark=MARK) if row.is_published else row.names[0],
-                *row.names[1:],
+                *(
+                    Cell(name, mark=MARK) if row.is_published and column == "agent" else name
+                    for name, column in zip(row.names, self.name_columns, strict=True)
+                ),
                 *(self._cell(value) for value in row.values),
             ]
             for row in self.rows
         ]
         return Table(
             f"{self.paper}, {self.name[0].lower()}{self.name[1:]}. {self.caption}",
-            (first, *others, *self.columns),
+            (*self.name_columns, *self.columns),
             rows,
             text_columns=len(self.name_columns),
             is_stacked=True,
@@ -179,18 +180,24 @@ class _Answers:
 
     place_of: Callable[[EpisodeRecord], tuple[str, str]]  # heading of a table, and column, of an episode
     score_of: Callable[[EpisodeRecord], float]
-    players: dict[_Player, None] = field(default_factory=dict)
     # [player, table, column][task] -> sum of scores, episodes
     scores: dict[tuple[_Player, str, str], dict[str, list[float]]] = field(default_factory=dict)
     agents: dict[tuple[_Player, str], AgentSums] = field(default_factory=dict)  # by player and column
+    _places: dict[_Player, tuple[int, int, int]] = field(default_factory=dict)
     _seen: set[tuple[_Player, str, int]] = field(default_factory=set)
 
-    def add(self, record: EpisodeRecord, directory: str) -> None:
+    @property
+    def players(self) -> list[_Player]:
+        """Who has played, in the order of the runs and of the commands that made them."""
+        return sorted(self._places, key=lambda player: self._places[player])
+
+    def add(self, record: EpisodeRecord, directory: str, place: tuple[int, int, int]) -> None:
+        """Take in one episode; `place` is that of its run, of its policy and of its prompt there."""
         agent, model = split_name(record["policy"])
         if "agent" in record:
             model = model or " + ".join(sorted(set(record["agent"]["models"].values()))) or None
         player = _Player(agent, model or "–", record["prompt_type"])
-        self.players[player] = None
+        self._places[player] = min(self._places.get(player, place), place)
         if (player, record["instance_id"], record["seed"]) in self._seen:
             raise InvalidInputError(
                 f"{directory} has an episode of {record['policy']!r} that another run has, too (task "
@@ -209,7 +216,7 @@ class _Answers:
         found = self.scores.get((player, table, column))
         if found is None:
             return None
-        scores, counts = zip(*found.values(), strict=True)
+        scores, counts = zip(*(found[task] for task in sorted(found)), strict=True)
         return clustered_proportion(scores, counts)
 
     def names(self, player: _Player) -> tuple[str, ...]:
@@ -268,8 +275,19 @@ def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
         if paper == KPI_CHAIN
         else _Answers(_domain, lambda record: float(record["outcome"]))
     )
-    for name in names:
-        read_facts(name, lambda record, name=name: answers.add(record, name))  # type: ignore[misc]
+    for number, (name, manifest) in enumerate(zip(names, manifests, strict=True)):
+        asked = [manifest["arguments"].get(which, ()) for which in ("policy_names", "prompts")]
+
+        def add(
+            record: EpisodeRecord, name: str = name, number: int = number, asked: list[Sequence[str]] = asked
+        ) -> None:
+            policy, prompt = (
+                of.index(one) if one in of else len(of)
+                for of, one in zip(asked, (record["policy"], record["prompt_type"]), strict=True)
+            )
+            answers.add(record, name, (number, policy, prompt))
+
+        read_facts(name, add)
     if not answers.players:
         raise InvalidInputError(f"{', '.join(names)} has no finished episode: expected at least one")
     published = json.loads(packaged_file("published-worlds.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +49,7 @@ from resilisim.evaluation.robustness.profile_result import (
     ProfileResult,
     RunState,
 )
+from resilisim.evaluation.robustness.recovery import WAYS, Recovery
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate
 
@@ -63,6 +65,7 @@ AXIS_TITLES: Mapping[str, str] = {
     "error_kinds": "When errors mean what they say",
     "latency": "When calls are slow",
 }
+WAY_TITLES = {"waiting": "waiting", "equivalents": "equivalents", "checking": "checking results"}
 AFTER_SEARCH = "after search"  # the ceiling where tools must be found
 REQUIRED_RETRIED = "required tools, retried"  # the reference of which no policy bears the name
 CHANGES = ("change", "change, luck-adjusted")
@@ -125,7 +128,8 @@ def profile_page(result: ProfileResult) -> Page:
 
 def profile_tables(result: ProfileResult) -> list[Table]:
     """Return the tables that sum a profile up, as a terminal shows them."""
-    tables = [*map(_axis_table, result.axes), *([_areas_table(result.axes)] if result.axes else [])]
+    recovery = [table for axis in result.axes for table in _recovery_tables(axis)]
+    tables = [*map(_axis_table, result.axes), *recovery, *([_areas_table(result.axes)] if result.axes else [])]
     return tables if result.flaws is None else [*tables, _flaws_table(result.flaws), _drops_table(result.flaws)]
 
 
@@ -208,8 +212,63 @@ def _axis_section(axis: AxisProfile) -> Section:
     )
     details = Fold("Every point with its change against the standard setting", [_axis_details_table(axis)])
     text = say(f"profile_{axis.axis}" if axis.axis in (RELIABILITY, TURNS) else "profile_part")
-    blocks: list[Block] = [text, symbols, panels(charts), _axis_table(axis), details]
+    blocks: list[Block] = [text, symbols, panels(charts), _axis_table(axis), details, *_recovery_blocks(axis)]
     return Section(axis.axis, AXIS_TITLES[axis.axis], blocks)
+
+
+def _recovery_blocks(axis: AxisProfile) -> list[Block]:
+    """Return what a section says of recoveries, nothing where there was nothing to recover from."""
+    ways = _ways_of(axis)
+    if not ways:
+        return []
+    nothing = Estimate.nothing()
+    charts = []
+    for way in ways:
+        series = [
+            Series(
+                _curve_cell(axis, curve).text,
+                series_style(number),
+                [nothing if point.recovery is None else getattr(point.recovery, way) for point in curve.points],
+                hollow=curve.who.privileged,
+            )
+            for number, curve in enumerate(axis.curves)
+        ]
+        places = [value_text(axis.axis, value) for value in axis.values]
+        title = f"Setbacks mended by {WAY_TITLES[way]}"
+        charts.append(LinePanel(title, title, places, series, axis_name=axis.axis, numbers=axis.values))
+    symbols = legend(*(Entry("dot", one.style + " hollow" * one.hollow, one.name) for one in charts[0].series))
+    return [say("profile_recovery"), symbols, panels(charts), *_recovery_tables(axis)]
+
+
+def _ways_of(axis: AxisProfile) -> list[str]:
+    """Return the ways out that anybody could have taken."""
+    found = [point.recovery for curve in axis.curves for point in curve.points if point.recovery is not None]
+    return [way for way in WAYS if any(not math.isnan(getattr(one, way).value) for one in found)]
+
+
+def _recovery_tables(axis: AxisProfile) -> list[Table]:
+    ways = _ways_of(axis)
+    points = [(curve, point, point.recovery) for curve in axis.curves for point in curve.points if point.recovery]
+    if not ways:
+        return []
+    return [
+        Table.of(
+            say("profile_recovery_table", axis=plain(axis.axis)),
+            points,
+            [
+                ("policy", lambda row: _curve_cell(axis, row[0])),
+                (axis.axis, lambda row: value_text(axis.axis, row[1].value)),
+                *((f"by {WAY_TITLES[way]}", functools.partial(_recovered, way)) for way in ways),
+            ],
+            text_columns=2,
+            is_stacked=True,
+        )
+    ]
+
+
+def _recovered(way: str, row: tuple[Curve, CurvePoint, Recovery]) -> Estimate:
+    found: Estimate = getattr(row[2], way)
+    return found
 
 
 def _series(who: ProfiledPolicy, name: str, number: int, found: Sequence[CurvePoint] | Sequence[FlawCell]) -> Series:

@@ -22,7 +22,7 @@ from resilisim.evaluation.report.groups import (
     LEVEL_NAMES,
     PromptPools,
     mean_of,
-    published_reference,
+    published_beside,
     ranked,
 )
 from resilisim.evaluation.report.page import (
@@ -66,7 +66,7 @@ def results_section(pools: PromptPools) -> Section:
     adjusted = [row for row in rows if not math.isnan(row.luck_adjusted.value)]
     labels = loss_labels(compared)
     blocks: list[Block] = [
-        say("results"),
+        say("results" if pools.facts.world is None else "results_in_world"),
         _key(rows, labels),
         results_chart("Share of the ceiling and lost points", say("results_chart"), list(_groups(pools, labels))),
         *map(Note, _notes(rows, labels)),
@@ -77,7 +77,7 @@ def results_section(pools: PromptPools) -> Section:
     blocks.append(Fold("Full, partial and failed episodes", [say("levels"), levels_table(pools)]))
     if adjusted:
         blocks.append(Fold("How luck was taken out", [say("luck"), luck_table(adjusted)]))
-    return Section("results", "Results", [*blocks, published_reference(BY_PROMPT)])
+    return Section("results", "Results", [*blocks, *published_beside(pools.facts, BY_PROMPT)])
 
 
 def must_search(row: GroupSummary) -> bool:
@@ -291,7 +291,7 @@ def task_types_section(pools: PromptPools) -> Section:
         groups = [table.group(*names) for names in table.groups()]
         rows = [(name, summarise_group(group, table.tasks_where(task_type=name))) for name in shown for group in groups]
         blocks.append(Fold("Success and costliest causes by task type", [task_types_table(rows)]))
-    return Section("types", "By task type", [*blocks, published_reference(BY_TASK_TYPE)])
+    return Section("types", "By task type", [*blocks, *published_beside(pools.facts, BY_TASK_TYPE)])
 
 
 def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:

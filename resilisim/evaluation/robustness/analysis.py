@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,6 +28,7 @@ from resilisim.evaluation.robustness.profile_result import (
     ProfiledPolicy,
     Twofold,
 )
+from resilisim.evaluation.robustness.recovery import Setbacks
 from resilisim.evaluation.robustness.references import BoolArray, Cell, ProfileReferences, SettingReferences
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
@@ -155,6 +156,7 @@ class PlayedRuns:
     place_of: Mapping[str, int]  # the place of each task of the profile, by id
     asked: Sequence[str]  # names of the policies of the command, in order
     tables: Mapping[str, EpisodeTable]  # table of sums of each run, by its name
+    setbacks: Mapping[str, Mapping[Cell, Setbacks]] = field(default_factory=dict)  # of runs under a part of the law
 
     @cached_property
     def policies(self) -> tuple[str, ...]:
@@ -207,7 +209,12 @@ def analyse_axis(
         scores = [played.scores(run, who.policy, who.prompt) for run, _ in points.values()]
         usual = played.scores(STANDARD, who.policy, who.prompt)
         curve = [
-            _point(value, played.summary(run, who.policy, who.prompt), None if value == standard else (here, usual))
+            _point(
+                value,
+                played.summary(run, who.policy, who.prompt),
+                None if value == standard else (here, usual),
+                played.setbacks.get(run, {}).get((who.policy, who.prompt)),
+            )
             for (value, (run, _)), here in zip(points.items(), scores, strict=True)
         ]
         ceilings = [reference.optimum if told else reference.after_search for reference in references]
@@ -224,11 +231,17 @@ def analyse_axis(
     return AxisProfile(axis, standard, tuple(points), *means, tuple(curves))
 
 
-def _point(value: float, summary: GroupSummary | None, pair: tuple[TaskScores, TaskScores] | None) -> CurvePoint:
+def _point(
+    value: float,
+    summary: GroupSummary | None,
+    pair: tuple[TaskScores, TaskScores] | None,
+    setbacks: Setbacks | None = None,
+) -> CurvePoint:
     change = None if pair is None else mean_of_changes([(*pair, np.ones(len(pair[0].count), dtype=np.bool_))])
     if summary is None:
         return CurvePoint(value, NOTHING, NOTHING, NOTHING, change)
-    return CurvePoint(value, summary.success, summary.luck_adjusted, summary.share_of_ceiling, change)
+    recovery = None if setbacks is None else setbacks.recovery()
+    return CurvePoint(value, summary.success, summary.luck_adjusted, summary.share_of_ceiling, change, recovery)
 
 
 def analyse_flaws(

@@ -51,8 +51,8 @@ RATE_WINDOW = 5  # messages
 OUTAGE_ENDS = 1 / 3  # an outage lasts three messages on average
 
 
-def law_at(part: str, strength: float, constants: Mapping[str, float], max_turns: int) -> dict[str, Any]:
-    """Return the law with one part of a strength between 0 and 1.
+def law_at(part: str, strength: float, constants: Mapping[str, Any], max_turns: int) -> dict[str, Any]:
+    """Return the law with one part of a strength between 0 and 1, beside constants (and equivalents, say).
 
     Strength is the share of calls in any five messages that a rate limit of each category refuses, the share of the
     time that a category is down, the chance that a tool is broken, that an output is corrupt, or that a call is too
@@ -228,12 +228,14 @@ def part_setting(standard: EnvironmentSettings, part: str, strength: float) -> E
     Raises:
         InvalidInputError: The standard setting has a law with parts itself.
     """
+    given: dict[str, Any] = {name: getattr(standard, name) for name in CONSTANTS}
     if not isinstance(standard.law, str):
-        raise InvalidInputError(
-            f"law is {standard.law.name!r:.100} and the axis {part!r}: expected a standard setting without parts"
-        )
-    constants = {name: getattr(standard, name) for name in CONSTANTS}
-    law = law_at(part, strength, constants, standard.max_turns)
+        if standard.law.parts:
+            raise InvalidInputError(
+                f"law is {standard.law.name!r:.100} and the axis {part!r}: expected a standard setting without parts"
+            )
+        given = {name: value for name, value in standard.law.to_mapping().items() if name not in ("name", "hash")}
+    law = law_at(part, strength, given, standard.max_turns)
     usual = {name: options_of(EnvironmentSettings)[name].default for name in CONSTANTS}
     return replace(standard, **usual, law=law)
 

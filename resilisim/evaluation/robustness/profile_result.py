@@ -10,6 +10,7 @@ from typing import Any
 
 from resilisim.errors import unknown_name
 from resilisim.evaluation.episode.record import Ceiling
+from resilisim.evaluation.robustness.recovery import Recovery
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import fields_to_json, to_json
 
@@ -53,10 +54,12 @@ class CurvePoint:
     share_of_ceiling: Estimate  # successes divided by the sum of the ceilings
     # Success here minus success in the standard setting, task by task; None in the standard setting itself
     change: Twofold | None
+    recovery: Recovery | None = None  # on the axis of a part of the law, where it has any strength
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the point as JSON values."""
-        return {name.replace("adjusted", "luck_adjusted"): value for name, value in fields_to_json(self).items()}
+        mapping = {name.replace("adjusted", "luck_adjusted"): value for name, value in fields_to_json(self).items()}
+        return mapping if self.recovery is not None else {k: v for k, v in mapping.items() if k != "recovery"}
 
 
 @dataclass(frozen=True, slots=True)

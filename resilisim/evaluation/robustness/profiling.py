@@ -24,6 +24,7 @@ from resilisim.evaluation.robustness.points import (
     DEFAULT_RELIABILITIES,
     DEFAULT_STRENGTHS,
     DEFAULT_TURNS,
+    PART_AXES,
     RELIABILITY,
     STANDARD,
     TURNS,
@@ -37,6 +38,7 @@ from resilisim.evaluation.robustness.points import (
     write_profile,
 )
 from resilisim.evaluation.robustness.profile_result import AxisProfile, ProfileResult, RunState
+from resilisim.evaluation.robustness.recovery import count_setbacks
 from resilisim.evaluation.robustness.references import (
     ProfileReferences,
     carried_at_every_severity,
@@ -54,6 +56,7 @@ from resilisim.evaluation.run.plan import (
     hash_tasks,
 )
 from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.evaluation.run.store import read_records
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tasks.searches import all_searches_needed
@@ -129,7 +132,13 @@ class ProfileJob:
                 raise ProfileInterrupted(f"run {number} of {len(runs)}, {run.title}: {error}") from error
         places = {task.instance_id: place for place, task in enumerate(self.tasks)}
         asked = results[STANDARD].manifest["arguments"]["policy_names"]
-        played = PlayedRuns(places, asked, {name: result.facts.table for name, result in results.items()})
+        tables = {name: result.facts.table for name, result in results.items()}
+        setbacks = {
+            run.name: count_setbacks(read_records(results[run.name].directory), places)
+            for run in runs
+            if run.axis in PART_AXES
+        }
+        played = PlayedRuns(places, asked, tables, setbacks)
         flaws = None
         if self.points.flaws:
             optimum, severities = references.settings[self.standard].optimum, self.points.severities

@@ -86,11 +86,9 @@ class EpisodePlayer:
         if not isinstance(policy, SessionAgent):
             await asyncio.sleep(0)  # a long row of quick episodes must not keep the others waiting
             return self._play(episode, policy)
-        if slot.environment is None:
-            slot.environment = self._environment.twin()
         if episode.policy not in slot.agents:
             slot.agents[episode.policy] = self._make_policy(episode.policy)
-        return await self._play_agent(slot.environment, slot.agents[episode.policy], episode)
+        return await self._play_agent(slot, slot.agents[episode.policy], episode)
 
     async def _leave(self, team: _Team) -> None:
         await team.stop()
@@ -111,13 +109,14 @@ class EpisodePlayer:
                 return self._failure(episode, error, 0)
         return stored(record, self._settings.record_texts)
 
-    async def _play_agent(self, env: ConversationEnv, agent: SessionAgent, episode: PlannedEpisode) -> Outcome:
+    async def _play_agent(self, slot: Slot, agent: SessionAgent, episode: PlannedEpisode) -> Outcome:
         prompt = self._settings.prompts[episode.prompt]
         place = self._place(episode)
         models = self._settings.models
         journal = self._journal(agent, episode)
         with _named(self._describe(episode)):
             for retries_left in reversed(range(models.episode_retries + 1)):
+                env = slot.environment = slot.environment or self._environment.twin()
                 try:
                     async with asyncio.timeout(models.episode_seconds):
                         record = await play_agent_episode(
@@ -125,6 +124,8 @@ class EpisodePlayer:
                         )
                     return stored(record, self._settings.record_texts)
                 except (InfrastructureError, RequestRefusedError, TimeoutError) as error:
+                    if env.world is not None:
+                        slot.environment = None  # a call that was given up may still be at work in this one
                     if isinstance(error, RequestRefusedError) and error.concerns_all_requests:
                         raise
                     if isinstance(error, TimeoutError) and models.episode_seconds is None:

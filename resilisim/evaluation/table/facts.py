@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from resilisim.envs.settings import LAW_NAMES
 from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.store import read_manifest, read_own_records
@@ -37,6 +38,19 @@ class RunFacts:
     def manifest(self) -> Mapping[str, Any]:
         """The run's manifest."""
         return self.table.manifest
+
+    @property
+    def world(self) -> str | None:
+        """The world whose tools really work in this run; None where calls are simulated."""
+        environment = self.manifest["arguments"].get("environment", {})
+        world: str | None = environment.get("world")
+        return world
+
+    @property
+    def fails_by_chance(self) -> bool:
+        """Whether a law lets calls fail by chance: it does unless all its constants are 1."""
+        environment = self.manifest["arguments"].get("environment", {})
+        return any(environment.get(name) != 1.0 for name in LAW_NAMES[1:])
 
     @property
     def num_planned(self) -> int:

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import OptionField, option, options_of
@@ -67,6 +67,21 @@ def text(default: str | None, help: str) -> Any:
         >>> persona = text(None, "who the agent says it is")
     """
     return option(default, help)
+
+
+# Options that are lengths in characters, and what they are if left out: as a rule, and where tasks ask for an answer,
+# which may stand anywhere in what tools return.
+LENGTHS: Final[Mapping[str, tuple[int, int]]] = {
+    "observation_chars": (20_000, 100_000),
+    "history_chars": (20_000, 100_000),
+    "trajectory_chars": (12_000, 500_000),
+}
+
+
+def length(name: str, help: str, least: int) -> Any:
+    """Declare one of `LENGTHS`; none is as it says."""
+    usual, of_answers = LENGTHS[name]
+    return limit(None, f"{help}; none: {usual:,}, or {of_answers:,} where tasks ask for an answer", least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,14 @@ from resilisim.envs.protocol import native_tools
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Info, Reply, Session
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.conversation import ConversationToolbox, finish_message, task_of
-from resilisim.policies.llm.options import AgentOptions, read_options
+from resilisim.policies.llm.options import LENGTHS, AgentOptions, read_options
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord
-from resilisim.policies.llm.run import AgentRun, EpisodeHooks, Journal, StopAgent
+from resilisim.policies.llm.run import (
+    AgentRun,
+    EpisodeHooks,
+    Journal,
+    StopAgent,
+)
 from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import content_hash
 
@@ -107,8 +112,7 @@ class LlmPolicy(ABC, Generic[Options]):
         """
 
         async def send(message: AssistantMessage | None) -> Reply:
-            await asyncio.sleep(0)  # a model that answers at once must not keep other episodes waiting
-            return session.send(message)
+            return await session.beside(lambda: session.send(message))
 
         async def restart() -> str:
             return session.restart().text
@@ -192,6 +196,7 @@ class LlmPolicy(ABC, Generic[Options]):
             prices=self._prices,
             turns_left=info.get("turns_left"),
             turns_at_start=info.get("turns_left"),
+            answers=info.get("answers", False),
             terse=info.get("terse", False),
         )
         return run
@@ -214,10 +219,12 @@ class LlmPolicy(ABC, Generic[Options]):
 
     def _record(self, run: AgentRun, ended_by: str, answer: str | None) -> AgentRecord:
         transcript = run.transcript
+        options = asdict(self.options)
+        options |= {name: run.length(name) for name in LENGTHS.keys() & options}
         return {
             "schema": AGENT_SCHEMA,
             "architecture": type(self).name,
-            "options": asdict(self.options),
+            "options": options,
             "prompts": self.prompts.hash,
             "protocol": "native" if run.native else "text",
             "models": self.models.identities(),

@@ -12,7 +12,7 @@ from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, Conte
 from resilisim.chat.json_answers import without_thoughts
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.options import AgentOptions
+from resilisim.policies.llm.options import LENGTHS, AgentOptions
 from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, kept_words
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
 from resilisim.policies.llm.templates import shared_text
@@ -101,6 +101,7 @@ class AgentRun:
             before it sends anything, where `hooks.restart` is offered.
         is_over: Whether the environment has ended the episode, so that nothing can be sent before `restart`; only
             agents with `fresh_trials` live to see it.
+        answers: Whether the task asks for an answer.
         kept_answer: An answer that the agent holds back; it is given all the same if a limit stops the agent.
 
     Example:
@@ -129,7 +130,13 @@ class AgentRun:
     oracle_was_asked: bool = False
     fresh_trials: bool = False
     is_over: bool = False
+    answers: bool = False
     kept_answer: str | None = None
+
+    def length(self, name: str) -> int:
+        """Return one of the options that are lengths (`LENGTHS`), whether the agent has it or not."""
+        given: int | None = getattr(self.options, name, None)
+        return LENGTHS[name][self.answers] if given is None else given
 
     @property
     def facts(self) -> str:

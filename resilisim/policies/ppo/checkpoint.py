@@ -36,9 +36,19 @@ from torch import Tensor
 
 from resilisim.envs.workflow.actions import ACTION_TYPES, META_ACTIONS
 from resilisim.envs.workflow.columns import STATUSES, TASK_COLUMNS, TOOL_COLUMNS
+from resilisim.envs.workflow.law_parts import LAW_COLUMNS, PART_COLUMNS
 from resilisim.errors import InvalidInputError, StoreError, one_line, unknown_name
 from resilisim.inputs import read_json, shown, validated
-from resilisim.policies.ppo.network import TASK_GROUPS, TOOL_GROUPS, Layer, Network, WorkflowMLP, make_network
+from resilisim.policies.ppo.network import (
+    LAW_GROUPS,
+    PART_GROUPS,
+    TASK_GROUPS,
+    TOOL_GROUPS,
+    Layer,
+    Network,
+    WorkflowMLP,
+    make_network,
+)
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json
 from resilisim.run_folder import RunFolder, make_folder, write_file_atomically
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
@@ -70,13 +80,17 @@ Width = Annotated[int, Field(ge=1, le=4096)]
 
 
 @cache
-def layout_version() -> str:
+def layout_version(law_parts: bool = False) -> str:
     """Return a hash of what the columns of observations, networks and their inputs, and the numbers of actions mean.
 
-    A policy that was trained on another layout would read nonsense, so it is refused.
+    A policy that was trained on another layout would read nonsense, so it is refused. Those of laws with parts count
+    for networks that read them.
     """
+    inputs = [asdict(group) for group in (*PART_GROUPS, *LAW_GROUPS)]
+    parts = {"tool_parts": PART_COLUMNS, "law": LAW_COLUMNS, "part_inputs": inputs} if law_parts else {}
     return content_hash(
-        {
+        parts
+        | {
             "tools": TOOL_COLUMNS,
             "task": TASK_COLUMNS,
             "statuses": STATUSES,
@@ -104,6 +118,7 @@ class TransformerArguments(_Strict):
     heads: Annotated[int, Field(ge=1, le=64)]
     attention_tokens: NumTools | None
     tool_embeddings: bool
+    law_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +186,13 @@ def describe_policy(
             "attention_tokens": network.attention_tokens,
             "tool_embeddings": network.tool_vectors is not None,
         }
+        if network.part_features is not None:
+            arguments["law_parts"] = True
     return PolicyDescription(
         format="resilisim-policy-1",
         network=NetworkDescription(kind, arguments),
         weights_sha256="-",  # as long as it is not saved
-        layout=layout_version(),
+        layout=layout_version(bool(arguments.get("law_parts"))),
         library=library.content_hash,
         benchmark=BenchmarkIdentity(BENCHMARK_VERSION, BENCHMARK_SHA256),
         training=dict(training),
@@ -192,10 +209,11 @@ def read_description(data: bytes, where: str) -> PolicyDescription:
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{place}: not UTF-8 text at byte {error.start:,}: expected JSON") from error
     read = validated(PolicyDescription, read_json(text, place), place)
-    if read.layout != layout_version():
+    layout = layout_version(read.network.arguments.get("law_parts") is True)
+    if read.layout != layout:
         raise InvalidInputError(
             f"{place}, field 'layout': {shown(read.layout, 20)} is for other observations or actions; expected "
-            f"{layout_version()[:12]}..., trained with this version of ResiliSim"
+            f"{layout[:12]}..., trained with this version of ResiliSim"
         )
     kind = NETWORK_ARGUMENTS[read.network.kind]
     validated(kind, read.network.arguments, f"{place}, field 'network', field 'arguments'")

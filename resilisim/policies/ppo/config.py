@@ -30,7 +30,8 @@ class TrainingConfig(BaseModel):
         seed: Decides the network's first weights, the sampled actions, the batches, and the luck of the episodes.
         device: Where the network is trained; auto takes a CUDA device if there is one. Environments run on the CPU.
         num_threads: Threads of torch on the CPU. Part of the settings because sums depend on it in the last bits.
-        law: Success law in training (SPEC section 5); validation is always under the benchmark law.
+        law: Success law in training (SPEC section 5): benchmark, training, or a law's name or file. Validation is under
+            the law of training if it has parts, else under the benchmark law.
         reward: The plain reward full_success (or success), value or advantage by the exact optimum, or the paper's two
             phases.
         reward_scale: Factor on every reward before PPO sees it; the two-phase reward is in the hundreds.
@@ -83,7 +84,7 @@ class TrainingConfig(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     num_threads: int = Field(2, ge=1, le=256)
 
-    law: Literal["benchmark", "training"] = "benchmark"
+    law: str = Field("benchmark", min_length=1)
     reward: Literal["full_success", "two_phase", Reward] = "full_success"
     reward_scale: float = Field(1.0, gt=0)
     printed_rules: bool = False

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.policies.ppo.network import READ
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import EpisodeState, Problem, execution, success_probability
 from resilisim.simulator.exact import solve
@@ -141,10 +142,9 @@ def imitate(
 def _loss(
     network: nn.Module, batch: Batch, value_weight: float, device: torch.device
 ) -> tuple[Tensor, ImitationUpdate]:
-    names = ("tools", "task", "action_mask", "targets", "values")
-    tools, task, legal, targets, values = (torch.as_tensor(batch[name], device=device) for name in names)
-    illegal = legal == 0
-    output: Tensor = network(tools, task)
+    given = {name: torch.as_tensor(array, device=device) for name, array in batch.items()}
+    illegal, targets, values = given["action_mask"] == 0, given["targets"], given["values"]
+    output: Tensor = network(**{name: given[name] for name in READ if name in given})
     log_probabilities = output[:, :-1].masked_fill(illegal, -torch.inf).log_softmax(dim=-1)
     # Illegal actions have target 0, and 0 times minus infinity is not a number.
     cross_entropy = -(targets * log_probabilities.masked_fill(illegal, 0.0)).sum(dim=-1)
@@ -168,8 +168,43 @@ def _is_choosing(problem: Problem, state: EpisodeState) -> bool:
     return state.ended_by is None and not is_done(problem, state) and not is_awaiting_closing(problem, state)
 
 
+def _action_values(vector_env: WorkflowVectorEnv, env: int, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return Q* of each legal action of an environment under a law with parts, -1 elsewhere: float64 (num_actions,)."""
+    problem, state = vector_env.problem(env), vector_env.episode_state(env)
+    optimum, values = solve(problem), np.full(len(mask), -1.0)
+    of_outsiders: dict[tuple[float, int], float] = {}
+    for action in np.flatnonzero(mask).tolist():
+        message = vector_env.message(action, env)
+        if message is None:
+            continue
+        tool = -1 if message.tool is None else problem.library.index(message.tool)
+        if tool < 0 or optimum.tells_apart(tool):
+            values[action] = optimum.action_value(state, message)
+            continue
+        key = (success_probability(problem, state, tool, message), state.status[tool])
+        if key not in of_outsiders:
+            of_outsiders[key] = optimum.action_value(state, message)
+        values[action] = of_outsiders[key]
+    return values
+
+
+def _label_under_parts(
+    vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]]
+) -> tuple[Batch, NDArray[np.bool_]]:
+    """Do what `_label` does under a law with parts, where waiting and accepting are choices, too."""
+    mask = np.array(observations["action_mask"], dtype=np.bool_)
+    q_values = np.stack([_action_values(vector_env, env, row) for env, row in enumerate(mask)])
+    best = q_values.max(axis=1, keepdims=True)
+    chosen = (q_values >= best - TIE_TOLERANCE) & (best > TIE_TOLERANCE)
+    targets = (chosen / np.maximum(chosen.sum(axis=1, keepdims=True), 1)).astype(np.float32)
+    values = np.maximum(best[:, 0], 0.0).astype(np.float32)
+    return {**observations, "targets": targets, "values": values}, np.ones(len(mask), dtype=np.bool_)
+
+
 def _label(vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]]) -> tuple[Batch, NDArray[np.bool_]]:
     """Return all environments' states with targets, and which of them have something left to choose."""
+    if vector_env.core.parts is not None:
+        return _label_under_parts(vector_env, observations)
     mask = np.array(observations["action_mask"], dtype=np.bool_)
     num_envs, num_actions = mask.shape
     num_tools = vector_env.problem(0).num_tools

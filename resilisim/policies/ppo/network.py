@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from resilisim.envs.workflow import columns
+from resilisim.envs.workflow import columns, law_parts
 from resilisim.envs.workflow.actions import NUM_ACTION_TYPES, NUM_META_ACTIONS, num_actions
 from resilisim.errors import InvalidInputError
 
@@ -118,9 +118,45 @@ TASK_GROUPS = (
     # How many more steps there are than required tools left decides whether a risk is worth taking.
     Group(SLACK, codes=SLACK_OFFSET + 9, scale=STEPS_PER_EPISODE),
 )
+# What a law with parts adds; under other laws there is none of it, and nothing is added.
+PART_GROUPS = (
+    Group(law_parts.CHANCE, scale=255),
+    Group(law_parts.BLOCK, codes=3),
+    Group(law_parts.SOUNDNESS, codes=4),
+    Group(law_parts.CORRUPT_CHANCE, scale=255),
+    Group(law_parts.FREE_IN, codes=5, scale=8),
+    Group(law_parts.RATE_USED, codes=4, scale=8),
+    Group(law_parts.GROUP_SEEN, codes=3),
+    Group(law_parts.SEEN_AGO, codes=3, scale=STEPS_PER_EPISODE),
+    Group(law_parts.CHANCE_DOWN, scale=255),
+    Group(law_parts.CHANCE_BROKEN, scale=255),
+    Group(law_parts.INPUT_SHARE, scale=255),
+    Group(law_parts.ACCESS_SHARE, scale=255),
+    Group(law_parts.IS_VALIDATOR, scale=1),
+    Group(law_parts.IS_OPENER, scale=1),
+)
+LAW_GROUPS = (
+    Group(law_parts.CAN_WAIT, scale=1),
+    Group(law_parts.FINISH_CHANCE, scale=255),
+    Group(law_parts.TIME_LEFT, scale=255),
+    Group(law_parts.CALL_TIME, scale=255),
+    Group(law_parts.CHANCE_SLOW, scale=255),
+    Group(law_parts.RATE_CALLS, codes=4, scale=8),
+    Group(law_parts.RATE_WINDOW, scale=8),
+    Group(law_parts.OUTAGE_BEGINS, positive=True, scale=255),
+    Group(law_parts.OUTAGE_ENDS, scale=255),
+    Group(law_parts.DRIFT, scale=255),
+    Group(law_parts.OPENED, scale=1),
+    Group(law_parts.NOT_EXECUTED_FACTOR, scale=255),
+    Group(law_parts.FAILED_FACTOR, scale=255),
+)
 # 64, which is worth keeping: matrix products with a multiple of the processor's vector length are faster.
 NUM_TOOL_FEATURES = sum(group.size for group in TOOL_GROUPS)
 NUM_TASK_INPUTS = sum(group.size for group in TASK_GROUPS)
+
+
+NUM_PART_FEATURES = sum(group.size for group in PART_GROUPS)
+NUM_LAW_FEATURES = sum(group.size for group in LAW_GROUPS)
 
 
 # 0 for the columns of the task that the network does not read.
@@ -182,6 +218,30 @@ class ColumnFeatures(nn.Module):
         tool_features = nn.functional.embedding_bag(rows, self.tool_table, mode="sum")
         task_features = nn.functional.embedding_bag(expand_task(task) + self.task_offsets, self.task_table, mode="sum")
         return tool_features.view(batch, num_tools, NUM_TOOL_FEATURES), task_features
+
+
+class PartFeatures(nn.Module):
+    """Does the same for `tool_parts` and `law`, the columns of laws with parts."""
+
+    part_table: Tensor
+    law_table: Tensor
+    part_offsets: Tensor
+    law_offsets: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, groups in (("part", PART_GROUPS), ("law", LAW_GROUPS)):
+            offsets = torch.arange(len(groups), dtype=torch.int32) * NUM_VALUES
+            self.register_buffer(f"{name}_table", lookup_table(groups), persistent=False)
+            self.register_buffer(f"{name}_offsets", offsets, persistent=False)
+
+    def forward(self, tool_parts: Tensor, law: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features of every tool, (B, T, NUM_PART_FEATURES), and of the law, (B, NUM_LAW_FEATURES)."""
+        batch, num_tools, width = tool_parts.shape
+        rows = (tool_parts.to(torch.int32) + self.part_offsets).view(batch * num_tools, width)
+        tools = nn.functional.embedding_bag(rows, self.part_table, mode="sum")
+        features = nn.functional.embedding_bag(law.to(torch.int32) + self.law_offsets, self.law_table, mode="sum")
+        return tools.view(batch, num_tools, NUM_PART_FEATURES), features
 
 
 # About sixteen features of a tool are not 0; with this spread an embedding starts with entries of variance about 1.
@@ -254,7 +314,8 @@ class WorkflowTransformer(nn.Module):
 
     `width` is the size of a token, which `heads` must divide; `attention_tokens` tools take part in the attention, all
     for None. With `tool_embeddings` every tool of the library has a learned vector, and the weights fit this library
-    only. With `autocast` it computes in bfloat16 where the weights lie on a CUDA device.
+    only. With `autocast` it computes in bfloat16 where the weights lie on a CUDA device. With `law_parts` it reads what
+    observations hold beside under laws with parts; without, it plays under them as if there were nothing to see.
     """
 
     def __init__(
@@ -266,6 +327,7 @@ class WorkflowTransformer(nn.Module):
         attention_tokens: int | None = 12,
         tool_embeddings: bool = False,
         autocast: bool = False,
+        law_parts: bool = False,
     ) -> None:
         super().__init__()
         if width % heads:
@@ -294,22 +356,34 @@ class WorkflowTransformer(nn.Module):
             nn.init.zeros_(linear.bias)
         if self.tool_vectors is not None:
             nn.init.normal_(self.tool_vectors, std=EMBEDDING_STD)
+        self.part_features = PartFeatures() if law_parts else None
+        if law_parts:  # last, so that the other weights are those of a network without
+            self.part_input = nn.Linear(NUM_PART_FEATURES, width, bias=False)
+            self.law_input = nn.Linear(NUM_LAW_FEATURES, 2 * width, bias=False)
+            for linear in (self.part_input, self.law_input):
+                nn.init.normal_(linear.weight, std=EMBEDDING_STD)
 
-    def forward(self, tools: Tensor, task: Tensor) -> Tensor:
+    def forward(
+        self, tools: Tensor, task: Tensor, tool_parts: Tensor | None = None, law: Tensor | None = None
+    ) -> Tensor:
         """Return the logits of all actions, in the layout of `actions`, then the value: float32 (B, num_actions + 1).
 
         The columns `tools` (B, T, NUM_TOOL_COLUMNS) and `task` (B, NUM_TASK_COLUMNS) are whole numbers from 0 to 255 of
-        any type.
+        any type; so are `tool_parts` (B, T, NUM_PART_COLUMNS) and `law` (B, NUM_LAW_COLUMNS) under laws with parts.
         """
         enabled = self.autocast and tools.device.type == "cuda"
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=enabled):
-            return self._forward(tools, task).float()
+            return self._forward(tools, task, tool_parts, law).float()
 
-    def _forward(self, tools: Tensor, task: Tensor) -> Tensor:
+    def _forward(self, tools: Tensor, task: Tensor, tool_parts: Tensor | None, law: Tensor | None) -> Tensor:
         tool_features, task_features = self.features(tools, task)
         batch, num_tools, _ = tool_features.shape
-        shared, episode = self.task_input(task_features).chunk(2, dim=-1)
-        tokens = self.tool_input(tool_features) + shared[:, None]
+        of_task, of_tools = self.task_input(task_features), self.tool_input(tool_features)
+        if self.part_features is not None and tool_parts is not None and law is not None:
+            part_features, law_features = self.part_features(tool_parts, law)
+            of_task, of_tools = of_task + self.law_input(law_features), of_tools + self.part_input(part_features)
+        shared, episode = of_task.chunk(2, dim=-1)
+        tokens = of_tools + shared[:, None]
         if self.tool_vectors is not None:
             tokens = tokens + self.tool_vectors
         width = tokens.shape[-1]
@@ -360,8 +434,10 @@ class WorkflowMLP(nn.Module):
         nn.init.normal_(self.output.weight, std=HEAD_STD)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, tools: Tensor, task: Tensor) -> Tensor:
-        """Return what `WorkflowTransformer.forward` does."""
+    def forward(
+        self, tools: Tensor, task: Tensor, tool_parts: Tensor | None = None, law: Tensor | None = None
+    ) -> Tensor:
+        """Return what `WorkflowTransformer.forward` does; what is shown of a law's parts is not read."""
         enabled = self.autocast and tools.device.type == "cuda"
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=enabled):
             tool_features, task_features = self.features(tools, task)
@@ -395,6 +471,9 @@ def draw(probabilities: Tensor) -> Tensor:
     return torch.searchsorted(sums, threshold, right=True).squeeze(-1)
 
 
+READ = ("tools", "task", "tool_parts", "law")  # what networks read of an observation
+
+
 class WorkflowActor:
     """Plays a network, which stays on its device, from observations of numpy arrays and without stable-baselines3.
 
@@ -409,8 +488,8 @@ class WorkflowActor:
         device = next(self.network.parameters()).device
         with torch.inference_mode():
             # Copied, because an observation may be a view that its environment overwrites or that is read-only.
-            tools, task = (torch.tensor(observation[key], device=device) for key in ("tools", "task"))
-            output: Tensor = self.network(tools, task)
+            shown = {name: torch.tensor(observation[name], device=device) for name in READ if name in observation}
+            output: Tensor = self.network(**shown)
             return output[:, :-1].masked_fill(torch.tensor(mask == 0, device=device), -torch.inf)
 
     def probabilities(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> np.ndarray:

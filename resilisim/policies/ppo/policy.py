@@ -5,6 +5,7 @@ It sees what it was trained to read: an episode of Workflow-v0 (`Mirror`) is kep
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,19 +18,27 @@ from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_inde
 from resilisim.envs.workflow.env import Observation, WorkflowEnv
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import InvalidInputError
-from resilisim.policies.base import FINISH, call_message, is_closing, search_message
+from resilisim.policies.base import FINISH, WAIT, call_message, is_closing, search_message
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.simulator.exact import best_limits
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
+from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary
+from resilisim.tool_library.parameters import changed_parameters
 from resilisim.workflows.model import Step
 from resilisim.workflows.planner import NUM_ALTERNATIVES, KeepingPlanner, SimilarTools, limited_steps
-from resilisim.workflows.steps import SemanticMatch, Wording, expected_outcome, reason, step_parameters
+from resilisim.workflows.steps import (
+    SemanticMatch,
+    Wording,
+    expected_outcome,
+    reason,
+    step_parameters,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,11 @@ class Preference:
 
     tool: int
     probability: float
+    action: int = -1
+
+
+# Statuses that failures show, by their codes; all others are FAILED.
+FAILURE_STATUSES = {"TIMEOUT": columns.TIMEOUT, DEPENDENCY_ERROR: columns.DEPENDENCY_FAILED}
 
 
 class Mirror:
@@ -47,11 +61,11 @@ class Mirror:
         self, loaded: LoadedPolicy, task: Task, library: ToolLibrary, law: BenchmarkLaw | Law, rules: EndRules
     ) -> None:
         check_library(loaded, library)
-        if isinstance(law, Law):
-            raise InvalidInputError(f"law {law.name} has parts that Workflow-v0 cannot show: expected a law without")
         self._actor = WorkflowActor(loaded.network)
+        self._reads_law = bool(loaded.description.network.arguments.get("law_parts"))
         options = observation_options(loaded, library)
-        self._env = WorkflowEnv(options.with_options({"tasks": [task], **law.to_mapping(), **asdict(rules)}))
+        given = {"law": law} if isinstance(law, Law) else law.to_mapping()
+        self._env = WorkflowEnv(options.with_options({"tasks": [task], **given, **asdict(rules)}))
         self._env.set_patterns(patterns_of(loaded, library))
         self._num_tools = len(library)
         self.restart()
@@ -68,13 +82,38 @@ class Mirror:
 
     def preferences(self) -> list[Preference]:
         """Return the legal calls, the most probable first; equal ones in the order of the actions."""
-        mask = self._observation["action_mask"]
-        batch = {name: self._observation[name][None] for name in ("tools", "task")}
+        return [one for one in self._preferences() if one.tool >= 0]
+
+    def _preferences(self) -> list[Preference]:
+        """Return the legal actions likewise; to a policy that does not read laws they are those of the benchmark."""
+        mask, refused = self._observation["action_mask"], {}
+        if self._env.core.parts is not None and not self._reads_law:
+            mask = mask.copy()
+            mask[[action for action in np.flatnonzero(mask) if tool_of(int(action), self._num_tools) < 0]] = 0
+            for tool in range(self._num_tools):
+                invoke, retry = (action_index(kind, tool, self._num_tools) for kind in (INVOKE_TOOL, RETRY_TOOL))
+                if mask[invoke] and mask[retry]:  # as it was, the call would surely fail
+                    mask[invoke], refused[retry] = 0, invoke
+        batch = {name: array[None] for name, array in self._observation.items()}
         probabilities: NDArray[np.float32] = self._actor.probabilities(batch, mask[None])[0]
         legal = np.flatnonzero(mask)
         best_first: list[int] = legal[np.argsort(-probabilities[legal], kind="stable")].tolist()
-        calls = [Preference(tool_of(action, self._num_tools), float(probabilities[action])) for action in best_first]
-        return [call for call in calls if call.tool >= 0]
+        return [
+            Preference(tool_of(action, self._num_tools), float(probabilities[action]), refused.get(action, action))
+            for action in best_first
+        ]
+
+    def best_message(self) -> tuple[int, Message | None]:
+        """Return the preferred action under a law with parts, and what it is in a conversation."""
+        best = self._preferences()[0].action
+        return best, self._env.message(best)
+
+    def follow(self, action: int, info: Info, hidden: Sequence[int]) -> None:
+        """Let an action happen as the last message of a conversation did, before which `hidden` was hidden."""
+        if not self.ended:
+            failed = FAILURE_STATUSES.get(info.get("execution", {}).get("error"), columns.FAILED)
+            given = (info.get("result", "failure"), failed, info.get("seconds", 0.0), hidden)
+            self._observation, _, self.ended, _, _ = self._env.follow(action, *given)
 
     def execute(self, tool: int, status: int) -> None:
         """Let a tool be executed with this outcome: SUCCESS or one of the failures of `envs.workflow.columns`."""
@@ -83,8 +122,12 @@ class Mirror:
 
     def waste(self) -> None:
         """Let a turn pass in which nothing is executed."""
-        illegal = int(np.flatnonzero(self._observation["action_mask"] == 0)[0])
-        self._step(illegal, columns.FAILED)
+        self._step(self.useless, columns.FAILED)
+
+    @property
+    def useless(self) -> int:
+        """An action that the mask forbids."""
+        return int(np.flatnonzero(self._observation["action_mask"] == 0)[0])
 
     def _step(self, action: int, status: int) -> None:
         if not self.ended:
@@ -233,6 +276,8 @@ class TrainedPolicy:
         self._mirror: Mirror | None = None
         self._of: tuple[Task, Problem] | None = None
         self._called = False
+        # Under a law with parts: the action behind the last message, whether it waits, and what was hidden before it.
+        self._action, self._waits, self._hidden = -1, False, ()
 
     def reset(self, observation: str, info: Info) -> None:
         """Begin an episode, unless the policy was trained for another library."""
@@ -242,6 +287,8 @@ class TrainedPolicy:
     def act(self, observation: str, info: Info) -> str | None:
         """Return the preferred call, or the completion signal once there is nothing left to call."""
         mirror, problem = self._mirror or self._begin(info), info["problem"]
+        if problem.parts is not None:
+            return self._act_under_parts(mirror, info)
         if self._called:
             _enter_last_message(mirror, problem, info)
         if mirror.ended or is_closing(info):
@@ -253,6 +300,24 @@ class TrainedPolicy:
         tool = problem.library[options[0].tool]
         # Parameters that say nothing, so that the call is accepted in strict mode too.
         return call_message(tool.name, step_parameters(tool, {}, None))
+
+    def _act_under_parts(self, mirror: Mirror, info: Info) -> str | None:
+        if self._called:
+            mirror.follow(self._action if "execution" in info or self._waits else mirror.useless, info, self._hidden)
+        if mirror.ended or is_closing(info):
+            return FINISH
+        self._called, self._hidden = True, info["state"].hidden
+        self._action, message = mirror.best_message()
+        self._waits = message is not None and message.kind == "wait"
+        if self._waits:
+            return WAIT
+        if message is None or message.kind == "finish":
+            return search_message("anything else") if message is None else FINISH
+        problem, name = info["problem"], message.tool or ""
+        given = step_parameters(problem.library[name], {}, None)
+        if message.parameters:
+            given = changed_parameters(problem.library[name], given)
+        return call_message(name, given)
 
     def _begin(self, info: Info) -> Mirror:
         task, problem = info["task"], info["problem"]
@@ -269,10 +334,5 @@ def _enter_last_message(mirror: Mirror, problem: Problem, info: Info) -> None:
     if execution is None:
         mirror.waste()
         return
-    if execution["success"]:
-        status = columns.SUCCESS
-    elif execution["error"] == DEPENDENCY_ERROR:
-        status = columns.DEPENDENCY_FAILED
-    else:
-        status = columns.TIMEOUT if execution["error"] == "TIMEOUT" else columns.FAILED
+    status = columns.SUCCESS if execution["success"] else FAILURE_STATUSES.get(execution["error"], columns.FAILED)
     mirror.execute(problem.library.index(execution["tool"]), status)

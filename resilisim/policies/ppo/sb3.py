@@ -26,14 +26,14 @@ from resilisim.envs.workflow.actions import num_actions
 from resilisim.envs.workflow.dynamics import END_FIELDS
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.network import draw, make_network
+from resilisim.policies.ppo.network import READ, draw, make_network
 
 # As a logit this excludes an action and, unlike minus infinity, keeps probability x logit finite in the entropy.
 EXCLUDED = -1e8
 
 
 class WorkflowFeatures(BaseFeaturesExtractor):
-    """Runs a network of `network.NETWORKS`, with its options, on `tools` and `task` of an observation."""
+    """Runs a network of `network.NETWORKS`, with its options, on what it reads of an observation."""
 
     def __init__(self, observation_space: spaces.Dict, architecture: str = "transformer", **options: Any) -> None:
         shown: Any = observation_space["tools"]
@@ -43,7 +43,7 @@ class WorkflowFeatures(BaseFeaturesExtractor):
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         """Return [logits | value]: float32 (B, num_actions + 1)."""
-        output: Tensor = self.network(observations["tools"], observations["task"])
+        output: Tensor = self.network(**{name: observations[name] for name in READ if name in observations})
         return output
 
 

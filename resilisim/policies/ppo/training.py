@@ -25,6 +25,7 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
+from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, MissingExtraError, StoreError
@@ -52,6 +53,8 @@ from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, Workflo
 from resilisim.policies.ppo.validation import Evaluation, Validator
 from resilisim.provenance import describe_os_error
 from resilisim.seeding import TRAINING_SALT
+from resilisim.simulator.failure_model import Law
+from resilisim.simulator.problem import has_rulebook
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tasks.model import split_of
@@ -109,6 +112,11 @@ def train(
         "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
         "library": tools.content_hash,
     }
+    law = law_with_parts(config)
+    if law is not None:
+        if config.network != "transformer":
+            raise InvalidInputError(f"network is {config.network!r} under the law {law.name!r}: expected a transformer")
+        arguments["law"] = law.to_mapping()
     directory = Path(out)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.num_threads)
@@ -160,7 +168,8 @@ class _Run:
         self._began = began
         self._report = report
         tasks, held_out = training_tasks(config, library)
-        shown = WorkflowOptions(library=library, required=config.required, filters=config.filters)
+        law = law_with_parts(config) or BENCHMARK_LAW
+        shown = WorkflowOptions(library=library, required=config.required, filters=config.filters, law=law)
         self._validator = Validator(held_out, config.validation_episodes, shown)
         self._parts = Parts(config)
         self._envs = make_environments(config, tasks, library)
@@ -353,6 +362,12 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and available) else "cpu")
 
 
+def law_with_parts(config: TrainingConfig) -> Law | None:
+    """Return the law of a configuration if it has parts, which observations then show."""
+    law = WorkflowOptions(law=config.law).failure_model()
+    return law if isinstance(law, Law) and has_rulebook(law) else None
+
+
 def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[Task], list[Task]]:
     """Return the tasks to train on and those to validate on, of the train and the validation split."""
     given = read_tasks(config.tasks, library)
@@ -391,6 +406,8 @@ def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, de
             "attention_tokens": config.attention_tokens,
             "tool_embeddings": config.tool_embeddings,
         }
+        if envs.core.parts is not None:
+            options["law_parts"] = True
     options["autocast"] = config.autocast and device.type == "cuda"
     weights = TWO_PHASE_WEIGHTS if config.reward == "two_phase" else FULL_SUCCESS_WEIGHTS
     adjusted = config.reward_adjustment
@@ -439,6 +456,7 @@ def warm_start(config: TrainingConfig, network: Network, envs: WorkflowVectorEnv
         library=envs.core.library,
         required=config.required,
         filters=config.filters,
+        law=law_with_parts(config) or BENCHMARK_LAW,
         salt=f"{TRAINING_SALT}/imitation",
     )
     batches = imitation_batches(

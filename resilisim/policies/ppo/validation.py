@@ -17,6 +17,8 @@ from resilisim.policies.ppo.checkpoint import random_state, set_random_state
 from resilisim.policies.ppo.network import Network, WorkflowActor
 from resilisim.seeding import VALIDATION_SALT
 from resilisim.simulator.exact import solve_all
+from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import build_problem
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
@@ -80,16 +82,16 @@ def play_closed_loop(
     return success.reshape(len(tasks), episodes)
 
 
-def optima_of(tasks: Sequence[Task], library: ToolLibrary) -> list[float]:
-    """Return V* of each task under the benchmark law."""
-    problems = [build_problem(library, task.required_tools) for task in tasks]
+def optima_of(tasks: Sequence[Task], library: ToolLibrary, law: BenchmarkLaw | Law | None = None) -> list[float]:
+    """Return V* of each task under the benchmark law, or another."""
+    problems = [build_problem(library, task.required_tools, law) for task in tasks]
     values = solve_all(problems)
     return [values[problem].known_probabilities for problem in problems]
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The policy on the validation tasks, closed loop under the benchmark law, most probable actions."""
+    """The policy on the validation tasks, closed loop, most probable actions, under the law of `TrainingConfig.law`."""
 
     steps: int  # environment steps of training before it
     minutes: float  # of training before it
@@ -105,7 +107,7 @@ class Validator:
         self._tasks = tasks
         self._episodes = episodes
         self._options = options
-        self.optimum = float(np.mean(optima_of(tasks, options.resolved_library())))
+        self.optimum = float(np.mean(optima_of(tasks, options.resolved_library(), options.failure_model())))
 
     def success(self, network: Network, patterns: Mapping[tuple[str, ...], float] | None = None) -> float:
         """Return the share of episodes with full success, given the patterns mined so far."""

@@ -71,6 +71,29 @@ class Goal:
         Raises:
             ExactLimitError: There are too many states.
         """
+        waiting = [state]  # a stack of our own: there may be more calls than Python nests
+        while waiting:
+            now = waiting[-1]
+            if self._known(now) is not None:
+                waiting.pop()
+                continue
+            useful = self._useful(now)
+            after = [
+                next_state(self.problem, now, self._call(tool), success) for tool in useful for success in (False, True)
+            ]
+            unknown = [one for one in after if self._known(one) is None]
+            waiting += unknown
+            if unknown:
+                continue
+            if len(self._values) >= MOST_STATES:
+                raise ExactLimitError(
+                    f"the goal has more than {MOST_STATES:,} states: expected fewer calls or functions"
+                )
+            self._values[self._key(now)] = max((self._of_call(now, tool) for tool in useful), default=0.0)
+        return self._known(state) or 0.0
+
+    def _known(self, state: EpisodeState) -> float | None:
+        """Return the value of a state that has been worked out, or that says it itself."""
         counters = state.counters
         if counters[ENDED] != RUNNING:
             return float(counters[ENDED] in (COMPLETION, STOPPED) and self.is_reached(state))
@@ -78,23 +101,27 @@ class Goal:
             return 0.0
         if self.is_reached(state):
             return 1.0
-        missing = [tool for tool in self.problem.required if state.status[tool] != SUCCEEDED]
+        missing = self._missing(state)
         calls_left = self.problem.rules.max_turns - counters[TURNS_USED]
         if calls_left < len(missing) or (self.fail == "after" and any(self._is_lost(state, tool) for tool in missing)):
             return 0.0
-        closure = self.problem.closure
-        key = (tuple(state.status[tool] for tool in closure), counters[NUM_FAILURES], calls_left)
-        if key not in self._values:
-            if len(self._values) >= MOST_STATES:
-                raise ExactLimitError(
-                    f"the goal has more than {MOST_STATES:,} states: expected fewer calls or functions"
-                )
-            # A helper is done once it has succeeded; of the required ones only the next will do where order counts.
-            useful = [tool for tool in closure if state.status[tool] != SUCCEEDED and not self._is_lost(state, tool)]
-            if self.ordered:
-                useful = [tool for tool in useful if tool not in missing or tool == missing[0]]
-            self._values[key] = max((self._of_call(state, tool) for tool in useful), default=0.0)
-        return self._values[key]
+        return self._values.get(self._key(state))
+
+    def _key(self, state: EpisodeState) -> tuple[tuple[int, ...], int, int]:
+        calls_left = self.problem.rules.max_turns - state.counters[TURNS_USED]
+        return tuple(state.status[tool] for tool in self.problem.closure), state.counters[NUM_FAILURES], calls_left
+
+    def _missing(self, state: EpisodeState) -> list[int]:
+        return [tool for tool in self.problem.required if state.status[tool] != SUCCEEDED]
+
+    def _useful(self, state: EpisodeState) -> list[int]:
+        """Return what is worth calling: a helper is done once it has succeeded; in order only the next will do."""
+        closure, missing = self.problem.closure, self._missing(state)
+        useful = [tool for tool in closure if state.status[tool] != SUCCEEDED and not self._is_lost(state, tool)]
+        return [tool for tool in useful if tool not in missing or tool == missing[0]] if self.ordered else useful
+
+    def _call(self, tool: int) -> Message:
+        return Message("execute", tool=self.problem.library.names[tool])
 
     def action_value(self, state: EpisodeState, message: Message) -> float:
         """Return the same if a message is sent next; one that is no call uses a turn at most."""
@@ -106,7 +133,7 @@ class Goal:
         return self.fail == "after" and tool in self.once and state.status[tool] == FAILED
 
     def _of_call(self, state: EpisodeState, tool: int, message: Message | None = None) -> float:
-        message = message or Message("execute", tool=self.problem.library.names[tool])
+        message = message or self._call(tool)
         chance = success_probability(self.problem, state, tool)
         success = self.value(next_state(self.problem, state, message, success=True))
         return chance * success + (1.0 - chance) * self.value(next_state(self.problem, state, message, success=False))

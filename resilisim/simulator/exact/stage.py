@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
-from resilisim.simulator.parts.build import ToolFacts, make_rulebook
+from resilisim.simulator.parts.build import ToolFacts, as_record, make_rulebook
 from resilisim.simulator.parts.rules import (
     CLOSED,
     NEVER_SEEN,
@@ -37,7 +37,6 @@ from resilisim.simulator.state import CONSECUTIVE_FAILURES, NEXT_PLACE, NUM_FAIL
 
 MAX_TOOLS = 31  # statuses are two bits each of one number
 MAX_WIDTH = 31  # dependencies of a tool
-MAX_DURATIONS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,34 +206,13 @@ def make_stage(
     width += len(facts) if rules.at_evidence >= 0 else 0
     return Stage(
         tools=tuple(tools),
-        rules=_as_record({**rules._asdict(), **beside}),
+        rules=as_record({**rules._asdict(), **beside}, MAX_TOOLS + 1, MAX_WIDTH),
         tables=parts.numbers.tables,
         alone=tuple(tool for tool, is_alone in zip(tools, alone, strict=True) if is_alone),
         rate_keys=np.array([every_key.index(key) for key in keys], dtype=np.int64),
         groups=np.array([parts.groups.index(group) for group in groups], dtype=np.int64),
         width=width,
     )
-
-
-def _as_record(values: dict[str, Any]) -> Any:
-    """Return the rulebook for compiled code, every vector as long as any problem's, so that all are of one type."""
-    widest = {"dependencies": MAX_WIDTH, "dependents": MAX_TOOLS}
-    lengths = {"duration_ticks": MAX_DURATIONS, "duration_chance": MAX_DURATIONS}
-    padded: dict[str, Any] = {}
-    for name, value in values.items():
-        if not isinstance(value, list | tuple):
-            padded[name] = value
-            continue
-        array = np.array(value if len(value) else [-1])
-        kind = np.float64 if array.dtype.kind == "f" else np.int64
-        shape = [lengths.get(name, MAX_TOOLS + 1), *([widest[name]] if array.ndim > 1 else [])]
-        padded[name] = np.full(shape, -1, dtype=kind)
-        padded[name][tuple(slice(length) for length in array.shape)] = array
-    kinds = [(name, np.asarray(value).dtype, np.shape(value)) for name, value in padded.items()]
-    record = np.zeros(1, dtype=np.dtype((np.record, kinds)))
-    for name, value in padded.items():
-        record[name] = value
-    return record[0]
 
 
 def _dependents_first(facts: Sequence[ToolFacts]) -> list[int]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import ExactLimitError, InvalidInputError, unknown_name
+from resilisim.seeding import hash_words
 from resilisim.simulator.failure_model import TICKS_PER_SECOND, Law
 from resilisim.simulator.law import EndRules, tabulate_law
+from resilisim.simulator.parts.luck import OTHER_ERROR, LuckTables
 from resilisim.simulator.parts.rules import (
     ACCESS_FAILURE,
     EVIDENCE_UNITS,
@@ -84,6 +87,7 @@ class LawNumbers:
     Attributes:
         facts: (num_tools,) what it says of each tool.
         tables: The law, tabulated for every base that a tool has at some turn.
+        luck: What luck is drawn by.
         equivalents: For each tool (its index) those that can stand in for it.
     """
 
@@ -91,6 +95,7 @@ class LawNumbers:
     rules: EndRules
     facts: tuple[ToolFacts, ...]
     tables: Tables
+    luck: LuckTables
     equivalents: Mapping[int, tuple[int, ...]]
 
 
@@ -117,10 +122,11 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
     openers = _by_operation(
         library, law.error_kinds.opened_by if law.error_kinds else (), "authenticator", "error_kinds"
     )
-    facts = []
+    facts, weighed = [], []
     for number, tool in enumerate(library):
         before = weighed_errors(law, tool, number in openers, opened=False)
         after = weighed_errors(law, tool, number in openers, opened=True)
+        weighed.append((before, after))
         is_validator = law.corrupt is not None and number in validators
         facts.append(
             ToolFacts(
@@ -143,7 +149,34 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
     equivalents = {
         library.index(name): tuple(library.index(other) for other in others) for name, others in law.equivalents.items()
     }
-    return LawNumbers(law, rules, tuple(facts), Tables(table.probability, _evidence(table.probability)), equivalents)
+    tables = Tables(table.probability, _evidence(table.probability))
+    return LawNumbers(law, rules, tuple(facts), tables, _luck_tables(facts, weighed), equivalents)
+
+
+def _luck_tables(
+    facts: Sequence[ToolFacts], weighed: Sequence[tuple[tuple[WeighedError, ...], tuple[WeighedError, ...]]]
+) -> LuckTables:
+    groups = dict.fromkeys(one.group for one in facts if one.group is not None)
+    shape = (len(facts), 2, max(len(errors) for pair in weighed for errors in pair))
+    weights, results = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+    for tool, pair in enumerate(weighed):
+        for opened, errors in enumerate(pair):
+            weights[tool, opened, : len(errors)] = [one.weight for one in errors]
+            results[tool, opened, : len(errors)] = [one.result for one in errors]
+    return LuckTables(
+        group_words=np.array([hash_words(f"outage:{name}") for name in groups], dtype=np.int64).reshape(-1, 2),
+        broken_words=np.array([hash_words(f"broken:{one.name}") for one in facts], dtype=np.int64),
+        error_weight=weights,
+        error_result=results,
+        num_errors=np.array([[len(errors) for errors in pair] for pair in weighed], dtype=np.int64),
+        total_weight=np.array([[sum(one.weight for one in errors) for errors in pair] for pair in weighed]),
+        timeout_error=np.array([[_timeout(errors) for errors in pair] for pair in weighed], dtype=np.int64),
+    )
+
+
+def _timeout(errors: Sequence[WeighedError]) -> int:
+    """Return which error is a TIMEOUT, or OTHER_ERROR."""
+    return next((number for number, one in enumerate(errors) if one.error.code == "TIMEOUT"), OTHER_ERROR)
 
 
 def _rate_key(law: Law, tool: Tool) -> str | None:
@@ -263,6 +296,40 @@ def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], place: Sequen
         num_hidden=num_hidden,
         **sections,
     )
+
+
+MAX_DURATIONS = 64  # that compiled code can tell apart
+
+
+def as_record(values: Mapping[str, Any], length: int, width: int) -> Any:
+    """Return the fields of a rulebook, and others beside, for compiled code, padded with -1: all are of one type.
+
+    Args:
+        values: The fields.
+        length: Entries of the vectors, at least one for each tool; durations have MAX_DURATIONS.
+        width: Entries of the second axis, where there is one.
+
+    Raises:
+        ExactLimitError: The law has more durations.
+    """
+    lengths = {"duration_ticks": MAX_DURATIONS, "duration_chance": MAX_DURATIONS}
+    num_durations = len(values["duration_ticks"])
+    if num_durations > MAX_DURATIONS:
+        raise ExactLimitError(f"the law has {num_durations} durations: expected at most {MAX_DURATIONS}")
+    padded: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(value, list | tuple):
+            padded[name] = value
+            continue
+        array = np.array(value if len(value) else [-1])
+        kind = np.float64 if array.dtype.kind == "f" else np.int64
+        padded[name] = np.full([lengths.get(name, length), *([width] if array.ndim > 1 else [])], -1, dtype=kind)
+        padded[name][tuple(slice(size) for size in array.shape)] = array
+    kinds = [(name, np.asarray(value).dtype, np.shape(value)) for name, value in padded.items()]
+    record = np.zeros(1, dtype=np.dtype((np.record, kinds)))
+    for name, value in padded.items():
+        record[name] = value
+    return record[0]
 
 
 def _ticks(seconds: float | None) -> int:

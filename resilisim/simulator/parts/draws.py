@@ -7,39 +7,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from resilisim.provenance import canonical_json
-from resilisim.seeding import (
-    PURPOSE_CORRUPT,
-    PURPOSE_DURATION,
-    PURPOSE_ERROR_CODE,
-    PURPOSE_FAILURE,
-    PURPOSE_SUCCESS,
-    UNIFORM_BITS,
-)
+from resilisim.seeding import PURPOSE_FAILURE
 from resilisim.simulator.compiled import draw_bits
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
-from resilisim.simulator.law import success_threshold
 from resilisim.simulator.messages import Message
-from resilisim.simulator.outcomes import Errors, Failure, dependency_failure, drawn_error, filled, weighted_choice
-from resilisim.simulator.parts.build import WeighedError, weighed_errors
-from resilisim.simulator.parts.play import UNIT, Draw, LawParts
+from resilisim.simulator.outcomes import Errors, Failure, dependency_failure, drawn_error, filled
+from resilisim.simulator.parts.build import weighed_errors
+from resilisim.simulator.parts.luck import OF_DEPENDENCIES, draw_result
+from resilisim.simulator.parts.play import NOTHING, Draw, LawParts
 from resilisim.simulator.parts.rules import (
     CORRUPT,
     DOWN,
-    FAILURE,
     LIMITED,
     REFUSED,
     SLOW,
     SUCCESS,
     UNCHECKED,
-    clean_probability,
     is_opened,
     is_refused,
-    law_probability,
     messages_until_free,
-    time_limit,
 )
 from resilisim.simulator.state import EpisodeState
 
@@ -71,66 +61,39 @@ def draw_execution(
         key: Luck key of the tool.
         errors: Which errors failures draw where they have no kinds.
     """
-    rules = parts.rules
-    wait = messages_until_free(rules, state.parts, tool)
-    if wait > 0:
-        return Draw(LIMITED), _limited(parts, tool, wait)
-    group = rules.group[tool]
-    if group >= 0 and state.hidden[rules.at_down + group]:
-        text = f"Service unavailable: {parts.groups[group]} is down"
-        return Draw(DOWN), Failure(SERVICE_UNAVAILABLE, text)
-    if is_refused(rules, state.status, state.parts, tool, parts.digest(tool, message)):
-        return Draw(REFUSED), _refused(problem, parts, state, tool)
-    attempt = state.executions[tool]
-    ticks = _duration(parts, key, attempt)
-    limit = time_limit(rules, state.parts)
-    if 0 <= limit < ticks:
-        return Draw(SLOW, limit), Failure(TIMEOUT, f"No result within {limit / TICKS_PER_SECOND:g} seconds")
-    probability = law_probability(rules, parts.numbers.tables, state.status, state.counters, tool)
-    threshold = success_threshold(probability)
-    luck_bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
-    is_broken = rules.at_broken >= 0 and bool(state.hidden[rules.at_broken + tool])
-    if luck_bits < threshold and not is_broken:
-        is_corrupt = draw_bits(*key, attempt, PURPOSE_CORRUPT) * UNIT < rules.corrupt_chance[tool]
-        findings = 0
-        if rules.is_validator[tool] and not rules.shows_payload:
-            findings = parts.true_findings(state)
-        return Draw(CORRUPT if is_corrupt else SUCCESS, ticks, findings), None
-    if is_broken and threshold < 1 << UNIFORM_BITS:  # it fails as an unlucky tool does, so that its errors tell nothing
-        luck_bits = threshold + ((luck_bits * ((1 << UNIFORM_BITS) - threshold)) >> UNIFORM_BITS)
-    if luck_bits < success_threshold(clean_probability(rules, parts.numbers.tables, state.counters, tool)):
-        return Draw(FAILURE, ticks), dependency_failure(problem, state, tool)
+    rules, described = parts.rules, problem.library[tool]
+    result, ticks, error = draw_result(
+        rules,
+        parts.numbers.tables,
+        parts.numbers.luck,
+        state.status,
+        state.counters,
+        state.parts or NOTHING,
+        state.hidden or NOTHING,
+        tool,
+        parts.digest(tool, message),
+        *key,
+        state.executions[tool],
+    )
+    draw = Draw(result, ticks)
+    if result in (SUCCESS, CORRUPT):
+        tells = result == SUCCESS and rules.is_validator[tool] and not rules.shows_payload
+        return (replace(draw, findings=parts.true_findings(state)) if tells else draw), None
+    if result == LIMITED:
+        return draw, _limited(parts, tool, messages_until_free(rules, state.parts, tool))
+    if result == DOWN:
+        return draw, Failure(SERVICE_UNAVAILABLE, f"Service unavailable: {parts.groups[rules.group[tool]]} is down")
+    if result == REFUSED:
+        return draw, _refused(problem, parts, state, tool)
+    if result == SLOW:
+        return draw, Failure(TIMEOUT, f"No result within {ticks / TICKS_PER_SECOND:g} seconds")
+    if error == OF_DEPENDENCIES:
+        return draw, dependency_failure(problem, state, tool)
     if parts.numbers.law.error_kinds is None:  # the code that the law draws without parts
-        return Draw(FAILURE, ticks), Failure(
-            *drawn_error(parts.numbers.law, problem.library[tool], key, attempt, errors)
-        )
-    weighed = _error_of_a_kind(problem, parts, state, tool, key, attempt)
-    return Draw(weighed.result, ticks), Failure(
-        weighed.error.code, filled(weighed.error, draw_bits(*key, attempt, PURPOSE_FAILURE))
-    )
-
-
-def _duration(parts: LawParts, key: tuple[int, int], attempt: int) -> int:
-    if parts.numbers.law.latency is None:
-        return 0
-    uniform = draw_bits(*key, attempt, PURPOSE_DURATION) * UNIT
-    pairs = list(zip(parts.rules.duration_ticks, parts.rules.duration_chance, strict=True))
-    for ticks, chance in pairs:
-        uniform -= chance
-        if uniform < 0.0:
-            return int(ticks)
-    return int(pairs[-1][0])
-
-
-def _error_of_a_kind(
-    problem: Problem, parts: LawParts, state: EpisodeState, tool: int, key: tuple[int, int], attempt: int
-) -> WeighedError:
-    """Return the error that a failure shows where errors mean what they say."""
+        return draw, Failure(*drawn_error(parts.numbers.law, described, key, state.executions[tool], errors))
     is_opener = parts.numbers.facts[tool].is_opener
-    weighed = weighed_errors(parts.numbers.law, problem.library[tool], is_opener, is_opened(parts.rules, state.status))
-    return weighted_choice(
-        weighed, [one.weight for one in weighed], draw_bits(*key, attempt, PURPOSE_ERROR_CODE) * UNIT
-    )
+    spec = weighed_errors(parts.numbers.law, described, is_opener, is_opened(rules, state.status))[error].error
+    return draw, Failure(spec.code, filled(spec, draw_bits(*key, state.executions[tool], PURPOSE_FAILURE)))
 
 
 def _limited(parts: LawParts, tool: int, wait: int) -> Failure:

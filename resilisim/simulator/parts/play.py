@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from resilisim.provenance import canonical_json
-from resilisim.seeding import UNIFORM_BITS, hash_words
-from resilisim.simulator.compiled import draw_bits, tool_luck_key
+from resilisim.seeding import hash_words
 from resilisim.simulator.messages import Message
 from resilisim.simulator.parts.build import LawNumbers, make_rulebook
+from resilisim.simulator.parts.luck import is_down_next, write_first_hidden
 from resilisim.simulator.parts.rules import (
     CORRUPT,
     DOWN,
@@ -53,7 +53,6 @@ from resilisim.tool_library import Tool
 from resilisim.tool_library.parameters import defaults
 
 NOTHING = (0,)  # stands for a vector that nobody reads
-UNIT = 2.0**-UNIFORM_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +95,17 @@ class LawParts:
         counters = [0] * NUM_COUNTERS
         counters[LOOP_SIGNATURE] = NO_LOOP
         zeros = (0,) * len(self._names)
-        hidden: tuple[int, ...] = ()
-        if key is not None and self.rules.num_hidden > 0:
-            hidden = self._first_hidden(key)
-        return EpisodeState(zeros, tuple(counters), zeros, (0,) * self.rules.num_parts, hidden)
-
-    def _first_hidden(self, key: tuple[int, int]) -> tuple[int, ...]:
-        rules, hidden = self.rules, [0] * self.rules.num_hidden
-        if rules.at_down >= 0:
-            for group, name in enumerate(self.groups):
-                hidden[rules.at_down + group] = int(_uniform(key, f"outage:{name}", 0) < rules.share_down)
-        if rules.at_broken >= 0:
-            for tool, name in enumerate(self._names):
-                prior = rules.broken_prior[tool]
-                hidden[rules.at_broken + tool] = int(prior > 0.0 and _uniform(key, f"broken:{name}", 0) < prior)
-        return tuple(hidden)
+        hidden = [0] * (self.rules.num_hidden if key is not None else 0)
+        if key is not None and hidden:
+            write_first_hidden(self.rules, self.numbers.luck, *key, hidden)
+        return EpisodeState(zeros, tuple(counters), zeros, (0,) * self.rules.num_parts, tuple(hidden))
 
     def next_down(self, key: tuple[int, int], state: EpisodeState) -> tuple[int, ...]:
         """Return which groups are down at the message after the next."""
-        rules, down = self.rules, []
-        if rules.at_down < 0:
+        if self.rules.at_down < 0:
             return ()
-        for group, name in enumerate(self.groups):
-            was_down = state.hidden[rules.at_down + group]
-            uniform = _uniform(key, f"outage:{name}", state.counters[TURNS_USED] + 1)
-            down.append(int(uniform >= rules.ends) if was_down else int(uniform < rules.begins))
-        return tuple(down)
+        known = (self.rules, self.numbers.luck, *key, state.counters[TURNS_USED])
+        return tuple(int(is_down_next(*known, group, state.hidden)) for group in range(self.rules.num_groups))
 
     def chances(self, state: EpisodeState, tool: int, digest: int, informed: bool | None = None) -> list[float]:
         """Return how likely each result of an execution is, (NUM_RESULTS,); what is hidden counts where it is known."""
@@ -280,7 +264,3 @@ class LawParts:
             return 0
         unsound = state.hidden[self.rules.at_unsound : self.rules.at_unsound + len(self._names)]
         return sum(one << tool for tool, one in enumerate(unsound))
-
-
-def _uniform(key: tuple[int, int], name: str, number: int) -> float:
-    return float(draw_bits(*tool_luck_key(*key, name), number, 0)) * UNIT

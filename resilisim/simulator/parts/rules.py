@@ -64,6 +64,8 @@ SOUND = 1
 UNSOUND = 2
 UNCHECKED = 3  # only a validator can tell
 
+AS_HIDDEN = -1  # a validator's findings, where `hidden` tells them
+
 # Entries of the section `at_outage`: what was last seen of a group, and how many messages ago.
 NEVER_SEEN = 0
 SEEN_UP = 1
@@ -376,7 +378,8 @@ def enter_execution(
         result: One of the codes above.
         ticks: How long it took.
         digest: What stands for its parameters.
-        findings: If a validator succeeds where outputs only look sound: bit i is set if it found tool i's corrupt.
+        findings: If a validator succeeds where outputs only look sound: bit i is set if it found tool i's corrupt;
+            AS_HIDDEN if `hidden` says so.
     """
     succeeds = result in (SUCCESS, CORRUPT)
     if rules.at_evidence >= 0:
@@ -427,7 +430,8 @@ def _enter_output(
     if rules.is_validator[tool] and not rules.shows_payload:
         for other in range(rules.num_tools):
             if parts[at_sound + other] == UNCHECKED:
-                parts[at_sound + other] = UNSOUND if (findings >> other) & 1 else SOUND
+                found = hidden[rules.at_unsound + other] if findings == AS_HIDDEN else (findings >> other) & 1
+                parts[at_sound + other] = UNSOUND if found else SOUND
 
 
 @scalar

@@ -14,6 +14,7 @@ from typing import Any, Final
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.sandbox import BlockingSandbox, NotJsonError, SandboxLimits, json_value
 from resilisim.tool_library import Parameter, ReturnValue, Tool, ToolLibrary, check_parameters
+from resilisim.tool_library.parameters import accepts
 from resilisim.worlds.base import ToolError
 from resilisim.worlds.records.calculate import LONGEST_FORMULA, calculate
 from resilisim.worlds.records.contents import Records
@@ -213,8 +214,8 @@ class RecordsWorkspace:
             ToolError: The tool refuses or fails.
         """
         spec = records_library()[tool]
-        if problems := check_parameters(spec, parameters, "strict"):
-            raise ToolError("INVALID_INPUT", "; ".join(problems))
+        if not accepts(spec, parameters, "strict"):
+            raise ToolError("INVALID_INPUT", "; ".join(check_parameters(spec, parameters, "strict")))
         # "variables" and the like may be left out; null is no value of theirs.
         output = _RUN[tool](self, **parameters)
         if tool != "PythonInterpreter":
@@ -320,7 +321,9 @@ class RecordsWorkspace:
         tests = [f"{quoted(column)} {sign} CAST(? AS {types[column]})" for column, sign, _ in self._filters]
         where = f" WHERE {' AND '.join(tests)}" if tests else ""
         values = [value for *_, value in self._filters]
-        return self._records.database.query(f"SELECT {what} FROM {quoted(database)}{where}", values, rows)
+        # One more than is shown, so that it can be told whether there are more, and all others are never looked up.
+        limited = f"SELECT {what} FROM {quoted(database)}{where} LIMIT {rows + 1}"
+        return self._records.database.query(limited, values, rows)
 
     def _node(self, graph_name: str, node: str) -> tuple[Any, str]:
         if graph_name not in self._graphs:

@@ -150,7 +150,7 @@ class Reference:
             for _ in range(self.retries[tool] if with_history else 0):
                 value *= 0.95
             return min(1.0, value)
-        law: BenchmarkLaw = self.options.benchmark_law()
+        law: BenchmarkLaw = self.options.failure_model()
         own = self.library[self.library.names[tool]].success_probability
         return law.probability(law.base if own is None else own, never, failed, self.failures() if with_history else 0)
 

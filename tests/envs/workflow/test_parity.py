@@ -36,13 +36,13 @@ def first_row(observations, env):
     return {name: array[env] for name, array in observations.items()}
 
 
-def assert_same_end(info, ends, env, where):
+def assert_same_end(info, ends, env, where, training_law):
     """The end's info of a scalar environment is the row of the batch's infos."""
     for name in END_FIELDS:
         assert ends[f"_{name}"][env], where
         if name != "ended":
             assert info[name] == ends[name][env].item(), (name, where)
-    assert info["ended_by"] == ended_by(int(ends["ended"][env])), where
+    assert info["ended_by"] == ended_by(int(ends["ended"][env]), training_law), where
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -78,7 +78,7 @@ def test_a_batch_is_many_scalar_environments(mode, options):
             assert (reward, ended) == (rewards[index], terminated[index]), where
             if ended:
                 num_ended += 1
-                assert_same_end(info, infos, index, where)
+                assert_same_end(info, infos, index, where, options.get("law") == "training")
                 over[index] = mode is not AutoresetMode.SAME_STEP
                 if mode is AutoresetMode.SAME_STEP:
                     assert infos["_final_obs"][index]

@@ -236,6 +236,8 @@ def test_a_whole_episode_with_fresh_trials():
     assert [step["tool"] for step in record["steps"]] == [READER, PARSER, None], "the last trial's episode"
     assert record["agent"]["restarts"] == 1
     assert record["agent"]["options"]["trials"] == "fresh", "by which results know what has no ceiling"
+    lengths = record["agent"]["options"]["observation_chars"], record["agent"]["options"]["trajectory_chars"]
+    assert lengths == (20_000, 12_000), "as they were used"
 
 
 def test_a_fresh_trial_that_the_environment_ends_is_followed_by_the_next():

@@ -11,7 +11,7 @@ from resilisim.envs.protocol import has_tag, signals_completion, through_first_c
 from resilisim.envs.session import EpisodeEnded, Reply
 from resilisim.policies.llm.agents.react import answered_calls, kept_calls
 from resilisim.policies.llm.conversation import ConversationToolbox
-from resilisim.policies.llm.options import AgentOptions, limit
+from resilisim.policies.llm.options import LENGTHS, AgentOptions, length
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import (
     NO_WORDS,
@@ -31,14 +31,11 @@ _EVENTS: Final = {
 }
 
 
-LONGEST_REPLY: Final = 20_000  # characters that the chat keeps of a reply
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectOptions(AgentOptions):
     """Options of the direct agent."""
 
-    history_chars: int = limit(100_000, "characters after which an observation is cut in the chat", least=200)
+    history_chars: int | None = length("history_chars", "characters after which an observation is cut in the chat", 200)
 
 
 class Direct(LlmPolicy[DirectOptions]):
@@ -69,12 +66,13 @@ class Direct(LlmPolicy[DirectOptions]):
                     _note(run, reply, end.reply)
                 raise
             _note(run, reply, answer)
-            chat += self._exchange(reply, answer)
+            chat += self._exchange(reply, answer, run.length("history_chars"))
 
-    def _exchange(self, reply: ChatReply, answer: Reply) -> list[ChatMessage]:
+    def _exchange(self, reply: ChatReply, answer: Reply, longest: int) -> list[ChatMessage]:
         """Return what the chat keeps of a turn: the reply without thoughts, and what the environment said."""
-        longest = self.options.history_chars
-        words = excerpt(without_invented(through_first_call(visible(reply.text))), min(longest, LONGEST_REPLY))
+        words = excerpt(
+            without_invented(through_first_call(visible(reply.text))), min(longest, LENGTHS["history_chars"][0])
+        )
         observation = excerpt(answer.text, longest)
         if reply.is_cut and answer.info.get("event") in _EVENTS:
             observation = f"{CUT_OFF[:1].upper()}{CUT_OFF[1:]}.\n\n{observation}"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ToolCall
 from resilisim.envs.session import EpisodeEnded
-from resilisim.policies.llm.options import AgentOptions, limit
+from resilisim.policies.llm.options import AgentOptions, length, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import (
     LONGEST_WORDS,
@@ -35,7 +35,6 @@ FINISH: Final = ToolSpec(
 )
 FINISH_FORM: Final = 'Action: finish {"answer": "..."}'  # what a text agent that is one loop writes at the end
 NO_PROBLEM: Final = ("", "none", "null", "no", "n/a", "false")
-LONGEST_OBSERVATION: Final = 100_000  # characters of an observation that the model is shown: some whole pages
 STOP: Final = ("\nObservation:",)
 MOST_CALLS_KEPT: Final = 8  # of one reply; only the first one is carried out
 LONGEST_NAME: Final = 64  # endpoints take no longer names of functions
@@ -48,7 +47,7 @@ class ReActOptions(AgentOptions):
     """Options of ReAct."""
 
     steps: int = limit(20, "steps of the loop; 100 is the control for runs that hit their limit", least=1)
-    observation_chars: int = limit(LONGEST_OBSERVATION, "characters after which an observation is cut", least=100)
+    observation_chars: int | None = length("observation_chars", "characters after which an observation is cut", 100)
 
 
 class ReAct(LlmPolicy[ReActOptions]):
@@ -75,7 +74,6 @@ class ReAct(LlmPolicy[ReActOptions]):
             tools=run.tools,
             steps=self.options.steps,
             prompts=self.prompts,
-            longest_observation=self.options.observation_chars,
             record=record,
         )
         if result.answer is None:
@@ -141,7 +139,6 @@ async def react_loop(
     tools: Toolbox,
     steps: int,
     prompts: PromptTexts | None = None,
-    longest_observation: int = LONGEST_OBSERVATION,
     may_fail: bool = False,
     stop_when: Callable[[], bool] | None = None,
     record: list[dict[str, Any]] | None = None,
@@ -150,13 +147,14 @@ async def react_loop(
 
     Every step is one call of the model, or two where the first reply held no action. An action that is none, or whose
     arguments cannot be read, uses a step, and its observation says which ones there are. Only what the model wrote is
-    read for actions; observations go into the conversation as they are, cut behind `longest_observation` characters.
+    read for actions; observations go into the conversation as they are, cut behind `observation_chars`.
 
     The `system` message describes the tools, to which finish is added, and how to write actions (`loop_instructions`);
     of `prompts` the texts `retry`, `retry_native` and `invalid` are used. Where the loop `may_fail`, finish can be
     given a `problem` instead of an answer. The `record` gets each step as JSON values as soon as it is over, so that it
     is up to date when the episode ends.
     """
+    longest_observation = run.length("observation_chars")
     loop = _Loop(run, role, tools, prompts or loop_prompts(), longest_observation)
     messages = [ChatMessage("system", system), ChatMessage("user", question)]
     done: list[LoopStep] = []

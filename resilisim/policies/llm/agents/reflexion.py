@@ -11,12 +11,11 @@ from resilisim.chat import ChatMessage
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.react import (
     FINISH_FORM,
-    LONGEST_OBSERVATION,
     LoopResult,
     loop_instructions,
     react_loop,
 )
-from resilisim.policies.llm.options import AgentOptions, choice, limit
+from resilisim.policies.llm.options import AgentOptions, choice, length, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
@@ -38,8 +37,10 @@ class ReflexionOptions(AgentOptions):
     reflections: int = limit(3, "reflections, each followed by one more trial")
     evaluator: str = choice("llm", "who judges a trial; results with the oracle are marked", ("llm", "oracle"))
     trials: str = choice("shared", "whether trials share one episode or each has a fresh one", ("shared", "fresh"))
-    observation_chars: int = limit(LONGEST_OBSERVATION, "characters after which an observation is cut", least=100)
-    trajectory_chars: int = limit(12_000, "characters of a trial that evaluator and reflector read", least=100)
+    observation_chars: int | None = length("observation_chars", "characters after which an observation is cut", 100)
+    trajectory_chars: int | None = length(
+        "trajectory_chars", "characters of a trial that evaluator and reflector read", 100
+    )
 
 
 class Reflexion(LlmPolicy[ReflexionOptions]):
@@ -112,7 +113,6 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
             question=self.prompts.fill(template, task=run.task, reflections=lessons) if lessons else run.task,
             tools=tools,
             steps=self.options.steps,
-            longest_observation=self.options.observation_chars,
             stop_when=lambda: tools.refused or run.is_over,
             record=record["steps"],
         )
@@ -123,7 +123,9 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
         """Have the model judge what it reads of a trial; one without an answer has failed anyway."""
         if result.answer is None:
             return Verdict(False, f"the trial ended without finish after {len(result.steps)} steps")
-        request = self.prompts.fill("evaluator", task=run.task, trajectory=self._latest(result), answer=result.answer)
+        request = self.prompts.fill(
+            "evaluator", task=run.task, trajectory=_latest(result, run.length("trajectory_chars")), answer=result.answer
+        )
         verdict = await run.ask_until_read(
             "evaluator",
             [ChatMessage("user", request)],
@@ -143,7 +145,7 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
         request = self.prompts.fill(
             "reflector",
             task=run.task,
-            trajectory=self._latest(result),
+            trajectory=_latest(result, run.length("trajectory_chars")),
             answer="(none)" if result.answer is None else result.answer,
             reason=verdict.reason,
             reflections="\n\n".join(earlier) or "(none)",
@@ -161,10 +163,11 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
         run.count("reflections")
         return text
 
-    def _latest(self, result: LoopResult) -> str:
-        """Return the steps of a trial as text; of a long one the end, which says how it came out."""
-        text, longest = "\n".join(step.to_text() for step in result.steps), self.options.trajectory_chars
-        return text if len(text) <= longest else f"[cut: {len(text) - longest:,} characters]\n{text[-longest:]}"
+
+def _latest(result: LoopResult, longest: int) -> str:
+    """Return the steps of a trial as text; of a long one the end, which says how it came out."""
+    text = "\n".join(step.to_text() for step in result.steps)
+    return text if len(text) <= longest else f"[cut: {len(text) - longest:,} characters]\n{text[-longest:]}"
 
 
 def _keep_failure(failures: dict[Any, tuple[str, ...]], component: str, reason: str | None) -> None:

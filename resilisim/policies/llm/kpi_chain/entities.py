@@ -205,8 +205,8 @@ def _union(arrays: Iterable[list[Any]]) -> list[Any]:
 def chunks_of(text: str, max_tokens: int) -> tuple[str, ...]:
     """Return a text in pieces of at most about `max_tokens`, by estimate; put together again they are the text.
 
-    Cuts are made behind line ends where possible, else behind spaces, else anywhere between two characters. An empty
-    text is one empty piece.
+    Cuts are made behind line ends where possible (those within JSON too), else behind sentences, else behind spaces,
+    else anywhere between two characters. An empty text is one empty piece.
     """
     if estimated_tokens(text) <= max_tokens:
         return (text,)
@@ -227,10 +227,10 @@ def _pieces(text: str, max_bytes: int) -> Iterator[str]:
 def _boundary(text: str, start: int, end: int) -> int:
     """Return the last good place to cut in the second half of a piece, or its end."""
     middle = start + (end - start) // 2
-    for mark in ("\n", " "):
+    for mark in ("\n", "\\n", ". ", " "):
         place = text.rfind(mark, middle, end)
         if place >= 0:
-            return place + 1
+            return place + len(mark)
     return end
 
 

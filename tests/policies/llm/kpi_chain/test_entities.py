@@ -43,6 +43,8 @@ def test_no_character_is_lost_and_every_piece_is_short_enough(text, max_tokens):
 def test_cuts_are_made_at_line_ends_then_at_spaces():
     assert chunks_of("aaa bbb\nccc ddd", 3) == ("aaa bbb\n", "ccc ddd")
     assert chunks_of("aaa bbb ccc", 2) == ("aaa bbb ", "ccc")
+    assert chunks_of("it was. so it was", 3) == ("it was. ", "so it was")
+    assert chunks_of(r"it was\nso it was", 3) == (r"it was\n", "so it was")
     assert chunks_of("a" * 9, 2) == ("a" * 8, "a")
     assert chunks_of("short", 3000) == ("short",)
     assert len(chunks_of("word " * 2400, 3000)) == 1, "12,000 bytes are 3,000 tokens"

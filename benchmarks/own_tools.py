@@ -1,0 +1,120 @@
+"""Tools of one's own under a law, and the twin of the public APIs: what a call costs, in processor time."""
+
+from __future__ import annotations
+
+from benchmarks.measurement import Measurement, column, repeated
+
+RUNS = 3
+CALLS = 4000
+TWIN_AIM = 500.0  # calls a second of one core
+ASSESSMENT_AIM = 60.0  # seconds
+
+_INJECT = """
+import json, tempfile, time
+import resilisim
+
+def plain(number: int) -> int:
+    return number
+
+def microseconds(calls, **options):
+    tools = resilisim.inject([plain], law={{"base": 1.0, "history": 1.0}}, seed=1, **options)
+    tools[0](0)
+    begun = time.process_time()
+    for number in range(calls):
+        tools[0](number)
+    taken = time.process_time() - begun
+    tools.close()
+    return 1e6 * taken / calls
+
+ways = {{
+    "plain": lambda: microseconds({calls}),
+    "recorded": lambda: microseconds({calls}, record=tempfile.mkdtemp()),
+    "goal": lambda: microseconds(500, required=["plain"], turns=600, record=tempfile.mkdtemp()),
+}}
+print(json.dumps({{name: min(way() for _ in range(5)) for name, way in ways.items()}}))
+"""
+
+# The client is another process, so that the server's own processor time is what is measured.
+_TWIN = """
+import asyncio, json, subprocess, sys, time
+from resilisim.worlds.apis import Address, ApiClient, Twin, TwinLaw, assess, public_apis
+
+CLIENT = '''
+import asyncio, json, sys
+from urllib.parse import urlencode
+from resilisim.worlds.apis import public_apis
+
+async def one(port, number, calls):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for call in range(calls):
+        api = public_apis()[(call + number) % 23]
+        path, query, body = api.request(api.example)
+        target = f"/~s/{{call}}/{{api.host}}{{path}}" + ("?" + urlencode(query) if query else "")
+        sent = b"" if body is None else json.dumps(body).encode()
+        length = f"Content-Length: {{len(sent)}}\\\\r\\\\n\\\\r\\\\n"
+        head = f"{{api.method}} {{target}} HTTP/1.1\\\\r\\\\nHost: x\\\\r\\\\n{{length}}"
+        writer.write(head.encode() + sent)
+        answer = await reader.readuntil(b"\\\\r\\\\n\\\\r\\\\n")
+        await reader.readexactly(int(answer.lower().partition(b"content-length: ")[2].partition(b"\\\\r\\\\n")[0]))
+    writer.close()
+
+async def main(port, connections, calls):
+    await asyncio.gather(*(one(port, number, calls // connections) for number in range(connections)))
+
+asyncio.run(main(*map(int, sys.argv[1:])))
+'''
+
+async def served(calls):
+    async with Twin(TwinLaw(success=1.0, median_seconds=0.0)) as twin:
+        port = twin.url.rpartition(":")[2]
+        begun = None
+        client = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, port, "10", str(calls))
+        begun = time.process_time()
+        await client.wait()
+        taken = time.process_time() - begun
+        assert sum(twin.calls.values()) == calls
+        return calls / taken
+
+async def both_ends(calls):
+    async with Twin(TwinLaw(success=1.0, median_seconds=0.0)) as twin, ApiClient(Address(twin.url), 8) as client:
+        apis = public_apis()
+        for api in apis:
+            await client.call(api, api.example)
+        begun = time.process_time()
+        for first in range(0, calls, 23):
+            await asyncio.gather(*(client.call(api, api.example, first) for api in apis))
+        return calls / (time.process_time() - begun)
+
+import tempfile
+rates = {{"served": asyncio.run(served({calls})), "both": asyncio.run(both_ends(690))}}
+begun, cpu = time.perf_counter(), time.process_time()
+assess(public_apis(), 20, out=tempfile.mkdtemp())
+print(json.dumps({{**rates, "assess": time.perf_counter() - begun, "cpu": time.process_time() - cpu}}))
+"""
+
+
+def measure(long: bool) -> list[Measurement]:
+    """Measure calls of functions under a law, of the twin, and an assessment."""
+    inject = repeated(_INJECT.format(calls=CALLS), RUNS)
+    twin = repeated(_TWIN.format(calls=2300), RUNS)
+    assessed = max(column(twin, "cpu"))
+    return [
+        Measurement("a call of a function under a law (`inject`)", "µs", column(inject, "plain")),
+        Measurement("the same, recorded", "µs", column(inject, "recorded")),
+        Measurement("the same, towards a goal, judged by its optimum", "µs", column(inject, "goal")),
+        Measurement(
+            "calls of the twin, for a second of the server's processor time",
+            "calls",
+            column(twin, "served"),
+            TWIN_AIM,
+            "higher",
+        ),
+        Measurement("the same with the client of the APIs, both in one process", "calls", column(twin, "both")),
+        Measurement(
+            "assessment of all 23 APIs on the twin, 20 calls each",
+            "s",
+            column(twin, "assess"),
+            ASSESSMENT_AIM,
+            note=f"of which at most {assessed:.1f} s of processor time",
+        ),
+    ]

@@ -1,0 +1,190 @@
+"""What luck brings under a law with parts, in scalar functions over plain vectors, as in `parts.rules`.
+
+Everything is a function of a luck key and a number: of the tool and the execution for what a call brings, of the
+episode and the message for outages, of the episode alone for broken tools. So luck is the same for every agent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.seeding import (
+    PURPOSE_CORRUPT,
+    PURPOSE_DURATION,
+    PURPOSE_ERROR_CODE,
+    PURPOSE_SUCCESS,
+    UNIFORM_BITS,
+)
+from resilisim.simulator.compiled import draw_bits, scalar, threefry
+from resilisim.simulator.law import IntVector, success_threshold
+from resilisim.simulator.parts.rules import (
+    CORRUPT,
+    DOWN,
+    FAILURE,
+    LIMITED,
+    REFUSED,
+    SLOW,
+    SUCCESS,
+    Rulebook,
+    Tables,
+    clean_probability,
+    is_opened,
+    is_refused,
+    law_probability,
+    messages_until_free,
+    time_limit,
+)
+
+UNIT = 2.0**-UNIFORM_BITS
+CERTAIN = 1 << UNIFORM_BITS  # the threshold below which all bits are
+HALF_BITS = 27  # of a number of bits, so that products of halves stay below 2^63
+LOW_HALF = (1 << HALF_BITS) - 1
+
+# Which error a failure shows, where it is not one of the errors that are drawn.
+OTHER_ERROR = -1
+OF_DEPENDENCIES = -2
+
+
+class LuckTables(NamedTuple):
+    """What luck is drawn by, beside a rulebook.
+
+    Attributes:
+        group_words: int64 (num_groups, 2), hash words of the names by which outages are drawn.
+        broken_words: int64 (num_tools, 2), likewise for broken tools.
+        error_weight: float64 (num_tools, 2, most_errors), weights of the errors that a failure can show: before a tool
+            that opens has succeeded, and after.
+        error_result: int64, same shape: the result that each is.
+        num_errors: int64 (num_tools, 2).
+        total_weight: float64 (num_tools, 2).
+        timeout_error: int64 (num_tools, 2), which of the errors is a TIMEOUT, or OTHER_ERROR.
+    """
+
+    group_words: NDArray[np.int64]
+    broken_words: NDArray[np.int64]
+    error_weight: NDArray[np.float64]
+    error_result: NDArray[np.int64]
+    num_errors: NDArray[np.int64]
+    total_weight: NDArray[np.float64]
+    timeout_error: NDArray[np.int64]
+
+
+@scalar
+def uniform_of(key0: int, key1: int, words: Any, number: int) -> float:
+    """Return the uniform of a name, (2,) hash words, and a number, under the key of an episode."""
+    name0, name1 = threefry(key0, key1, words[0], words[1])
+    return float(draw_bits(name0, name1, number, 0) * UNIT)
+
+
+@scalar
+def write_first_hidden(rules: Rulebook, luck: LuckTables, key0: int, key1: int, hidden: IntVector) -> None:
+    """Write what is hidden, (num_hidden,), when an episode with a luck key begins."""
+    for place in range(rules.num_hidden):
+        hidden[place] = 0
+    if rules.at_down >= 0:
+        for group in range(rules.num_groups):
+            is_down = uniform_of(key0, key1, luck.group_words[group], 0) < rules.share_down
+            hidden[rules.at_down + group] = 1 if is_down else 0
+    if rules.at_broken >= 0:
+        for tool in range(rules.num_tools):
+            prior = rules.broken_prior[tool]
+            if prior > 0.0 and uniform_of(key0, key1, luck.broken_words[tool], 0) < prior:
+                hidden[rules.at_broken + tool] = 1
+
+
+@scalar
+def is_down_next(
+    rules: Rulebook, luck: LuckTables, key0: int, key1: int, turns_used: int, group: int, hidden: IntVector
+) -> bool:
+    """Return whether a group is down at the message after the next, of which `turns_used` came before."""
+    uniform = uniform_of(key0, key1, luck.group_words[group], turns_used + 1)
+    if hidden[rules.at_down + group] == 1:
+        return bool(uniform >= rules.ends)
+    return bool(uniform < rules.begins)
+
+
+@scalar
+def share_of_bits(bits: int, width: int) -> int:
+    """Return (bits * width) >> UNIFORM_BITS of two numbers up to 2^53, which no intermediate result exceeds by much."""
+    high, low = bits >> HALF_BITS, bits & LOW_HALF
+    width_high, width_low = width >> HALF_BITS, width & LOW_HALF
+    crossed = high * width_low + low * width_high + ((low * width_low) >> HALF_BITS)
+    return 2 * high * width_high + (crossed >> (HALF_BITS - 1))
+
+
+@scalar
+def draw_duration(rules: Rulebook, key0: int, key1: int, attempt: int) -> int:
+    """Return how many ticks an execution would take."""
+    last = rules.num_durations - 1
+    if last > 0:
+        uniform = draw_bits(key0, key1, attempt, PURPOSE_DURATION) * UNIT
+        for number in range(last):
+            uniform -= rules.duration_chance[number]
+            if uniform < 0.0:
+                return int(rules.duration_ticks[number])
+    return int(rules.duration_ticks[last])
+
+
+@scalar
+def draw_result(
+    rules: Rulebook,
+    tables: Tables,
+    luck: LuckTables,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    tool: int,
+    digest: int,
+    key0: int,
+    key1: int,
+    attempt: int,
+) -> tuple[int, int, int]:
+    """Return what luck brings to an execution: its result, its ticks, and the number of the error that it shows.
+
+    Args:
+        rules: The law.
+        tables: Its tables.
+        luck: What is drawn by.
+        status: (num_tools,) as in `EpisodeState`; so are the next three, `hidden` as it really is.
+        counters: (NUM_COUNTERS,).
+        parts: (num_parts,).
+        hidden: (num_hidden,).
+        tool: The tool.
+        digest: What stands for its parameters.
+        key0: Luck key of the tool.
+        key1: Its second word.
+        attempt: Executions of the tool so far.
+    """
+    if messages_until_free(rules, parts, tool) > 0:
+        return LIMITED, 0, OTHER_ERROR
+    group = rules.group[tool]
+    if group >= 0 and hidden[rules.at_down + group] == 1:
+        return DOWN, 0, OTHER_ERROR
+    if is_refused(rules, status, parts, tool, digest):
+        return REFUSED, 0, OTHER_ERROR
+    ticks, limit = draw_duration(rules, key0, key1, attempt), time_limit(rules, parts)
+    if 0 <= limit < ticks:
+        return SLOW, limit, OTHER_ERROR
+    threshold = success_threshold(law_probability(rules, tables, status, counters, tool))
+    bits = draw_bits(key0, key1, attempt, PURPOSE_SUCCESS)
+    is_broken = rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
+    if bits < threshold and not is_broken:
+        is_corrupt = draw_bits(key0, key1, attempt, PURPOSE_CORRUPT) * UNIT < rules.corrupt_chance[tool]
+        return CORRUPT if is_corrupt else SUCCESS, ticks, OTHER_ERROR
+    if is_broken and threshold < CERTAIN:  # it fails as an unlucky tool does, so that its errors tell nothing
+        bits = threshold + share_of_bits(bits, CERTAIN - threshold)
+    if bits < success_threshold(clean_probability(rules, tables, counters, tool)):
+        return FAILURE, ticks, OF_DEPENDENCIES
+    if rules.at_block < 0:
+        return FAILURE, ticks, OTHER_ERROR
+    opened = 1 if is_opened(rules, status) else 0
+    target = draw_bits(key0, key1, attempt, PURPOSE_ERROR_CODE) * UNIT * luck.total_weight[tool, opened]
+    last = luck.num_errors[tool, opened] - 1
+    for number in range(last):
+        target -= luck.error_weight[tool, opened, number]
+        if target < 0.0:
+            return int(luck.error_result[tool, opened, number]), ticks, number
+    return int(luck.error_result[tool, opened, last]), ticks, int(last)

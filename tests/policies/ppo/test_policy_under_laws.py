@@ -1,0 +1,184 @@
+"""Trained policies under laws with parts: what they see, what they say, and how they are trained."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from networks import SMALL as SMALL_NETWORK
+from networks import save_random
+
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.workflow import env, law_parts, vector
+from resilisim.envs.workflow.actions import VALIDATE_OUTPUT, action_index, meta_action_index, num_actions
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.errors import InvalidInputError
+from resilisim.policies.ppo.checkpoint import DESCRIPTION_FILE, layout_version, load_checkpoint
+from resilisim.policies.ppo.config import load_config
+from resilisim.policies.ppo.imitation import imitation_batches
+from resilisim.policies.ppo.network import LAW_GROUPS, PART_GROUPS, make_network
+from resilisim.policies.ppo.policy import TrainedPolicy
+from resilisim.policies.ppo.training import train
+from resilisim.seeding import EVALUATION_SALT
+from resilisim.simulator import Law, RateLimit
+from tests.envs.workflow.test_law_parts import LAWS, TASK
+from tests.simulator.test_parts import SMALL
+
+READING = {**SMALL_NETWORK, "law_parts": True}
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let environments run their kernels as plain Python, which need not be compiled."""
+    for module in (env, vector):
+        for name in ("begin_episodes", "step_environments"):
+            kernel = getattr(module, name)
+            monkeypatch.setattr(module, name, getattr(kernel, "py_func", kernel))
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize(
+    "name", ["much at once", "error kinds", "corrupt, only validators tell", "rate limit of tools"]
+)
+def test_a_policy_plays_a_conversation_and_sees_it_as_it_is(tmp_path, name, reads):
+    folder = save_random(tmp_path, 3, SMALL, options=READING if reads else SMALL_NETWORK)
+    policy, said = TrainedPolicy(folder, SMALL), set()
+    conversation = ConversationEnv(law=LAWS[name], max_turns=8, library=SMALL, search="lexical")
+    for seed in range(12):
+        observation, info = conversation.reset(seed=seed, options={"task": TASK})
+        policy.reset(observation, info)
+        ended = False
+        while not ended:
+            before, message = info["state"], policy.act(observation, info)
+            seen = policy._mirror.state
+            assert (seen.status, seen.executions) == (before.status, before.executions)
+            assert seen.counters[:4] == before.counters[:4]
+            assert _without_digests(seen.parts) == _without_digests(before.parts)
+            assert message is not None
+            said.add(message.partition(">")[0])
+            observation, _, ended, _, info = conversation.step(message)
+    assert "<tool_call" in said
+    assert reads or "<wait/" not in said  # a policy of the benchmark does not know what that is for
+
+
+def _without_digests(parts):
+    """Return what is known, but for which parameters were refused: a conversation's have required ones."""
+    return ["refused" if one > 1 << 60 else one for one in parts]
+
+
+def test_a_policy_that_reads_laws_waits_and_accepts(tmp_path, monkeypatch):
+    meta, accept = meta_action_index(0, 4), action_index(VALIDATE_OUTPUT, 4, 4)
+
+    class Actor:
+        """Accepts if it can, else waits as long as the limit of the first due tool lasts."""
+
+        def __init__(self, network):
+            pass
+
+        def probabilities(self, observation, mask):
+            logits = np.zeros(mask.shape[1])
+            due = np.flatnonzero(observation["tools"][0][:, 2] == 1)
+            logits[[kind * 5 + tool for kind in (0, 2) for tool in due]] = 5.0
+            limited = len(due) and observation["tool_parts"][0][due[0], law_parts.FREE_IN] > 0
+            logits[meta], logits[accept] = 9.0 if limited else -9.0, 9.0
+            logits = np.where(mask[0], logits, -99.0)
+            return np.exp(logits - logits.max())[None].astype(np.float32)
+
+    monkeypatch.setattr("resilisim.policies.ppo.policy.WorkflowActor", Actor)
+    said = []
+    for name in ("rate limit of tools", "corrupt, only validators tell"):
+        policy = TrainedPolicy(save_random(tmp_path / name, 0, SMALL, options=READING), SMALL)
+        conversation = ConversationEnv(law=LAWS[name], max_turns=9, library=SMALL, search="lexical")
+        for seed in range(4):
+            observation, info = conversation.reset(seed=seed, options={"task": TASK})
+            policy.reset(observation, info)
+            ended = False
+            while not ended:
+                said.append(policy.act(observation, info))
+                observation, _, ended, _, info = conversation.step(said[-1])
+    assert "<wait/>" in said
+    assert "<finish/>" in said
+
+
+def test_the_network_reads_every_column_and_none_without_a_law():
+    assert len(PART_GROUPS) == law_parts.NUM_PART_COLUMNS
+    assert len(LAW_GROUPS) == law_parts.NUM_LAW_COLUMNS
+    for number, groups in enumerate((PART_GROUPS, LAW_GROUPS)):
+        assert [group.column for group in groups] == list(range(len(groups))), number
+    torch.manual_seed(0)
+    network = make_network("transformer", 4, READING)
+    generator = np.random.default_rng(0)
+    shown = {
+        "tools": generator.integers(0, 4, (2, 4, 19)),
+        "task": generator.integers(0, 4, (2, 38)),
+        "tool_parts": generator.integers(0, 4, (2, 4, 14)),
+        "law": generator.integers(0, 4, (2, 13)),
+    }
+    tensors = {name: torch.from_numpy(array) for name, array in shown.items()}
+    with torch.no_grad():
+        base = network(**tensors)
+        assert base.shape == (2, num_actions(4) + 1)
+        assert not torch.equal(base, network(tensors["tools"], tensors["task"]))
+        for name in ("tool_parts", "law"):
+            for column in range(shown[name].shape[-1]):
+                changed = tensors[name].clone()
+                changed[..., column] = 3 - changed[..., column]
+                assert not torch.equal(base, network(**{**tensors, name: changed})), (name, column)
+
+
+def test_a_checkpoint_that_reads_laws_has_a_layout_of_its_own(tmp_path):
+    plain, reading = tmp_path / "plain", tmp_path / "reading"
+    save_random(plain, 0, SMALL)
+    save_random(reading, 0, SMALL, options=READING)
+    about = json.loads((reading / DESCRIPTION_FILE).read_text())
+    assert about["network"]["arguments"]["law_parts"] is True
+    assert about["layout"] == layout_version(True) != layout_version()
+    assert "law_parts" not in json.loads((plain / DESCRIPTION_FILE).read_text())["network"]["arguments"]
+    assert load_checkpoint(reading).network.part_features is not None
+    about["layout"] = layout_version()
+    (reading / DESCRIPTION_FILE).write_text(json.dumps(about))
+    with pytest.raises(InvalidInputError, match="layout"):
+        load_checkpoint(reading)
+
+
+def test_the_optimum_is_imitated_where_waiting_is_best():
+    law = Law(rate_limit=RateLimit(1, 4))
+    envs = WorkflowVectorEnv(4, law=law, tasks=[TASK], library=SMALL, similarity=None, max_turns=8)
+    waited = 0
+    for batch in imitation_batches(envs, num_batches=2, num_steps=4, actor_noise=0.2, seed=0):
+        assert (batch["targets"][batch["action_mask"] == 0] == 0.0).all()
+        waited += (batch["targets"][:, meta_action_index(0, 4)] > 0.0).sum()
+        assert set(batch) >= {"tool_parts", "law"}
+    assert waited
+
+
+def test_training_refuses_what_cannot_read_a_law(tmp_path):
+    config = load_config("quick", settings=["law=rate-limits", "network=mlp", "max_minutes=none", "max_steps=64"])
+    with pytest.raises(InvalidInputError, match="expected a transformer"):
+        train(config, tmp_path)
+    with pytest.raises(InvalidInputError, match="did you mean 'rate-limits'"):
+        train(load_config("quick", settings=["law=rate-limit"]), tmp_path)
+
+
+@pytest.mark.long
+def test_a_policy_is_trained_under_a_law_and_plays_under_it(tmp_path):
+    tasks = tmp_path / "tasks.jsonl"
+    lists = [list(names) for size in (1, 2, 3) for names in itertools.combinations(SMALL.names, size)]
+    wanted = [{**TASK.to_mapping(), "instance_id": f"task_{n}", "required_tools": one} for n, one in enumerate(lists)]
+    tasks.write_text("".join(json.dumps(one) + "\n" for one in wanted))
+    (tmp_path / "law.yaml").write_text("rate_limit: {calls: 1, window: 3}\n")
+    settings = ["max_steps=2048", "num_envs=64", "batch_size=256", "validation_tasks=1", "evaluate_every=1024"]
+    settings += [f"tasks={tasks}", f"law={tmp_path / 'law.yaml'}", "max_minutes=none", "tensorboard=false"]
+    result = train(load_config("quick", settings=settings), tmp_path / "run", library=SMALL)
+    assert result.steps == 2048
+    assert 0.0 < result.best.success <= result.best.optimum + 0.2
+    policy = TrainedPolicy(tmp_path / "run", SMALL)
+    conversation = ConversationEnv(
+        law=str(tmp_path / "law.yaml"), library=SMALL, search="lexical", salt=EVALUATION_SALT
+    )
+    observation, info = conversation.reset(seed=0, options={"task": TASK})
+    policy.reset(observation, info)
+    assert policy.act(observation, info) is not None
