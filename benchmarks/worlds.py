@@ -40,9 +40,14 @@ def some_tasks(world: World, number: int) -> tuple[Task, ...]:
     return tuple(chosen)
 
 
-async def play(world: World, agent: str, tasks: Sequence[Task], base_url: str, **options: Any) -> list[Any]:
-    """Return the records of an agent's episodes, seed 0, which are played many at once."""
-    settings = EnvironmentSettings().in_world(world.name).with_options(**options)
+async def play(
+    world: World, agent: str, tasks: Sequence[Task], base_url: str, has_law: bool = False, **options: Any
+) -> list[Any]:
+    """Return the records of an agent's episodes, seed 0, which are played many at once.
+
+    Nothing fails by chance unless it `has_law`, that of the benchmark.
+    """
+    settings = EnvironmentSettings().in_world(world.name, law_is_chosen=has_law).with_options(**options)
     env, gate = ConversationEnv(settings), asyncio.Semaphore(AT_ONCE)
     model = OpenAIChatModel("competent", base_url=base_url, api_key="none", max_concurrency=AT_ONCE)
 
@@ -63,27 +68,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("worlds", nargs="+", help="such as records-v1 pages-v1")
     parser.add_argument("--questions", type=int, default=6, help="of each domain or kind and difficulty (default 6)")
     parser.add_argument("--agents", nargs="+", default=list(LLM_POLICIES), choices=LLM_POLICIES, metavar="AGENT")
+    parser.add_argument("--law", action="store_true", help="let calls fail at random by the law of the benchmark")
     given = parser.parse_args(arguments)
     worlds = [load_world(name) for name in given.worlds]
     is_reached = True
-    print("| world | agent | questions | right | 95 % interval | calls of the model | outputs stored | cut in pieces |")
-    print("|---|---|---|---|---|---|---|---|")
+    columns = (
+        "world",
+        "agent",
+        "questions",
+        "right",
+        "95 % interval",
+        "V*",
+        "calls of the model",
+        "stored",
+        "in pieces",
+    )
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     with LoopbackServer(WorldModel(worlds), keeps_requests=False) as server:
         for world in worlds:
             tasks = some_tasks(world, given.questions)
             for agent in given.agents:
-                records = asyncio.run(play(world, agent, tasks, server.base_url))
+                records = asyncio.run(play(world, agent, tasks, server.base_url, given.law))
                 right = sum(record["outcome"] for record in records)
                 low, high = clopper_pearson(right, len(records))
                 calls = sum(len(record["agent"]["calls"]) for record in records) / len(records)
                 row = [world.name, agent, len(records), f"{right / len(records):.1%}", f"{low:.1%} to {high:.1%}"]
-                row += [f"{calls:.1f}", offloaded(records) or "", in_pieces(records) or ""]
+                best = sum(record["optimum"] for record in records)
+                row += [
+                    f"{best / len(records):.1%}",
+                    f"{calls:.1f}",
+                    offloaded(records) or "",
+                    in_pieces(records) or "",
+                ]
                 print(f"| {' | '.join(map(str, row))} |", flush=True)
                 for record in records:
                     if not record["outcome"]:
                         told = record["answer"], record["agent"]["first_failure"]
                         print(record["instance_id"], *told, file=sys.stderr)
-                is_reached &= right >= AIM * len(records)
+                is_reached &= right >= AIM * best
     return int(not is_reached)
 
 

@@ -141,7 +141,8 @@ class WorldPreferenceSource:
             found += [(self._stage.read(f"<finish>{answer}</finish>"), "wrong_answer") for answer in answers]
         texts = mistaken_texts(self._stage, solution.problem, state, lambda _: said.parameters, said, draws)
         for message in map(self._stage.read, texts):
-            if message.kind != "search":  # a world tells its tools, and its prompts do not speak of searches
+            # No search, as a world tells its tools, and no call that can do without the parameter that was left out.
+            if message.kind in _REASONS:
                 found.append((message, _REASONS[message.kind]))
         kinds = {"wrong_answer": "finish", OTHER_ARGUMENTS: "execute", "unneeded_tool": "execute"}
         return [

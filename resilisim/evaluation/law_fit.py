@@ -35,6 +35,7 @@ FACTORS = ("history", "failed", "not_executed")
 FEW_CALLS = 10  # of a tool, or of calls to which a factor applied: fewer say next to nothing
 STRIKING = 3.0  # standard deviations from which on a sign of something that the law leaves out is told
 PERCENTILES = (50, 90)
+GIVEN_UP = ("cancelled", "CancelledError", "KeyboardInterrupt")  # by the caller, which says nothing of the tool
 _SHARES = 10  # durations that a law's latency has
 _DIGITS = 6
 
@@ -79,7 +80,7 @@ class FittedTool:
         >>> from resilisim.evaluation import fit_law
         >>> run = resilisim.evaluate("plan-follower", 3, "optimal", seeds=4)
         >>> fit_law(run.directory).tools[0].tool
-        'computation_calculator'
+        'data_processing_aggregator'
     """
 
     tool: str
@@ -241,7 +242,7 @@ class _Reading:
         for call in calls:
             tool, outcome = call["tool"], _outcome(call)
             self.outcomes[outcome] += 1
-            success = self._counts(outcome, call.get("ran", True), told)
+            success = self._counts(call, outcome, told)
             if success is not None:
                 unmet = [status.get(needed) for needed in self.dependencies.get(tool, ())]
                 counts = (num_failures, unmet.count(False), unmet.count(None))
@@ -255,14 +256,14 @@ class _Reading:
                 status[tool] = done or status.get(tool, False)
                 num_failures += not done
 
-    def _counts(self, outcome: Outcome, ran: bool, told: Mapping[str, Any]) -> bool | None:
+    def _counts(self, call: CallLine, outcome: Outcome, told: Mapping[str, Any]) -> bool | None:
         """Return whether a call was a success in the sense that is asked for; None if it says nothing about it."""
-        if outcome == "misuse":
+        if outcome == "misuse" or (call["error"] in GIVEN_UP and self._failures != "injected"):
             return None
         if self._failures == "all":
             return outcome == "ok"
         if self._failures == "real":
-            return None if outcome == "injected" and not ran else outcome != "real"
+            return None if outcome == "injected" and not call.get("ran", True) else outcome != "real"
         # A function that ran and failed hides whether its answer would have been lost afterwards.
         return None if outcome == "real" and told.get("fail") == "after" else outcome != "injected"
 

@@ -224,8 +224,7 @@ def _told(relay: Relay) -> Any:
     try:
         yield
     except ResiliSimError as error:
-        if not relay.broken.done():
-            relay.broken.set_exception(error)
+        relay.fail(error)
 
 
 def _innermost(error: BaseException) -> BaseException:

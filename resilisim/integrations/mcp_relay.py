@@ -21,6 +21,7 @@ from jsonschema.validators import validator_for
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     CONNECTION_CLOSED,
+    METHOD_NOT_FOUND,
     PROTOCOL_VERSION_META_KEY,
     REQUEST_TIMEOUT,
     ErrorData,
@@ -34,7 +35,7 @@ from mcp_types import (
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from resilisim.errors import InvalidInputError, count_of, nearest_name
+from resilisim.errors import InfrastructureError, InvalidInputError, count_of, nearest_name
 from resilisim.evaluation.injected_episode import (
     DrawnCall,
     InjectedCall,
@@ -117,6 +118,7 @@ class Relay:
         self._call_seconds = call_seconds
         self._episode: InjectedEpisode | None = None
         self._lost: str | None = None  # why the server will answer nothing any more
+        self._has_grown = False  # whether tools may have come by that the episode does not know
         self._is_ready = False  # whether the server's tools are known, so that calls can be drawn
         self._own: dict[RequestId, list[dict[str, Any]]] = {}  # own requests for tools, with what came before them
         self._own_ids = itertools.count()
@@ -124,7 +126,6 @@ class Relay:
         self._held: deque[_Call] = deque()
         self._running: dict[RequestId, _Call] = {}
         self._paused: list[_Call] = []  # the server wants input of the agent before it goes on (protocol 2026-07-28)
-        self._given_up: set[RequestId] = set()
         self._waiting: dict[RequestId, None] = {}  # the agent's requests without an answer, in order of arrival
         self._asked: set[RequestId] = set()  # the server's
         self._tokens: dict[RequestId, RequestId] = {}  # progress tokens, and the requests that they are of
@@ -139,8 +140,19 @@ class Relay:
         """Return whether a request of the agent has no answer yet."""
         return request in self._waiting
 
+    def fail(self, error: Exception) -> None:
+        """Say that the connection cannot go on."""
+        if not self.broken.done():
+            self.broken.set_exception(error)
+
     async def from_agent(self, message: JSONRPCMessage) -> None:
         """Take a message of the agent."""
+        try:
+            await self._take(message)
+        except Exception as error:  # a record that cannot be written, say; the agent is told with what it waits for
+            self.fail(error)
+
+    async def _take(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCRequest):
             if self._lost is not None:
                 await self._refuse(message.id, CONNECTION_CLOSED, self._lost)
@@ -180,13 +192,11 @@ class Relay:
                 await self._ask_for_tools([], None)
         elif message.id in self._own:
             await self._listed(self._own.pop(message.id), message)
-        elif message.id in self._given_up:
-            self._given_up.discard(message.id)
-        else:
-            call = None if message.id is None else self._running.pop(message.id, None)
-            if call is not None:
-                message = self._answered(call, message)
-            await self._answer(message)
+        elif message.id is None:
+            await self._to_agent(message, None)
+        elif message.id in self._waiting:  # an answer that comes after its request was given up is no answer
+            call = self._running.pop(message.id, None)
+            await self._answer(message if call is None else self._answered(call, message))
             await self._release()
 
     async def lose_server(self, words: str) -> None:
@@ -238,10 +248,11 @@ class Relay:
                 await self._ask_for_tools(listed, cursor)
                 return
             self.tools = {str(tool["name"]): _listed_tool(tool, self._library) for tool in listed}
+        elif message.error.code != METHOD_NOT_FOUND:  # as a server without tools says
+            raise InfrastructureError(f"the server does not list its tools: {message.error.message}")
         if self._episode is None:
             self._spawn(self._begin())
-        else:
-            self._episode.add_tools([listed.tool for listed in self.tools.values()])
+        self._has_grown = self._episode is not None
 
     async def _begin(self) -> None:
         """Begin the episode in a thread, because the first optimum of a process compiles, and go on with calls."""
@@ -284,6 +295,9 @@ class Relay:
             for paused in self._paused:
                 self._record(paused, ABANDONED)
             self._paused.clear()
+        if self._has_grown:
+            self._has_grown = False
+            episode.add_tools([listed.tool for listed in self.tools.values()])
         if episode.is_over:
             turns = count_of(self._settings.turns, "call")
             await self._answer(_failed(call, f"the episode is over: it had {turns}, and all of them are used up"))
@@ -361,7 +375,6 @@ class Relay:
             return
         if self._running.pop(request, None) is None:
             return
-        self._given_up.add(request)
         words = f"the server has not answered within {self._call_seconds:g} s"
         self._record(call, ("hung", words))
         await self._refuse(request, REQUEST_TIMEOUT, f"{call.name}: {words}")
@@ -386,8 +399,7 @@ class Relay:
         await self._answer(JSONRPCError(jsonrpc="2.0", id=request, error=error))
 
     async def _answer(self, message: JSONRPCResponse | JSONRPCError) -> None:
-        if message.id is not None:
-            self._waiting.pop(message.id, None)
+        self._waiting.pop(message.id, None)  # type: ignore[arg-type]
         await self._to_agent(message, None)
 
     def _related(self, message: JSONRPCNotification) -> RequestId | None:
@@ -411,8 +423,7 @@ class Relay:
             try:
                 await work
             except Exception as error:  # nobody waits for this task; the connection tells it
-                if not self.broken.done():
-                    self.broken.set_exception(error)
+                self.fail(error)
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)

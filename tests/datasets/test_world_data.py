@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,32 @@ from resilisim.envs.protocol import read_text
 from resilisim.simulator import Problem, next_state
 from resilisim.simulator.messages import execution
 from resilisim.simulator.state import ENDED, RUNNING, EpisodeState, success_probability
+from resilisim.tasks import Task
+from resilisim.tool_library import Parameter, ToolLibrary
 from resilisim.workflows import ReferencePlanner
 from resilisim.workflows.flaws import FLAW_TYPES
 from resilisim.worlds import load_world, reference_calls, world_task
-from tests.worlds.notebook import NAME, NotebookWorkspace, number_on
+from tests.worlds.notebook import NAME, Notebook, NotebookWorkspace, number_on
+
+
+class OptionalNotebook(Notebook):
+    """A notebook whose reader takes a parameter that it can do without, and whose references give it."""
+
+    name = "tests.datasets.test_world_data:OptionalNotebook"
+    library = ToolLibrary(
+        [
+            replace(tool, parameters=(*tool.parameters, Parameter("hurry", "boolean", required=False)))
+            for tool in Notebook.library
+        ]
+    )
+
+    def _task(self, pages: tuple[int, ...]) -> Task:
+        task = super()._task(pages)
+        reference = [
+            {**call, "parameters": {**call["parameters"], "hurry": True}} for call in task.metadata["reference"]
+        ]
+        return replace(task, metadata={**task.metadata, "reference": reference})
+
 
 UNDER_LAW = TRAINING_ENVIRONMENT.in_world(NAME, law_is_chosen=True)
 REASONS = {"other_arguments", "repeated_success", "wrong_answer", "gave_up_early", "format_error", "rejected_call"}
@@ -121,6 +144,16 @@ def test_a_call_that_brings_the_same_is_not_rejected(monkeypatch: pytest.MonkeyP
     found = list(read_records(export_dataset(PreferenceSpec(), NAME, tmp_path, tokenizer="none").directory))
     assert found
     assert not {"other_arguments", "repeated_success"} & {pair["rejected_reason"] for pair in found}
+
+
+def test_a_call_without_what_it_can_do_without_is_no_refused_one(tmp_path: Path) -> None:
+    result = export_dataset(PreferenceSpec(seeds=3), OptionalNotebook.name, tmp_path, tokenizer="none")
+    found = list(read_records(result.directory))
+    refused = [pair["rejected"][0]["content"] for pair in found if pair["rejected_reason"] == "rejected_call"]
+    assert refused
+    for text in refused:
+        assert read_text(text, OptionalNotebook.library, "strict", True).kind == "rejected"
+    assert {pair["rejected_kind"] for pair in found} == {"execute", "finish", "format_error", "rejected"}
 
 
 def test_prompts_of_a_world_say_what_obeying_costs(tmp_path: Path) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from typing import Annotated
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 ran: list[str] = []  # what really ran, for tests in the same process
+
+
+# An argument that clients of protocol 2026-07-28 also send as a header over HTTP, where the server compares it.
+InHeader = Annotated[int, Field(json_schema_extra={"x-mcp-header": "B"})]
 
 
 class Reply(BaseModel):
@@ -21,7 +26,7 @@ def make_server() -> MCPServer:
     server = MCPServer("own")
 
     @server.tool()
-    def add(a: int, b: int) -> str:
+    def add(a: int, b: InHeader) -> str:
         """Adds."""
         ran.append("add")
         return str(a + b)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,9 +29,10 @@ from starlette.routing import Route
 
 from resilisim import inject, read_results
 from resilisim.cli.main import app as command_line
-from resilisim.errors import ResiliSimError
-from resilisim.evaluation import read_records
+from resilisim.errors import ResiliSimError, StoreError
+from resilisim.evaluation import fit_law, read_records
 from resilisim.evaluation.episode.attribution import identity_error
+from resilisim.evaluation.injected_episode import InjectionFolder
 from resilisim.integrations.mcp_proxy import Proxied, ProxyConnection, ProxyEpisodes, _innermost, read_agent
 from resilisim.policies.mcp_host import EPISODE_PATH, listening
 from tests.integrations import own_server
@@ -59,6 +62,7 @@ class InProcess(Proxied):
 
     server: Any = None
     streams: Any = None
+    closing_seconds: float = 0.0
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
@@ -66,6 +70,7 @@ class InProcess(Proxied):
             if self.streams is not None:
                 self.streams.append(streams)
             yield streams
+        await asyncio.sleep(self.closing_seconds)
 
 
 @asynccontextmanager
@@ -162,6 +167,9 @@ def test_calls_are_drawn_as_by_inject_and_what_goes_wrong_is_kept_apart(mode: st
         lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
         assert [line["outcome"] for line in lines] == outcomes(connection)
         assert {line["seed"] for line in lines} == {5}
+        ran = Counter(line["tool"] for line in lines if line["ran"])
+        fitted = {row.tool: (row.calls, row.successes) for row in fit_law(tmp_path, failures="real").tools}
+        assert fitted == {"add": (ran["add"], ran["add"]), "fails": (ran["fails"], 0)}
 
     run(test)
 
@@ -256,6 +264,24 @@ def test_progress_and_cancellation_pass(mode: str) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("goal", [(), ("waits", "add")])
+def test_with_a_goal_calls_are_made_one_after_the_other(goal: tuple[str, ...]) -> None:
+    async def test() -> None:
+        async with proxied("legacy", law=SURE, required=goal) as (client, connection):
+            waiting = asyncio.create_task(said(client, "waits", seconds=0.3))
+            while "waits" not in own_server.ran:
+                await asyncio.sleep(0.005)
+            second = asyncio.create_task(said(client, "add", a=1, b=2))
+            with contextlib.suppress(MCPError):  # one that is given up before its turn is never made
+                await client.call_tool("fails", {}, read_timeout_seconds=0.1)
+            assert (await waiting, await second) == ((False, "waited"), (False, "3"))
+        ended = [call.tool for call in connection.relay.calls]
+        assert ended == list(goal) if goal else (sorted(ended[:2]), ended[2:]) == (["add", "fails"], ["waits"])
+        assert ("fails" in own_server.ran) == (not goal)
+
+    run(test)
+
+
 def test_a_server_that_hangs_is_given_up_unless_it_reports_or_waits_for_the_client() -> None:
     async def test() -> None:
         async def slow(context: Any, params: Any) -> Any:
@@ -340,6 +366,23 @@ def test_a_server_that_ends_leaves_a_whole_record_and_no_score(goal: tuple[str, 
     run(test)
 
 
+def test_a_record_that_cannot_be_written_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: InjectionFolder, line: Any) -> None:
+        raise StoreError("cannot write: the disk is full")
+
+    async def test() -> None:
+        monkeypatch.setattr(InjectionFolder, "write_call", full)
+        for law in (SURE, {"base": 1e-9}):  # the call is answered by the server, or by the law
+            async with proxied("legacy", law=law, record=tmp_path / str(len(law))) as (client, connection):
+                while connection.relay.episode is None:
+                    await asyncio.sleep(0.005)
+                with pytest.raises(MCPError, match="the disk is full"):
+                    await client.call_tool("add", {"a": 1, "b": 2})
+                assert await connection.task == "cannot write: the disk is full"
+
+    run(test)
+
+
 def test_a_goal_that_the_server_cannot_reach_is_refused_in_one_line() -> None:
     async def test() -> None:
         words = "unknown function 'ad': did you mean 'add'?"
@@ -351,11 +394,34 @@ def test_a_goal_that_the_server_cannot_reach_is_refused_in_one_line() -> None:
     run(test)
 
 
+def test_a_server_without_tools_passes_and_one_that_does_not_list_them_is_told() -> None:
+    async def lists_none(context: Any, params: Any) -> Any:
+        return types.ListToolsResult(tools=[])
+
+    async def refuses(context: Any, params: Any) -> Any:
+        raise MCPError(-32603, "no list today")
+
+    async def call_tool(context: Any, params: Any) -> Any:
+        return types.CallToolResult(content=[types.TextContent(type="text", text="called")])
+
+    async def test() -> None:
+        server = Server("none", on_list_tools=lists_none, on_call_tool=call_tool)
+        async with proxied("legacy", server=server) as (client, connection):
+            assert await said(client, "whatever") == (False, "called")
+            assert connection.relay.episode is None
+        server = Server("refuses", on_list_tools=refuses, on_call_tool=call_tool)
+        async with proxied("legacy", server=server) as (client, connection):
+            with pytest.raises(MCPError, match="does not list its tools: no list today"):
+                await client.call_tool("whatever", {})
+
+    run(test)
+
+
 @asynccontextmanager
 async def over_http(folder: Path, **asked: Any) -> AsyncIterator[tuple[str, list[str]]]:
     told: list[str] = []
     settings = inject(**({"law": HALF, "seed": 5, "record": folder} | asked)).settings
-    episodes = ProxyEpisodes(InProcess(settings, command=("own",)), True, told.append)
+    episodes = ProxyEpisodes(InProcess(settings, command=("own",), closing_seconds=0.1), True, told.append)
     app = Starlette(routes=[Route(EPISODE_PATH, endpoint=episodes)])
     async with listening(app, "127.0.0.1", 0) as (url, _):
         yield f"{url}/episodes", told
@@ -429,9 +495,15 @@ def test_a_session_over_http_ends_when_it_is_deleted_and_strangers_are_refused(t
         async with over_http(tmp_path, required=["add"]) as (url, told), httpx2.AsyncClient() as http:
             async with Client(f"{url}/a/mcp", mode="auto") as client:
                 await said(client, "add", a=1, b=2)
-            assert told == []
+            async with Client(f"{url}/b/mcp", mode="legacy") as client:
+                await said(client, "add", a=1, b=2)
+            async with Client(f"{url}/b/mcp", mode="legacy") as client:  # while the first one is still being closed
+                while await said(client, "waits", seconds=0.4) != (False, "waited"):
+                    pass
+            assert [line[:2] for line in told] in (["b,"], ["b,", "b,"])
+            told.clear()
             assert (await http.delete(f"{url}/a/mcp")).status_code == 200
-            assert len(told) == 1
+            assert "a, seed 5" in " ".join(told)
             gone = await http.get(f"{url}/a/mcp", headers={"mcp-session-id": "x"})
             assert (gone.status_code, gone.json()["error"]["message"]) == (404, "no session 'a' is open")
             rebound = await http.post(f"{url}/b/mcp", headers={"host": "evil.example"}, json={})

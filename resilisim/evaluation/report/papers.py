@@ -129,18 +129,19 @@ class PaperTable:
 
     def shown(self) -> Table:
         """Return the table as reports and the terminal show it."""
-        first, *others = self.name_columns
         rows = [
             [
-                Cell(row.names[0], mark=MARK) if row.is_published else row.names[0],
-                *row.names[1:],
+                *(
+                    Cell(name, mark=MARK) if row.is_published and column == "agent" else name
+                    for name, column in zip(row.names, self.name_columns, strict=True)
+                ),
                 *(self._cell(value) for value in row.values),
             ]
             for row in self.rows
         ]
         return Table(
             f"{self.paper}, {self.name[0].lower()}{self.name[1:]}. {self.caption}",
-            (first, *others, *self.columns),
+            (*self.name_columns, *self.columns),
             rows,
             text_columns=len(self.name_columns),
             is_stacked=True,

@@ -209,6 +209,10 @@ def test_all_forms_hold_the_same_figures_and_mark_published_ones(
     assert page.tags.count("svg") > 0
 
 
+def test_the_mark_stands_behind_the_agent(answers: tuple[list[Record], list[PaperTable]]) -> None:
+    assert "\n| yelp | RP-ReAct † | – | 4 | 52.0 | 18.0 | – | 57.0 |" in tables_markdown(answers[1])
+
+
 def test_several_runs_are_one_table_and_none_counts_twice(tmp_path: Path) -> None:
     records = records_records(8)
     halves = [[one for one in records if one["seed"] == seed] for seed in (0, 1)]
