@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from numba.core import cgutils, types
-from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from resilisim.envs.workflow import columns
@@ -45,6 +43,7 @@ from resilisim.envs.workflow.law_parts import (
     is_waiting,
     show_parts,
 )
+from resilisim.envs.workflow.prefetching import prefetch
 from resilisim.envs.workflow.rewards import execution_reward, longest_ascending_run, step_reward
 from resilisim.envs.workflow.training import STAGES, training_base, training_probability
 from resilisim.seeding import (
@@ -531,39 +530,6 @@ def step_under_parts(
 
 AHEAD = 6  # environments; twice as far ahead the number of its task is asked for
 WORDS_PER_LINE = 8
-
-_codes: Any = cgutils  # without type information
-_READ_OR_WRITE, _KEEP_IN_ALL_CACHES, _DATA = 1, 3, 1
-
-
-def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Write LLVM's instruction of that name for an array and an index."""
-    data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-    place = builder.bitcast(builder.gep(data, [arguments[1]]), _codes.voidptr_t)
-    number = _codes.int32_t
-    kind = _codes.ir.FunctionType(_codes.ir.VoidType(), [_codes.voidptr_t, number, number, number])
-    instruction = _codes.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    builder.call(instruction, [place, *(number(flag) for flag in (_READ_OR_WRITE, _KEEP_IN_ALL_CACHES, _DATA))])
-    return context.get_dummy_value()
-
-
-def _typed(typing_context: Any, array: Any, index: Any) -> Any:
-    return types.none(array, types.intp), _generate
-
-
-_prefetch: Any = intrinsic(_typed)
-
-
-def prefetch(array: NDArray[Any], index: int) -> None:
-    """Ask for the memory of an entry of an array of one axis; nothing happens in plain Python."""
-
-
-@overload(prefetch)
-def _compile_prefetch(array: Any, index: Any) -> Any:
-    def ask(array: Any, index: Any) -> Any:
-        return _prefetch(array, index)
-
-    return ask
 
 
 @scalar

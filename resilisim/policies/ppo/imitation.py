@@ -203,7 +203,7 @@ def _label_under_parts(
 
 def _label(vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]]) -> tuple[Batch, NDArray[np.bool_]]:
     """Return all environments' states with targets, and which of them have something left to choose."""
-    if vector_env.core.parts is not None:
+    if "tool_parts" in observations:
         return _label_under_parts(vector_env, observations)
     mask = np.array(observations["action_mask"], dtype=np.bool_)
     num_envs, num_actions = mask.shape
