@@ -6,7 +6,8 @@ LoRA adds B A x * alpha / rank to what a frozen matrix makes of x (Hu et al., ar
 from __future__ import annotations
 
 import contextlib
-import logging
+import io
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +60,8 @@ def add_adapter(base: Any, config: FinetuningConfig) -> Any:
         lora = LoraConfig(
             r=config.rank, lora_alpha=config.alpha, target_modules=list(_targets()), task_type="CAUSAL_LM"
         )
-        model: Any = get_peft_model(base, lora)
+        with _quiet():
+            model: Any = get_peft_model(base, lora)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
@@ -143,12 +145,6 @@ def _targets() -> Iterator[str]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep transformers from drawing bars of its own while it reads a model."""
-    logger = logging.getLogger("transformers")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
+    with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         yield
-    finally:
-        logger.setLevel(level)
-        transformers.utils.logging.enable_progress_bar()  # type: ignore[no-untyped-call]

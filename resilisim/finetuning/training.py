@@ -199,9 +199,7 @@ class _Run:
 
     def _evaluate(self) -> None:
         directory = self._folder.directory
-        self._model.eval()
         write_adapter(directory, self._model, self._base)
-        self._model.train()
         success, share = validate(directory, self._validation, self._config) if self._base_ships else (None, None)
         self._at = replace(self._at, evaluated_at=self._at.step, success=success, share=share)
         self._folder.lines.write(asdict(self._at))
@@ -220,6 +218,7 @@ class _Run:
             for name, value in values.items():
                 arrays[f"optimizer/{place}/{name}"] = torch.as_tensor(value).detach().cpu().numpy()
         self._folder.write_point(arrays, {"run": asdict(self._at)})
+        write_adapter(self._folder.directory, self._model, self._base)  # a run that is stopped can be played with
 
     def _restore(self, point: ResumePoint) -> None:
         try:

@@ -1,0 +1,232 @@
+"""Fine-tuning on a Llama of random weights: what is learned, resuming to the bit, and the adapter in llama.cpp."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from resilisim import default_library
+from resilisim.chat.local import ADAPTER_FILE, local_identity, shipped_model_path
+from resilisim.chat.local.gguf import base_of_adapter, model_fingerprint
+from resilisim.chat.middleware import ChatModelSettings
+from resilisim.errors import InvalidInputError, StoreError
+from resilisim.finetuning.config import FinetuningConfig, load_config
+from resilisim.finetuning.examples import IGNORED, Encoder, Example, padded
+from resilisim.finetuning.model import (
+    WEIGHTS_FILE,
+    adapter_arrays,
+    add_adapter,
+    load_base,
+    set_adapter,
+    write_adapter,
+    write_gguf_adapter,
+)
+from resilisim.finetuning.training import Standing, _Run, batch_places, drawn_tasks, train
+from tests.finetuning.logits import of_llama_cpp, of_transformers
+
+NUM_TOKENS, LETTER_A = 259, 64
+SMALL = FinetuningConfig(
+    precision="float32",
+    rank=2,
+    alpha=4,
+    learning_rate=0.02,
+    train_tasks=2,
+    train_episodes=2,
+    batch_size=2,
+    epochs=2,
+    explore=0.3,
+    evaluate_every=2,
+    checkpoint_every=2,
+)
+
+
+@functools.cache
+def records():
+    source = SMALL.conversations().make(default_library())
+    return [record for task in drawn_tasks(SMALL, "train", 2) for record in source.records(task)]
+
+
+def test_best_messages_are_learned_with_their_end_and_nothing_else(tiny_base):
+    encoder = Encoder(tiny_base, SMALL.plan_margin)
+    mistakes = 0
+    for record in records():
+        example = encoder.example(record)
+        (tokens,), (mask,), (labels,) = padded([example])
+        assert mask.all()
+        learned = [int(token) for token in labels if token != IGNORED]
+        good = [turn for turn in record["turns"] if turn["value"] > 0 and turn["regret"] <= SMALL.plan_margin]
+        mistakes += len(record["turns"]) - len(good)
+        said = "".join(record["messages"][turn["message_index"]]["content"] + "<|im_end|>" for turn in good)
+        assert encoder._tokenizer.encode(said, add_special_tokens=False).ids == learned
+        assert encoder.text(record["messages"]) == _by_hand(record["messages"])
+        assert all(label in (IGNORED, following) for label, following in zip(labels[:-1], tokens[1:], strict=True))
+    assert mistakes > 2
+
+
+def _by_hand(messages):
+    return "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
+
+
+def test_a_batch_has_the_same_gradient_however_it_is_cut_and_padded(tiny_base):
+    made = Encoder(tiny_base).examples(records())
+    examples = [_cut(example, size) for example, size in zip(made, (900, 700, 800), strict=False)]
+    run = _Run.__new__(_Run)
+    run._config, run._device = SMALL, "cpu"
+    run._model = add_adapter(load_base(tiny_base), SMALL)
+    gradients = []
+    for size in (1, 3):
+        run._model.zero_grad()
+        for first in range(0, 3, size):
+            run._loss_sum(examples[first : first + size]).backward()
+        gradients.append(torch.cat([w.grad.flatten() for w in run._model.parameters() if w.requires_grad]))
+    assert gradients[0].abs().max() > 1e-3
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
+
+
+def _cut(example, size):
+    return Example(example.tokens[:size], example.is_learned[:size])
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_base, tmp_path_factory):
+    """The folder of a run that was never stopped, and what was told on the way."""
+    folder, told = tmp_path_factory.mktemp("whole") / "run", []
+    train(SMALL, folder, told.append, tiny_base)
+    return folder, told
+
+
+def test_a_run_learns_and_leaves_everything_that_others_read(whole, tiny_base):
+    folder, told = whole
+    assert [standing.step for standing in told] == [1, 2, 3, 4]
+    assert told[-1].loss < told[0].loss
+    assert told[-1].num_tokens == 2 * sum(len(example.tokens) for example in Encoder(tiny_base).examples(records()))
+    lines = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4]
+    assert next((folder / "tensorboard").iterdir()).name.startswith("events.out.tfevents")
+    assert json.loads((folder / "manifest.json").read_text())["arguments"]["finetuning"]["rank"] == 2
+    assert base_of_adapter(folder / ADAPTER_FILE) == model_fingerprint(tiny_base)
+    from peft import PeftModel  # reads what was written
+
+    loaded = PeftModel.from_pretrained(load_base(tiny_base), str(folder))
+    for name, array in adapter_arrays(loaded).items():
+        np.testing.assert_allclose(array, load_file(folder / WEIGHTS_FILE)[name], rtol=1e-3)
+    before = (folder / WEIGHTS_FILE).stat().st_mtime_ns
+    assert train(SMALL, folder, None, tiny_base).step == 4
+    assert (folder / WEIGHTS_FILE).stat().st_mtime_ns == before
+
+
+def test_a_killed_run_ends_where_it_would_have_ended(whole, tiny_base, tmp_path):
+    killed_after = 3  # one step behind the last point
+
+    def kill(standing):
+        if standing.step == killed_after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(SMALL, tmp_path / "run", kill, tiny_base)
+    resumed = []
+    train(SMALL, tmp_path / "run", resumed.append, tiny_base)
+    assert resumed[0].step == killed_after
+    for name in (WEIGHTS_FILE, ADAPTER_FILE):
+        assert (tmp_path / "run" / name).read_bytes() == (whole[0] / name).read_bytes()
+    steps, losses = ([(s.step, s.loss) for s in told][-2:] for told in (resumed, whole[1]))
+    assert steps == losses
+    with pytest.raises(StoreError, match=r"finetuning\.seed is 0 there and 1 here"):
+        train(SMALL.model_copy(update={"seed": 1}), tmp_path / "run", None, tiny_base)
+
+
+def test_llama_cpp_and_transformers_think_alike_of_an_adapter(tiny_base, tmp_path):
+    draws = np.random.default_rng(0)
+    prompts = [draws.integers(0, 256, length).tolist() for length in (1, 7, 60)]
+    model = add_adapter(load_base(tiny_base), SMALL).eval()
+    bare = of_transformers(model, prompts)
+    shapes = {name: array.shape for name, array in adapter_arrays(model).items()}
+    set_adapter(model, {name: draws.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()})
+    write_adapter(tmp_path, model, tiny_base)
+    expected = of_transformers(model, prompts)
+    found = of_llama_cpp(tiny_base, tmp_path / ADAPTER_FILE, prompts, NUM_TOKENS, LETTER_A)
+    assert np.abs(expected - bare).max() > 3.0
+    assert np.nanmax(np.abs(found - expected)) < 0.2
+    assert np.isnan(found).mean() < 0.05
+
+
+def test_an_adapter_lies_on_the_model_that_it_was_trained_on(tmp_path, tiny_base):
+    settings = ChatModelSettings()
+    arrays = {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": np.zeros((2, 8), np.float32)}
+    write_gguf_adapter(tmp_path / ADAPTER_FILE, arrays, 4, (2, 1), model_fingerprint(tiny_base))
+    with pytest.raises(InvalidInputError, match=r"was trained on tiny\.gguf .*expected SmolLM2"):
+        local_identity(str(tmp_path), settings)
+    write_gguf_adapter(tmp_path / ADAPTER_FILE, arrays, 4, (2, 1), model_fingerprint(shipped_model_path()))
+    assert local_identity(str(tmp_path), settings).startswith("adapter.gguf ")
+    (tmp_path / ADAPTER_FILE).write_bytes(b"GGUF")
+    with pytest.raises(InvalidInputError, match="no GGUF file"):
+        local_identity(str(tmp_path), settings)
+    (tmp_path / ADAPTER_FILE).write_bytes(shipped_model_path().read_bytes()[: 1 << 22])
+    with pytest.raises(InvalidInputError, match="no adapter of 'resilisim train-lm'"):
+        local_identity(str(tmp_path), settings)
+    with pytest.raises(InvalidInputError, match="belongs to no linear layer"):
+        write_gguf_adapter(tmp_path / "other", {"lm_head.lora_A.weight": np.zeros((2, 2))}, 4, (2, 1), "")
+
+
+def test_every_conversation_is_seen_once_in_each_pass_in_another_order():
+    batches = batch_places(7, SMALL)
+    assert [len(places) for places in batches] == [2, 2, 2, 1] * 2
+    first, second = np.concatenate(batches[:4]), np.concatenate(batches[4:])
+    assert sorted(first) == sorted(second) == list(range(7))
+    assert list(first) != list(second)
+
+
+def test_the_learning_rate_rises_and_falls_to_nothing():
+    rates = [SMALL.learning_rate_at(step, 40) for step in range(40)]
+    assert max(rates) == rates[3] == SMALL.learning_rate
+    assert rates[:4] == sorted(rates[:4])
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    assert 0.0 < rates[-1] < 0.05 * SMALL.learning_rate
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"preset": "tpu"}, "unknown preset 'tpu'"),
+        ({"settings": ["rnak=3"]}, "did you mean 'rank'"),
+        ({"settings": ["stage=dpo"]}, "stage"),
+        ({"settings": ["prompts=optimum"]}, "unknown prompt type 'optimum'"),
+        ({"settings": ["rank=0"]}, "rank"),
+        ({"settings": ["rank"]}, "has no value"),
+    ],
+)
+def test_what_no_setting_takes_is_refused_in_one_line(given, words):
+    with pytest.raises(InvalidInputError, match=words) as refusal:
+        load_config(**given)
+    assert "\n" not in str(refusal.value)
+
+
+def test_presets_are_what_the_fields_say_and_lists_come_as_text():
+    assert load_config("cpu", settings=["prompts=optimal,baseline"]).prompts == ("optimal", "baseline")
+    assert load_config("gpu").prompts == ("optimal", "baseline", "flawed")
+    assert Standing().tokens_per_second == 0.0
+
+
+@pytest.mark.long
+def test_the_real_model_learns_and_plays(tmp_path, command):
+    """A few conversations; then the adapter plays an episode by its own validation, and thinks as transformers does."""
+    settings = ["train_tasks=8", "batch_size=4", "validation_tasks=2", "warmup=0"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    reached = command("train-lm", *words, "--out", tmp_path / "run", "--json").json()
+    assert (reached["step"], reached["evaluated_at"]) == (2, 2)
+    assert 0.0 <= reached["success"] <= 1.0
+    base = shipped_model_path()
+    model = add_adapter(load_base(base), load_config())
+    set_adapter(model, load_file(tmp_path / "run" / WEIGHTS_FILE))
+    encoder = Encoder(base)
+    seen = [encoder.example(record).tokens.tolist() for record in records()]
+    prompts = [tokens[:length] for tokens, length in zip(seen, (90, 150, 210), strict=False)]
+    letter = encoder._tokenizer.encode("a").ids[0]
+    found = of_llama_cpp(base, tmp_path / "run" / ADAPTER_FILE, prompts, 100, letter)
+    expected = of_transformers(model.eval(), prompts)
+    assert np.nanmax(np.abs(found - expected[:, :100])) < 1.0
