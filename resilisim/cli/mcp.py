@@ -119,7 +119,7 @@ def serve(
 def proxy(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="COMMAND ARGS...", help="What starts the server, after --.", show_default=False),
+        typer.Argument(metavar="COMMAND", help="What starts the server, with its arguments, after --."),
     ] = None,
     *,
     url: Annotated[

@@ -113,6 +113,7 @@ class LawOptions:
 
 
 BENCHMARK_LAW = "benchmark"
+TRAINING_LAW = "training"  # of Workflow-v0
 CONSTANTS = ("base", "not_executed", "failed", "history")
 
 

@@ -80,7 +80,7 @@ class FittedTool:
         >>> from resilisim.evaluation import fit_law
         >>> run = resilisim.evaluate("plan-follower", 3, "optimal", seeds=4)
         >>> fit_law(run.directory).tools[0].tool
-        'computation_calculator'
+        'data_processing_aggregator'
     """
 
     tool: str

@@ -106,6 +106,7 @@ def test_real_and_injected_failures_are_fitted_apart(tmp_path: Path) -> None:
         assert told(found, "were injected and")
 
 
+@pytest.mark.long
 def test_episodes_of_a_run_are_calls_too_and_give_the_benchmarks_law(tmp_path: Path) -> None:
     run = evaluate("random", 4, "optimal", seeds=12, out=tmp_path, max_consecutive_failures=0)
     found = fit_law(run.directory)

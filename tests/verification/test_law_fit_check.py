@@ -10,6 +10,7 @@ from verification import law_fit
 from verification.findings import judge
 
 
+@pytest.mark.long
 def test_intervals_hold_what_was_drawn_and_a_wrong_number_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(law_fit, "FITS", 12)
     monkeypatch.setattr(law_fit, "LAWS", law_fit.LAWS[1:2])

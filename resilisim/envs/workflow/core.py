@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from resilisim.envs.settings import JUDGED_REWARDS
+from resilisim.envs.settings import JUDGED_REWARDS, TRAINING_LAW
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import (
     ACTION_TYPES,
@@ -42,7 +42,7 @@ from resilisim.envs.workflow.law_parts import (
     message_of,
     state_of,
 )
-from resilisim.envs.workflow.options import TRAINING_LAW, WorkflowOptions, resolve_tasks
+from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
 from resilisim.envs.workflow.training import MAX_STAGE
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import hash_words

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from resilisim.envs.conversation import resolve_task
-from resilisim.envs.settings import BENCHMARK_LAW, JUDGED_REWARDS, LAW_GROUP, LawOptions, Reward, settle_law
+from resilisim.envs.settings import (
+    BENCHMARK_LAW,
+    JUDGED_REWARDS,
+    LAW_GROUP,
+    TRAINING_LAW,
+    LawOptions,
+    Reward,
+    settle_law,
+)
 from resilisim.envs.workflow.context import SimilaritySource
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import check_options, option
@@ -20,7 +28,6 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
-TRAINING_LAW = "training"
 WorkflowReward = Literal["full_success", "two_phase", Reward]
 Required = Literal["shown", "hidden"]
 

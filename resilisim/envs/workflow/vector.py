@@ -190,13 +190,11 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return all that later steps depend on besides actions, as copies of named arrays (`set_state`)."""
-        arrays = {name: self.core.episodes[name].copy() for name in self._state_fields()}
-        return {**arrays, **{f"world_{name}": np.array(self.core.worlds[name]) for name in TRAINER_FIELDS}}
+        return {name: np.array(array) for name, array in self._state_arrays().items()}
 
     def set_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Continue where another environment with the same arguments gave `get_state`."""
-        targets = {name: self.core.episodes[name] for name in self._state_fields()}
-        targets |= {f"world_{name}": self.core.worlds[name] for name in TRAINER_FIELDS}
+        targets = self._state_arrays()
         for name, target in targets.items():
             if name not in arrays or arrays[name].shape != target.shape:
                 got = arrays[name].shape if name in arrays else "nothing"
@@ -208,8 +206,18 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         self.core.write_starts()
         self._seeded = True
 
-    def _state_fields(self) -> list[str]:
-        return [name for name in self.core.episodes.dtype.names or () if name not in EPISODE_BLOCKS]
+    def _state_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the environment's own arrays that hold its state."""
+        sources = {"": self.core.episodes}
+        if self.core.parts is not None:
+            sources["parts_"] = self.core.parts.episodes
+        arrays = {
+            f"{prefix}{name}": records[name]
+            for prefix, records in sources.items()
+            for name in records.dtype.names or ()
+            if name not in EPISODE_BLOCKS
+        }
+        return arrays | {f"world_{name}": self.core.worlds[name] for name in TRAINER_FIELDS}
 
     def _chosen_envs(self, mask: object) -> NDArray[np.int64]:
         if mask is None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from resilisim.envs.settings import JUDGED_REWARDS, Reward
+from resilisim.envs.settings import BENCHMARK_LAW, JUDGED_REWARDS, TRAINING_LAW, Reward
 from resilisim.errors import InvalidInputError, import_extra, one_line, unknown_name
 from resilisim.inputs import read_text, validated
 
@@ -140,6 +140,16 @@ class TrainingConfig(BaseModel):
             return str(value).lower()
         if isinstance(value, str) and value.strip().lower() in NOTHING and type(None) in get_args(kinds):
             return None
+        return value
+
+    @field_validator("law")
+    @classmethod
+    def _known_law(cls, value: str) -> str:
+        """Refuse a law that does not exist; its content is read where the training begins."""
+        from resilisim.envs.workflow.options import WorkflowOptions  # with its compiler
+
+        if value not in (BENCHMARK_LAW, TRAINING_LAW):
+            WorkflowOptions(law=value)
         return value
 
     @field_validator("filters", mode="before")

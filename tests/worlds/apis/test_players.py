@@ -46,8 +46,8 @@ def played(agent: str, tasks: tuple[Task, ...]) -> list[Any]:
         return asyncio.run(play(WORLD, agent, tasks, server.base_url))
 
 
-@pytest.mark.parametrize("agent", LLM_POLICIES)
-def test_every_agent_passes_on_what_a_competent_model_asks_it_to(agent: str) -> None:
+@pytest.mark.parametrize("agent", ["react", "kpi-chain"])
+def test_agents_pass_on_what_a_competent_model_asks_it_to(agent: str) -> None:
     [record] = played(agent, (TASK,))
     assert record["outcome"] == 1, record["answer"]
     assert record["score"]["grade"]["criteria"] == {"passed_on": 1.0, "in_answer": 1.0}
