@@ -32,7 +32,9 @@ class FinetuningOptions:
         None, "What is learned from: sft, demonstrations of the exact optimum.", default_text="sft"
     )
     device: str | None = option(None, "auto, cpu or cuda.", default_text="the preset's")
-    seed: int | None = option(None, "A different seed trains a different adapter.", default_text="0")
+    seed: int | None = option(
+        None, "A different seed trains a different adapter.", least=0, most=2**32 - 1, default_text="0"
+    )
 
     def configuration(self) -> FinetuningConfig:
         """Return the configuration that preset, file, settings and single options make."""
@@ -52,7 +54,7 @@ def train_lm(
     configured: FinetuningOptions,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Fine-tune the small language model that ships, on what the exact optimum does; --model local:DIR plays with it.
+    """Fine-tune a small language model on what the exact optimum does, and play with it as --model local:DIR.
 
     The model sees prompts and replies of the terse style, so it is to be played with --prompt-style terse.
     """

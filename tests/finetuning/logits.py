@@ -8,10 +8,10 @@ import torch
 from resilisim.chat.local.gguf import Loading, _load
 
 
-def of_llama_cpp(base, adapter, prompts, num_tokens, letter, context=512):
-    """Return log-probabilities, (num_prompts, num_tokens); NaN of tokens that the server does not tell."""
+def of_llama_cpp(base, adapter, prompts, num_tokens, letter, context=512, vocabulary=None):
+    """Return log-probabilities, (num_prompts, vocabulary); NaN of all but the likeliest `num_tokens` of each."""
     server = _load(Loading(base, context=context, threads=1, slots=1, adapter=adapter))
-    found = np.full((len(prompts), num_tokens), np.nan)
+    found = np.full((len(prompts), vocabulary or num_tokens), np.nan)
     for row, prompt in enumerate(prompts):
         # What is sampled has to be a whole character, or nothing is told; the probabilities are those before the bias.
         body = {"prompt": prompt, "n_predict": 1, "n_probs": num_tokens, "logit_bias": [[letter, 1000.0]], "seed": 0}

@@ -213,13 +213,14 @@ def test_presets_are_what_the_fields_say_and_lists_come_as_text():
 
 
 @pytest.mark.long
-def test_the_real_model_learns_and_plays(tmp_path, command):
-    """A few conversations; then the adapter plays an episode by its own validation, and thinks as transformers does."""
-    settings = ["train_tasks=8", "batch_size=4", "validation_tasks=2", "warmup=0"]
-    words = [word for setting in settings for word in ("--set", setting)]
-    reached = command("train-lm", *words, "--out", tmp_path / "run", "--json").json()
-    assert (reached["step"], reached["evaluated_at"]) == (2, 2)
-    assert 0.0 <= reached["success"] <= 1.0
+def test_the_real_model_learns_and_plays(tmp_path):
+    """Two conversations; then the adapter plays an episode by its own validation, and thinks as transformers does."""
+    settings = ["train_tasks=2", "batch_size=1", "validation_tasks=1", "warmup=0"]
+    told = []
+    reached = train(load_config(settings=settings), tmp_path / "run", told.append)
+    assert (reached.step, reached.evaluated_at) == (2, 2)
+    assert reached.success in (0.0, 1.0)
+    assert all(0.0 < standing.loss < 2.0 for standing in told)
     base = shipped_model_path()
     model = add_adapter(load_base(base), load_config())
     set_adapter(model, load_file(tmp_path / "run" / WEIGHTS_FILE))
@@ -227,6 +228,8 @@ def test_the_real_model_learns_and_plays(tmp_path, command):
     seen = [encoder.example(record).tokens.tolist() for record in records()]
     prompts = [tokens[:length] for tokens, length in zip(seen, (90, 150, 210), strict=False)]
     letter = encoder._tokenizer.encode("a").ids[0]
-    found = of_llama_cpp(base, tmp_path / "run" / ADAPTER_FILE, prompts, 100, letter)
+    found = of_llama_cpp(
+        base, tmp_path / "run" / ADAPTER_FILE, prompts, 100, letter, vocabulary=model.config.vocab_size
+    )
     expected = of_transformers(model.eval(), prompts)
-    assert np.nanmax(np.abs(found - expected[:, :100])) < 1.0
+    assert np.nanmax(np.abs(found - expected)) < 1.0
