@@ -204,7 +204,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client has hung up between its head and its body
+            self.close_connection = True
+            return
         headers = {name.lower(): value for name, value in self.headers.items()}
         answer = self.server.owner.answer(self.path, headers, body)
         if answer.kind in ("close", "hang"):

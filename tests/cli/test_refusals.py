@@ -148,7 +148,7 @@ EXPORT conversations --flaw missing_step | --flaw and --severity are about the p
 train --seed 3 | --out
 TRAIN --preset quik | 'quik' 'quick'
 TRAIN --set num_env=3 | 'num_env' 'num_envs'
-TRAIN --set law=bench | "bench" 'benchmark'
+TRAIN --set law=bench | 'bench' 'benchmark'
 TRAIN --device gpu | "gpu" 'cpu'
 TRAIN --steps 0 | max_steps at least 1
 TRAIN --minutes -1 | max_minutes above 0

@@ -117,7 +117,7 @@ def test_ctrl_c_says_how_to_go_on(command, monkeypatch, tmp_path):
         def train(*_):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(command_module, "_import_training", lambda: Interrupted)
+    monkeypatch.setattr(command_module, "import_training", lambda: Interrupted)
     outcome = command(*TRAIN, "--out", tmp_path / "run")
     assert outcome.code == 130
     assert "the same command resumes it" in outcome.err

@@ -105,7 +105,8 @@ def test_a_law_with_chances_of_its_own_for_tools_is_played_and_scored_again(tmp_
     steps = [step for record in found.records() for step in record["steps"] if step["tool"]]
     assert {step["success_probability"] for step in steps if step["tool"] == "word_fetcher"} == {0.3}
     assert {step["error"] for step in steps if not step["success"]} == {"INVALID_RESPONSE"}
-    assert rescore_run(tmp_path).num_changed == 0
+    rescored = rescore_run(tmp_path)
+    assert rescored.num_agreeing == rescored.num_episodes == 6
     with pytest.raises(InvalidInputError, match="expected one without parts"):
         evaluate("reference", "apis-v1", law="outages")
 
