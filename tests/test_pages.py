@@ -125,7 +125,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 PAGES = ["docs/start.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))]
 # Trainings, and runs that are solved under laws or are large on purpose.
-LONG = ("failure-models", "first-model", "train-a-policy", "compare-agents", "large-runs")
+LONG = ("failure-models", "first-model", "train-a-policy", "compare-agents", "large-runs", "own-tools", "records-world")
 
 
 @pytest.fixture(scope="module")

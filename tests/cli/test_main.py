@@ -72,7 +72,7 @@ def all_commands():
 
 
 @pytest.mark.parametrize(
-    ("words", "made"), all_commands(), ids=lambda value: str(value) if type(value) is tuple else ""
+    ("words", "made"), list(all_commands()), ids=lambda value: str(value) if type(value) is tuple else ""
 )
 def test_help_fits_80_columns_and_cuts_no_name(command, words, made):
     text = command(*words, "--help").out

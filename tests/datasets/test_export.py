@@ -67,6 +67,7 @@ def test_tasks_of_a_shard_do_not_depend_on_what_follows():
     assert sorted(task.instance_id for shard in many for task in shard.tasks) == sorted(t.instance_id for t in tasks)
 
 
+@pytest.mark.long
 def test_other_processes_write_the_same_bytes(whole, tmp_path):
     counts = []
     export_dataset(
@@ -197,6 +198,7 @@ def test_a_source_that_cannot_travel_is_refused(tmp_path):
     assert export_dataset(Local(), toy_tasks(4), tmp_path, overwrite=True, workers=1).num_records == 12
 
 
+@pytest.mark.long
 def test_another_library_reaches_the_workers(tmp_path):
     library = ToolLibrary(list(default_library())[:10])
     task = {"required_tools": [library.names[0]], "description": "One thing."}

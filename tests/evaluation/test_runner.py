@@ -170,7 +170,7 @@ def test_what_a_policy_raises_is_told_with_its_episode_and_the_rest_is_kept(tmp_
         assert indices(tmp_path) == ([] if policy is Unreachable else [0, 1, 2, 3])
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_halves_of_characters_do_no_harm(tmp_path, workers):
     result = evaluate(Halves, toy_tasks(2), out=tmp_path, workers=workers, salt="\ud800")
     for name in ("manifest.json", "episodes.jsonl"):

@@ -163,6 +163,7 @@ def test_a_mean_over_one_task_has_no_interval_and_over_none_no_value():
     assert math.isnan(refused.harmless)
 
 
+@pytest.mark.long
 def test_several_processes_give_the_same_costs_in_the_same_order():
     tasks = benchmark_tasks()[:45]
     assert list(costs_of_tasks(tasks, workers=2)) == list(costs_of_tasks(tasks))

@@ -235,6 +235,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.long
 def test_networks_that_the_file_does_not_hold_take_no_memory(saved):
     networks = [
         {"kind": "transformer", "arguments": {**ARGUMENTS, "width": 4096, "layers": 64, "heads": 64}},

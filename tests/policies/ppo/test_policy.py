@@ -154,6 +154,7 @@ def test_what_cannot_be_loaded_is_told_and_a_module_named_policy_is_found(folder
     assert isinstance(make_policy(f"policy:{folder}"), TrainedPolicy)
 
 
+@pytest.mark.long
 def test_evaluations_hand_other_processes_the_name_only(folder, tmp_path):
     spec = f"policy:{folder}"
     one, two = (
