@@ -124,8 +124,9 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 PAGES = ["docs/start.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))]
-# Trainings, and runs that are solved under laws or are large on purpose.
-LONG = ("failure-models", "first-model", "train-a-policy", "compare-agents", "large-runs", "own-tools", "records-world")
+# Trainings, many prompts, and runs that are solved under laws or are large on purpose.
+LONG = ("compare-agents", "datasets", "failure-models", "first-model", "large-runs", "llm-agents", "own-tools")
+LONG += ("plans-and-flaws", "records-world", "train-a-policy")
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ def whole(path):
     return data
 
 
+@pytest.mark.long
 def test_several_processes_write_the_same_bytes_and_the_same_manifest(tmp_path, path, whole):
     pids = tmp_path / "pids"
     pids.mkdir()

@@ -150,7 +150,7 @@ def test_without_a_folder_the_records_live_as_long_as_the_result():
     assert seeds == [0, 1]  # although nobody kept the result
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("policy", "error", "words"),
     [
