@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import InvalidInputError, one_line, unknown_name
-from resilisim.evaluation.episode.attribution import loss_label
+from resilisim.evaluation.episode.attribution import loss_label, losses_of
 from resilisim.evaluation.episode.record import RECORD_SCHEMA, REGRET_TOLERANCE, EpisodeRecord, StepRecord
 from resilisim.evaluation.run.store import EPISODES_NAME
 from resilisim.policies.base import call_message
@@ -455,10 +455,6 @@ class InjectedEpisode:
         }
         self.score = score
         outcome = int(score["level"] == "full_success")
-        losses = Counter[str]()
-        for step in self._steps:
-            if step["label"] is not None:
-                losses[step["label"]] += step["regret"]  # type: ignore[assignment]
         fields = {
             "schema": RECORD_SCHEMA,
             "index": self._index,
@@ -485,7 +481,7 @@ class InjectedEpisode:
             "no_search_ceiling": None,
             "regret": sum(step["regret"] for step in self._steps),
             "luck": sum(step["luck"] for step in self._steps),
-            "losses": dict(losses),
+            "losses": losses_of(self._steps),
             "law": self._problem.law.to_mapping(),
             "rules": self._problem.rules.to_mapping(),
             "salt": settings.salt,

@@ -79,4 +79,4 @@ def padded(examples: Sequence[Example], device: Any = None) -> tuple[torch.Tenso
         size = len(example.tokens)
         tokens[row, :size], mask[row, :size] = example.tokens, 1
         labels[row, : size - 1] = np.where(example.is_learned, example.tokens, IGNORED)[1:]
-    return tuple(torch.from_numpy(array).to(device) for array in (tokens, mask, labels))  # type: ignore[return-value]
+    return torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device), torch.from_numpy(labels).to(device)

@@ -50,7 +50,7 @@ from starlette.routing import Route
 
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, check_integer, count_of, one_line
 from resilisim.evaluation.injected_episode import InjectionFolder, InjectionSettings, Outcome
-from resilisim.integrations.mcp_relay import Relay
+from resilisim.integrations.mcp_relay import Relay, request_id
 from resilisim.integrations.mcp_server import on_signals
 from resilisim.policies.mcp_host import EPISODE_PATH, LOOPBACK, listening
 from resilisim.seeding import MAX_SEED
@@ -390,7 +390,8 @@ class _Url:
                             self._unanswered[message.id] = told.on_request_unanswered
                     await self.connection.relay.from_agent(message)
                     if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-                        end = self._unanswered.pop((message.params or {}).get("requestId", ""), None)
+                        request = request_id((message.params or {}).get("requestId"))
+                        end = None if request is None else self._unanswered.pop(request, None)
                         if end is not None:
                             await end()
             if scope.cancelled_caught:
@@ -399,8 +400,10 @@ class _Url:
     async def _to_agent(self, message: JSONRPCMessage, related: RequestId | None) -> None:
         metadata = None
         if isinstance(message, JSONRPCResponse | JSONRPCError):
-            write = self._routes.pop(message.id, None) if message.id is not None else None
-            self._unanswered.pop(message.id, None)  # type: ignore[arg-type]
+            write = None
+            if message.id is not None:
+                write = self._routes.pop(message.id, None)
+                self._unanswered.pop(message.id, None)
         elif related in self._routes:
             write, metadata = self._routes[related], ServerMessageMetadata(related_request_id=related)
         else:

@@ -157,10 +157,11 @@ class Relay:
             if self._lost is not None:
                 await self._refuse(message.id, CONNECTION_CLOSED, self._lost)
                 return
-            meta = (message.params or {}).get("_meta") or {}
+            meta = _meta_of(message)
             self._waiting[message.id] = None
-            if "progressToken" in meta:
-                self._tokens[meta["progressToken"]] = message.id
+            token = request_id(meta.get("progressToken"))
+            if token is not None:
+                self._tokens[token] = message.id
             if message.method == "tools/call":
                 await self._list(meta)
                 await self._take_call(message)
@@ -383,12 +384,14 @@ class Relay:
         await self._release()
 
     async def _cancel(self, message: JSONRPCNotification) -> None:
-        request = (message.params or {}).get("requestId")
-        self._waiting.pop(request, None)  # type: ignore[arg-type]
+        request = request_id((message.params or {}).get("requestId"))
+        if request is None:
+            return await self._to_server(message)  # it cancels nothing
+        self._waiting.pop(request, None)
         for held in [call for call in self._held if call.request.id == request]:
             self._held.remove(held)  # it was neither drawn nor made
             return
-        call = self._running.pop(request, None)  # type: ignore[arg-type]
+        call = self._running.pop(request, None)
         if call is not None:
             self._record(call, CANCELLED)
         await self._to_server(message)
@@ -399,17 +402,18 @@ class Relay:
         await self._answer(JSONRPCError(jsonrpc="2.0", id=request, error=error))
 
     async def _answer(self, message: JSONRPCResponse | JSONRPCError) -> None:
-        self._waiting.pop(message.id, None)  # type: ignore[arg-type]
+        if message.id is not None:
+            self._waiting.pop(message.id, None)
         await self._to_agent(message, None)
 
     def _related(self, message: JSONRPCNotification) -> RequestId | None:
         """Return the request that a notification of the server has to do with, for agents behind HTTP."""
-        params = message.params or {}
-        subscription = (params.get("_meta") or {}).get(SUBSCRIPTION_ID_META_KEY)
+        subscription = request_id(_meta_of(message).get(SUBSCRIPTION_ID_META_KEY))
         if subscription is not None:
-            return subscription  # type: ignore[no-any-return]
+            return subscription
         if message.method == "notifications/progress":
-            request = self._tokens.get(params.get("progressToken", ""))
+            token = request_id((message.params or {}).get("progressToken"))
+            request = None if token is None else self._tokens.get(token)
             if request in self._running:
                 self._wait_for(self._running[request])  # who reports progress does not hang
             return request
@@ -428,6 +432,16 @@ class Relay:
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def request_id(value: object) -> RequestId | None:
+    """Return what a message names as a request or token; None if it can be neither, whatever the sender meant by it."""
+    return value if isinstance(value, str | int) else None
+
+
+def _meta_of(message: JSONRPCRequest | JSONRPCNotification) -> Mapping[str, Any]:
+    meta = (message.params or {}).get("_meta")
+    return meta if isinstance(meta, Mapping) else {}
 
 
 def _listed_tool(listed: Mapping[str, Any], library: ToolLibrary | None) -> ListedTool:

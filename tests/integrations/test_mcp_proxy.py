@@ -24,6 +24,7 @@ from mcp.client._memory import InMemoryTransport
 from mcp.server.lowlevel import Server
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -260,6 +261,26 @@ def test_progress_and_cancellation_pass(mode: str) -> None:
             assert own_server.ran == ["waits", "waits", "cancelled", "add"]
         calls = connection.relay.calls
         assert [(call.outcome, call.error) for call in calls] == [("ok", None), ("real", "cancelled"), ("ok", None)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("nonsense", [[], {}, 0.5, None])
+def test_what_names_no_request_does_no_harm(nonsense: Any) -> None:
+    async def test() -> None:
+        async with proxied("legacy", law=SURE) as (client, connection):
+            for params in ({"requestId": nonsense}, {"_meta": nonsense}):
+                await connection.relay.from_agent(notification("notifications/cancelled", params))
+            for params in ({"progressToken": nonsense}, {"_meta": {SUBSCRIPTION_ID_META_KEY: nonsense}}):
+                await connection.relay.from_server(notification("notifications/progress", params))
+            for params in ({"_meta": {"progressToken": nonsense}}, {"_meta": [nonsense]}):
+                asked = types.JSONRPCRequest(jsonrpc="2.0", id="own", method="ping", params=params)
+                await connection.relay.from_agent(asked)
+            assert await said(client, "add", a=1, b=2) == (False, "3")
+        assert outcomes(connection) == ["ok"]
+
+    def notification(method: str, params: dict[str, Any]) -> types.JSONRPCNotification:
+        return types.JSONRPCNotification(jsonrpc="2.0", method=method, params=params)
 
     run(test)
 

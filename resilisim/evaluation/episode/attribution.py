@@ -14,7 +14,7 @@ up to that gap. Its regret is then kept as it is, below 0, because the sum would
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -101,11 +101,7 @@ class Attribution:
         )
 
     def totals(self, steps: Sequence[StepRecord], searches: Searches) -> Totals:
-        """Return what a record says of its steps together; labels of losses in the order in which they first occur."""
-        losses: dict[str, float] = {}
-        for step in steps:
-            if step["label"] is not None:
-                losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
+        """Return what a record says of its steps together."""
         after_search = None
         if searches.fewest is not None and isinstance(self._judge, Judge):
             after_search = self._judge.optimum.after_search(searches.fewest)
@@ -117,7 +113,7 @@ class Attribution:
             no_search_ceiling=searches.reason,
             regret=sum(step["regret"] for step in steps),
             luck=sum(step["luck"] for step in steps),
-            losses=losses,
+            losses=losses_of(steps),
         )
         if self._has_hidden_state and isinstance(self._judge, Judge):
             totals["optimum_knowledge"] = self._judge.optimum.knowledge
@@ -130,6 +126,15 @@ class Attribution:
             return "obeyed_flaw" if obeys else world_loss_label(self._judge.solution, message, refused, asked_before)
         obeys_flaw = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
         return loss_label(self._problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
+
+
+def losses_of(steps: Iterable[StepRecord]) -> dict[str, float]:
+    """Return the regret by what it was lost to; labels stand in the order in which they first occur."""
+    losses: dict[str, float] = {}
+    for step in steps:
+        if step["label"] is not None:
+            losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
+    return losses
 
 
 def loss_label(
