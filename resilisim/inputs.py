@@ -302,13 +302,18 @@ def expectation(here: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         text += f" of {_KINDS[items][1]}"
     if "properties" in here:
         text += f" with {', '.join(here['properties'])}"
-    bounds = [words.format(here[key]) for key, words in _BOUNDS.items() if key in here]
+    bounds = [words.format(_shortest(here[key])) for key, words in _BOUNDS.items() if key in here]
     if bounds:
         # "a number above 0 and at most 1", "a whole number, at least 1", "a string of at most 9 characters"
         link = " of " if kind in ("string", "array") else ", " if bounds[0].startswith("at") else " "
         text += link + " and ".join(bounds)
     # The description of an object is its class's docstring.
     return f"{text} ({here['description']})" if "description" in here and kind != "object" else text
+
+
+def _shortest(bound: float) -> float:
+    # typing keeps one of two equal annotations: where Gt(0.0) came first, Gt(0) is a bound of 0.0, too.
+    return int(bound) if float(bound).is_integer() else bound
 
 
 def import_attribute(reference: str, where: str) -> Any:

@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import BaseModel, ConfigDict
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.inputs import read_json, read_text, validated
+from resilisim.inputs import expectation, read_json, read_text, validated
 
 STRICT: Mapping[str, Any] = {"extra": "forbid"}
 
@@ -95,6 +95,11 @@ def test_a_refusal_is_one_line_with_value_place_and_nearest_name(value, line):
         validated(Cart, value, "c")
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
+
+
+def test_a_bound_reads_alike_as_whole_number_and_as_float():
+    schema = {"type": "number", "exclusiveMinimum": 0.0, "maximum": 0.5}
+    assert expectation(schema, schema) == "a number above 0 and at most 0.5"
 
 
 def test_the_class_of_the_refusal_can_be_chosen():
