@@ -151,7 +151,7 @@ def test_nobody_searches_by_a_work_order_that_is_not_there(prompt, searches):
     for record in made:
         assert searches == any(turn["kind"] == "search" for turn in record["turns"])
         assert searches == ("## Work order" in record["messages"][0]["content"])
-        assert all(turn["value"] == 0.0 or turn["regret"] < 0.1 for turn in record["turns"])
+        assert searches or max(turn["regret"] for turn in record["turns"]) <= SMALL.plan_margin
 
 
 PAIRED = SMALL.model_copy(
