@@ -10,7 +10,7 @@ from resilisim.tasks.model import split_of
 
 def test_demo_goes_from_tasks_to_the_report(command, tmp_path):
     out = tmp_path / "demo"
-    outcome = command("demo", "--out", out, "--tasks", "5", "--seeds", "1", "--workers", "1")
+    outcome = command("demo", "--out", out, "--tasks", "5", "--seeds", "1", "--workers", "1", "--model-tasks", "0")
     assert outcome.code == 0, outcome.err
     for heading in ("1. Tasks", "2. Bounds", "3. Agents", "4. Comparison", "5. Report", "Where to look next"):
         assert heading in outcome.out

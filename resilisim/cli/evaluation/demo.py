@@ -1,4 +1,4 @@
-"""`resilisim demo`: the whole chain once, small: tasks, bounds, four policies on held-out tasks, comparison, report."""
+"""`resilisim demo`: the whole chain once, small: tasks, bounds, policies and a model on held-out tasks, a report."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from resilisim.chat.local import SHIPPED_ADAPTER, make_local_model
+from resilisim.chat.middleware import ChatModelSettings
 from resilisim.cli.evaluation.compare import comparison_table
 from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
-from resilisim.errors import MAX_COUNT, MAX_WORKERS, count_of
+from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, MissingExtraError, count_of
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.results import evaluate
+from resilisim.evaluation.results import EvaluationResult, evaluate
+from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table
 from resilisim.simulator.exact import references
@@ -26,6 +30,9 @@ POLICIES = ("plan-follower", "repairing-follower", "policy:default", "exact-opti
 PROMPTS = ("optimal", "flawed")
 COMPARED = ("plan-follower", "repairing-follower", "flawed")
 MOST_WORKERS = 4
+# Who plays beside the language model, on the same draws, and where its episodes go in the folder of the results.
+BESIDE_MODEL = ("plan-follower", "exact-optimum")
+MODEL_FOLDER = "language-model"
 # References that are shown, and the heads of their columns.
 BOUNDS = {
     "known_probabilities": "best possible",
@@ -38,13 +45,16 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-results"),
     tasks: Annotated[int, typer.Option(help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)] = 120,
     seeds: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 4,
+    model_tasks: Annotated[
+        int, typer.Option(help="How many of them a language model plays; some ten seconds each.", min=0, max=MAX_COUNT)
+    ] = 6,
     workers: Annotated[
         int | None, typer.Option(help="Processes; as many as cores, up to 4.", min=1, max=MAX_WORKERS)
     ] = None,
     record_texts: RecordTextsOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
+    """Show what ResiliSim does: tasks, exact bounds, four policies and a small language model, and a report."""
     held_out = sample_tasks(benchmark_tasks(), tasks, split="test")
     show = error_console() if as_json else console()
     show.print(
@@ -81,6 +91,9 @@ def demo(
     show.print(comparison_table(comparison))
     with error_console().status("writing the report"):
         report = write_report(out)
+    show.print("\n[bold]5. Report[/bold]  Open it in a browser; it needs no network:")
+    show.print(plain(f"   {report.resolve()}"), soft_wrap=True)
+    played = _language_model(held_out[:model_tasks], out, show) if model_tasks else None
     if as_json:
         print_json(
             {
@@ -88,12 +101,11 @@ def demo(
                 "bounds": [{"instance_id": name, **found} for name, found in bounds.items()],
                 **result.to_mapping(),
                 "comparison": comparison.to_mapping(),
+                "language_model": None if played is None else played.to_mapping(),
                 "report": str(report),
             }
         )
         return
-    show.print("\n[bold]5. Report[/bold]  Open it in a browser; it needs no network:")
-    show.print(plain(f"   {report.resolve()}"), soft_wrap=True)
     show.print("\n[bold]Where to look next[/bold]")
     for command, what in (
         (f"resilisim play --task {held_out[0].instance_id}", "be the agent yourself, and see what each call cost"),
@@ -103,6 +115,30 @@ def demo(
         ("resilisim --help", "everything else"),
     ):
         show.print(plain(f"   {command:<54} {what}"), soft_wrap=True)
+
+
+def _language_model(tasks: list[Task], out: Path, show: Console) -> EvaluationResult | None:
+    """Let the model that ships play where it is installed, and show how; None where it is not."""
+    show.print(
+        "\n[bold]6. A language model[/bold]  SmolLM2 with 135 million parameters, fine-tuned by `resilisim train-lm`, "
+        f"plays {count_of(len(tasks), 'task')}\n   on this machine, in the shortest prompt style."
+    )
+    try:
+        make_local_model(SHIPPED_ADAPTER, ChatModelSettings())
+    except (MissingExtraError, InvalidInputError) as error:
+        show.print(plain(f"   Not here: {error}"), soft_wrap=True)
+        return None
+    chat = ChatModelSettings(local_reuse_prompts=True)
+    result = evaluate(
+        ("direct[max_tokens=96]", *BESIDE_MODEL),
+        tasks,
+        "optimal",
+        out=out / MODEL_FOLDER,
+        model=ModelSettings((f"local:{SHIPPED_ADAPTER}",), chat, concurrency=1),
+        prompt_style="terse",
+    )
+    show.print(result.table())
+    return result
 
 
 def one_of_each_complexity(tasks: list[Task]) -> list[Task]:
