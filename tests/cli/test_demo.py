@@ -3,6 +3,10 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
+import pytest
+
+from resilisim import read_results
 from resilisim.cli.evaluation.demo import POLICIES, PROMPTS, one_of_each_complexity
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import split_of
@@ -29,3 +33,15 @@ def test_demo_goes_from_tasks_to_the_report(command, tmp_path):
 def test_examples_differ_in_complexity():
     examples = one_of_each_complexity(list(benchmark_tasks()[:200]))
     assert sorted(task.complexity for task in examples) == ["easy", "hard", "medium"]
+
+
+@pytest.mark.long
+def test_the_demo_lets_the_adapter_that_ships_play(tmp_path, command):
+    outcome = command("demo", "--out", tmp_path, "--tasks", "5", "--seeds", "1", "--workers", "1", "--model-tasks", "3")
+    assert outcome.code == 0, outcome.err
+    assert "6. A language model" in outcome.out
+    played = read_results(tmp_path / "language-model")
+    assert {row.policy for row in played.rows} == {"direct[max_tokens=96]", "plan-follower", "exact-optimum"}
+    steps = [step for record in played.records() if record["policy"].startswith("direct") for step in record["steps"]]
+    assert sum(step["kind"] in ("execute", "finish") for step in steps) > 0.9 * len(steps)
+    assert np.mean([step["regret"] for step in steps]) < 0.1

@@ -11,7 +11,7 @@ import torch
 from safetensors.numpy import load_file
 
 from resilisim import default_library
-from resilisim.chat.local import ADAPTER_FILE, adapter_path, local_identity, shipped_model_path
+from resilisim.chat.local import ADAPTER_FILE, SHIPPED_ADAPTER, adapter_path, local_identity, shipped_model_path
 from resilisim.chat.local.gguf import base_of_adapter, fingerprint, model_fingerprint
 from resilisim.chat.middleware import ChatModelSettings
 from resilisim.errors import InvalidInputError, StoreError
@@ -22,6 +22,7 @@ from resilisim.finetuning.model import (
     adapter_arrays,
     add_adapter,
     load_base,
+    read_gguf_adapter,
     set_adapter,
     start_from,
     write_adapter,
@@ -287,6 +288,18 @@ def test_presets_are_what_the_fields_say_and_lists_come_as_text():
     assert load_config("cpu", settings=["prompts=optimal,baseline"]).prompts == ("optimal", "baseline")
     assert load_config("gpu").prompts == ("optimal", "baseline", "flawed")
     assert Standing().tokens_per_second == 0.0
+
+
+def test_the_adapter_that_ships_is_the_one_of_its_card_and_lies_on_the_model_that_ships():
+    base = shipped_model_path()
+    adapter = adapter_path(SHIPPED_ADAPTER, base)
+    card = (adapter.parent / "README.md").read_text()
+    assert f"`{fingerprint([adapter])}`" in card
+    assert f"`{model_fingerprint(base)}`" in card
+    assert local_identity(SHIPPED_ADAPTER, ChatModelSettings()).startswith(f"{ADAPTER_FILE} {fingerprint([adapter])}")
+    arrays, alpha = read_gguf_adapter(adapter, (9, 3))
+    assert (len(arrays), alpha) == (2 * 7 * 30, 32.0)
+    assert all(np.isfinite(array).all() and array.any() for array in arrays.values())
 
 
 @pytest.mark.long
