@@ -186,6 +186,9 @@ def test_preferences_are_learned_from_a_start_and_a_killed_run_ends_where_it_wou
     train(config, tmp_path / "run", told.append, tiny_base)
     assert told[0].loss == pytest.approx(np.log(2.0), abs=1e-5)  # nothing has moved away from the start yet
     assert told[1].loss < told[0].loss
+    for name, array in load_file(tmp_path / "run" / WEIGHTS_FILE).items():
+        moved = array.astype(np.float32) - load_file(whole[0] / WEIGHTS_FILE)[name]
+        assert 0.0 < np.abs(moved).max() < 0.01
 
     def kill(standing):
         if standing.step == 1:
