@@ -188,8 +188,10 @@ class _UnderParts:
 
     def waits(self, state: EpisodeState, done: int) -> bool:
         """Return whether waiting is the better choice; a call is made where both are as good."""
-        self.value(state, done)
-        call, *wait = map(self._mean, self._choices(self._simplified(state, done)))
+        here = self._simplified(state, done)
+        if self.value(state, done) == 0.0:
+            return False
+        call, *wait = map(self._mean, self._choices(here))
         return bool(wait) and wait[0] > call + TIE_TOLERANCE
 
     def _mean(self, paths: Sequence[tuple[float, _Here]]) -> float:
