@@ -21,7 +21,7 @@ EXTRA_PACKAGES = ("gguf", "peft", "safetensors", "tensorboard", "tokenizers", "t
 
 @dataclass(frozen=True, slots=True)
 class FinetuningOptions:
-    """What a fine-tuning is told on the command line; the last three are settings of `FinetuningConfig`."""
+    """What a fine-tuning is told on the command line; the last four are settings of `FinetuningConfig`."""
 
     preset: str = option("cpu", "cpu (one thread of a laptop), or gpu.")
     config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
@@ -29,7 +29,12 @@ class FinetuningOptions:
         (), "One setting, such as train_tasks=100; repeatable.", flag="--set", metavar="KEY=VALUE"
     )
     stage: str | None = option(
-        None, "What is learned from: sft, demonstrations of the exact optimum.", default_text="sft"
+        None,
+        "What is learned from: sft, demonstrations of the exact optimum; dpo, preferences by Q*.",
+        default_text="sft",
+    )
+    start: str | None = option(
+        None, "Adapter to go on from: the folder of another run, or resilisim.", default_text="a fresh one"
     )
     device: str | None = option(None, "auto, cpu or cuda.", default_text="the preset's")
     seed: int | None = option(
@@ -40,7 +45,7 @@ class FinetuningOptions:
         """Return the configuration that preset, file, settings and single options make."""
         from resilisim.finetuning.config import load_config
 
-        values = {name: getattr(self, name) for name in ("stage", "device", "seed")}
+        values = {name: getattr(self, name) for name in ("stage", "start", "device", "seed")}
         return load_config(self.preset, self.config, self.settings, **values)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from resilisim.datasets.conversations import ConversationSpec
+from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.errors import unknown_name
 from resilisim.inputs import validated
@@ -22,8 +23,10 @@ class FinetuningConfig(BaseModel):
     """Settings of a fine-tuning; a preset holds a good value for each.
 
     Attributes:
-        stage: What is learned from: sft, demonstrations of the exact optimum.
-        seed: Decides the adapter's first weights and the order of the conversations.
+        stage: What is learned from: sft, demonstrations of the exact optimum; dpo, pairs of messages of which one is
+            better by Q*.
+        start: The adapter that the training goes on from, as `--model local:START` names it; a fresh one if empty.
+        seed: Decides a fresh adapter's first weights and the order of the examples.
         device: Where the model is trained; auto takes a CUDA device if there is one.
         num_threads: Threads of torch on the CPU. Part of the settings because sums depend on it in the last bits.
         precision: Numbers of the frozen weights and of the products; the adapter is always kept in float32.
@@ -35,13 +38,15 @@ class FinetuningConfig(BaseModel):
             from how to go on.
         plan_margin: Most that the demonstrator gives away in a call to do the step that the plan names first, so that
             what it does can be read off the plan. Messages that cost more are not learned.
-        epochs: Passes over the conversations.
+        min_margin: Least difference in Q* between the two messages of a pair.
+        beta: How dear it is to leave the start's probabilities for a preference (dpo).
+        epochs: Passes over the conversations or pairs.
         rank: Rank of the adapter's matrices, one pair for every linear layer.
         alpha: The adapter's scale is alpha / rank.
         learning_rate: Highest learning rate; it rises to it and falls to 0 in a straight line each.
         warmup: Share of the steps in which it rises.
-        batch_size: Conversations of one step.
-        micro_batch: Conversations computed at once, padded to the longest of them.
+        batch_size: Conversations or pairs of one step.
+        micro_batch: Conversations or pairs computed at once, padded to the longest of them.
         max_gradient_norm: Longest gradient; longer ones are scaled down.
         checkpoint_every: Steps between two points from which a killed run goes on.
         evaluate_every: Steps between two evaluations on validation tasks; 0 for one at the end only.
@@ -51,7 +56,8 @@ class FinetuningConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    stage: Literal["sft"] = "sft"
+    stage: Literal["sft", "dpo"] = "sft"
+    start: str = ""
     seed: int = Field(0, ge=0, lt=2**32)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     num_threads: int = Field(1, ge=1, le=256)
@@ -63,6 +69,8 @@ class FinetuningConfig(BaseModel):
     prompts: tuple[str, ...] = Field(("optimal",), min_length=1)
     explore: float = Field(0.1, ge=0, le=1)
     plan_margin: float = Field(0.002, ge=0, le=1)
+    min_margin: float = Field(0.01, gt=0, lt=1)
+    beta: float = Field(0.1, gt=0, le=100)
     epochs: int = Field(1, ge=1)
 
     rank: int = Field(16, ge=1, le=1024)
@@ -84,16 +92,19 @@ class FinetuningConfig(BaseModel):
         """Read `optimal,baseline` as a list."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
-    def conversations(self) -> ConversationSpec:
-        """Return what the conversations are made of: the terse style, without parameters."""
-        return ConversationSpec(
-            prompts=self.prompts,
-            seeds=self.train_episodes,
-            explore=self.explore,
-            plan_margin=self.plan_margin,
-            pass_parameters=False,
-            environment=TRAINING_ENVIRONMENT.with_options(prompt_style="terse"),
-        )
+    def dataset(self) -> ConversationSpec | PreferenceSpec:
+        """Return what is learned from: conversations or pairs in the terse style, without parameters."""
+        environment = TRAINING_ENVIRONMENT.with_options(prompt_style="terse")
+        episodes: dict[str, Any] = {
+            "prompts": self.prompts,
+            "seeds": self.train_episodes,
+            "explore": self.explore,
+            "pass_parameters": False,
+            "environment": environment,
+        }
+        if self.stage == "dpo":
+            return PreferenceSpec(**episodes, min_margin=self.min_margin)
+        return ConversationSpec(**episodes, plan_margin=self.plan_margin)
 
     def learning_rate_at(self, step: int, num_steps: int) -> float:
         """Return the learning rate of a step, 0 being the first of all.
@@ -122,5 +133,5 @@ def load_config(
     text = (_PRESETS_FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
     merged = merged_settings(text, f"preset {preset!r}", file, settings, values)
     config = validated(FinetuningConfig, merged, "fine-tuning configuration", strict=False)
-    config.conversations()  # refuses prompt types that do not exist
+    config.dataset()  # refuses prompt types that do not exist
     return config

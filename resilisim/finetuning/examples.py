@@ -1,11 +1,15 @@
-"""Conversations as tokens, and which of them are learned: what the assistant says where it says what is best."""
+"""Conversations as tokens, and which of them are learned: what the assistant says where it says what is best.
+
+A sample is what one loss is of: a conversation alone, or the better and the worse message of a pair, each behind the
+conversation so far.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jinja2
 import numpy as np
@@ -28,6 +32,9 @@ class Example:
     is_learned: NDArray[np.bool_]  # (num_tokens,)
 
 
+Sample: TypeAlias = tuple[Example, ...]
+
+
 class Encoder:
     """Turns conversations into tokens by the tokenizer and the chat template of a GGUF file."""
 
@@ -43,29 +50,37 @@ class Encoder:
         """Return messages as the template writes them; with `asks` up to where the assistant begins to speak."""
         return self._template.render(messages=list(messages), add_generation_prompt=asks)
 
-    def example(self, record: Record) -> Example:
-        """Return a record of `ConversationSource`; what was a mistake, or could not win any more, is not learned."""
-        messages = record["messages"]
-        text = self.text(messages)
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        starts = np.array([start for start, _ in encoding.offsets])
-        is_learned = np.zeros(len(starts), dtype=np.bool_)
-        for turn in record["turns"]:
-            if turn["message_index"] is None or not self._is_good(turn):
-                continue
-            before, spoken = messages[: turn["message_index"]], messages[: turn["message_index"] + 1]
-            # The mark that ends a message is learned; the line end behind it nobody has to say.
-            first, end = len(self.text(before, asks=True)), len(self.text(spoken).rstrip("\n"))
-            is_learned |= (first <= starts) & (starts < end)
-        return Example(np.array(encoding.ids, dtype=np.int64), is_learned)
+    def samples(self, records: Iterable[Record]) -> list[Sample]:
+        """Return records of conversations or of preference pairs, without those in which there is nothing to learn."""
+        made = (self._pair(record) if "chosen" in record else (self._conversation(record),) for record in records)
+        return [sample for sample in made if all(example.is_learned.any() for example in sample)]
+
+    def _conversation(self, record: Record) -> Example:
+        """Return a whole episode; what was a mistake, or could not win any more, is not learned."""
+        places = [turn["message_index"] for turn in record["turns"] if self._is_good(turn)]
+        return self._example(record["messages"], [place for place in places if place is not None])
 
     def _is_good(self, turn: Record) -> bool:
         return bool(turn["value"] > 0.0 and turn["regret"] <= self._most_regret)
 
-    def examples(self, records: Iterable[Record]) -> list[Example]:
-        """Return records as examples, without those in which there is nothing to learn."""
-        made = map(self.example, records)
-        return [example for example in made if example.is_learned.any()]
+    def _pair(self, record: Record) -> tuple[Example, Example]:
+        """Return the better and the worse message of one state."""
+        before = record["prompt"]
+        return (
+            self._example([*before, *record["chosen"]], [len(before)]),
+            self._example([*before, *record["rejected"]], [len(before)]),
+        )
+
+    def _example(self, messages: Sequence[Record], places: Sequence[int]) -> Example:
+        """Return messages of which those at some places are learned."""
+        encoding = self._tokenizer.encode(self.text(messages), add_special_tokens=False)
+        starts = np.array([start for start, _ in encoding.offsets])
+        is_learned = np.zeros(len(starts), dtype=np.bool_)
+        for place in places:
+            # The mark that ends a message is learned; the line end behind it nobody has to say.
+            first, end = len(self.text(messages[:place], asks=True)), len(self.text(messages[: place + 1]).rstrip("\n"))
+            is_learned |= (first <= starts) & (starts < end)
+        return Example(np.array(encoding.ids, dtype=np.int64), is_learned)
 
 
 def padded(examples: Sequence[Example], device: Any = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

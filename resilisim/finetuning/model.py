@@ -74,6 +74,20 @@ def adapter_arrays(model: Any) -> dict[str, NDArray[np.float32]]:
     return {name: found[name].detach().float().cpu().numpy() for name in sorted(found)}
 
 
+def start_from(model: Any, path: Path) -> None:
+    """Put the matrices of another training's adapter in place of a fresh one's; rank and scale have to be the same."""
+    arrays, alpha = read_gguf_adapter(path, _heads(model))
+    own, config = adapter_arrays(model), model.peft_config["default"]
+    rank = max((array.shape[0] for name, array in arrays.items() if ".lora_A." in name), default=0)
+    if (rank, alpha) != (config.r, config.lora_alpha):
+        raise InvalidInputError(
+            f"adapter {str(path)!r} has rank {rank} and alpha {alpha:g}: expected {config.r} and {config.lora_alpha}"
+        )
+    if {name: array.shape for name, array in arrays.items()} != {name: array.shape for name, array in own.items()}:
+        raise InvalidInputError(f"adapter {str(path)!r} has other matrices than this model's linear layers")
+    set_adapter(model, arrays)
+
+
 def set_adapter(model: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Put matrices, named as in `adapter_arrays`, in place of the adapter's."""
     set_peft_model_state_dict(model, {name: torch.tensor(array) for name, array in arrays.items()})
@@ -87,8 +101,11 @@ def write_adapter(folder: Path, model: Any, base_path: Path) -> None:
     described = {**config.to_dict(), "base_model_name_or_path": base_path.name, "inference_mode": True}
     plain = {name: sorted(value) if isinstance(value, set) else value for name, value in sorted(described.items())}
     write_file_atomically(folder / DESCRIPTION_FILE, encode_json(plain, indent=2) + b"\n")
-    heads = model.config.num_attention_heads, model.config.num_key_value_heads
-    write_gguf_adapter(folder / ADAPTER_FILE, arrays, config.lora_alpha, heads, model_fingerprint(base_path))
+    write_gguf_adapter(folder / ADAPTER_FILE, arrays, config.lora_alpha, _heads(model), model_fingerprint(base_path))
+
+
+def _heads(model: Any) -> tuple[int, int]:
+    return model.config.num_attention_heads, model.config.num_key_value_heads
 
 
 def write_gguf_adapter(
@@ -121,6 +138,20 @@ def write_gguf_adapter(
         temporary.unlink(missing_ok=True)
 
 
+def read_gguf_adapter(path: Path, heads: tuple[int, int]) -> tuple[dict[str, NDArray[np.float32]], float]:
+    """Return the matrices of an adapter by peft's names, as `adapter_arrays`, and its scale times its rank."""
+    reader, arrays = gguf.GGUFReader(path), {}
+    modules = {short: module for module, short in _LAYERS.items()}
+    for tensor in reader.tensors:
+        _, layer, short, _, part = tensor.name.split(".")
+        name = f"{_PREFIX}{layer}.{modules[short]}.lora_{part.removeprefix('lora_').upper()}.weight"
+        array = np.array(tensor.data, dtype=np.float32)
+        if part == "lora_b" and short in ("attn_q", "attn_k"):
+            array = _interleaved(array, heads[short == "attn_k"], back=True)
+        arrays[name] = array
+    return arrays, float(reader.fields["adapter.lora.alpha"].contents())
+
+
 def _in_gguf(name: str, array: NDArray[Any], heads: tuple[int, int]) -> tuple[str, NDArray[np.float16]]:
     """Return a matrix under its name in GGUF; rows of B as llama.cpp orders the outputs that it rotates."""
     layer, _, rest = name.removeprefix(_PREFIX).partition(".")
@@ -132,10 +163,11 @@ def _in_gguf(name: str, array: NDArray[Any], heads: tuple[int, int]) -> tuple[st
     return f"blk.{layer}.{_LAYERS[module]}.weight.lora_{part.lower()}", array.astype(np.float16)
 
 
-def _interleaved(rows: NDArray[Any], heads: int) -> NDArray[Any]:
-    """Reorder rows from halves of each head (transformers) to pairs (llama.cpp), as both rotate positions."""
-    halves = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
-    return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows.shape))
+def _interleaved(rows: NDArray[Any], heads: int, back: bool = False) -> NDArray[Any]:
+    """Reorder rows from halves of each head (transformers) to pairs (llama.cpp), as both rotate positions, or back."""
+    half = rows.shape[0] // heads // 2
+    cut = rows.reshape(heads, *((half, 2) if back else (2, half)), *rows.shape[1:])
+    return np.ascontiguousarray(cut.swapaxes(1, 2).reshape(rows.shape))
 
 
 def _targets() -> Iterator[str]:

@@ -1,9 +1,10 @@
-"""Fine-tuning an adapter: batches of conversations in a drawn order, and between two of them everything else.
+"""Fine-tuning an adapter: batches of samples in a drawn order, and between two of them everything else.
 
 On a CPU a run is a function of its configuration: the same seed and number of threads give the same adapter to the bit,
 also if it was killed and resumed on the way. What it leaves in its folder: `adapter_model.safetensors` and
 `adapter_config.json` (for peft), `adapter.gguf` (for llama.cpp: `--model local:DIR`), `progress.jsonl` (a line for each
-evaluation), `tensorboard/`, `manifest.json`, `resume.safetensors`, and `data/`, the conversations with their card.
+evaluation), `tensorboard/`, `manifest.json`, `resume.safetensors`, and `data/`, the conversations or pairs with
+their card.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
-from resilisim.chat.local import ADAPTER_FILE, shipped_model_path
+from resilisim.chat.local import ADAPTER_FILE, adapter_path, shipped_model_path
 from resilisim.chat.local.gguf import fingerprint, model_fingerprint, release
 from resilisim.chat.middleware import ChatModelSettings
 from resilisim.datasets import export_dataset, read_records
 from resilisim.errors import InvalidInputError, StoreError, one_line
 from resilisim.evaluation import ModelSettings, evaluate
 from resilisim.finetuning.config import FinetuningConfig
-from resilisim.finetuning.examples import Encoder, Example, padded
-from resilisim.finetuning.model import adapter_arrays, add_adapter, load_base, set_adapter, write_adapter
+from resilisim.finetuning.examples import Encoder, Sample, padded
+from resilisim.finetuning.model import adapter_arrays, add_adapter, load_base, set_adapter, start_from, write_adapter
 from resilisim.policies.ppo.checkpoint import ResumePoint, TrainingFolder, part_of
 from resilisim.provenance import describe_os_error
 from resilisim.seeding import VALIDATION_SALT
@@ -49,7 +50,7 @@ class Standing:
     num_steps: int = 0
     num_tokens: int = 0  # read, not only learned
     seconds: float = 0.0  # of training without evaluations, over all resumed parts
-    loss: float | None = None  # of the latest batch: mean over its learned tokens, in nats
+    loss: float | None = None  # of the latest batch, in nats: mean over learned tokens (sft) or pairs (dpo)
     evaluated_at: int = -1
     success: float | None = None  # on validation tasks, at the latest evaluation
     share: float | None = None  # of V* there, luck taken out
@@ -75,14 +76,16 @@ def train(
         base: GGUF file of a Llama; the SmolLM2 that ships if omitted.
 
     Raises:
-        InvalidInputError: A setting makes no sense.
+        InvalidInputError: A setting makes no sense, or the start is no adapter of the base.
         MissingExtraError: The base model's package is not installed.
         StoreError: The folder holds something else, or cannot be written.
     """
     path = shipped_model_path() if base is None else base
+    start = adapter_path(config.start, path) if config.start else None
     arguments = {
         "finetuning": config.to_mapping(),
         "base": model_fingerprint(path),
+        "start": None if start is None else fingerprint([start]),
         "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
         "library": default_library().content_hash,
     }
@@ -90,7 +93,7 @@ def train(
     torch.set_num_threads(config.num_threads)
     try:
         with TrainingFolder(Path(out), arguments) as folder:
-            return _Run(config, folder, path, report or (lambda standing: None)).play()
+            return _Run(config, folder, path, start, report or (lambda standing: None)).play()
     except OSError as error:
         raise StoreError(f"cannot write {out}: {describe_os_error(error)}") from error
     finally:
@@ -105,12 +108,12 @@ def drawn_tasks(config: FinetuningConfig, split: str, most: int) -> list[Task]:
     return sample_tasks(tasks, min(most, len(tasks)), seed=config.seed)
 
 
-def batch_places(num_examples: int, config: FinetuningConfig) -> list[NDArray[np.int64]]:
-    """Return the places of the examples of every step: each pass in an order of its own, the last batch a short one."""
+def batch_places(num_samples: int, config: FinetuningConfig) -> list[NDArray[np.int64]]:
+    """Return the places of the samples of every step: each pass in an order of its own, the last batch a short one."""
     batches: list[NDArray[np.int64]] = []
     for epoch in range(config.epochs):
-        order = np.random.default_rng((config.seed, epoch)).permutation(num_examples)
-        batches += np.split(order, range(config.batch_size, num_examples, config.batch_size))
+        order = np.random.default_rng((config.seed, epoch)).permutation(num_samples)
+        batches += np.split(order, range(config.batch_size, num_samples, config.batch_size))
     return batches
 
 
@@ -118,17 +121,22 @@ class _Run:
     """A run from where it stands to its end."""
 
     def __init__(
-        self, config: FinetuningConfig, folder: TrainingFolder, base: Path, report: Callable[[Standing], None]
+        self,
+        config: FinetuningConfig,
+        folder: TrainingFolder,
+        base: Path,
+        start: Path | None,
+        report: Callable[[Standing], None],
     ) -> None:
-        self._config, self._folder, self._base, self._report = config, folder, base, report
+        self._config, self._folder, self._base, self._start, self._report = config, folder, base, start, report
         self._at = Standing() if folder.point is None else Standing(**folder.point.facts["run"])
         self._device = _device(config.device)
 
     def play(self) -> Standing:
         if self._folder.point is not None and self._at.step == self._at.num_steps:
             return self._at
-        examples = Encoder(self._base, self._config.plan_margin).examples(self._records())
-        batches = batch_places(len(examples), self._config)
+        self._samples = Encoder(self._base, self._config.plan_margin).samples(self._records())
+        batches = batch_places(len(self._samples), self._config)
         self._at = replace(self._at, num_steps=len(batches))
         self._validation = drawn_tasks(self._config, "validation", self._config.validation_tasks)
         self._model = add_adapter(load_base(self._base, self._config.precision), self._config).to(self._device)
@@ -137,11 +145,14 @@ class _Run:
         if self._folder.point is not None:
             self._restore(self._folder.point)
         else:
+            if self._start is not None:
+                start_from(self._model, self._start)
+            self._margins = self._starting_margins() if self._config.stage == "dpo" else np.zeros(0)
             self._write_point()
         with SummaryWriter(str(self._folder.directory / TENSORBOARD_FOLDER), purge_step=self._at.step) as log:
             self._log = log
             for places in batches[self._at.step :]:
-                self._step([examples[place] for place in places])
+                self._step(places)
                 if self._at.step == len(batches) or self._is_due(self._config.evaluate_every):
                     self._evaluate()
                 if self._at.step == len(batches) or self._is_due(self._config.checkpoint_every):
@@ -155,19 +166,20 @@ class _Run:
     def _records(self) -> Iterator[dict[str, Any]]:
         folder = self._folder.directory / DATA_FOLDER
         tasks = drawn_tasks(self._config, "train", self._config.train_tasks)
-        export_dataset(self._config.conversations(), tasks, folder, tokenizer="none", command="resilisim train-lm")
+        export_dataset(self._config.dataset(), tasks, folder, tokenizer="none", command="resilisim train-lm")
         return read_records(folder, "train")
 
-    def _step(self, examples: Sequence[Example]) -> None:
+    def _step(self, places: NDArray[np.int64]) -> None:
         began = time.monotonic()
         rate = self._config.learning_rate_at(self._at.step, self._at.num_steps)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
-        num_learned = sum(int(example.is_learned[1:].sum()) for example in examples)
+        examples = [example for place in places for example in self._samples[place]]
+        learned = sum(int(example.is_learned[1:].sum()) for example in examples)
+        parts = len(places) if self._config.stage == "dpo" else learned
         total = 0.0
-        size = self._config.micro_batch
-        for first in range(0, len(examples), size):
-            part = self._loss_sum(examples[first : first + size]) / num_learned
+        for some in np.split(places, range(self._config.micro_batch, len(places), self._config.micro_batch)):
+            part = self._loss_sum(some) / parts
             part.backward()  # type: ignore[no-untyped-call]
             total += float(part.detach())
         torch.nn.utils.clip_grad_norm_(self._weights, self._config.max_gradient_norm)
@@ -187,15 +199,35 @@ class _Run:
         ):
             self._log.add_scalar(f"train/{name}", value, self._at.step)
 
-    def _loss_sum(self, examples: Sequence[Example]) -> torch.Tensor:
-        """Return the sum of -log p over learned tokens; only for these a vocabulary of logits is computed."""
-        tokens, mask, labels = padded(examples, self._device)
+    def _loss_sum(self, places: NDArray[np.int64]) -> torch.Tensor:
+        """Return the sum of losses of learned tokens (sft) or of pairs (dpo; Rafailov et al., arXiv:2305.18290)."""
+        said = self._log_probabilities([self._samples[place] for place in places])
+        if self._config.stage == "sft":
+            return -said.sum()
+        risen = said[:, 0] - said[:, 1] - torch.from_numpy(self._margins[places]).to(said)
+        return -torch.nn.functional.logsigmoid(self._config.beta * risen).sum()
+
+    def _starting_margins(self) -> NDArray[np.float32]:
+        """Return, as the start has it, log p of each pair's better message less that of the worse one."""
+        with torch.inference_mode():
+            said = torch.cat([self._log_probabilities([sample]) for sample in self._samples])
+        margins: NDArray[np.float32] = (said[:, 0] - said[:, 1]).cpu().numpy()
+        return margins
+
+    def _log_probabilities(self, samples: Sequence[Sample]) -> torch.Tensor:
+        """Return log p of the learned tokens of each example, (num_samples, examples of each).
+
+        Only for learned tokens a vocabulary of logits is computed.
+        """
+        tokens, mask, labels = padded([example for sample in samples for example in sample], self._device)
         model = self._model.get_base_model()
         with torch.autocast(self._device, torch.bfloat16, enabled=self._config.precision == "bfloat16"):
             hidden = model.get_decoder()(input_ids=tokens, attention_mask=mask, use_cache=False).last_hidden_state
-            learned = labels >= 0
-            logits = model.get_output_embeddings()(hidden[learned])
-        return torch.nn.functional.cross_entropy(logits.float(), labels[learned], reduction="sum")
+            rows, _ = places = torch.nonzero(labels >= 0, as_tuple=True)
+            logits = model.get_output_embeddings()(hidden[places])
+        each = -torch.nn.functional.cross_entropy(logits.float(), labels[places], reduction="none")
+        sums = torch.zeros(len(labels), device=each.device).index_add(0, rows, each)
+        return sums.reshape(len(samples), -1)
 
     def _evaluate(self) -> None:
         directory = self._folder.directory
@@ -213,7 +245,9 @@ class _Run:
         return self._base == shipped_model_path()
 
     def _write_point(self) -> None:
-        arrays = {f"adapter/{name}": array for name, array in adapter_arrays(self._model).items()}
+        arrays: dict[str, NDArray[Any]] = {"margins": self._margins}
+        for name, array in adapter_arrays(self._model).items():
+            arrays[f"adapter/{name}"] = array
         for place, values in self._optimizer.state_dict()["state"].items():
             for name, value in values.items():
                 arrays[f"optimizer/{place}/{name}"] = torch.as_tensor(value).detach().cpu().numpy()
@@ -222,6 +256,7 @@ class _Run:
 
     def _restore(self, point: ResumePoint) -> None:
         try:
+            self._margins = point.arrays["margins"]
             set_adapter(self._model, part_of(point.arrays, "adapter"))
             state: dict[int, dict[str, torch.Tensor]] = {}
             for key, array in part_of(point.arrays, "optimizer").items():

