@@ -40,6 +40,7 @@ from resilisim.simulator.parts.rules import (
     LIMITED,
     NONE,
     NUM_RESULTS,
+    OF_THE_TOOL,
     REFUSED,
     SLOW,
     SOUND,
@@ -305,6 +306,7 @@ def sweep(
                                 ticks,
                                 0,
                                 findings,
+                                OF_THE_TOOL,
                             )
                             if new_counters[ENDED] != RUNNING:
                                 continue  # worth nothing
