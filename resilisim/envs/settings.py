@@ -244,11 +244,8 @@ class EnvironmentSettings(LawOptions):
 
             check_terse(self.calling, self.parameters, self.world is not None)
         self._settle_law()
-        if self.world is not None and not isinstance(self.law, str) and (self.law.parts or self.law.equivalents):
-            raise InvalidInputError(
-                f"law is {self.law.name!r:.100} in the world {self.world!r}: expected one without parts, under which "
-                "no world is played"
-            )
+        if self.world is not None and not isinstance(self.law, str):
+            self.law.check_world()
         self.rules()
 
     def _settle_law(self) -> None:
