@@ -11,6 +11,8 @@ STAMP := $(VENV)/.installed
 WORKERS ?= auto
 # Which tests `make test` runs; TESTS=long takes those of many seconds, which CI and `make verify` run too.
 TESTS ?= not long
+# Without bytecode each of the hundreds of processes that tests start would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Prints the first interpreter that is new enough and can make virtual environments. Python 3.11 comes first, because
 # constraints.txt was tested with it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -25,6 +26,15 @@ LONG_FILES = (
     "tests/test_public_api.py",
     "tests/policies/ppo/test_training.py",
 )
+
+# Modules and tests stay until the end: to look for garbage among them takes seconds, and holds up what waits for less.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage of tests be collected, among which nothing of the collection is looked at."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

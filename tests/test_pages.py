@@ -273,12 +273,16 @@ def test_files_that_pages_name_exist() -> None:
     assert missing == []
 
 
+@pytest.fixture(scope="module")
+def words_of_the_code() -> set[str]:
+    """Every word of every Python file."""
+    paths = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
+    return {word for path in paths for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/development").glob("*.md")), ids=lambda page: page.stem)
-def test_names_that_pages_for_developers_use_exist(page: Path) -> None:
-    source = "\n".join(
-        path.read_text(encoding="utf-8") for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))
-    )
+def test_names_that_pages_for_developers_use_exist(page: Path, words_of_the_code: set[str]) -> None:
     quoted = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
     said = [text for text in quoted if not PATH.fullmatch(f"`{text}`") and "NAME" not in text]
     names = {name for text in said for name in re.findall(r"\b[A-Za-z]\w*_\w+|\b[A-Z][a-z]+[A-Z]\w*", text)}
-    assert not sorted(name for name in names if not re.search(rf"\b{name}\b", source))
+    assert sorted(names - words_of_the_code) == []

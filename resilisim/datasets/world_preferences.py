@@ -28,7 +28,7 @@ from resilisim.policies.scripted import ReferencePolicy
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.simulator.exact import ReferenceSolution
-from resilisim.simulator.state import ENDED, RUNNING, EpisodeState, next_state, success_probability
+from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of_task
 from resilisim.tasks.wording import Searcher
@@ -146,7 +146,7 @@ class WorldPreferenceSource:
                 found.append((message, _REASONS[message.kind]))
         kinds = {"wrong_answer": "finish", OTHER_ARGUMENTS: "execute", "unneeded_tool": "execute"}
         return [
-            Alternative(message, _worth(solution, state, message, len(done)), reason)
+            Alternative(message, solution.action_value(state, message, len(done)), reason)
             for message, reason in found
             if message.kind == kinds.get(reason, message.kind) and message != said
         ]
@@ -211,20 +211,6 @@ class WorldPreferenceSource:
             for call in reference_calls(task)
             if "${" not in json.dumps(dict(call.parameters))
         ]
-
-
-def _worth(solution: ReferenceSolution, state: EpisodeState, message: Message, done: int) -> float:
-    """Return the chance of completing the reference after a message that does nothing for it."""
-    problem = solution.problem
-
-    def at(after: EpisodeState) -> float:
-        return solution.value(after, done) if after.counters[ENDED] == RUNNING else 0.0
-
-    if message.kind != "execute":
-        return at(next_state(problem, state, message))
-    chance = success_probability(problem, state, problem.library.index(message.tool or ""))
-    passed, missed = (at(next_state(problem, state, message, success=success)) for success in (True, False))
-    return chance * passed + (1.0 - chance) * missed
 
 
 def _tells(output: Mapping[str, Any], task: Task) -> bool:

@@ -23,7 +23,7 @@ from resilisim.policies.base import (
     succeeded_tool,
 )
 from resilisim.seeding import Draws
-from resilisim.simulator.exact import solve
+from resilisim.simulator.exact import ReferenceSolution, solve
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
@@ -133,7 +133,8 @@ class RandomPolicy:
 class ReferencePolicy:
     """Plays the reference solution of a world's task, each call again until it goes through, then its answer.
 
-    It is privileged: it is told the task. Its mean success is V* of the start wherever a reference solution is right.
+    Under a law with parts it lets turns pass where that is better. It is privileged: it is told the task and the
+    problem. Its mean success is V* of the start wherever a reference solution is right.
     """
 
     name = "reference"
@@ -145,6 +146,7 @@ class ReferencePolicy:
         self._calls = list(reference_calls(self._task))
         if not self._calls:
             raise InvalidInputError(f"task {self._task.instance_id} has no reference solution: expected one of a world")
+        self._solution = ReferenceSolution.of_tools(info["problem"], [call.tool for call in self._calls])
         self._results: dict[str, Any] = {}
 
     def act(self, observation: str, info: Info) -> str | None:
@@ -159,6 +161,8 @@ class ReferencePolicy:
             return f"<finish>{resolve_parameters(answer, self._results)['answer']}</finish>"
         if is_closing(info):
             return OUT_OF_TURNS
+        if self._solution.waits(info["state"], len(self._solution.calls) - len(self._calls)):
+            return WAIT
         call = self._calls[0]
         return call_message(call.tool, resolve_parameters(call.parameters, self._results))
 

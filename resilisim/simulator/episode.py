@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from resilisim.errors import InvalidInputError
@@ -14,7 +14,7 @@ from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, drawn_failure, synthesised_output
 from resilisim.simulator.parts.draws import draw_execution, output_under_parts
 from resilisim.simulator.parts.play import LawParts
-from resilisim.simulator.parts.rules import RESULTS
+from resilisim.simulator.parts.rules import FAILURE, RESULTS
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import (
     EpisodeState,
@@ -178,11 +178,17 @@ class Episode:
         attempt = state.executions[tool]
         output: Mapping[str, Any] = {}
         success = failure is None
-        if success:
+        if success and self._workspace is not None:
+            try:
+                output = called(self._workspace, name, message.parameters)
+            except ToolError as error:
+                success, failure = False, Failure(error.code, error.message, real=True)
+                draw = replace(draw, refused=True)
+        elif success:
             output = synthesised_output(self.problem.library[tool], key, attempt, self._payload)
             output = output_under_parts(self.problem, parts, state, tool, draw, output, key)
         probability = parts.chance_of_success(state, tool, message)
         self.state = parts.after(state, message, tool, draw, parts.next_down(self._key, state))
         seconds = draw.ticks / TICKS_PER_SECOND if parts.numbers.law.latency is not None else None
-        result = RESULTS[draw.result]
+        result = RESULTS[FAILURE if draw.refused else draw.result]
         return Event(turn, message, name, attempt + 1, success, probability, failure, output, result, seconds)

@@ -409,6 +409,25 @@ class Law(_Checked):
         unseen = self.corrupt is not None and self.corrupt.shows == "validators"
         return self.outage is not None or self.broken is not None or unseen
 
+    def check_world(self) -> None:
+        """Refuse what has no meaning where calls do real work.
+
+        Raises:
+            InvalidInputError: The line names it.
+        """
+        senseless = ""
+        if self.equivalents:
+            senseless = "equivalents: in a world no tool does what another one does"
+        elif self.corrupt is not None:
+            senseless = "corrupt: what the tools of a world return is real"
+        elif self.error_kinds is not None and self.error_kinds.input > 0.0:
+            senseless = (
+                f"error_kinds.input is {self.error_kinds.input:g}: expected 0, since in a world a call with another "
+                "parameter asks for something else"
+            )
+        if senseless:
+            raise InvalidInputError(f"law {self.name!r:.100} is for no world: {senseless}")
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the law as it stands in records: the four constants if it is plain, else all of it with its hash."""
         if self.is_plain:

@@ -125,9 +125,9 @@ def _build_problem(
                 place[other] = place[tool]
     wanted = [name for tool, name in enumerate(library.names) if place[tool] >= 0]
     closure = tuple(sorted(library.index(name) for name in library.closure(wanted)))
-    parts = None if numbers is None else LawParts(tuple(library), numbers, place, len(required))
-    if parts is not None and arguments_matter:
-        raise InvalidInputError(f"law {law} has parts, which worlds do not play yet: expected a law without")
+    if isinstance(law, Law) and arguments_matter:
+        law.check_world()
+    parts = None if numbers is None else LawParts(tuple(library), numbers, place, len(required), arguments_matter)
     of_list = (required, tuple(place), dependencies, closure, base_index, table)
     return Problem(library, law, rules, *of_list, arguments_matter, parts)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from resilisim.errors import InvalidInputError
 from resilisim.processes import answers_in_order
 from resilisim.simulator.exact import ReferenceSolution, known_probabilities
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
@@ -156,6 +157,9 @@ def program_costs(
         Obey: the chance of completing the reference solution by the plan. Coverage: the expected share of its calls
         that succeed in order. Deviate: V* of the reference solution.
 
+    Raises:
+        InvalidInputError: The law has parts.
+
     Example:
         >>> from resilisim import default_library
         >>> from resilisim.workflows import Step
@@ -186,6 +190,11 @@ def program_costs(
     ]
     added = tuple((name, tool) for name, tool in clones.items() if name != tool)
     larger = with_clones(library, added)
+    if isinstance(law, Law) and law.parts:
+        raise InvalidInputError(
+            f"law {law.name!r:.100} has parts ({', '.join(law.parts)}), under which it is not known what a plan for a "
+            "world costs: expected a law without"
+        )
     if isinstance(law, Law) and law.bases:
         law = replace(law, bases={**law.bases, **{name: law.bases[tool] for name, tool in added if tool in law.bases}})
     problem = build_problem(larger, own, law, rules, arguments_matter=True)

@@ -96,10 +96,10 @@ def test_what_fails_at_one_check_is_a_finding_and_a_model_that_does_not_work_an_
                 await asyncio.sleep(60)
             return await super().complete(request)
 
-    report, found = checked(Picky(), seconds_per_check=0.2)
+    report, found = checked(Picky(), seconds_per_check=1.0)
     assert found["native tool calls"] == (False, "no tools here")
     assert found["stop sequences"] == (False, "down for a moment")
-    assert found["JSON answers"] == (False, "no answer within 0.2 s")
+    assert found["JSON answers"] == (False, "no answer within 1 s")
     assert report.protocols == ("text",)
     slow, silent = Able(), Able()
     slow.complete = lambda request: asyncio.sleep(60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,19 +128,24 @@ def test_whatever_an_agent_raises_the_others_play_on() -> None:
 
 def test_an_agent_that_takes_too_long_is_given_up() -> None:
     played_on: list[str] = []
+    given_up, ended = threading.Event(), threading.Event()
 
     async def sleeper(session: AgentSession) -> None:
         await asyncio.sleep(60)
 
     def thread(session: AgentSession) -> None:
-        time.sleep(0.6)
-        session.tools[0]()
-        played_on.append("played on")
+        given_up.wait(60)
+        try:
+            session.tools[0]()
+            played_on.append("played on")
+        finally:
+            ended.set()
 
     run = evaluate(agents=[sleeper, thread], tasks=1, model=ModelSettings(episode_seconds=0.3))
     assert run.call.num_failures == 2
     assert "took longer than 0.3 seconds" in run.call.last_error
-    time.sleep(0.5)
+    given_up.set()
+    assert ended.wait(60)
     assert not played_on
 
 

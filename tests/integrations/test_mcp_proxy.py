@@ -253,10 +253,11 @@ def test_progress_and_cancellation_pass(mode: str) -> None:
 
         async with proxied(mode, law=SURE) as (client, connection):
             await client.call_tool("waits", {"seconds": 0}, progress_callback=progress)
-            await asyncio.sleep(0.01)
+            while not seen:
+                await asyncio.sleep(0.005)
             assert seen == [(1.0, 2.0, "half")]
             with pytest.raises(MCPError, match=r"[Tt]imed? ?out"):
-                await client.call_tool("waits", {}, read_timeout_seconds=0.1)
+                await client.call_tool("waits", {}, read_timeout_seconds=0.3)
             assert await said(client, "add", a=1, b=2) == (False, "3")
             assert own_server.ran == ["waits", "waits", "cancelled", "add"]
         calls = connection.relay.calls
@@ -306,11 +307,11 @@ def test_with_a_goal_calls_are_made_one_after_the_other(goal: tuple[str, ...]) -
 def test_a_server_that_hangs_is_given_up_unless_it_reports_or_waits_for_the_client() -> None:
     async def test() -> None:
         async def slow(context: Any, params: Any) -> Any:
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.8)
             return types.ElicitResult(action="accept", content={"word": "yes"})
 
-        async with proxied("legacy", law=SURE, call_seconds=0.15, elicitation_callback=slow) as (client, connection):
-            with pytest.raises(MCPError, match=r"waits: the server has not answered within 0.15 s"):
+        async with proxied("legacy", law=SURE, call_seconds=0.5, elicitation_callback=slow) as (client, connection):
+            with pytest.raises(MCPError, match=r"waits: the server has not answered within 0.5 s"):
                 await client.call_tool("waits", {})
             assert await said(client, "add", a=1, b=2) == (False, "3")
             assert await said(client, "asks") == (False, "accept yes")
@@ -464,7 +465,7 @@ def test_over_http_each_url_is_an_episode(mode: str, tmp_path: Path) -> None:
             assert seen == [(1.0, 2.0, "half")]
             assert (await client.read_resource("own://note")).contents[0].text == "a note"
             with pytest.raises(MCPError):
-                await client.call_tool("waits", {}, read_timeout_seconds=0.2)
+                await client.call_tool("waits", {}, read_timeout_seconds=0.3)
         return failed
 
     async def test() -> None:

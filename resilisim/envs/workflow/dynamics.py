@@ -63,6 +63,7 @@ from resilisim.simulator.parts.rules import (
     CORRUPT,
     FAILURE,
     NONE,
+    OF_THE_TOOL,
     SLOW,
     SUCCESS,
     Rulebook,
@@ -486,7 +487,19 @@ def _execute_under_parts(
             shown = _failure_status(False, key0, key1, attempt, tool, world)
     before = status[tool]
     enter_execution(
-        rules, parts.tables, status, counters, mine.parts, mine.hidden, True, tool, result, ticks, digest, AS_HIDDEN
+        rules,
+        parts.tables,
+        status,
+        counters,
+        mine.parts,
+        mine.hidden,
+        True,
+        tool,
+        result,
+        ticks,
+        digest,
+        AS_HIDDEN,
+        OF_THE_TOOL,
     )
     return _show_execution(episode, tool, result in (SUCCESS, CORRUPT), before, shown, task, world)
 

@@ -83,11 +83,12 @@ class Attribution:
 
         Worlds also need the `outcome` if the episode has ended, and whether the tool itself `refused` the call.
         """
+        done = 0 if isinstance(self._judge, Judge) else self._judge.done
         if isinstance(self._judge, Judge):
             found = self._judge.judge(state, message, after)
         else:
             found = self._judge.judge(state, message, after, outcome, refused)
-        label = self._reason(state, message, refused) if found.regret > REGRET_TOLERANCE else None
+        label = self._reason(state, message, refused, done) if found.regret > REGRET_TOLERANCE else None
         if message.kind in _QUESTIONS:
             self._asked.add(message.signature)
         if self._flawed_plan is not None:
@@ -115,15 +116,18 @@ class Attribution:
             luck=sum(step["luck"] for step in steps),
             losses=losses_of(steps),
         )
-        if self._has_hidden_state and isinstance(self._judge, Judge):
-            totals["optimum_knowledge"] = self._judge.optimum.knowledge
+        if self._has_hidden_state:  # a reference solution is valued by what agents can know
+            knows = self._judge.optimum.knowledge if isinstance(self._judge, Judge) else "observing"
+            totals["optimum_knowledge"] = knows
         return totals
 
-    def _reason(self, state: EpisodeState, message: Message, refused: bool) -> str:
+    def _reason(self, state: EpisodeState, message: Message, refused: bool, done: int) -> str:
         asked_before = message.kind in _QUESTIONS and message.signature in self._asked
         if isinstance(self._judge, ReferenceJudge):
             obeys = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
-            return "obeyed_flaw" if obeys else world_loss_label(self._judge.solution, message, refused, asked_before)
+            if obeys:
+                return "obeyed_flaw"
+            return world_loss_label(self._judge.solution, state, done, message, refused, asked_before)
         obeys_flaw = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
         return loss_label(self._problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
 
@@ -229,8 +233,13 @@ def _what_was_better(problem: Problem, parts: LawParts, state: EpisodeState, too
     return None
 
 
-def world_loss_label(solution: ReferenceSolution, message: Message, refused: bool, asked_before: bool) -> str:
-    """Name the reason for the regret of a message in a world: the first that applies."""
+def world_loss_label(
+    solution: ReferenceSolution, state: EpisodeState, done: int, message: Message, refused: bool, asked_before: bool
+) -> str:
+    """Name the reason for the regret of a message in a world: the first that applies.
+
+    It was sent in a state in which so many calls of the reference solution were `done`.
+    """
     if message.kind in ("finish", "stop"):
         return "gave_up_early" if message.answer is None else "wrong_answer"
     if message.kind in _QUESTIONS:
@@ -239,9 +248,15 @@ def world_loss_label(solution: ReferenceSolution, message: Message, refused: boo
         return "format_error"
     if message.kind == "rejected":
         return "rejected_call"
+    if message.kind == "wait":
+        return "waited_in_vain"
     if refused:
         return "refused_call"
-    tool = solution.problem.library.index(message.tool or "")
+    parts, tool = solution.problem.parts, solution.problem.library.index(message.tool or "")
+    if parts is not None and messages_until_free(parts.rules, state.parts, tool) > 0:
+        return "rate_limited_call"
+    if solution.waits(state, done):
+        return "did_not_wait"
     return "suboptimal_choice" if tool in solution.calls else "unneeded_tool"
 
 

@@ -56,7 +56,7 @@ from resilisim.simulator.scoring import graded_score
 from resilisim.simulator.state import is_awaiting_closing, success_threshold_at
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.worlds.base import DoneCall, Grade, graded, load_world, world_task
+from resilisim.worlds.base import DoneCall, Grade, ToolError, graded, load_world, world_task
 
 # What came of scoring an episode again.
 Verdict = Literal["agreeing", "other_labels", "differing", "impossible"]
@@ -143,6 +143,23 @@ class _WorldOf:
         return graded(self._world, self.task, record.get("answer"), calls).to_mapping()
 
 
+class _Recorded:
+    """What the tools of a world did in a recorded episode, call by call: they worked, or really failed."""
+
+    def __init__(self, record: EpisodeRecord) -> None:
+        self._failures = [step["error"] for step in record["steps"] if step["success"] or step.get("real", False)]
+
+    def call(self, tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return nothing, or fail as the tool did."""
+        failure = self._failures.pop(0) if self._failures else None
+        if failure is not None:
+            raise ToolError(failure, "as recorded")
+        return {}
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
 class _Past:
     """The states of a recorded episode, one after the other."""
 
@@ -156,7 +173,9 @@ class _Past:
         if problem.parts is not None:
             if not self._salt:
                 raise InvalidInputError("it does not name the salt of its draws, which a law with parts is played by")
-            self._episode = Episode(problem, record["instance_id"], record["seed"], self._salt)
+            workspace = _Recorded(record) if problem.arguments_matter else None
+            told = (record["instance_id"], record["seed"], self._salt)
+            self._episode = Episode(problem, *told, workspace=workspace)
             self.state = self._episode.state
 
     def add(self, step: StepRecord, message: Message) -> tuple[int | None, float | None]:

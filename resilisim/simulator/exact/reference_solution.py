@@ -1,9 +1,10 @@
 """What messages are worth in a world: measured by the task's reference solution, exactly, under the law.
 
 V of a state is the chance of completing the rest of the reference solution within the turns: its calls in order, each
-again until it goes through, then the answer. A shorter way may exist, so V is no upper bound: an agent that finds one
-has regret below 0 where it shows. What stays exact is luck, V(s') - Q(s, a), which has mean zero for every agent, and
-the sum 1 - outcome = (1 - V(start)) + sum of regret - sum of luck.
+again until it goes through, then the answer. Under a law with parts turns pass between them where that helps, by what
+an agent can know (`EpisodeState.parts`). A shorter way may exist, so V is no upper bound: an agent that finds one has
+regret below 0 where it shows. What stays exact is luck, V(s') - Q(s, a), which has mean zero for every agent, and the
+sum 1 - outcome = (1 - V(start)) + sum of regret - sum of luck.
 
 An agent has done a call of the reference once it has made the next one's tool succeed, whatever the parameters: whether
 they were right shows in the answer.
@@ -13,30 +14,38 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import ExactLimitError, InvalidInputError
+from resilisim.errors import ExactLimitError
 from resilisim.simulator.exact.judging import Judgement
+from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
-from resilisim.simulator.messages import Message
+from resilisim.simulator.messages import WAIT, Message, execution
+from resilisim.simulator.parts.play import Draw, LawParts
+from resilisim.simulator.parts.rules import SUCCESS
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     ENDED,
+    LOOP_SIGNATURE,
+    NO_LOOP,
+    NUM_COUNTERS,
     NUM_FAILURES,
     RUNNING,
+    TURNS_USED,
     EpisodeState,
+    branches,
     has_succeeded,
     is_awaiting_closing,
     next_state,
     start_state,
-    success_probability,
 )
 
 MOST_ENTRIES = 20_000_000  # of a table of values: reference calls, turns, failures, failures in a row
+MOST_STATES = 200_000  # that a reference may come to under a law with parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +74,7 @@ class ReferenceSolution:
 
     @classmethod
     def of_tools(cls, problem: Problem, tools: Sequence[str]) -> ReferenceSolution:
-        """Return the solution that calls these tools; InvalidInputError if the law has parts, which no world plays."""
-        if problem.parts is not None:
-            raise InvalidInputError(f"a world under a law with parts ({problem.law!r:.60}): expected one without")
+        """Return the solution that calls these tools."""
         rules = problem.rules
         rows = max(rules.max_consecutive_failures, 1)
         if len(tools) * rules.max_turns**2 * rows > MOST_ENTRIES:
@@ -85,12 +92,31 @@ class ReferenceSolution:
             return 0.0
         if not rest:
             return 1.0
+        if self.problem.parts is not None:
+            return _under_parts(self.problem, self.calls).value(state, done)
         failures = counters[NUM_FAILURES]
         chances = _chances(self.problem, rest, state.status)
         if min(chance[failures] for chance in chances) == 1.0:
             return 1.0
         row = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures else 0
         return float(_values(self.problem, rest, chances)[len(rest), turns_left, failures, row])
+
+    def value_after(self, state: EpisodeState, done: int) -> float:
+        """Return the same for a state that may have ended, which is worth 0."""
+        return self.value(state, done) if state.counters[ENDED] == RUNNING else 0.0
+
+    def action_value(self, state: EpisodeState, message: Message, done: int, brings_on: bool = False) -> float:
+        """Return the chance if a message is sent next; `brings_on`: one more call is done if it succeeds."""
+        return sum(
+            chance * self.value_after(after, done + (brings_on and has_succeeded(state, message, after)))
+            for chance, after in branches(self.problem, replace(state, hidden=()), message)
+        )
+
+    def waits(self, state: EpisodeState, done: int) -> bool:
+        """Return whether letting a turn pass is better than making the next call."""
+        if self.problem.parts is None or done == len(self.calls):
+            return False
+        return _under_parts(self.problem, self.calls).waits(state, done)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -126,6 +152,103 @@ def _values(problem: Problem, rest: tuple[int, ...], chances: tuple[tuple[float,
                 values[left, turns, :, row] = chance * succeeded
                 values[left, turns, :-1, row] += (1.0 - chance[:-1]) * after
     return values
+
+
+_Here = tuple[EpisodeState, int]  # a state, and how many calls are done
+_NO_STATE = EpisodeState((), (), ())
+_LOST, _COMPLETE = (_NO_STATE, 0), (_NO_STATE, 1)
+
+
+class _UnderParts:
+    """Values under a law with parts, of the states that were asked for and of those that follow."""
+
+    def __init__(self, problem: Problem, parts: LawParts, calls: tuple[int, ...]) -> None:
+        self._problem, self._parts, self._calls = problem, parts, calls
+        self._matters = [self._what_matters(done) for done in range(len(calls))]
+        self._known: dict[_Here, float] = {_LOST: 0.0, _COMPLETE: 1.0}
+
+    def value(self, state: EpisodeState, done: int) -> float:
+        """Return the value of a running state."""
+        first = self._simplified(state, done)
+        layers = [{first: self._choices(first)}] if first not in self._known else [{}]
+        size = len(self._known)
+        while layers[-1]:
+            following = {after for choices in layers[-1].values() for paths in choices for _, after in paths}
+            layers.append({after: self._choices(after) for after in following if after not in self._known})
+            size += len(layers[-1])
+            if size > MOST_STATES:
+                raise ExactLimitError(
+                    f"a reference solution of {len(self._calls)} calls in {self._problem.rules.max_turns} turns under "
+                    f"law {self._parts.numbers.law.name} reaches more than {MOST_STATES:,} states: expected fewer turns"
+                )
+        for layer in reversed(layers):
+            for here, choices in layer.items():
+                self._known[here] = max(map(self._mean, choices))
+        return self._known[first]
+
+    def waits(self, state: EpisodeState, done: int) -> bool:
+        """Return whether waiting is the better choice; a call is made where both are as good."""
+        here = self._simplified(state, done)
+        if self.value(state, done) == 0.0:
+            return False
+        call, *wait = map(self._mean, self._choices(here))
+        return bool(wait) and wait[0] > call + TIE_TOLERANCE
+
+    def _mean(self, paths: Sequence[tuple[float, _Here]]) -> float:
+        return sum(chance * self._known[after] for chance, after in paths)
+
+    def _choices(self, here: _Here) -> list[list[tuple[float, _Here]]]:
+        """Return what the next call leads to, with chances, and what waiting does where it can help."""
+        state, done = here
+        messages = [execution(self._problem.library.names[self._calls[done]])]
+        messages += [WAIT] if self._parts.rules.waiting_is_productive else []
+        return [
+            [
+                (chance, self._simplified(after, done + has_succeeded(state, message, after)))
+                for chance, after in branches(self._problem, state, message)
+            ]
+            for message in messages
+        ]
+
+    def _simplified(self, state: EpisodeState, done: int) -> _Here:
+        """Forget what makes no difference to the calls that are left."""
+        rules, rest, given = self._parts.rules, self._calls[done:], state.counters
+        if given[ENDED] != RUNNING:
+            return _LOST
+        if not rest:
+            return _COMPLETE
+        turns_left = rules.max_turns - given[TURNS_USED]
+        if turns_left < len(rest) or is_awaiting_closing(self._problem, state):
+            return _LOST
+        counters = [0] * NUM_COUNTERS
+        counters[TURNS_USED], counters[NUM_FAILURES] = given[TURNS_USED], given[NUM_FAILURES]
+        counters[LOOP_SIGNATURE] = NO_LOOP
+        if given[CONSECUTIVE_FAILURES] + turns_left >= rules.max_consecutive_failures > 0:
+            counters[CONSECUTIVE_FAILURES] = given[CONSECUTIVE_FAILURES]
+        tools, places = self._matters[done]
+        status = tuple(one if tool in tools else 0 for tool, one in enumerate(state.status))
+        parts = tuple(one if place in places else 0 for place, one in enumerate(state.parts))
+        return EpisodeState(status, tuple(counters), (0,) * len(status), parts), done
+
+    def _what_matters(self, done: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the tools whose statuses make a difference to the calls that are left, and the places in `parts`."""
+        rules, rest = self._parts.rules, self._calls[done:]
+        tools = set(rest)
+        tools |= {other for tool in rest for other in self._problem.dependencies[tool]}
+        tools |= {tool for tool, facts in enumerate(self._parts.numbers.facts) if facts.is_opener}
+        places = {rules.at_time}
+        for tool in set(rest):
+            places |= {at + tool for at in (rules.at_evidence, rules.at_block) if at >= 0}
+            places |= {rules.at_rate + rules.rate_key[tool]} if rules.rate_key[tool] >= 0 else set()
+            group = rules.at_outage + 2 * rules.group[tool]
+            places |= {group, group + 1} if rules.group[tool] >= 0 else set()
+        return frozenset(tools), frozenset(places)
+
+
+@functools.lru_cache(maxsize=64)
+def _under_parts(problem: Problem, calls: tuple[int, ...]) -> _UnderParts:
+    assert problem.parts is not None
+    return _UnderParts(problem, problem.parts, calls)
 
 
 class ReferenceJudge:
@@ -166,25 +289,29 @@ class ReferenceJudge:
             outcome: 1 if the episode ended with it and was a full success.
             refused: Whether it was an execution that the tool itself refused, though the law let it through.
         """
-        problem, value = self.solution.problem, self._value
+        solution, value = self.solution, self._value
+        problem = solution.problem
         if message.kind != "execute" or is_awaiting_closing(problem, state):
-            action_value = reached = float(outcome) if after.ended_by else self._at(after, self.done)
+            action_value = reached = float(outcome) if after.ended_by else solution.value_after(after, self.done)
         else:
             tool = problem.library.index(message.tool or "")
-            is_next = self.done < len(self.solution.calls) and self.solution.calls[self.done] == tool
-            passed = self._at(next_state(problem, state, message, success=True), self.done + is_next)
-            missed = self._at(next_state(problem, state, message, success=False), self.done)
-            chance = success_probability(problem, state, tool)
-            action_value = chance * passed + (1.0 - chance) * missed
-            if has_succeeded(state, message, after):
-                self.done += is_next
-                reached = passed
-            else:
-                reached = missed
+            is_next = self.done < len(solution.calls) and solution.calls[self.done] == tool
+            action_value = solution.action_value(state, message, self.done, is_next)
+            if refused:
                 # The draw was a good one and counts as such: what the refusal cost is the call's own fault.
-                action_value -= passed - missed if refused else 0.0
+                reached = solution.value_after(after, self.done)
+                action_value -= (
+                    solution.value_after(self._had_it_worked(state, message, after), self.done + is_next) - reached
+                )
+            else:
+                self.done += is_next and has_succeeded(state, message, after)
+                reached = solution.value_after(after, self.done)
         self._value = reached
         return Judgement(value, action_value, reached, value - action_value)
 
-    def _at(self, state: EpisodeState, done: int) -> float:
-        return self.solution.value(state, done) if state.counters[ENDED] == RUNNING else 0.0
+    def _had_it_worked(self, state: EpisodeState, message: Message, after: EpisodeState) -> EpisodeState:
+        """Return the state after a call that the tool itself refused, had it not."""
+        parts, draw = self.solution.problem.parts, Draw(SUCCESS)
+        if parts is not None and parts.rules.at_time >= 0:
+            draw = Draw(SUCCESS, after.parts[parts.rules.at_time] - state.parts[parts.rules.at_time])
+        return next_state(self.solution.problem, replace(state, hidden=()), message, draw)

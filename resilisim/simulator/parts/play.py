@@ -23,10 +23,12 @@ from resilisim.simulator.parts.rules import (
     LIMITED,
     NONE,
     NUM_RESULTS,
+    OF_THE_TOOL,
     REFUSED,
     SLOW,
     SUCCESS,
     UNCHECKED,
+    WORKS,
     Rulebook,
     enter_execution,
     fill_chances,
@@ -63,11 +65,14 @@ class Draw:
         result: One of the codes of `parts.rules`.
         ticks: How long it took.
         findings: What a validator found, see `enter_execution`.
+        refused: Whether the tool itself failed then, as those of a world may: a failure from which the parts learn that
+            it works.
     """
 
     result: int
     ticks: int = 0
     findings: int = 0
+    refused: bool = False
 
 
 def parameter_digest(tool: Tool, parameters: Mapping[str, Any]) -> int:
@@ -81,10 +86,18 @@ def parameter_digest(tool: Tool, parameters: Mapping[str, Any]) -> int:
 
 
 class LawParts:
-    """A law with parts, for one required list within a library."""
+    """A law with parts, for one required list within a library; `arguments_matter` as in `Problem`."""
 
-    def __init__(self, library: Sequence[Tool], numbers: LawNumbers, place: Sequence[int], num_required: int) -> None:
+    def __init__(
+        self,
+        library: Sequence[Tool],
+        numbers: LawNumbers,
+        place: Sequence[int],
+        num_required: int,
+        arguments_matter: bool = False,
+    ) -> None:
         self.numbers = numbers
+        self._arguments_matter = arguments_matter
         self.rules: Rulebook = make_rulebook(numbers, numbers.facts, place, num_required)
         self.groups = tuple(dict.fromkeys(one.group for one in numbers.facts if one.group is not None))
         self._library = library
@@ -161,6 +174,9 @@ class LawParts:
             counters[ENDED] = TIME
         elif tool >= 0:
             executions = (*executions[:tool], executions[tool] + 1, *executions[tool + 1 :])
+            result, signature = FAILURE if draw.refused else draw.result, OF_THE_TOOL
+            if self._arguments_matter:
+                signature = message.signature if result == SUCCESS else NO_LOOP
             enter_execution(
                 rules,
                 self.numbers.tables,
@@ -170,11 +186,14 @@ class LawParts:
                 hidden,
                 bool(hidden),
                 tool,
-                draw.result,
+                result,
                 draw.ticks,
                 self.digest(tool, message),
                 draw.findings,
+                signature,
             )
+            if draw.refused and rules.at_evidence >= 0:
+                parts[rules.at_evidence + tool] = WORKS
         else:
             helps = message.kind == "wait" and rules.waiting_is_productive
             pass_message(rules, parts, NONE)

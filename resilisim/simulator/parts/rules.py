@@ -64,6 +64,8 @@ SOUND = 1
 UNSOUND = 2
 UNCHECKED = 3  # only a validator can tell
 
+OF_THE_TOOL = -2  # the loop rule knows a call by its tool; NO_LOOP is -1
+
 AS_HIDDEN = -1  # a validator's findings, where `hidden` tells them
 
 # Entries of the section `at_outage`: what was last seen of a group, and how many messages ago.
@@ -73,6 +75,7 @@ SEEN_DOWN = 2
 
 # Evidence is counted in whole units, so that the same failures add up to the same number in any order.
 EVIDENCE_UNITS = 2.0**46  # a nat
+WORKS = -(1 << 52)  # units that no failures of an episode outweigh: the tool was seen to work
 MOST_EVIDENCE = 64.0  # nats of one failure, where success was certain but for the tool being broken
 
 
@@ -363,6 +366,7 @@ def enter_execution(
     ticks: int,
     digest: int,
     findings: int,
+    signature: int,
 ) -> None:
     """Enter what an execution brought, with the message that it was.
 
@@ -380,6 +384,7 @@ def enter_execution(
         digest: What stands for its parameters.
         findings: If a validator succeeds where outputs only look sound: bit i is set if it found tool i's corrupt;
             AS_HIDDEN if `hidden` says so.
+        signature: What the loop rule knows the call by, or OF_THE_TOOL.
     """
     succeeds = result in (SUCCESS, CORRUPT)
     if rules.at_evidence >= 0:
@@ -394,7 +399,8 @@ def enter_execution(
             ]
     # Calling a tool again is worth a turn as long as its output may be wrong.
     is_finished = status[tool] == SUCCEEDED and (rules.at_sound < 0 or parts[rules.at_sound + tool] == SOUND)
-    signature = tool if is_finished else NO_LOOP
+    if signature == OF_THE_TOOL:
+        signature = tool if is_finished else NO_LOOP
     record_execution(status, counters, rules.place[tool], tool, succeeds, rules.max_consecutive_failures)
     if rules.at_block >= 0:
         if result == ACCESS_FAILURE:

@@ -71,16 +71,19 @@ def test_what_goes_wrong_is_an_error_and_no_result(name, arguments, error):
 
 def test_a_tool_that_answers_too_late_is_an_infrastructure_failure():
     with pytest.raises(InfrastructureError, match="did not answer the call of sleep"):
-        call("sleep", {"seconds": 30}, McpToolbox(server, timeout_seconds=0.2))
+        call("sleep", {"seconds": 30}, McpToolbox(server, timeout_seconds=1.0))
 
 
 @pytest.mark.parametrize(
-    ("program", "problem"),
-    [("print('no protocol')", "does not list its tools"), ("import time; time.sleep(60)", "did not answer within")],
+    ("program", "seconds", "problem"),
+    [
+        ("print('no protocol')", 60, "does not list its tools"),
+        ("import time; time.sleep(60)", 0.5, "did not answer within"),
+    ],
 )
-def test_a_program_that_is_no_server(program, problem):
+def test_a_program_that_is_no_server(program, seconds, problem):
     with pytest.raises(InfrastructureError, match=problem):
-        with_tools(signatures, McpToolbox.of_command(sys.executable, "-c", program, timeout_seconds=1))
+        with_tools(signatures, McpToolbox.of_command(sys.executable, "-c", program, timeout_seconds=seconds))
 
 
 def test_a_command_that_does_not_exist():

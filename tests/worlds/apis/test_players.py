@@ -101,7 +101,7 @@ def test_a_person_plays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 class SlowWorkspace(notebook.NotebookWorkspace):
     """Reads pages only while somebody else does, too."""
 
-    meeting = threading.Barrier(2, timeout=6)
+    meeting = threading.Barrier(2, timeout=60)
 
     def call(self, tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         self.meeting.wait()
@@ -110,7 +110,7 @@ class SlowWorkspace(notebook.NotebookWorkspace):
 
 @pytest.fixture
 def slow_world(monkeypatch: pytest.MonkeyPatch) -> EnvironmentSettings:
-    monkeypatch.setattr(SlowWorkspace, "meeting", threading.Barrier(2, timeout=6))
+    monkeypatch.setattr(SlowWorkspace, "meeting", threading.Barrier(2, timeout=60))
     monkeypatch.setattr(notebook, "NotebookWorkspace", SlowWorkspace)
     return EnvironmentSettings().in_world(notebook.NAME)
 
@@ -130,7 +130,7 @@ def test_a_call_that_was_given_up_does_not_reach_into_the_next_episode(monkeypat
     class Stuck(notebook.NotebookWorkspace):
         def call(self, tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
             if parameters == {"page": 1}:
-                release.wait(20)
+                release.wait(60)
             return {"text": "", "number": 1}
 
     def impatient(session: AgentSession) -> None:
@@ -144,12 +144,12 @@ def test_a_call_that_was_given_up_does_not_reach_into_the_next_episode(monkeypat
         else:
             session.call("notebook_reader", {"page": 2})
             release.set()
-            returned.wait(20)
+            returned.wait(60)
             session.call("notebook_reader", {"page": 3})
 
     starts: list[int] = []
     monkeypatch.setattr(notebook, "NotebookWorkspace", Stuck)
-    limits = ModelSettings(concurrency=1, episode_seconds=1.5, episode_retries=0)
+    limits = ModelSettings(concurrency=1, episode_seconds=3.0, episode_retries=0)
     found = evaluate(agents=[impatient], tasks=f"{notebook.NAME}:1", seeds=2, model=limits, environment=in_notebook())
     assert found.call.num_failures == 1
     [record] = found.records()
