@@ -6,7 +6,7 @@ from benchmarks.measurement import Measurement, column, repeated
 
 TARGET_RATE = 200.0
 RUNS = 3
-QUESTIONS = 1600
+QUESTIONS = 400  # domains and difficulties in turn
 
 # In a fresh process, whose children are then those of the world: what they used is known when they have ended.
 _PLAY = """
