@@ -6,7 +6,6 @@ before), with equal reliabilities or with 0.60 to 0.99, in the order of the libr
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
@@ -14,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from resilisim.envs.workflow.random_libraries import random_library
 from resilisim.errors import ExactLimitError
 from resilisim.seeding import Draws
 from resilisim.simulator import EndRules, build_problem, start_state
 from resilisim.simulator.exact.search import Search
 from resilisim.tool_library import ToolLibrary
 
-NUM_TOOLS, WINDOW = 1000, 60
-NUM_DEPENDENCIES = (0, 0, 0, 0, 1, 1, 1, 2, 2, 3)  # drawn from
+NUM_TOOLS = 1000
 LISTS_EACH = 3
 CLOSURES = {3: (14, 20), 6: (18, 28), 12: (25, 40)}
 TURNS = {3: (10, 12), 6: (10, 12, 14), 12: (15, 18, 20)}
@@ -47,23 +46,10 @@ class Solved(NamedTuple):
     value: float | None  # None if it was refused
 
 
-def random_library(unequal: bool) -> ToolLibrary:
+def library_of(unequal: bool) -> ToolLibrary:
     """Draw the library; the same tools and dependencies for either kind of reliabilities."""
     draws = Draws("benchmarks/exact sizes", NUM_TOOLS)
-    tools = []
-    for number in range(NUM_TOOLS):
-        wanted = min(number, draws.choice(NUM_DEPENDENCIES))
-        dependencies = {f"tool_{draws.between(max(0, number - WINDOW), number - 1)}" for _ in range(wanted)}
-        reliability = round(0.6 + 0.39 * draws.uniform(), 3)
-        tools.append(
-            {
-                "name": f"tool_{number}",
-                "description": f"Tool {number}.",
-                "dependencies": sorted(dependencies),
-                "success_probability": reliability if unequal else None,
-            }
-        )
-    return ToolLibrary.from_json(json.dumps({"tools": tools}), source="random library")
+    return random_library(draws, NUM_TOOLS, lambda uniform: round(0.6 + 0.39 * uniform, 3) if unequal else None)
 
 
 def random_lists(library: ToolLibrary, num_required: int) -> list[list[str]]:
@@ -95,7 +81,7 @@ def solve(library: ToolLibrary, required: list[str], size: Size) -> Solved:
 def solve_everything() -> Iterator[Solved]:
     """Yield everything that is measured; what is not is what reads the compiled code first."""
     for unequal in (False, True):
-        library = random_library(unequal)
+        library = library_of(unequal)
         for num_required, all_turns in TURNS.items():
             lists = random_lists(library, num_required)
             solve(library, lists[0], Size(unequal, num_required, num_required, 0))

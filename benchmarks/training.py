@@ -111,7 +111,7 @@ def main() -> None:
     config = load_config("quick")
     tasks, _ = training_tasks(config, default_library())
     print(this_machine().to_text())
-    batched_envs = WorkflowVecEnv(make_environments(config, tasks, default_library()))
+    batched_envs = WorkflowVecEnv(make_environments(config, WorkflowOptions(tasks=tasks)))
     batched = timed_training(batched_envs, arguments.share, arguments.most)
     scalar_envs = DummyVecEnv([lambda: WorkflowEnv(tasks="train") for _ in range(SCALAR_ENVS)])
     scalar = timed_training(scalar_envs, arguments.share, arguments.most)

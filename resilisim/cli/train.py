@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,9 +16,11 @@ import typer
 
 from resilisim.cli import options, output
 from resilisim.cli.help import CommandLine
-from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError
-from resilisim.evaluation.trained import measure_policy
+from resilisim.envs.settings import BENCHMARK_LAW
+from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError, unknown_name
+from resilisim.evaluation.trained import PLAIN, measure_generality, measure_policy
 from resilisim.options import option
+from resilisim.simulator.failure_model import PARTS
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import sample_tasks
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 EXTRA_PACKAGES = ("safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch", "yaml")
 ALL = "all"
+FEWEST_TOOLS, MAX_TOOLS = 3, 1000  # of a random library
 
 app = CommandLine(help="Train a policy with PPO, and measure a trained one against the exact optimum.")
 
@@ -38,7 +42,9 @@ class RunOptions:
     """What a training is told on the command line; the last four are settings of `TrainingConfig`."""
 
     preset: str = option(
-        "quick", "quick (5 minutes on two cores), full (30 minutes), or paper (everything in the paper)."
+        "quick",
+        "quick (5 minutes on two cores), full (30 minutes), paper (everything in the paper), or generalist (3 hours: "
+        "random libraries and laws).",
     )
     config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
     settings: tuple[str, ...] = option(
@@ -120,34 +126,97 @@ def evaluate(
     episodes: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 200,
     split: Annotated[str, typer.Option(help="Tasks of train, validation or test.")] = "test",
     tasks: Annotated[
-        int | None, typer.Option(help="Draw this many tasks; the whole split if left out.", min=1, max=MAX_COUNT)
+        int | None,
+        typer.Option(
+            help="Draw this many tasks; the whole split if left out, 4 of each random library.", min=1, max=MAX_COUNT
+        ),
+    ] = None,
+    law: Annotated[str, typer.Option(help="Name of a law that ships, or the path of a law file.")] = BENCHMARK_LAW,
+    random_tools: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Measure on random libraries of so many tools instead, under each part of a law; repeatable.",
+            min=FEWEST_TOOLS,
+            max=MAX_TOOLS,
+        ),
+    ] = None,
+    random_libraries: Annotated[
+        int, typer.Option(help="Random libraries of each size and part.", min=1, max=MAX_COUNT)
+    ] = 8,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--part", help=f"Part of the law of random libraries; repeatable. Every one, and {PLAIN}, if left out."
+        ),
     ] = None,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Measure a policy's success under the benchmark law, acting step by step and by its plans alone."""
+    """Measure a policy's success, acting step by step and, without parts of a law, by its plans alone."""
     import_training()
+    if random_tools:
+        _evaluate_generality(
+            checkpoint, random_tools, parts or [PLAIN, *PARTS], random_libraries, tasks or 4, episodes, as_json
+        )
+        return
     chosen = options.load(library)
     started = time.perf_counter()
     held_out = options.chosen_tasks(BENCHMARK_VERSION, split, chosen)
     held_out = held_out if tasks is None else sample_tasks(held_out, tasks)
-    measured = measure_policy(checkpoint, held_out, episodes, chosen, output.Progressing) | {"split": split}
+    measured = measure_policy(checkpoint, held_out, episodes, chosen, output.Progressing, law) | {"split": split}
     if as_json:
         output.print_json(measured)
         return
     columns = ["tasks", "number", "optimum", "closed loop", "share", "95% interval", "plan alone", "share"]
     rows = []
     for name, group in [*measured["by_type"].items(), (ALL, measured)]:
-        plan = measured["open_loop"] if name == ALL else measured["open_loop"]["by_type"][name]
-        low, high = group["ratio_interval"]
-        interval = "-" if low is None else f"{low:.4f} to {high:.4f}"
-        acting = (group["success"], group["ratio"], interval)
-        rows.append([name, group["tasks"], group["optimum"], *acting, plan["success"], plan["ratio"]])
-    title = f"{checkpoint} on the {split} split, {measured['episodes']:,} episodes of each task"
+        row = [name, group["tasks"], group["optimum"], group["success"], group["ratio"], _interval(group)]
+        if measured["open_loop"] is not None:
+            plan = measured["open_loop"] if name == ALL else measured["open_loop"]["by_type"][name]
+            row += [plan["success"], plan["ratio"]]
+        rows.append(row)
+    columns = columns[: len(rows[0])]
+    under = "" if law == BENCHMARK_LAW else f" under {law}"
+    title = f"{checkpoint} on the {split} split{under}, {measured['episodes']:,} episodes of each task"
     output.console().print(output.table(title, columns, rows))
     start = measured["training"].get("warm_start")
     origin = "PPO alone" if not start else f"PPO after {start['kind']} ({start['updates']:,} updates)"
     output.note(f"trained by {origin}; {time.perf_counter() - started:.1f} s")
+
+
+def _evaluate_generality(
+    checkpoint: str, sizes: list[int], parts: list[str], libraries: int, tasks: int, episodes: int, as_json: bool
+) -> None:
+    for part in parts:
+        if part not in (PLAIN, *PARTS):
+            raise unknown_name("part", part, (PLAIN, *PARTS), "option --part")
+    started = time.perf_counter()
+    measured = measure_generality(checkpoint, sizes, parts, libraries, tasks, episodes, output.Progressing)
+    if as_json:
+        output.print_json(measured)
+        return
+    columns = ["tools", "part", "optimum", "closed loop", "share", "95% interval", "drawn again"]
+    rows = [
+        [
+            *(row[name] for name in ("tools", "part", "optimum", "success", "ratio")),
+            _interval(row),
+            sum(row["drawn_again"].values()),
+        ]
+        for row in measured["rows"]
+    ]
+    title = (
+        f"{checkpoint} on {libraries} random libraries each, {tasks} tasks of each, {episodes:,} episodes of each task"
+    )
+    output.console().print(output.table(title, columns, rows))
+    reasons = sum((Counter(row["drawn_again"]) for row in measured["rows"]), Counter[str]())
+    for reason, number in reasons.most_common():
+        output.note(f"drawn again {number:,} times: {reason}")
+    output.note(f"{time.perf_counter() - started:.1f} s")
+
+
+def _interval(group: dict[str, Any]) -> str:
+    low, high = group["ratio_interval"]
+    return "-" if low is None else f"{low:.4f} to {high:.4f}"
 
 
 def import_training(

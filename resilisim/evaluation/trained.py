@@ -2,50 +2,72 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.seeding import EVALUATION_SALT
+from resilisim.simulator.law import BenchmarkLaw
 from resilisim.statistics import Estimate, clustered_mean, clustered_ratio
 from resilisim.tasks import TASK_TYPES, Task
 from resilisim.tool_library import ToolLibrary
+
+PLAIN = "none"  # of the parts of a law
 
 # Makes a context of what is done and how often; what it yields counts what is done with `advance`.
 Progress = Callable[[str, int], AbstractContextManager[Any]]
 
 
 def measure_policy(
-    checkpoint: str, tasks: Sequence[Task], episodes: int, library: ToolLibrary, progress: Progress
+    checkpoint: str,
+    tasks: Sequence[Task],
+    episodes: int,
+    library: ToolLibrary,
+    progress: Progress,
+    law: str = BENCHMARK_LAW,
 ) -> dict[str, Any]:
     """Measure a trained policy, by task type and in all; the values are fit for JSON.
 
     The closed loop plays episodes with the luck of evaluations. The open loop is the chance of doing the policy's plan
-    to the letter, which is computed, not sampled. Intervals are clustered by task.
+    to the letter, which is computed, not sampled; there is none under a law with parts. Intervals are clustered by
+    task.
     """
     # They need torch, which comes with an extra.
     from resilisim.policies.ppo.checkpoint import load_checkpoint
-    from resilisim.policies.ppo.network import WorkflowActor
-    from resilisim.policies.ppo.policy import PolicyPlanner, observation_options, patterns_of
+    from resilisim.policies.ppo.policy import (
+        PolicyPlanner,
+        actor_of,
+        check_library,
+        observation_options,
+        patterns_of,
+    )
     from resilisim.policies.ppo.validation import optima_of, play_closed_loop
 
     loaded = load_checkpoint(checkpoint)
-    planner = PolicyPlanner(checkpoint, library)
+    check_library(loaded, library)
+    options = observation_options(loaded, library).with_options({"law": law})
+    model = options.failure_model()
     with progress("solving tasks", len(tasks)) as shown:
-        optima = optima_of(tasks, library)
+        optima = optima_of(tasks, library, model)
         shown.advance(len(tasks))
     with progress("playing episodes", len(tasks) * episodes) as shown:
         played = play_closed_loop(
-            WorkflowActor(loaded.network),
+            actor_of(loaded, model),
             tasks,
             episodes,
             salt=EVALUATION_SALT,
             progress=shown.advance,
-            options=observation_options(loaded, library),
+            options=options,
             patterns=patterns_of(loaded, library),
         )
-    with progress("making plans", len(tasks)) as shown:
-        plans = [planner.plan(task).predicted_success_probability for task in shown.track(tasks)]
+    plans: list[float] | None = None
+    if isinstance(model, BenchmarkLaw):
+        planner = PolicyPlanner(checkpoint, library, model)
+        with progress("making plans", len(tasks)) as shown:
+            plans = [planner.plan(task).predicted_success_probability for task in shown.track(tasks)]
     closed = _by_type(tasks, [float(count) for count in played.sum(axis=1)], optima, episodes)
     by_type = closed.pop("by_type")
     return {
@@ -53,10 +75,70 @@ def measure_policy(
         **closed,
         "episodes": episodes,
         "by_type": by_type,
-        "open_loop": _by_type(tasks, plans, optima, 1),
+        "law": model.to_mapping(),
+        "open_loop": None if plans is None else _by_type(tasks, plans, optima, 1),
         "training": dict(loaded.description.training),
         "results": dict(loaded.description.results),
     }
+
+
+def measure_generality(
+    checkpoint: str,
+    sizes: Sequence[int],
+    parts: Sequence[str],
+    num_libraries: int,
+    num_tasks: int,
+    episodes: int,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Measure a trained policy on random libraries, turns and laws: a row for each size and part, fit for JSON.
+
+    Each row has libraries of its own, each with a law that has the part PLAIN (none) or one of `failure_model.PARTS` in
+    a strength of its own, and tasks that can be solved. Intervals of the share of V* are clustered by library.
+    """
+    from resilisim.envs.workflow.random_libraries import VERSION, random_settings
+    from resilisim.policies.ppo.checkpoint import load_checkpoint
+    from resilisim.policies.ppo.policy import actor_of, check_library, observation_options
+    from resilisim.policies.ppo.validation import play_closed_loop
+
+    loaded, rows = load_checkpoint(checkpoint), []
+    shown_as = observation_options(loaded)
+    seen = {"required": shown_as.required, "filters": shown_as.filters}
+    with progress("playing on random libraries", len(sizes) * len(parts) * num_libraries) as shown:
+        for size, part in itertools.product(sizes, parts):
+            wanted = () if part == PLAIN else (part,)
+            successes: list[float] = []
+            optima: list[float] = []
+            refused = Counter[str]()
+            for number in range(num_libraries):
+                drawn = random_settings("test", number, num_tasks, num_tools=size, parts=wanted, solved=True)
+                check_library(loaded, drawn.options.resolved_library())
+                played = play_closed_loop(
+                    actor_of(loaded, drawn.options.failure_model()),
+                    drawn.tasks,
+                    episodes,
+                    salt=EVALUATION_SALT,
+                    options=drawn.options.with_options(seen),
+                )
+                successes.append(float(played.sum()))
+                optima.append(sum(drawn.optima) * episodes)
+                refused.update(drawn.refused)
+                shown.advance(1)
+            count = num_libraries * num_tasks * episodes
+            ratio = clustered_ratio(successes, optima, count)
+            rows.append(
+                {
+                    "tools": size,
+                    "part": part,
+                    "success": sum(successes) / count,
+                    "optimum": sum(optima) / count,
+                    "ratio": ratio.value,
+                    "ratio_interval": _interval(ratio),
+                    "drawn_again": dict(refused),
+                }
+            )
+    about = {"checkpoint": checkpoint, "libraries": num_libraries, "tasks": num_tasks, "episodes": episodes}
+    return {**about, "random_libraries": VERSION, "rows": rows, "training": dict(loaded.description.training)}
 
 
 def _by_type(

@@ -57,7 +57,7 @@ def test_the_same_command_says_that_it_is_finished(command, folder):
     result = outcome.json()
     assert result["was_finished"] is True
     assert (result["steps"], result["reason"], result["directory"]) == (128, "128 steps are done", str(folder))
-    assert set(result["best"]) == {"steps", "minutes", "success", "optimum", "share"}
+    assert set(result["best"]) == {"steps", "minutes", "success", "optimum", "share", "shares"}
     assert "it is finished" in command(*TRAIN, "--out", folder).err
 
 
@@ -83,6 +83,23 @@ def test_evaluate_measures_both_loops_against_the_optimum(command, folder):
     assert outcome.code == 0
     assert "on the validation split, 1 episodes of each task" in outcome.out
     assert "PPO alone" in outcome.err
+
+
+def test_a_law_file_and_random_libraries_are_measured(command, folder, tmp_path):
+    law = tmp_path / "law.yaml"
+    law.write_text("drift: {per_message: -0.02}\n")
+    drifting = command("train", "evaluate", folder, "--episodes", "2", "--tasks", "3", "--law", law, "--json").json()
+    assert drifting["open_loop"] is None
+    assert drifting["law"]["drift"] == {"per_message": -0.02}
+    table = ("train", "evaluate", folder, "--random-tools", "12", "--random-libraries", "2", "--tasks", "2")
+    table += ("--part", "none", "--part", "drift", "--episodes", "3")
+    measured = command(*table, "--json").json()
+    assert [(row["tools"], row["part"]) for row in measured["rows"]] == [(12, "none"), (12, "drift")]
+    for row in measured["rows"]:
+        assert 0.0 < row["optimum"] < 1.0
+        assert row["ratio"] == pytest.approx(row["success"] / row["optimum"])
+        assert row["ratio_interval"][0] <= row["ratio"] <= row["ratio_interval"][1]
+    assert "did you mean 'drift'?" in command(*table, "--part", "drfit").refusal()
 
 
 def test_measures_are_the_means_that_they_claim_to_be(folder):

@@ -68,6 +68,11 @@ def num_actions(num_tools: int) -> int:
     return NUM_ACTION_TYPES * (num_tools + 1) + NUM_META_ACTIONS
 
 
+def num_tools_of(num_actions: int) -> int:
+    """Return the number of tools of a library with so many actions."""
+    return (num_actions - NUM_META_ACTIONS) // NUM_ACTION_TYPES - 1
+
+
 @scalar
 def action_index(action_type: int, tool: int, num_tools: int) -> int:
     """Return the action of a type and a tool (`num_tools` for none)."""

@@ -18,7 +18,7 @@ from resilisim.inputs import read_text, validated
 
 Filter = Literal["semantic", "dependency", "constraint"]
 
-PRESETS = ("quick", "full", "paper")
+PRESETS = ("quick", "full", "paper", "generalist")
 _PRESETS_FOLDER = Path(__file__).parent / "presets"
 NOTHING = ("none", "null", "")  # what a command line can say for "no value"
 
@@ -39,6 +39,10 @@ class TrainingConfig(BaseModel):
         filters: Filters of the action mask.
         required: Whether observations show which tools are required, and in which order.
         tasks: Tasks to train on: the train split of a reference that `resilisim.tasks.sources.read_tasks` takes.
+        libraries: Train on the given library alone, or on random libraries, turns and laws
+            (`envs.workflow.random_libraries`), among which the given tasks come up, too; the law has to be the
+            benchmark's then. Validation is on held-out ones beside the validation tasks.
+        library_updates: Updates on each random library and law before the next.
         num_envs: Environments stepped side by side.
         rollout_steps: Steps of each environment between two updates.
         batch_size: Samples of one gradient step.
@@ -91,6 +95,8 @@ class TrainingConfig(BaseModel):
     filters: tuple[Filter, ...] = ()
     required: Literal["shown", "hidden"] = "shown"
     tasks: str = Field("benchmark-v1", min_length=1)
+    libraries: Literal["given", "random"] = "given"
+    library_updates: int = Field(4, ge=1)
 
     num_envs: int = Field(512, ge=1, le=2**20)
     rollout_steps: int = Field(16, ge=2, le=2**20)
@@ -178,9 +184,20 @@ class TrainingConfig(BaseModel):
             )
         if self.reward in JUDGED_REWARDS and self.law == "training":
             raise ValueError(f"reward is {self.reward!r}: expected the benchmark law with it, the one that is solved")
+        if self.libraries == "random":
+            self._check_random_libraries()
         if self.max_steps is None and self.max_minutes is None:
             raise ValueError("neither max_steps nor max_minutes is set: expected at least one, or training never ends")
         return self
+
+    def _check_random_libraries(self) -> None:
+        """Refuse what belongs to one library, or to one law."""
+        fixed: dict[str, Any] = {"network": "transformer", "law": BENCHMARK_LAW, "required": "shown", "filters": ()}
+        fixed |= dict.fromkeys(("tool_embeddings", "patterns", "reward_adjustment", "curriculum"), False)
+        for name, expected in fixed.items():
+            value = getattr(self, name)
+            if value != expected:
+                raise ValueError(f"{name} is {value!r} with random libraries: expected {expected!r}")
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the settings as JSON values, in the order of the fields."""

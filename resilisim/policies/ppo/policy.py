@@ -8,24 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.session import Info
 from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, tool_of
+from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, num_tools_of, tool_of
 from resilisim.envs.workflow.env import Observation, WorkflowEnv
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import FINISH, WAIT, call_message, is_closing, search_message
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
+from resilisim.policies.ppo.validation import Actor
 from resilisim.simulator.exact import best_limits
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
 from resilisim.simulator.messages import Message
-from resilisim.simulator.problem import Problem, build_problem
+from resilisim.simulator.problem import Problem, build_problem, has_rulebook
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary
@@ -54,6 +56,48 @@ class Preference:
 FAILURE_STATUSES = {"TIMEOUT": columns.TIMEOUT, DEPENDENCY_ERROR: columns.DEPENDENCY_FAILED}
 
 
+def reads_laws(loaded: LoadedPolicy) -> bool:
+    """Return whether a policy sees the parts of laws."""
+    return bool(loaded.description.network.arguments.get("law_parts"))
+
+
+def benchmark_actions(mask: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the actions that a policy of the benchmark law knows among those legal under a law with parts.
+
+    Both are (num_envs, num_actions): the mask, in which only executions are left, each once, and the actions that these
+    mean: where the input of a tool was refused, another one, because as it was the call would surely fail.
+    """
+    num_tools = num_tools_of(mask.shape[1])
+    first = [action_index(kind, 0, num_tools) for kind in (INVOKE_TOOL, RETRY_TOOL)]
+    invoke, retry = (slice(start, start + num_tools) for start in first)
+    known, meant = np.zeros_like(mask), np.tile(np.arange(mask.shape[1]), (len(mask), 1))
+    refused = (mask[:, invoke] != 0) & (mask[:, retry] != 0)
+    known[:, invoke], known[:, retry] = np.where(refused, 0, mask[:, invoke]), mask[:, retry]
+    meant[:, retry] = np.where(refused, meant[:, invoke], meant[:, retry])
+    return known, meant
+
+
+class LawBlindActor:
+    """Plays a network of the benchmark law under laws with parts, without seeing what is special about them."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def act(self, observation: dict[str, NDArray[Any]], mask: NDArray[Any]) -> NDArray[np.int64]:
+        """Return an action for each observation: int64 (N,)."""
+        known, meant = benchmark_actions(mask)
+        known[~known.any(axis=1)] = mask[~known.any(axis=1)]  # nothing to execute: whatever is legal
+        chosen = self._actor.act(observation, known)
+        return meant[np.arange(len(chosen)), chosen]
+
+
+def actor_of(loaded: LoadedPolicy, law: BenchmarkLaw | Law) -> Actor:
+    """Return what plays a policy in Workflow-v0 under a law."""
+    actor = WorkflowActor(loaded.network)
+    has_parts = isinstance(law, Law) and has_rulebook(law)
+    return LawBlindActor(actor) if has_parts and not reads_laws(loaded) else actor
+
+
 class Mirror:
     """One episode that a trained policy looks at."""
 
@@ -62,7 +106,7 @@ class Mirror:
     ) -> None:
         check_library(loaded, library)
         self._actor = WorkflowActor(loaded.network)
-        self._reads_law = bool(loaded.description.network.arguments.get("law_parts"))
+        self._reads_law = reads_laws(loaded)
         options = observation_options(loaded, library)
         given = {"law": law} if isinstance(law, Law) else law.to_mapping()
         self._env = WorkflowEnv(options.with_options({"tasks": [task], **given, **asdict(rules)}))
@@ -86,20 +130,15 @@ class Mirror:
 
     def _preferences(self) -> list[Preference]:
         """Return the legal actions likewise; to a policy that does not read laws they are those of the benchmark."""
-        mask, refused = self._observation["action_mask"], {}
+        mask, meant = self._observation["action_mask"], np.arange(self._env.core.action_space.n)
         if self._env.core.parts is not None and not self._reads_law:
-            mask = mask.copy()
-            mask[[action for action in np.flatnonzero(mask) if tool_of(int(action), self._num_tools) < 0]] = 0
-            for tool in range(self._num_tools):
-                invoke, retry = (action_index(kind, tool, self._num_tools) for kind in (INVOKE_TOOL, RETRY_TOOL))
-                if mask[invoke] and mask[retry]:  # as it was, the call would surely fail
-                    mask[invoke], refused[retry] = 0, invoke
+            (mask,), (meant,) = benchmark_actions(mask[None])
         batch = {name: array[None] for name, array in self._observation.items()}
         probabilities: NDArray[np.float32] = self._actor.probabilities(batch, mask[None])[0]
         legal = np.flatnonzero(mask)
         best_first: list[int] = legal[np.argsort(-probabilities[legal], kind="stable")].tolist()
         return [
-            Preference(tool_of(action, self._num_tools), float(probabilities[action]), refused.get(action, action))
+            Preference(tool_of(action, self._num_tools), float(probabilities[action]), int(meant[action]))
             for action in best_first
         ]
 

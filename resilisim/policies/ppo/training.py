@@ -13,8 +13,9 @@ each evaluation), `tensorboard/`, `manifest.json`, and `resume.safetensors`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -25,8 +26,9 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
-from resilisim.envs.settings import BENCHMARK_LAW
+from resilisim.envs.settings import BENCHMARK_LAW, JUDGED_REWARDS
 from resilisim.envs.workflow.options import WorkflowOptions
+from resilisim.envs.workflow.random_libraries import VERSION, RandomSettings, random_settings
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, MissingExtraError, StoreError
 from resilisim.policies.ppo.adjustment import (
@@ -42,8 +44,10 @@ from resilisim.policies.ppo.checkpoint import (
     describe_policy,
     model_state,
     part_of,
+    random_state,
     restore_model,
     save_checkpoint,
+    set_random_state,
 )
 from resilisim.policies.ppo.config import TrainingConfig
 from resilisim.policies.ppo.imitation import imitate, imitation_batches
@@ -107,7 +111,7 @@ def train(
     if config.tensorboard and find_spec("tensorboard") is None:
         raise MissingExtraError("the log for TensorBoard needs 'tensorboard': pip install 'resilisim[train]'")
     tools = default_library() if library is None else library
-    arguments = {
+    arguments: dict[str, Any] = {
         "training": config.to_mapping(),
         "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
         "library": tools.content_hash,
@@ -117,6 +121,8 @@ def train(
         if config.network != "transformer":
             raise InvalidInputError(f"network is {config.network!r} under the law {law.name!r}: expected a transformer")
         arguments["law"] = law.to_mapping()
+    if config.libraries == "random":
+        arguments["random_libraries"] = VERSION
     directory = Path(out)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.num_threads)
@@ -143,6 +149,7 @@ class _Standing:
     latest: Evaluation | None = None
     best: Evaluation | None = None
     evaluations_since_best: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)  # random required lists that were drawn again, by reason
 
     @classmethod
     def from_mapping(cls, mapping: dict[str, Any]) -> _Standing:
@@ -167,19 +174,22 @@ class _Run:
         self._folder = folder
         self._began = began
         self._report = report
-        tasks, held_out = training_tasks(config, library)
+        self._device = device
+        self._tasks, held_out = training_tasks(config, library)
         law = law_with_parts(config) or BENCHMARK_LAW
         shown = WorkflowOptions(library=library, required=config.required, filters=config.filters, law=law)
-        self._validator = Validator(held_out, config.validation_episodes, shown)
+        self._validators = {"benchmark": [Validator(held_out, config.validation_episodes, shown)]}
+        if config.libraries == "random":
+            self._validators["random"] = list(random_validators(config))
         self._parts = Parts(config)
-        self._envs = make_environments(config, tasks, library)
-        self._model = make_model(config, self._envs, self._parts, device)
+        self._at = _Standing()  # steps and seconds are those of its beginning
+        self._library_number = 0  # of the random libraries
+        self._envs, self._model = self._surroundings(0)
         self._recorder = EpisodeRecorder(library.names if self._parts.patterns is not None else None)
         callbacks: list[BaseCallback] = [self._recorder]
         if config.reward_adjustment:
             callbacks.append(AdjustmentRecorder(self._envs))
         self._callback = CallbackList(callbacks)
-        self._at = _Standing()  # steps and seconds are those of its beginning
         self._steps_of_point = 0
         self._speed = 0.0
         self._figures: Figures | None = None  # of the latest rollout
@@ -211,6 +221,29 @@ class _Run:
                 self._tell()
         finally:
             self._model.logger.close()
+
+    def _surroundings(self, number: int) -> tuple[WorkflowVectorEnv, MaskablePPO]:
+        """Return environments of the given library, or of random one `number`, and a fresh model for them."""
+        config = self._config
+        options, salt = WorkflowOptions(tasks=self._tasks, library=self._library, law=config.law), TRAINING_SALT
+        if config.libraries == "random":
+            drawn = draw_settings(config, "training", number, self._tasks)
+            options, salt = drawn.options, f"{TRAINING_SALT}/{number}"
+            self._at = replace(self._at, refused=Counter(self._at.refused) + Counter(drawn.refused))
+        envs = make_environments(config, options, salt)
+        return envs, make_model(config, envs, self._parts, self._device)
+
+    def _enter(self, number: int) -> None:
+        """Go on in the random library `number` with what has been learnt."""
+        known, (arrays, facts) = self._model, random_state()
+        self._envs, self._model = self._surroundings(number)
+        set_random_state(arrays, facts)  # a fresh model seeds them anew
+        self._library_number = number
+        self._model.policy.load_state_dict(known.policy.state_dict())
+        self._model.policy.optimizer.load_state_dict(known.policy.optimizer.state_dict())
+        self._model.num_timesteps, self._model._n_updates = known.num_timesteps, known._n_updates
+        self._model.ent_coef = known.ent_coef
+        self._model.set_logger(known.logger)
 
     @property
     def _steps(self) -> int:
@@ -245,6 +278,9 @@ class _Run:
 
     def _play_rollout(self) -> None:
         config, before = self._config, time.monotonic()
+        number = self._at.update // config.library_updates
+        if config.libraries == "random" and number != self._library_number:
+            self._enter(number)
         self._parts.before_rollout(self._model, self._envs, self._share_done())
         size = config.num_envs * config.rollout_steps
         self._model.learn(size, self._callback, log_interval=NEVER, reset_num_timesteps=False)
@@ -265,19 +301,29 @@ class _Run:
         at = self._at
         if at.latest is not None and at.latest.steps == self._steps:
             return
-        success = self._validator.success(network_of(self._model), self._patterns())
-        optimum = self._validator.optimum
-        latest = Evaluation(self._steps, self._elapsed / 60.0, success, optimum, success / optimum)
+        network, patterns = network_of(self._model), self._patterns()
+        successes = {
+            name: float(np.mean([one.success(network, patterns) for one in group]))
+            for name, group in self._validators.items()
+        }
+        optima = {name: float(np.mean([one.optimum for one in group])) for name, group in self._validators.items()}
+        success, optimum = float(np.mean([*successes.values()])), float(np.mean([*optima.values()]))
+        shares = {name: successes[name] / optima[name] for name in optima} if len(optima) > 1 else {}
+        latest = Evaluation(self._steps, self._elapsed / 60.0, success, optimum, success / optimum, shares)
         is_better = at.best is None or latest.share > at.best.share
         since_best = 0 if is_better else at.evaluations_since_best + 1
         self._at = replace(at, latest=latest, evaluations_since_best=since_best)
         if at.best is None or latest.share >= at.best.share:  # of equals the one that has trained longer
             self._at = replace(self._at, best=latest)
             self._keep_policy(latest)
-        told = {"training": self._means(), "parts": self._parts.figures()}
+        told: dict[str, Any] = {"training": self._means(), "parts": self._parts.figures()}
+        if self._config.libraries == "random":
+            told["drawn_again"] = dict(at.refused)
         self._folder.lines.write({"update": at.update, **asdict(latest), **told})
         for name in ("success", "share"):
             self._model.logger.record(f"validation/{name}", getattr(latest, name))
+        for name, share in shares.items():
+            self._model.logger.record(f"validation/share/{name}", share)
         self._model.logger.dump(self._steps)
 
     def _means(self) -> dict[str, float | None]:
@@ -313,6 +359,10 @@ class _Run:
         return replace(self._at, reason=reason, steps=self._steps, elapsed=self._elapsed)
 
     def _restore(self, point: ResumePoint) -> None:
+        number = max(int(point.facts["run"]["update"]) - 1, 0) // self._config.library_updates
+        if self._config.libraries == "random" and number != self._library_number:
+            self._library_number = number
+            self._envs, self._model = self._surroundings(number)
         restore_model(self._model, point)
         self._envs.set_state(part_of(point.arrays, "envs"))
         self._parts.restore(point.facts["parts"])
@@ -353,6 +403,10 @@ IMITATION_ENVS = 64
 IMITATION_STEPS = 8
 IMITATION_NOISE = 0.2
 
+# Of random libraries: tasks of each, and how many there are in validation.
+TASKS_OF_A_LIBRARY = 64
+VALIDATION_LIBRARIES, VALIDATION_TASKS_OF_A_LIBRARY = 20, 3
+
 
 def choose_device(name: str) -> torch.device:
     """Return the device of a name; auto is CUDA where there is a device, else the CPU."""
@@ -380,19 +434,32 @@ def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[T
     return chosen, sample_tasks(held_out, config.validation_tasks, split="validation")
 
 
-def make_environments(config: TrainingConfig, tasks: list[Task], library: ToolLibrary) -> WorkflowVectorEnv:
-    """Return the environments of a configuration."""
+def draw_settings(config: TrainingConfig, stream: str, number: int, home: list[Task]) -> RandomSettings:
+    """Draw random libraries, turns and laws with tasks; what has to be solved in training is solved."""
+    solved = stream != "training" or config.reward in JUDGED_REWARDS
+    num_tasks = TASKS_OF_A_LIBRARY if stream != "validation" else VALIDATION_TASKS_OF_A_LIBRARY
+    name = f"training/{config.seed}" if stream == "training" else stream
+    return random_settings(name, number, num_tasks, home=home, solved=solved)
+
+
+def random_validators(config: TrainingConfig) -> Iterator[Validator]:
+    """Yield what measures a network on random libraries that training never sees."""
+    for number in range(VALIDATION_LIBRARIES):
+        drawn = draw_settings(config, "validation", number, [])
+        yield Validator(drawn.tasks, config.validation_episodes, drawn.options, drawn.optima)
+
+
+def make_environments(config: TrainingConfig, options: WorkflowOptions, salt: str = TRAINING_SALT) -> WorkflowVectorEnv:
+    """Return the environments of a configuration, with tasks, library, law and turns of the options."""
     return WorkflowVectorEnv(
         config.num_envs,
+        settings=options,
         autoreset_mode="SAME_STEP",
-        tasks=tasks,
-        library=library,
-        law=config.law,
         reward=config.reward,
         filters=config.filters,
         required=config.required,
         printed_rules=config.printed_rules,
-        salt=TRAINING_SALT,
+        salt=salt,
     )
 
 
@@ -406,7 +473,7 @@ def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, de
             "attention_tokens": config.attention_tokens,
             "tool_embeddings": config.tool_embeddings,
         }
-        if envs.core.parts is not None:
+        if envs.core.parts is not None or config.libraries == "random":
             options["law_parts"] = True
     options["autocast"] = config.autocast and device.type == "cuda"
     weights = TWO_PHASE_WEIGHTS if config.reward == "two_phase" else FULL_SUCCESS_WEIGHTS

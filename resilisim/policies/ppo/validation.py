@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -98,16 +98,22 @@ class Evaluation:
     success: float  # share of episodes with full success
     optimum: float  # mean V* of the tasks
     share: float  # success / optimum
+    # With random libraries: the share on them, and on the validation tasks; they weigh the same in what stands above.
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 class Validator:
     """Measures a network on validation tasks, always with the same luck, and touches nobody's random generators."""
 
-    def __init__(self, tasks: Sequence[Task], episodes: int, options: WorkflowOptions) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], episodes: int, options: WorkflowOptions, optima: Sequence[float] | None = None
+    ) -> None:
         self._tasks = tasks
         self._episodes = episodes
         self._options = options
-        self.optimum = float(np.mean(optima_of(tasks, options.resolved_library(), options.failure_model())))
+        if optima is None:
+            optima = optima_of(tasks, options.resolved_library(), options.failure_model())
+        self.optimum = float(np.mean(optima))
 
     def success(self, network: Network, patterns: Mapping[tuple[str, ...], float] | None = None) -> float:
         """Return the share of episodes with full success, given the patterns mined so far."""

@@ -379,8 +379,8 @@ class Layer:
 class Reachable:
     """Values of reachable states, for one stage and one kind of knowledge."""
 
-    def __init__(self, problem: Problem, stage: Stage, informed: bool) -> None:
-        self.problem, self.stage, self.informed = problem, stage, informed
+    def __init__(self, problem: Problem, stage: Stage, informed: bool, max_states: int = MAX_STATES) -> None:
+        self.problem, self.stage, self.informed, self.max_states = problem, stage, informed, max_states
         self.layers = [Layer(stage.width) for _ in range(problem.rules.max_turns + 1)]
 
     @property
@@ -448,11 +448,11 @@ class Reachable:
             )
             if first < last:
                 following.grow()
-                if self.num_states > MAX_STATES:
+                if self.num_states > self.max_states:
                     raise ExactLimitError(
                         f"the exact optimum of {len(self.problem.required)} required tools and "
-                        f"{self.problem.rules.max_turns} turns under law {self._law} needs more than {MAX_STATES:,} "
-                        "states: expected fewer; use fewer turns or a shorter list"
+                        f"{self.problem.rules.max_turns} turns under law {self._law} needs more than "
+                        f"{self.max_states:,} states: expected fewer; use fewer turns or a shorter list"
                     )
 
     @property
@@ -646,13 +646,16 @@ def first_states(problem: Problem, state: EpisodeState, states: Reachable) -> li
     return found
 
 
-def solve_reachable(problem: Problem, knowledge: Knowledge | None = None) -> ReachableOptimum:
+def solve_reachable(
+    problem: Problem, knowledge: Knowledge | None = None, max_states: int = MAX_STATES
+) -> ReachableOptimum:
     """Solve a problem under a law with parts; keeps nothing.
 
     Args:
         problem: The problem.
         knowledge: What the best agent knows; if None, what agents can see, or, where that takes too many states,
             everything.
+        max_states: States that it may take.
 
     Raises:
         ExactLimitError: It takes too many states.
@@ -667,26 +670,26 @@ def solve_reachable(problem: Problem, knowledge: Knowledge | None = None) -> Rea
     """
     if knowledge is None:
         try:
-            return solve_reachable(problem, "observing")
+            return solve_reachable(problem, "observing", max_states)
         except ExactLimitError:
-            return solve_reachable(problem, "informed")
+            return solve_reachable(problem, "informed", max_states)
     tools = told_apart(problem)
     there, bounding = neutral_tools(problem, tools)
     is_exact = there == bounding
     neutral = there if is_exact else [*there, *bounding]
     informed = knowledge == "informed"
-    states = _solved(problem, make_stage(problem, tools, neutral, len(there)), informed)
+    states = _solved(problem, make_stage(problem, tools, neutral, len(there)), informed, max_states)
     gap = start_gap = 0.0
     if not is_exact:
-        upper = _solved(problem, make_stage(problem, tools, neutral), informed)
+        upper = _solved(problem, make_stage(problem, tools, neutral), informed, max_states)
         for turn, (here, above) in enumerate(zip(states.layers, upper.layers, strict=True)):
             most = float(largest_gap(here.rows, here.size, here.values, above.rows, above.slots, above.values))
             gap, start_gap = max(gap, most), most if turn == 0 else start_gap
     return ReachableOptimum(problem, knowledge, states, tuple(there), gap, start_gap)
 
 
-def _solved(problem: Problem, stage: Stage, informed: bool) -> Reachable:
-    states, start = Reachable(problem, stage, informed), start_state(problem)
+def _solved(problem: Problem, stage: Stage, informed: bool, max_states: int) -> Reachable:
+    states, start = Reachable(problem, stage, informed, max_states), start_state(problem)
     if informed and problem.parts is not None and problem.parts.rules.num_hidden > 0:
         for _, known in first_states(problem, start, states):
             states.value(known)

@@ -67,6 +67,7 @@ def test_settings_are_read_as_people_write_them(setting, field, value):
         ("heads=5", ["heads is 5", "divisor of width", "32"]),
         ("batch_size=9999999", ["batch_size is 9999999", "num_envs x rollout_steps"]),
         ("max_minutes=none", ["max_steps", "max_minutes", "at least one"]),
+        ("libraries=randm", ["libraries", "randm", "did you mean 'random'?"]),
         ("patience=-3", ["patience", "-3", "or null"]),
         ("seed", ["'seed'", "key=value"]),
     ],
@@ -78,6 +79,15 @@ def test_what_is_wrong_is_refused_in_one_line(setting, words):
     assert "\n" not in text
     for word in words:
         assert word in text
+
+
+@pytest.mark.parametrize("setting", ["network=mlp", "law=rate-limits", "patterns=true", "filters=semantic"])
+def test_random_libraries_refuse_what_belongs_to_one(setting):
+    name, _, value = setting.partition("=")
+    with pytest.raises(
+        InvalidInputError, match=rf"{name} is \S*{value}\S* with random libraries".replace("true", "True")
+    ):
+        load_config("generalist", settings=[setting])
 
 
 def test_truth_is_no_number_and_files_are_checked(tmp_path):

@@ -1,0 +1,271 @@
+"""Random libraries, required lists, turns and laws: what a policy trains on, and is measured on, that is to serve any.
+
+Number k of a stream is a function of the stream's name, of k and of VERSION, on every machine. Drawn are
+
+* 10 to 300 tools, small libraries as often as large ones (by the logarithm); 0 to 3 dependencies among the 60 tools
+  before; in half of the libraries one reliability for all, in the others one of four between 0.60 and 0.98 for each
+* 5 to 30 turns; lists of 2 to 12 tools, at most 0.7 of the turns, half of the tools dependencies of others in the list
+* in half of the laws the benchmark's constants, else a base of 0.6 to 0.95 and factors from the benchmark's
+  neighbourhood; no part in two laws of five, one in two of five, two in one of five
+* the strength of each part, as `_PARTS` says
+
+Lists whose dependencies close over more than MAX_CLOSURE tools are drawn again, and so are, where values are asked for,
+those that are too large to be solved; both are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from resilisim.envs.workflow.options import WorkflowOptions
+from resilisim.errors import ExactLimitError
+from resilisim.seeding import Draws
+from resilisim.simulator.exact.arena import build_arena
+from resilisim.simulator.exact.optimum import Solved, tabulate
+from resilisim.simulator.exact.reachable import solve_reachable
+from resilisim.simulator.failure_model import (
+    PARTS,
+    Broken,
+    Corrupt,
+    Drift,
+    Duration,
+    ErrorKinds,
+    Latency,
+    Law,
+    Outage,
+    RateLimit,
+)
+from resilisim.simulator.law import EndRules
+from resilisim.simulator.problem import Problem, build_problem
+from resilisim.simulator.state import start_state
+from resilisim.tasks import Task
+from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library.model import CATEGORY_ERROR_CODES, SEMANTIC_TYPES
+
+VERSION = 1  # to be raised when anything here draws otherwise
+
+FEWEST_TOOLS, MOST_TOOLS = 10, 300
+WINDOW = 60  # tools before among which dependencies lie
+NUM_DEPENDENCIES = (0, 0, 0, 0, 1, 1, 1, 2, 2, 3)  # drawn from
+FEWEST_TURNS, MOST_TURNS = 5, 30
+MOST_REQUIRED, MOST_REQUIRED_SHARE = 12, 0.7  # of a list, and of the turns
+MAX_CLOSURE, MAX_SOLVED_CLOSURE = 32, 12
+MAX_ENTRIES, MAX_STATES = 2_000_000, 60_000  # of what is solved: a second or two
+MAX_GAP = 1e-3  # of values whose bounds are all that is known
+HOME_SHARE = 0.25  # of settings with the library and the turns of tasks that are given, where some are
+MOST_DRAWS = 50  # of a required list; after so many the setting is drawn again
+# Numbers of parts of a law, and how often each is drawn.
+NUM_PARTS = {0: 2, 1: 2, 2: 1}
+CATEGORIES = (*CATEGORY_ERROR_CODES, "data_processing", "utility")
+OPERATIONS = tuple(operation for operations in SEMANTIC_TYPES.values() for operation in operations)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomSettings:
+    """Settings that were drawn.
+
+    Attributes:
+        options: Tasks, library, law and turns; what else there is has its default.
+        tasks: The tasks of the options.
+        optima: V* of each task; empty if it was not asked for.
+        refused: How many lists were drawn again, by reason.
+    """
+
+    options: WorkflowOptions
+    tasks: tuple[Task, ...]
+    optima: tuple[float, ...]
+    refused: Mapping[str, int]
+
+
+def random_settings(
+    stream: str,
+    number: int,
+    num_tasks: int,
+    *,
+    num_tools: int | None = None,
+    parts: Sequence[str] | None = None,
+    home: Sequence[Task] = (),
+    solved: bool = False,
+) -> RandomSettings:
+    """Draw number `number` of a stream, with so many tasks.
+
+    Args:
+        stream: Name of the stream; those of training and measurement differ.
+        number: Which.
+        num_tasks: Required lists.
+        num_tools: Tools of the library; drawn if None.
+        parts: Parts of the law; drawn if None.
+        home: Tasks of the default library that take part; HOME_SHARE of the settings hold some of them.
+        solved: Whether V* is computed, and lists that are too large for that are drawn again.
+
+    Example:
+        >>> from resilisim.envs.workflow.random_libraries import random_settings
+        >>> drawn = random_settings("documentation", 0, 3, num_tools=20, parts=["outage"])
+        >>> len(drawn.options.resolved_library()), drawn.options.law.parts, len(drawn.options.tasks)
+        (20, ('outage',), 3)
+    """
+    refused: Counter[str] = Counter()
+    most = MAX_SOLVED_CLOSURE if solved else MAX_CLOSURE
+    attempt = 0
+    while True:
+        draws = Draws("resilisim/random libraries", VERSION, stream, number, attempt)
+        is_home = bool(home) and draws.uniform() < HOME_SHARE
+        library = default_library() if is_home else _random_library(draws, num_tools)
+        law, turns = random_law(draws, library, parts), draws.between(FEWEST_TURNS, MOST_TURNS)
+        turns = EndRules().max_turns if is_home else turns
+        pool = draws.shuffled(home) if is_home else []
+        tasks: list[Task] = []
+        optima: list[float] = []
+        for _ in range(num_tasks * MOST_DRAWS):
+            task = pool.pop() if pool else _random_task(draws, library, turns, f"{stream}/{number}/{len(tasks)}")
+            problem = build_problem(library, task.required_tools, law, EndRules(turns))
+            if len(problem.closure) > most:
+                refused[f"the dependencies close over more than {most} tools"] += 1
+                continue
+            if solved:
+                try:
+                    optima.append(_value(problem))
+                except ExactLimitError:
+                    refused["too large to be solved"] += 1
+                    continue
+            tasks.append(task)
+            if len(tasks) == num_tasks:
+                options = WorkflowOptions(
+                    tasks=tasks,
+                    library=library,
+                    law=law,
+                    max_turns=turns,
+                    similarity="auto" if is_home else None,
+                )
+                return RandomSettings(options, tuple(tasks), tuple(optima), dict(refused))
+        attempt += 1
+
+
+def _value(problem: Problem) -> float:
+    """Return V* of the start, if it does not take long."""
+    optimum: Solved
+    if problem.parts is None:
+        if math.prod(build_arena(problem).table_shape) > MAX_ENTRIES:
+            raise ExactLimitError(f"the table has more than {MAX_ENTRIES:,} entries")
+        optimum = tabulate(problem)
+    else:
+        optimum = solve_reachable(problem, "observing", MAX_STATES)
+    if optimum.start_gap > MAX_GAP:
+        raise ExactLimitError(f"known to {optimum.start_gap:g} only")
+    return optimum.value(start_state(problem))
+
+
+def random_library(draws: Draws, num_tools: int, reliability: Callable[[float], float | None]) -> ToolLibrary:
+    """Draw a library in which every tool depends on earlier ones only; `reliability` maps a uniform number to one.
+
+    There is a validator and a tool that authenticates among them.
+    """
+    tools: list[dict[str, Any]] = []
+    for number in range(num_tools):
+        wanted = min(number, draws.choice(NUM_DEPENDENCIES))
+        dependencies = {f"tool_{draws.between(max(0, number - WINDOW), number - 1)}" for _ in range(wanted)}
+        tools.append(
+            {
+                "name": f"tool_{number}",
+                "description": f"Tool {number}.",
+                "dependencies": sorted(dependencies),
+                "success_probability": reliability(draws.uniform()),
+                "parameters": [{"name": "value", "type": "string", "required": False}],
+            }
+        )
+    operations = ["validator", "authenticator", *(draws.choice(OPERATIONS) for _ in range(num_tools - 2))]
+    for tool, operation in zip(tools, draws.shuffled(operations), strict=False):
+        tool["metadata"] = {"category": draws.choice(CATEGORIES), "operation": operation}
+    return ToolLibrary.from_json(json.dumps({"tools": tools}), source="random library")
+
+
+def _random_library(draws: Draws, num_tools: int | None) -> ToolLibrary:
+    size = round(FEWEST_TOOLS * (MOST_TOOLS / FEWEST_TOOLS) ** draws.uniform()) if num_tools is None else num_tools
+    # Not more than four of them: compiled code is made for so many.
+    found = [_between(draws, 0.6, 0.98) for _ in range(4)] if draws.uniform() < 0.5 else [None]
+    return random_library(draws, size, lambda uniform: found[int(len(found) * uniform)])
+
+
+def _random_task(draws: Draws, library: ToolLibrary, turns: int, name: str) -> Task:
+    most = min(MOST_REQUIRED, int(MOST_REQUIRED_SHARE * turns), len(library))
+    wanted, chosen = draws.between(2, most), [draws.choice(library.names)]
+    while len(chosen) < wanted:
+        deeper = [other for other in library.closure(chosen) if other not in chosen]
+        others = [other for other in library.names if other not in chosen]
+        chosen.append(draws.choice(deeper if deeper and draws.uniform() < 0.5 else others))
+    required = sorted(chosen, key=library.index)
+    return Task.from_mapping({"instance_id": name, "required_tools": required}, library)
+
+
+def random_law(draws: Draws, library: ToolLibrary, parts: Sequence[str] | None = None) -> Law:
+    """Draw a law with these parts, or with drawn ones."""
+    constants: dict[str, Any] = {"base": 0.8, "not_executed": 0.5, "failed": 0.7, "history": 0.9}
+    if draws.uniform() < 0.5:
+        bounds = {"base": (0.6, 0.95), "not_executed": (0.3, 0.9), "failed": (0.5, 1.0), "history": (0.8, 1.0)}
+        constants = {name: _between(draws, *bound) for name, bound in bounds.items()}
+    if parts is None:
+        number = draws.weighted(tuple(NUM_PARTS), tuple(NUM_PARTS.values()))
+        parts = draws.shuffled(PARTS)[:number]
+    drawn: dict[str, Any] = {part: _PARTS[part](draws) for part in parts}
+    if "broken" in parts:
+        drawn["equivalents"] = _equivalents(draws, library)
+    return Law(name="+".join(("random", *parts)), **constants, **drawn)
+
+
+def _between(draws: Draws, low: float, high: float) -> float:
+    return round(low + (high - low) * draws.uniform(), 3)
+
+
+def _rate_limit(draws: Draws) -> RateLimit:
+    scopes: tuple[Literal["tool", "category", "all"], ...] = ("tool", "category", "all")
+    per = draws.choice(scopes)
+    calls = draws.between(1, 3) if per != "all" else draws.between(2, 4)
+    return RateLimit(calls, calls + draws.between(1, 3 if per != "all" else 1), per)
+
+
+def _outage(draws: Draws) -> Outage:
+    return Outage(_between(draws, 0.02, 0.2), _between(draws, 0.2, 0.6), draws.choice(("category", "all")))
+
+
+def _corrupt(draws: Draws) -> Corrupt:
+    return Corrupt(_between(draws, 0.05, 0.35), draws.choice(("payload", "validators")))
+
+
+def _drift(draws: Draws) -> Drift:
+    return Drift(_between(draws, -0.03, 0.02))
+
+
+def _error_kinds(draws: Draws) -> ErrorKinds:
+    return ErrorKinds(1.0, _between(draws, 0.0, 1.5), draws.choice((0.0, _between(draws, 0.1, 1.0))))
+
+
+def _latency(draws: Draws) -> Latency:
+    slow = _between(draws, 0.02, 0.3)
+    budget = draws.choice((None, float(draws.between(60, 300))))
+    return Latency((Duration(1.0, 1.0 - slow), Duration(60.0, slow)), draws.choice((30.0, None)), budget)
+
+
+_PARTS: Mapping[str, Callable[[Draws], Any]] = {
+    "rate_limit": _rate_limit,
+    "outage": _outage,
+    "broken": lambda draws: Broken(_between(draws, 0.02, 0.2)),
+    "corrupt": _corrupt,
+    "drift": _drift,
+    "error_kinds": _error_kinds,
+    "latency": _latency,
+}
+
+
+def _equivalents(draws: Draws, library: ToolLibrary) -> dict[str, tuple[str, ...]]:
+    """Let another tool of the category stand in for about half of the tools."""
+    found: dict[str, tuple[str, ...]] = {}
+    for tool in library:
+        others = [other.name for other in library if other.category == tool.category and other.name != tool.name]
+        if others and draws.uniform() < 0.5:
+            found[tool.name] = (draws.choice(others),)
+    return found
