@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from resilisim.tasks.searches import SearchMany
     from resilisim.tool_library import Retriever, ToolLibrary
     from resilisim.workflows.flaws import Perturber
+    from resilisim.workflows.prompts import Calling
 
 # Headings under which commands show the options.
 LAW_GROUP = "Failure model"
@@ -35,8 +36,6 @@ Payload = Literal["compact", "verbose"]
 Errors = Literal["documented", "transient"]
 Tools = Literal["discovery", "listed", "native"]
 Protocol = Literal["text", "native"]
-# Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
-Calling = Literal["text", "native", "functions"]
 PromptStyle = Literal["full", "compact", "terse"]
 Reward = Literal["success", "value", "advantage"]
 JUDGED_REWARDS = ("value", "advantage")  # what messages are worth by the exact optimum

@@ -15,9 +15,7 @@ from typing import Any, Final
 import gguf
 import numpy as np
 import torch
-import transformers
 from numpy.typing import NDArray
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import save as encode_tensors
 
 from resilisim.chat.local import ADAPTER_FILE
@@ -44,6 +42,8 @@ _LAYERS: Final = {
 
 def load_base(path: Path, precision: str = "float32") -> Any:
     """Return the model of a GGUF file as transformers has it, its weights no longer quantised and frozen."""
+    import transformers  # takes seconds, as peft below does
+
     with _quiet():
         model = transformers.AutoModelForCausalLM.from_pretrained(
             str(path.parent), gguf_file=path.name, dtype=torch.float32
@@ -55,6 +55,8 @@ def load_base(path: Path, precision: str = "float32") -> Any:
 
 def add_adapter(base: Any, config: FinetuningConfig) -> Any:
     """Return a base model with a fresh adapter, whose first weights the seed decides."""
+    from peft import LoraConfig, get_peft_model
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         lora = LoraConfig(
@@ -70,6 +72,8 @@ def add_adapter(base: Any, config: FinetuningConfig) -> Any:
 
 def adapter_arrays(model: Any) -> dict[str, NDArray[np.float32]]:
     """Return the adapter's matrices by peft's names, in order: A is (rank, inputs), B is (outputs, rank)."""
+    from peft import get_peft_model_state_dict
+
     found = get_peft_model_state_dict(model, save_embedding_layers=False)
     return {name: found[name].detach().float().cpu().numpy() for name in sorted(found)}
 
@@ -90,6 +94,8 @@ def start_from(model: Any, path: Path) -> None:
 
 def set_adapter(model: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Put matrices, named as in `adapter_arrays`, in place of the adapter's."""
+    from peft import set_peft_model_state_dict
+
     set_peft_model_state_dict(model, {name: torch.tensor(array) for name, array in arrays.items()})
 
 

@@ -31,7 +31,8 @@ from resilisim.workflows.templating import (
     unescape_text,
 )
 
-Protocol = Literal["text", "native", "functions"]  # tags, functions of the environment, a function for each tool
+# Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
+Calling = Literal["text", "native", "functions"]
 PlanFormat = Literal["markdown", "xml"]
 PromptStyle = Literal["full", "compact", "terse"]
 
@@ -85,7 +86,7 @@ def render_prompt(
     plan_format: PlanFormat = "markdown",
     tools_listed: bool = False,
     rules: EndRules | None = None,
-    protocol: Protocol = "text",
+    protocol: Calling = "text",
     style: PromptStyle = "full",
     parameters: ParameterMode = "lenient",
     answers: bool = False,
@@ -123,7 +124,7 @@ def render_prompt(
     """
     _check("prompt type", prompt_type, PROMPT_TYPES)
     _check("plan format", plan_format, PLAN_FORMATS)
-    _check("protocol", protocol, get_args(Protocol))
+    _check("protocol", protocol, get_args(Calling))
     check_style(style, plan_format)
     if tools_listed and library is None:
         raise InvalidInputError("a prompt that lists the tools needs a library: expected the argument library")
@@ -199,7 +200,7 @@ class _Sheet:
     task: Task
     listed: ToolLibrary | None  # whose names stand in the prompt; None where tools are searched for
     rules: EndRules
-    protocol: Protocol
+    protocol: Calling
     parameters: ParameterMode
     answers: bool
     offers_wait: bool

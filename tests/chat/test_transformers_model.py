@@ -9,7 +9,6 @@ import sys
 import pytest
 import tokenizers
 import torch
-import transformers
 
 from resilisim.chat import (
     ChatMessage,
@@ -27,6 +26,8 @@ TEMPLATE = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}assi
 
 
 def save(folder, template=TEMPLATE):
+    import transformers  # takes seconds, which only a process that runs these tests spends
+
     plain = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>")
     )
@@ -65,6 +66,8 @@ def ask(model, **changes):
 
 
 def test_greedy_decoding_is_the_librarys_own(folder, model):
+    import transformers
+
     reply = ask(model)
     reference = transformers.LlamaForCausalLM.from_pretrained(str(folder))
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))

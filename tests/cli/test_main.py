@@ -94,8 +94,8 @@ WRITTEN = {
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 @pytest.mark.parametrize(
     ("arguments", "where"),
-    [("tasks stats", where) for where in WRITTEN]
-    + [(other, where) for other in ("tasks stats --json", "--help") for where in ("| head -c 1", ">/dev/full")],
+    [("tools list", where) for where in WRITTEN]
+    + [(other, where) for other in ("tools list --json", "--help") for where in ("| head -c 1", ">/dev/full")],
 )
 def test_an_output_that_is_closed_or_full_is_told_in_a_line(arguments, where):
     script = f"set -o pipefail; {COMMAND} {arguments} {where}"

@@ -20,24 +20,24 @@ TASKS = benchmark_tasks()[:3]
 PLAYED = {"prompts": ("optimal", "chain_of_thought"), "search": False, "alternatives": False}
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [PromptSpec(seed=3), ConversationSpec(seeds=2, **PLAYED), PreferenceSpec(**PLAYED)],
-    ids=lambda spec: spec.kind,
-)
-def test_the_same_bytes_whatever_was_made_before_and_in_another_process(spec):
+def test_the_same_bytes_whatever_was_made_before_and_in_another_process():
+    specs = [PromptSpec(seed=3), ConversationSpec(seeds=2, **PLAYED), PreferenceSpec(**PLAYED)]
     code = (
         "import sys, pickle; from resilisim import benchmark_tasks, default_library\n"
         "from resilisim.provenance import encode_json_line\n"
-        f"source = pickle.loads({pickle.dumps(spec)!r}).make(default_library())\n"
-        "for task in reversed(benchmark_tasks()[:3]):\n"
-        "    for record in source.records(task): sys.stdout.buffer.write(encode_json_line(record))\n"
+        f"for spec in reversed(pickle.loads({pickle.dumps(specs)!r})):\n"
+        "    source = spec.make(default_library())\n"
+        "    for task in reversed(benchmark_tasks()[:3]):\n"
+        "        for record in source.records(task): sys.stdout.buffer.write(encode_json_line(record))\n"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
-    source = spec.make(default_library())
-    here = [[encode_json_line(record) for record in source.records(task)] for task in TASKS]
-    assert printed == b"".join(line for lines in reversed(here) for line in lines)
-    assert len({line for lines in here for line in lines}) > 10
+    expected = b""
+    for spec in specs:
+        source = spec.make(default_library())
+        here = [[encode_json_line(record) for record in source.records(task)] for task in TASKS]
+        assert len({line for lines in here for line in lines}) > 10
+        expected = b"".join(line for lines in reversed(here) for line in lines) + expected
+    assert printed == expected
 
 
 @pytest.mark.parametrize(
