@@ -21,6 +21,7 @@ from benchmarks import (
     pages,
     plans,
     prompts,
+    records,
     report,
     start,
     tasks,
@@ -44,6 +45,7 @@ BENCHMARKS = (
     Benchmark("doors", "sessions beside steps, function agents at once, calls over MCP", doors.measure),
     Benchmark("datasets", "memory and time of exporting 200,000 prompts", datasets.measure),
     Benchmark("pages", "the pages world: generating it, a scripted agent's questions, guessing", pages.measure),
+    Benchmark("records", "the records world: a scripted agent's questions", records.measure),
     Benchmark("memory", "memory over 500,000 episodes", memory.measure),
 )
 

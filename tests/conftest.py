@@ -6,7 +6,7 @@ import gc
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Several test processes run at once. With a thread for each core, torch spends ten times the processor time on the
 # small networks and texts of tests, waiting for its own threads. Commands that tests start inherit this.
@@ -45,5 +45,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # Compiling and the first solving of a problem take seconds, so a time limit per example would only measure the machine.
 # The same examples in every run: a red suite is red for everybody.
-settings.register_profile("resilisim", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile(
+    "resilisim",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+    max_examples=60,
+)
 settings.load_profile("resilisim")

@@ -24,6 +24,7 @@ from resilisim.sandbox import (
     NotJsonError,
     Sandbox,
     SandboxLimits,
+    end_idle_processes,
 )
 from tests.guards import no_endless_wait
 from tests.policies.llm.helpers import live_children
@@ -412,6 +413,75 @@ def test_a_worker_has_no_environment_and_one_that_is_killed_is_replaced(monkeypa
     assert second.output == "2"
 
 
+LOOK_AROUND = """
+import random
+seen = [random.random(), id([]), hash("a"), list({"b", "a", "q"})]
+for look in (lambda: secret, lambda: spy(), lambda: told(1), lambda: random.secret):
+    try:
+        seen.append(look())
+    except (NameError, AttributeError) as error:
+        seen.append(str(error))
+print(seen)
+"""
+LEAVE_THINGS = [
+    "secret = ['s'] * 100_000",
+    "import random\nrandom.random()\ndef spy():\n    return 's'",
+    "print = len",
+    "1 / 0",
+]
+
+
+def test_the_next_sandbox_has_the_same_process_and_finds_nothing_of_the_last():
+    end_idle_processes()
+
+    async def use(box):
+        shown = await box.run(LOOK_AROUND)
+        for block in LEAVE_THINGS:
+            await box.run(block)
+        await box.assign("told_before", 1)
+        return shown.output, box.process_id
+
+    seen = [in_sandbox(use, PATIENT, told=echo) for _ in range(3)]
+    fresh, process = seen[0]
+    assert seen == [(fresh, process)] * 3
+    assert fresh.count("is not defined") == 2
+    assert os.path.isdir(f"/proc/{process}")
+    end_idle_processes()
+    assert process not in live_children()
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "x = [0] * 10**9", "while True: print('flood' * 1000)"])
+def test_a_process_that_met_a_limit_is_not_used_again(code):
+    async def use(box):
+        await box.run("1")
+        process = box.process_id
+        assert (await box.run(code)).restarted
+        return process
+
+    before = in_sandbox(use, QUICK)
+    assert not os.path.isdir(f"/proc/{before}")
+
+
+def test_a_process_that_died_while_it_waited_is_replaced_and_few_wait():
+    async def process(box):
+        await box.run("1")
+        return box.process_id
+
+    os.kill(in_sandbox(process), 9)
+    assert in_sandbox(lambda box: box.run("1 + 1")).output == "2"
+
+    async def many():
+        boxes = [Sandbox() for _ in range(9)]
+        await asyncio.gather(*(box.run("1") for box in boxes))
+        processes = {box.process_id for box in boxes}
+        await asyncio.gather(*(box.__aexit__(None, None, None) for box in boxes))
+        return processes
+
+    processes = asyncio.run(many())
+    assert len(processes) == 9
+    assert sum(os.path.isdir(f"/proc/{one}") for one in processes) <= 5
+
+
 def test_twenty_sessions_at_once_do_not_meet_and_leave_the_loop_free():
     ticks = 0
 
@@ -485,6 +555,7 @@ def test_what_is_not_installed_or_does_not_start_is_told(monkeypatch, tmp_path):
 
     with pytest.raises(RuntimeError, match="prelude fails"):
         asyncio.run(one_block(prelude="1/0"))
+    end_idle_processes()
     with monkeypatch.context() as patch:
         patch.setenv("MONTY_BIN", str(tmp_path / "nothing"))
         with pytest.raises(InfrastructureError, match="does not start"):
@@ -509,7 +580,7 @@ def test_a_program_ends_cleanly_right_after_a_sandbox(ending):
     program += f"async def main():\n    {ENDINGS[ending]}\nasyncio.run(main())\n"
     # Side by side, because what this looks for came and went: a thread of the package that outlived the interpreter.
     started = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    endings = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
+    endings = [(process.communicate(timeout=300)[1], process.returncode) for process in started]
     assert endings == [("", 0)] * 3
 
 

@@ -27,7 +27,7 @@ class WarmProcess:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=300)
 
     def command(self, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
         """Run `resilisim` with arguments in a folder."""

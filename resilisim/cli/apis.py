@@ -220,7 +220,7 @@ def print_tables(
     if out is None:
         sys.stdout.write(text)
     else:
-        out.write_text(text, encoding="utf-8", newline="\n")
+        write_file_atomically(out, text.encode("utf-8"))
         note(f"wrote {out}")
 
 

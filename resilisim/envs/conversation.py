@@ -39,6 +39,7 @@ from resilisim.simulator import (
     score_episode,
 )
 from resilisim.simulator.exact import Judge, Judgement, ReferenceJudge, ReferenceSolution
+from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.scoring import counted_executions
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
@@ -139,7 +140,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
     DEPENDENCY_ERROR; in worlds `real` is True where the tool itself failed. Under a law whose errors mean what they
     say, after any other error: `error_kind` ("transient", "input" or "access", and then `opened_by`, the tools that
     open what is closed); under one with latency: `seconds`. In worlds `answers` is True: completion is signalled with
-    an answer; and where the prompt lists the tools, `listed` has them as functions at reset. At the end: `score`. Not
+    an answer; where the prompt lists the tools, `listed` has them as functions at reset; and `fails_by_chance` says
+    there whether anything fails by chance. At the end: `score`. Not
     for ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
     `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), `result` (what an
     execution brought under a law with parts), and the probability and `real` in `execution`; a flawed prompt is
@@ -191,6 +193,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.world = None if settings.world is None else load_world(settings.world)
         self.library = _check_library(library, self.world)
         self.law = settings.failure_model()
+        self._fails_by_chance = self.law != BenchmarkLaw(1.0, 1.0, 1.0, 1.0) or any(
+            tool.success_probability not in (None, 1.0) for tool in self.library
+        )
         self.rules = settings.rules()
         self.protocol = settings.protocol
         self.tools = settings.tools
@@ -510,6 +515,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 info["listed"] = self._listed
             if self.settings.offers_wait:
                 info["offers_wait"] = True
+            if self.world is not None:
+                info["fails_by_chance"] = self._fails_by_chance
             if self.settings.prompt_style == "terse":
                 info["terse"] = True
         info |= extra

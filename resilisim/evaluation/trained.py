@@ -75,7 +75,7 @@ def measure_policy(
         **closed,
         "episodes": episodes,
         "by_type": by_type,
-        "law": model.to_mapping(),
+        **({} if law == BENCHMARK_LAW else {"law": model.to_mapping()}),
         "open_loop": None if plans is None else _by_type(tasks, plans, optima, 1),
         "training": dict(loaded.description.training),
         "results": dict(loaded.description.results),

@@ -49,6 +49,7 @@ from tests.chat.loopback import (
     other_schema,
     rate_limited,
 )
+from tests.guards import WAITING_SECONDS
 
 KEY = "sk-secret-0123456789"
 QUESTION = ChatRequest((ChatMessage("system", "Be brief."), ChatMessage("user", "Hello?")), role="planner")
@@ -435,7 +436,7 @@ def test_an_option_that_was_not_the_fault_is_sent_again():
 
 def test_requests_overlap_up_to_the_limit_and_no_further():
     limit = 4
-    barrier = threading.Barrier(limit, timeout=20)
+    barrier = threading.Barrier(limit, timeout=WAITING_SECONDS)
 
     def answer(seen):
         barrier.wait()  # passes only when `limit` requests are there at once

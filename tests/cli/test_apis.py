@@ -24,7 +24,7 @@ def twin():
     assert "listening: http://127.0.0.1:" in line
     yield line.split()[1].removesuffix("/HOST/PATH,")
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(300) == 130
 
 
 def test_list_shows_all_apis(command):

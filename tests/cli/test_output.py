@@ -79,7 +79,7 @@ def test_progress_is_told_of_what_takes_long_and_stops_nothing(kind, monkeypatch
     monkeypatch.setattr(sys, "stderr", stream := Stream(kind))
 
     def slow():
-        assert stream.written.wait(30)  # it is told before the first item is there
+        assert stream.written.wait(300)  # it is told before the first item is there
         yield 1
 
     with Progressing("counting", 3, quiet_seconds=0.0) as progress:

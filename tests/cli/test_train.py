@@ -8,6 +8,7 @@ import pytest
 from resilisim.cli import train as command_module
 from resilisim.cli.output import Progressing
 from resilisim.cli.train import progress_line
+from resilisim.envs.workflow.random_libraries import random_settings
 from resilisim.evaluation.trained import measure_policy
 from resilisim.policies.ppo.training import TrainingProgress
 from resilisim.policies.ppo.validation import Evaluation
@@ -95,6 +96,8 @@ def test_a_law_file_and_random_libraries_are_measured(command, folder, tmp_path)
     table += ("--part", "none", "--part", "drift", "--episodes", "3")
     measured = command(*table, "--json").json()
     assert [(row["tools"], row["part"]) for row in measured["rows"]] == [(12, "none"), (12, "drift")]
+    plain = [random_settings("test", number, 2, num_tools=12, parts=(), solved=True).optima for number in range(2)]
+    assert measured["rows"][0]["optimum"] == pytest.approx(sum(map(sum, plain)) / 4)
     for row in measured["rows"]:
         assert 0.0 < row["optimum"] < 1.0
         assert row["ratio"] == pytest.approx(row["success"] / row["optimum"])

@@ -81,7 +81,7 @@ def test_play_in_a_terminal(tmp_path):
         if not block:
             break
         shown += block
-    assert player.wait(timeout=60) == 0
+    assert player.wait(timeout=300) == 0
     text = shown.decode("utf-8", "replace")
     assert "[10 turns left]" in text
     assert "full_success" in text

@@ -18,6 +18,7 @@ from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import read_records
 from resilisim.policies import AgentSession
 from resilisim.workflows import parse_plan
+from tests.guards import WAITING_SECONDS
 
 TASKS = 4
 
@@ -134,7 +135,7 @@ def test_an_agent_that_takes_too_long_is_given_up() -> None:
         await asyncio.sleep(60)
 
     def thread(session: AgentSession) -> None:
-        given_up.wait(60)
+        given_up.wait(WAITING_SECONDS)
         try:
             session.tools[0]()
             played_on.append("played on")
@@ -145,7 +146,7 @@ def test_an_agent_that_takes_too_long_is_given_up() -> None:
     assert run.call.num_failures == 2
     assert "took longer than 0.3 seconds" in run.call.last_error
     given_up.set()
-    assert ended.wait(60)
+    assert ended.wait(WAITING_SECONDS)
     assert not played_on
 
 

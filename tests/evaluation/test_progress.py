@@ -8,6 +8,7 @@ import pytest
 
 from resilisim.evaluation.run import progress
 from resilisim.evaluation.run.progress import RunProgress
+from tests.guards import WAITING_SECONDS
 
 
 class Clock:
@@ -128,7 +129,7 @@ def test_a_run_whose_first_episode_takes_long_says_that_it_is_starting(monkeypat
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.01)
     stream = Stream(is_terminal)
     shown = watched(stream, 3, 1)
-    assert stream.heard.wait(10.0)
+    assert stream.heard.wait(WAITING_SECONDS)
     shown.advance()
     shown.close()
     if is_terminal:

@@ -36,6 +36,7 @@ from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.injected_episode import InjectionFolder
 from resilisim.integrations.mcp_proxy import Proxied, ProxyConnection, ProxyEpisodes, _innermost, read_agent
 from resilisim.policies.mcp_host import EPISODE_PATH, listening
+from tests.guards import WAITING_SECONDS
 from tests.integrations import own_server
 
 SERVER = str(Path(own_server.__file__))
@@ -114,7 +115,7 @@ def outcomes(connection: ProxyConnection) -> list[str]:
 
 def run(test: Callable[[], Any]) -> None:
     own_server.ran.clear()
-    asyncio.run(asyncio.wait_for(test(), 60))
+    asyncio.run(asyncio.wait_for(test(), WAITING_SECONDS))
 
 
 async def everything(client: Client) -> list[Any]:
@@ -579,7 +580,7 @@ def test_the_command_whose_client_is_killed_keeps_the_call_that_was_under_way(tm
         if json.loads(process.stdout.readline()).get("method") == "notifications/progress":
             break
     process.stdin.close()
-    assert process.wait(20) == 0
+    assert process.wait(WAITING_SECONDS) == 0
     assert (_lines(tmp_path / "calls.jsonl")[-1]["outcome"], _lines(tmp_path / "calls.jsonl")[-1]["error"]) == (
         "real",
         "gone",
@@ -602,7 +603,7 @@ def test_the_command_over_http_ends_its_episodes_when_it_is_told_to_stop(tmp_pat
     asyncio.run(play())
     process.send_signal(signal.SIGTERM)
     told = process.stderr.read()
-    assert process.wait(20) == 0
+    assert process.wait(WAITING_SECONDS) == 0
     assert "a, seed 0: full_success" in told
     assert len(list(read_records(tmp_path))) == 1
 

@@ -30,6 +30,7 @@ from resilisim.policies import CommandAgent
 from resilisim.policies.function_agent import AgentFailed
 from resilisim.policies.mcp_host import Answer, EpisodeHost, Hosts, http_server
 from resilisim.tasks.benchmark import find_task
+from tests.guards import WAITING_SECONDS
 
 TASK = "task_c64444cae27fab46"
 CALLS = ("file_operations_scanner", "network_fetcher", "network_validator", "data_processing_parser")
@@ -211,7 +212,7 @@ def test_a_signal_ends_the_command_over_stdio_and_what_is_under_way_is_written(t
         server.stdout.readline()
         assert json.loads(server.stdout.readline())["id"] == 1
         server.send_signal(signal.SIGINT)  # its standard input stays open, as in a terminal
-        assert server.wait(20) == 0
+        assert server.wait(WAITING_SECONDS) == 0
     assert [failure["reason"] for failure in read_failures(tmp_path)] == ["gone"]
 
 

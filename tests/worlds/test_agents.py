@@ -74,6 +74,18 @@ def test_every_agent_answers_questions_on_tables_texts_and_graphs(agent, records
         assert [step["arguments"]["variables"] for step in steps if step["action"] == "python"] == [["output_1"]] * 2
 
 
+@pytest.mark.parametrize(
+    ("options", "by_chance"), [({}, False), ({"base": 0.9}, True), ({"law": "outages"}, True), ({"law": "none"}, False)]
+)
+def test_agents_are_told_that_tools_fail_at_random_where_they_do(options, by_chance):
+    env = ConversationEnv(EnvironmentSettings(**options).in_world("pages-v1"))
+    model = ScriptedChatModel(["Thought: none\nAction: finish\nAction Input: nothing"])
+    play_episode(env, make_policy("react", models=model), env.world.tasks()[0], "baseline", 0)
+    system = model.requests[0].messages[0].content
+    assert ("Tools fail at random." in system) == by_chance
+    assert "fails where what it asks for is wrong or not there: its error says what." in system
+
+
 @pytest.mark.parametrize("agent", LLM_POLICIES)
 def test_every_agent_answers_questions_on_long_pages(agent):
     world = load_world("pages-v1")

@@ -165,7 +165,7 @@ class _Wanderer:
 def test_luck_has_mean_zero_also_where_the_tools_themselves_refuse() -> None:
     settings = EnvironmentSettings(law=EVERYTHING, max_consecutive_failures=0).in_world(NAME)
     env, luck, results = ConversationEnv(settings), [], set()
-    for seed in range(120):
+    for seed in range(80):
         record = play_episode(env, _Wanderer(), TASK, "baseline", seed)
         assert identity_error(record) < 1e-12
         assert record["optimum_knowledge"] == "observing"
@@ -180,8 +180,7 @@ def test_luck_has_mean_zero_also_where_the_tools_themselves_refuse() -> None:
 
 def test_the_reference_waits_reaches_its_ceiling_and_is_scored_again_to_the_same(tmp_path: Path) -> None:
     settings = EnvironmentSettings(law=EVERYTHING).in_world(NAME)
-    prompts = ["baseline", "optimal"]
-    result = evaluate(["reference", "random"], f"{NAME}:4", prompts, 8, out=tmp_path / "run", environment=settings)
+    result = evaluate(["reference", _Wanderer], f"{NAME}:4", "baseline", 8, out=tmp_path / "run", environment=settings)
     row = result.row("reference", "baseline")
     assert 0.2 < row.optimum.value < 0.9
     assert row.luck_adjusted.value == pytest.approx(row.optimum.value, abs=1e-9)
@@ -191,8 +190,28 @@ def test_the_reference_waits_reaches_its_ceiling_and_is_scored_again_to_the_same
     assert any(step["kind"] == "wait" for record in oracle for step in record["steps"])
     hopeful = [step for record in oracle for step in record["steps"] if step["value"] > 0.0]
     assert not any(step.get("result") == "rate_limited" for step in hopeful)
+    assert any(step.get("real", False) for record in records for step in record["steps"])
     summary = rescore_run(tmp_path / "run")
-    assert (summary.num_agreeing, summary.num_episodes) == (128, 128), summary.differences
+    assert (summary.num_agreeing, summary.num_episodes) == (64, 64), summary.differences
+
+
+def test_a_tool_that_refuses_is_known_to_work_and_has_used_its_call_and_its_time() -> None:
+    durations = (Duration(1, 0.5), Duration(2, 0.5))
+    law = sure(base=0.7, broken=Broken(0.5), latency=Latency(durations, budget=30), rate_limit=RateLimit(1, 3))
+    env = ConversationEnv(EnvironmentSettings(law=law).in_world(NAME))
+    seen = set()
+    for seed in range(12):
+        env.reset(seed=seed, options={"task": TASK})
+        first = env.step('<tool_call>notebook_reader {"page": 77}</tool_call>')[4]
+        assert first["state"].parts[env.problem(TASK).parts.rules.at_time] == 1000 * first["seconds"] > 0
+        again = [env.step('<tool_call>notebook_reader {"page": 1}</tool_call>')[4] for _ in range(3)]
+        assert [info["result"] for info in again[:2]] == ["rate_limited"] * 2
+        chance = again[2]["execution"]["success_probability"]
+        refused = first["execution"].get("real", False)
+        # A failure of luck is evidence of a broken tool: 0.15 of 0.65 are not.
+        assert chance == pytest.approx(0.7 if refused else 0.7 * 0.15 / 0.65, abs=1e-9)
+        seen.add(refused)
+    assert seen == {True, False}
 
 
 def test_calls_with_other_parameters_are_no_loop_and_equal_ones_are() -> None:

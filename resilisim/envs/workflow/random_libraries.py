@@ -55,7 +55,8 @@ NUM_DEPENDENCIES = (0, 0, 0, 0, 1, 1, 1, 2, 2, 3)  # drawn from
 FEWEST_TURNS, MOST_TURNS = 5, 30
 MOST_REQUIRED, MOST_REQUIRED_SHARE = 12, 0.7  # of a list, and of the turns
 MAX_CLOSURE, MAX_SOLVED_CLOSURE = 32, 12
-MAX_ENTRIES, MAX_STATES = 2_000_000, 60_000  # of what is solved: a second or two
+MAX_ENTRIES, MAX_STATES = 2_000_000, 20_000  # of what is solved: a second at most
+MOST_TOO_LARGE = 2  # lists that are too large, for each wanted, after which the setting is drawn again
 MAX_GAP = 1e-3  # of values whose bounds are all that is known
 HOME_SHARE = 0.25  # of settings with the library and the turns of tasks that are given, where some are
 MOST_DRAWS = 50  # of a required list; after so many the setting is drawn again
@@ -111,16 +112,22 @@ def random_settings(
     """
     refused: Counter[str] = Counter()
     most = MAX_SOLVED_CLOSURE if solved else MAX_CLOSURE
-    attempt = 0
+    # What it is stays, however often the rest has to be drawn again.
+    draws = Draws("resilisim/random libraries", VERSION, stream, number)
+    is_home = bool(home) and draws.uniform() < HOME_SHARE
+    if num_tools is None:
+        num_tools = round(FEWEST_TOOLS * (MOST_TOOLS / FEWEST_TOOLS) ** draws.uniform())
+    if parts is None:
+        count = draws.weighted(tuple(NUM_PARTS), tuple(NUM_PARTS.values()))
+        parts = draws.shuffled(PARTS)[:count]
     while True:
-        draws = Draws("resilisim/random libraries", VERSION, stream, number, attempt)
-        is_home = bool(home) and draws.uniform() < HOME_SHARE
         library = default_library() if is_home else _random_library(draws, num_tools)
         law, turns = random_law(draws, library, parts), draws.between(FEWEST_TURNS, MOST_TURNS)
         turns = EndRules().max_turns if is_home else turns
         pool = draws.shuffled(home) if is_home else []
         tasks: list[Task] = []
         optima: list[float] = []
+        too_large = 0
         for _ in range(num_tasks * MOST_DRAWS):
             task = pool.pop() if pool else _random_task(draws, library, turns, f"{stream}/{number}/{len(tasks)}")
             problem = build_problem(library, task.required_tools, law, EndRules(turns))
@@ -132,6 +139,9 @@ def random_settings(
                     optima.append(_value(problem))
                 except ExactLimitError:
                     refused["too large to be solved"] += 1
+                    too_large += 1
+                    if too_large > MOST_TOO_LARGE * num_tasks:
+                        break
                     continue
             tasks.append(task)
             if len(tasks) == num_tasks:
@@ -143,7 +153,6 @@ def random_settings(
                     similarity="auto" if is_home else None,
                 )
                 return RandomSettings(options, tuple(tasks), tuple(optima), dict(refused))
-        attempt += 1
 
 
 def _value(problem: Problem) -> float:
@@ -184,11 +193,10 @@ def random_library(draws: Draws, num_tools: int, reliability: Callable[[float], 
     return ToolLibrary.from_json(json.dumps({"tools": tools}), source="random library")
 
 
-def _random_library(draws: Draws, num_tools: int | None) -> ToolLibrary:
-    size = round(FEWEST_TOOLS * (MOST_TOOLS / FEWEST_TOOLS) ** draws.uniform()) if num_tools is None else num_tools
+def _random_library(draws: Draws, num_tools: int) -> ToolLibrary:
     # Not more than four of them: compiled code is made for so many.
     found = [_between(draws, 0.6, 0.98) for _ in range(4)] if draws.uniform() < 0.5 else [None]
-    return random_library(draws, size, lambda uniform: found[int(len(found) * uniform)])
+    return random_library(draws, num_tools, lambda uniform: found[int(len(found) * uniform)])
 
 
 def _random_task(draws: Draws, library: ToolLibrary, turns: int, name: str) -> Task:
@@ -202,15 +210,12 @@ def _random_task(draws: Draws, library: ToolLibrary, turns: int, name: str) -> T
     return Task.from_mapping({"instance_id": name, "required_tools": required}, library)
 
 
-def random_law(draws: Draws, library: ToolLibrary, parts: Sequence[str] | None = None) -> Law:
-    """Draw a law with these parts, or with drawn ones."""
+def random_law(draws: Draws, library: ToolLibrary, parts: Sequence[str]) -> Law:
+    """Draw a law with these parts."""
     constants: dict[str, Any] = {"base": 0.8, "not_executed": 0.5, "failed": 0.7, "history": 0.9}
     if draws.uniform() < 0.5:
         bounds = {"base": (0.6, 0.95), "not_executed": (0.3, 0.9), "failed": (0.5, 1.0), "history": (0.8, 1.0)}
         constants = {name: _between(draws, *bound) for name, bound in bounds.items()}
-    if parts is None:
-        number = draws.weighted(tuple(NUM_PARTS), tuple(NUM_PARTS.values()))
-        parts = draws.shuffled(PARTS)[:number]
     drawn: dict[str, Any] = {part: _PARTS[part](draws) for part in parts}
     if "broken" in parts:
         drawn["equivalents"] = _equivalents(draws, library)

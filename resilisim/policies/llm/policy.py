@@ -197,6 +197,7 @@ class LlmPolicy(ABC, Generic[Options]):
             turns_left=info.get("turns_left"),
             turns_at_start=info.get("turns_left"),
             answers=info.get("answers", False),
+            fails_by_chance=info.get("fails_by_chance", True),
             terse=info.get("terse", False),
         )
         return run

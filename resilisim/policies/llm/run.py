@@ -101,7 +101,8 @@ class AgentRun:
             before it sends anything, where `hooks.restart` is offered.
         is_over: Whether the environment has ended the episode, so that nothing can be sent before `restart`; only
             agents with `fresh_trials` live to see it.
-        answers: Whether the task asks for an answer.
+        answers: Whether the task asks for an answer, and calls do real work.
+        fails_by_chance: Whether calls fail by chance.
         kept_answer: An answer that the agent holds back; it is given all the same if a limit stops the agent.
 
     Example:
@@ -131,6 +132,7 @@ class AgentRun:
     fresh_trials: bool = False
     is_over: bool = False
     answers: bool = False
+    fails_by_chance: bool = True
     kept_answer: str | None = None
 
     def length(self, name: str) -> int:
@@ -140,9 +142,10 @@ class AgentRun:
 
     @property
     def facts(self) -> str:
-        """What every agent's prompt says about the tools, in the same words: parameters, luck, and turns left."""
+        """What every agent's prompt says about the tools, in the same words: parameters, failures, and turns left."""
+        name = f"worlds/facts{'_chance' * self.fails_by_chance}" if self.answers else "facts"
         return shared_text(
-            "facts",
+            name,
             parameters=shared_text(f"parameters_{self.parameters}"),
             turns_left="not limited" if self.turns_left is None else str(self.turns_left),
         )

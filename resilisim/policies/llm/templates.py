@@ -51,8 +51,12 @@ def load_prompts(packaged: Mapping[str, str], folder: str | None, examples: str)
 
 
 def shared_text(name: str, **values: str) -> str:
-    """Return a text that all agents' prompts have in common, with its placeholders replaced."""
-    return string.Template(packaged_texts(_SHARED)[name]).substitute(values).strip()
+    """Return a text that all agents' prompts have in common, with its placeholders replaced.
+
+    Those for worlds are named `worlds/NAME`; the hash of prompts, which is older than they are, is without them.
+    """
+    folder, _, last = name.rpartition("/")
+    return string.Template(packaged_texts(_SHARED, folder)[last]).substitute(values).strip()
 
 
 def packaged_prompts(module: str) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ each evaluation), `tensorboard/`, `manifest.json`, and `resume.safetensors`.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -200,7 +201,7 @@ class _Run:
         if self._folder.point is not None:
             self._restore(self._folder.point)
         elif config.imitation_updates:
-            taught = warm_start(config, network_of(self._model), self._envs)
+            taught = warm_start(config, network_of(self._model), self._lessons())
             self._at = replace(self._at, warm_start=taught)
         self._model.set_logger(self._logger())
         try:
@@ -232,6 +233,23 @@ class _Run:
             self._at = replace(self._at, refused=Counter(self._at.refused) + Counter(drawn.refused))
         envs = make_environments(config, options, salt)
         return envs, make_model(config, envs, self._parts, self._device)
+
+    def _lessons(self) -> Iterator[tuple[WorkflowOptions, int]]:
+        """Yield what the optimum is imitated in: the tasks of the training, or random libraries that can be solved."""
+        config = self._config
+        if config.libraries == "random":
+            for number, done in enumerate(range(0, config.imitation_updates, IMITATION_UPDATES_OF_A_LIBRARY)):
+                drawn = draw_settings(config, "imitation", number, self._tasks)
+                yield drawn.options, min(IMITATION_UPDATES_OF_A_LIBRARY, config.imitation_updates - done)
+            return
+        shown = WorkflowOptions(
+            tasks=self._tasks,
+            library=self._library,
+            required=config.required,
+            filters=config.filters,
+            law=law_with_parts(config) or BENCHMARK_LAW,
+        )
+        yield shown, config.imitation_updates
 
     def _enter(self, number: int) -> None:
         """Go on in the random library `number` with what has been learnt."""
@@ -403,9 +421,10 @@ IMITATION_ENVS = 64
 IMITATION_STEPS = 8
 IMITATION_NOISE = 0.2
 
-# Of random libraries: tasks of each, and how many there are in validation.
-TASKS_OF_A_LIBRARY = 64
-VALIDATION_LIBRARIES, VALIDATION_TASKS_OF_A_LIBRARY = 20, 3
+# Of random libraries: tasks of each, by what they are for, and how many there are in validation.
+TASKS_OF_A_LIBRARY = {"training": 64, "imitation": 16, "validation": 3}
+VALIDATION_LIBRARIES = 20
+IMITATION_UPDATES_OF_A_LIBRARY = 8
 
 
 def choose_device(name: str) -> torch.device:
@@ -437,9 +456,8 @@ def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[T
 def draw_settings(config: TrainingConfig, stream: str, number: int, home: list[Task]) -> RandomSettings:
     """Draw random libraries, turns and laws with tasks; what has to be solved in training is solved."""
     solved = stream != "training" or config.reward in JUDGED_REWARDS
-    num_tasks = TASKS_OF_A_LIBRARY if stream != "validation" else VALIDATION_TASKS_OF_A_LIBRARY
-    name = f"training/{config.seed}" if stream == "training" else stream
-    return random_settings(name, number, num_tasks, home=home, solved=solved)
+    name = stream if stream == "validation" else f"{stream}/{config.seed}"
+    return random_settings(name, number, TASKS_OF_A_LIBRARY[stream], home=home, solved=solved)
 
 
 def random_validators(config: TrainingConfig) -> Iterator[Validator]:
@@ -512,26 +530,22 @@ def network_of(model: MaskablePPO) -> Network:
     return cast("WorkflowFeatures", model.policy.features_extractor).network
 
 
-def warm_start(config: TrainingConfig, network: Network, envs: WorkflowVectorEnv) -> dict[str, Any]:
+def warm_start(
+    config: TrainingConfig, network: Network, lessons: Iterator[tuple[WorkflowOptions, int]]
+) -> dict[str, Any]:
     """Teach the network the exact optimum before PPO begins, and return what was done as JSON values.
 
-    The tasks of the training's environments are played in environments of its own.
+    `lessons` holds what is played, in environments of its own, and how many updates are made of it.
     """
-    teachers = WorkflowVectorEnv(
-        IMITATION_ENVS,
-        tasks=envs.core.tasks,
-        library=envs.core.library,
-        required=config.required,
-        filters=config.filters,
-        law=law_with_parts(config) or BENCHMARK_LAW,
-        salt=f"{TRAINING_SALT}/imitation",
-    )
-    batches = imitation_batches(
-        teachers,
-        num_batches=config.imitation_updates,
-        num_steps=IMITATION_STEPS,
-        actor_noise=IMITATION_NOISE,
-        seed=config.seed,
+    batches = itertools.chain.from_iterable(
+        imitation_batches(
+            WorkflowVectorEnv(IMITATION_ENVS, settings=options, salt=f"{TRAINING_SALT}/imitation"),
+            num_batches=num_updates,
+            num_steps=IMITATION_STEPS,
+            actor_noise=IMITATION_NOISE,
+            seed=config.seed,
+        )
+        for options, num_updates in lessons
     )
     # V* is the value under the plain reward without discounting only.
     is_plain = config.reward in ("full_success", "success") and config.gamma == 1.0 and config.reward_scale == 1.0

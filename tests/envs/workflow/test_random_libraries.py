@@ -32,7 +32,7 @@ def _content(drawn):
     return content_hash([options.resolved_library().content_hash, law, options.max_turns, lists])
 
 
-FROZEN = ["2963a999dbd0", "96e8f4dbfc9a", "343e80bfd459"]
+FROZEN = ["1579224803f9", "765a61ab2c3d", "5696eabbedfe"]
 
 
 def test_settings_are_frozen():
@@ -85,19 +85,24 @@ def test_libraries_depend_on_earlier_tools_only_and_can_tell_and_open():
 
 
 def test_laws_have_parts_as_often_as_stated():
-    library, draws = random_library(Draws("laws"), 20, lambda _: None), Draws("parts")
-    laws = [random_law(draws, library) for _ in range(600)]
+    laws = [random_settings("laws", number, 1, num_tools=10).options.failure_model() for number in range(150)]
     total = sum(NUM_PARTS.values())
+    found = [law.parts if isinstance(law, Law) else () for law in laws]
     for number, weight in NUM_PARTS.items():
-        assert sum(len(law.parts) == number for law in laws) / 600 == pytest.approx(weight / total, abs=0.06)
-    assert set(Counter(part for law in laws for part in law.parts)) == set(PARTS)
-    assert sum(law.constants == BenchmarkLaw() for law in laws) / 600 == pytest.approx(0.5, abs=0.06)
-    for law in laws:
+        assert sum(len(parts) == number for parts in found) / 150 == pytest.approx(weight / total, abs=0.12)
+    assert set(Counter(part for parts in found for part in parts)) == set(PARTS)
+
+
+def test_laws_lie_within_what_is_stated():
+    library, draws = random_library(Draws("laws"), 20, lambda _: None), Draws("parts")
+    laws = [random_law(draws, library, PARTS[number % 7 :][:2]) for number in range(400)]
+    assert sum(law.constants == BenchmarkLaw() for law in laws) / 400 == pytest.approx(0.5, abs=0.08)
+    for number, law in enumerate(laws):
+        assert law.parts == PARTS[number % 7 :][:2]
         assert 0.6 <= law.base <= 0.95
         assert ("broken" in law.parts) == bool(law.equivalents)
         for tool, others in law.equivalents.items():
             assert {library[other].category for other in others} == {library[tool].category}
-    assert isinstance(random_law(draws, library, ["drift"]), Law)
 
 
 @pytest.mark.parametrize("part", ["none", "error_kinds"])

@@ -21,6 +21,7 @@ from resilisim.policies.llm.kpi_chain.yaml_text import dump_yaml
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
+from resilisim.sandbox import end_idle_processes
 from resilisim.tasks import Task
 
 Answer = str | ToolResult | BaseException | Callable[[Mapping[str, Any]], str | ToolResult]
@@ -191,7 +192,8 @@ def scripted(*lines: Line) -> ScriptedChatModel:
 
 
 def live_children() -> set[int]:
-    """Children of this process that still run."""
+    """Children of this process that still run, but for sandboxes that wait for the next one."""
+    end_idle_processes()
     children = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

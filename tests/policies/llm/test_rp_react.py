@@ -25,7 +25,7 @@ from resilisim.policies.llm.agents.rp_react import (
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.reading import Finish, Unreadable
 from resilisim.policies.llm.run import EpisodeEnded
-from resilisim.policies.llm.tools import ToolResult
+from resilisim.policies.llm.tools import ToolResult, ToolSpec
 from resilisim.policies.registry import make_policy
 from resilisim.tool_library import default_library
 from tests.guards import no_endless_work
@@ -371,6 +371,22 @@ def test_a_long_output_is_stored_whole_for_the_whole_task_and_python_reads_it():
     assert played.counters["python_runs"] == 3
     assert "Stored outputs:\n- output_1 (dict, from tool_call)" in played.system(6)
     assert len(played.messages(6)) == 2, "the scratchpad is a new one all the same"
+
+
+def test_only_python_sees_what_is_stored_and_a_tool_that_runs_code_itself_is_told_apart_from_it():
+    schema = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
+    specs = (*CONVERSATION_TOOLS, ToolSpec("Interpreter", "Runs code.", schema))
+    script = [
+        *RUN,
+        act("Interpreter", code="print(len(output_1['rows']))"),
+        act("Interpreter", "Interpreter cannot see the variable output_1: run this code with python", code="output_10"),
+        done("It ran.", "Observation: 10"),
+        end("ok"),
+    ]
+    played = play(script, {"tool_call": [LONG], "Interpreter": ["10"]}, specs)
+    assert played.calls[1:] == [("Interpreter", {"code": "output_10"})]
+    assert "hold long outputs. Interpreter cannot see them." in played.system(1)
+    assert "cannot see them" not in play([ask("a"), done("b"), end("ok")], specs=CONVERSATION_TOOLS).system(1)
 
 
 @pytest.mark.parametrize(

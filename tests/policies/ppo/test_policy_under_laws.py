@@ -13,14 +13,21 @@ from networks import save_random
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.workflow import env, law_parts, vector
-from resilisim.envs.workflow.actions import VALIDATE_OUTPUT, action_index, meta_action_index, num_actions
+from resilisim.envs.workflow.actions import (
+    INVOKE_TOOL,
+    RETRY_TOOL,
+    VALIDATE_OUTPUT,
+    action_index,
+    meta_action_index,
+    num_actions,
+)
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.checkpoint import DESCRIPTION_FILE, layout_version, load_checkpoint
 from resilisim.policies.ppo.config import load_config
 from resilisim.policies.ppo.imitation import imitation_batches
 from resilisim.policies.ppo.network import LAW_GROUPS, PART_GROUPS, make_network
-from resilisim.policies.ppo.policy import TrainedPolicy
+from resilisim.policies.ppo.policy import LawBlindActor, TrainedPolicy, benchmark_actions
 from resilisim.policies.ppo.training import train
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Law, RateLimit
@@ -101,6 +108,29 @@ def test_a_policy_that_reads_laws_waits_and_accepts(tmp_path, monkeypatch):
                 observation, _, ended, _, info = conversation.step(said[-1])
     assert "<wait/>" in said
     assert "<finish/>" in said
+
+
+def test_a_policy_of_the_benchmark_calls_only_and_changes_what_was_refused():
+    mask = np.zeros((3, num_actions(4)), dtype=np.int8)
+    # Tool 2 was refused, tool 0 is new, tool 1 has failed; then nothing but to wait.
+    legal = [action_index(INVOKE_TOOL, 2, 4), action_index(RETRY_TOOL, 2, 4)]
+    legal += [action_index(INVOKE_TOOL, 0, 4), action_index(RETRY_TOOL, 1, 4)]
+    mask[0, [*legal, meta_action_index(0, 4)]] = 1
+    mask[1, legal[2:]] = 1
+    mask[2, meta_action_index(0, 4)] = 1
+    known, meant = benchmark_actions(mask)
+    assert np.flatnonzero(known[0]).tolist() == sorted(legal[1:])
+    assert np.flatnonzero(known[1]).tolist() == sorted(legal[2:])
+    assert not known[2].any()
+    assert np.flatnonzero(meant[0] != np.arange(mask.shape[1])).tolist() == [legal[1]]
+    assert meant[0, legal[1]] == legal[0]
+
+    class Last:
+        def act(self, observation, mask):
+            return mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)
+
+    chosen = LawBlindActor(Last()).act({}, mask)
+    assert chosen.tolist() == [legal[0], legal[3], meta_action_index(0, 4)]
 
 
 def test_the_network_reads_every_column_and_none_without_a_law():

@@ -9,7 +9,13 @@ import pytest
 
 from resilisim.envs.workflow import random_libraries
 from resilisim.policies.ppo import training
-from resilisim.policies.ppo.checkpoint import PROGRESS_FILE, RESUME_FILE, load_checkpoint, read_resume_point
+from resilisim.policies.ppo.checkpoint import (
+    PROGRESS_FILE,
+    RESUME_FILE,
+    load_checkpoint,
+    model_state,
+    read_resume_point,
+)
 from resilisim.policies.ppo.config import load_config
 from resilisim.policies.ppo.training import train
 
@@ -29,6 +35,7 @@ SETTINGS = (
     "checkpoint_every=64",
     "max_minutes=none",
     "max_steps=384",
+    "imitation_updates=3",
     "device=cpu",
     "tensorboard=false",
 )
@@ -36,28 +43,46 @@ CONFIG = load_config("generalist", settings=SETTINGS)
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Small libraries; the list is filled with the numbers of those that are entered."""
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
+    """Small libraries; the lists are filled with the numbers of those that are drawn."""
     monkeypatch.setattr(random_libraries, "MOST_TOOLS", 16)
     monkeypatch.setattr(random_libraries, "NUM_PARTS", {0: 1})
     monkeypatch.setattr(training, "VALIDATION_LIBRARIES", 2)
-    monkeypatch.setattr(training, "VALIDATION_TASKS_OF_A_LIBRARY", 1)
-    monkeypatch.setattr(training, "TASKS_OF_A_LIBRARY", 4)
-    entered: list[int] = []
+    monkeypatch.setattr(training, "TASKS_OF_A_LIBRARY", {"training": 4, "imitation": 2, "validation": 1})
+    monkeypatch.setattr(training, "IMITATION_UPDATES_OF_A_LIBRARY", 2)
+    numbers: dict[str, list[int]] = {"training": [], "imitation": [], "validation": []}
     draw = training.draw_settings
 
     def noted(config, stream, number, home):
-        entered.extend([number] if stream == "training" else [])
+        numbers[stream].append(number)
         return draw(config, stream, number, home)
 
     monkeypatch.setattr(training, "draw_settings", noted)
-    return entered
+    return numbers
 
 
-def test_libraries_change_and_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, small):
+@pytest.fixture(autouse=True)
+def nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that going to another library keeps all that a model knows, and no more of the generators than that."""
+    enter = training._Run._enter
+
+    def checked(run, number):
+        before = model_state(run._model)
+        enter(run, number)
+        after = model_state(run._model)
+        assert after.facts == before.facts
+        for name in before.arrays:
+            if not name.startswith("last"):
+                np.testing.assert_array_equal(after.arrays[name], before.arrays[name], err_msg=name)
+
+    monkeypatch.setattr(training._Run, "_enter", checked)
+
+
+def test_libraries_change_and_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, drawn):
     whole = train(CONFIG, tmp_path / "whole")
-    assert small == [0, 1, 2]
+    assert drawn == {"training": [0, 1, 2], "imitation": [0, 1], "validation": [0, 1]}
     assert whole.steps == 384
+    assert load_checkpoint(tmp_path / "whole").description.training["warm_start"]["updates"] == 3
     assert set(whole.best.shares) == {"benchmark", "random"}
 
     class Stopped(Exception):
@@ -70,9 +95,10 @@ def test_libraries_change_and_a_stopped_run_goes_on_as_if_nothing_had_happened(t
     with pytest.raises(Stopped):
         train(CONFIG, tmp_path / "parts", stop)
     assert read_resume_point(tmp_path / "parts" / RESUME_FILE).facts["run"]["update"] == 4
-    del small[:]
+    drawn["training"].clear()
     train(CONFIG, tmp_path / "parts")
-    assert small == [0, 1, 2]
+    assert drawn["training"] == [0, 1, 2]
+    assert len(drawn["validation"]) == 6
     one, other = (read_resume_point(tmp_path / name / RESUME_FILE) for name in ("whole", "parts"))
     assert one.arrays.keys() == other.arrays.keys()
     for name, array in one.arrays.items():

@@ -25,6 +25,7 @@ from resilisim.policies.registry import LLM_POLICIES
 from resilisim.tasks import Task
 from resilisim.worlds import load_world, reference_calls, resolve_parameters
 from tests.chat.loopback import LoopbackServer
+from tests.guards import WAITING_SECONDS
 from tests.worlds import notebook
 
 WORLD = load_world("apis-v1")
@@ -101,7 +102,7 @@ def test_a_person_plays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 class SlowWorkspace(notebook.NotebookWorkspace):
     """Reads pages only while somebody else does, too."""
 
-    meeting = threading.Barrier(2, timeout=60)
+    meeting = threading.Barrier(2, timeout=WAITING_SECONDS)
 
     def call(self, tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         self.meeting.wait()
@@ -110,7 +111,7 @@ class SlowWorkspace(notebook.NotebookWorkspace):
 
 @pytest.fixture
 def slow_world(monkeypatch: pytest.MonkeyPatch) -> EnvironmentSettings:
-    monkeypatch.setattr(SlowWorkspace, "meeting", threading.Barrier(2, timeout=60))
+    monkeypatch.setattr(SlowWorkspace, "meeting", threading.Barrier(2, timeout=WAITING_SECONDS))
     monkeypatch.setattr(notebook, "NotebookWorkspace", SlowWorkspace)
     return EnvironmentSettings().in_world(notebook.NAME)
 
@@ -130,7 +131,7 @@ def test_a_call_that_was_given_up_does_not_reach_into_the_next_episode(monkeypat
     class Stuck(notebook.NotebookWorkspace):
         def call(self, tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
             if parameters == {"page": 1}:
-                release.wait(60)
+                release.wait(WAITING_SECONDS)
             return {"text": "", "number": 1}
 
     def impatient(session: AgentSession) -> None:
@@ -144,7 +145,7 @@ def test_a_call_that_was_given_up_does_not_reach_into_the_next_episode(monkeypat
         else:
             session.call("notebook_reader", {"page": 2})
             release.set()
-            returned.wait(60)
+            returned.wait(WAITING_SECONDS)
             session.call("notebook_reader", {"page": 3})
 
     starts: list[int] = []

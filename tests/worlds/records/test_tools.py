@@ -117,6 +117,19 @@ def test_python_reads_what_the_last_tool_returned_and_what_it_is_given(workspace
     assert refusal(workspace, "PythonInterpreter", code="1/0").startswith("CODE_ERROR")
 
 
+def test_nothing_of_one_session_is_seen_in_the_next(records):
+    seen = []
+    for _ in range(2):
+        workspace = RecordsWorkspace(records)
+        seen.append([refusal(workspace, "GetValue", column_name="price")])
+        seen[-1].append(refusal(workspace, "PythonInterpreter", code="print(kept, last_result)"))
+        workspace.call("LoadDB", {"db_name": "airbnb"})
+        workspace.call("PythonInterpreter", {"code": "kept = last_result"})
+        workspace.close()
+    assert seen[0] == seen[1]
+    assert "name 'kept' is not defined" in seen[1][1]
+
+
 @pytest.mark.parametrize(
     ("tool", "parameters", "problem"),
     [
@@ -273,13 +286,13 @@ def test_a_damaged_file_is_made_again_and_a_folder_that_refuses_is_done_without(
 def test_the_process_ends_with_the_pipe(impatient):
     child = impatient._started()
     child._process.stdin.close()
-    assert child._process.wait(30) == 0
+    assert child._process.wait(300) == 0
 
 
 def test_the_process_ends_by_itself_when_nobody_is_left_to_end_it(impatient):
     child = impatient._started()
     child._process.stdin.write(json.dumps({"query": ENDLESS[0], "values": [], "rows": 1}).encode() + b"\n")
-    assert child._process.wait(120) == -signal.SIGXCPU
+    assert child._process.wait(300) == -signal.SIGXCPU
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ PYTHON: Final = ToolSpec(
         "required": ["code"],
     },
 )
+CODE: Final = "code"  # the parameter of tools that run code themselves, which cannot see the stored outputs
 CALLS_ANY_TOOL: Final = "tool_call"  # who has it may also call a tool of the library by its own name
 
 
@@ -340,7 +341,9 @@ class ExecutorToolbox:
         options: RPReActOptions,
         preview_of: Callable[[Variable], str],
     ) -> None:
-        self.specs = (*specs, PYTHON)
+        runs_code = [spec.name for spec in specs if CODE in spec.parameters.get("properties", {})]
+        others = f" {' and '.join(runs_code)} cannot see them." if runs_code else ""
+        self.specs = (*specs, replace(PYTHON, description=PYTHON.description + others))
         self.stored: list[Variable] = []
         self._run = run
         self._names = {spec.name for spec in specs}
@@ -355,6 +358,9 @@ class ExecutorToolbox:
             return await self._python(arguments)
         if not self._may_call(name):
             return ToolResult.refused(f"this executor has no tool {name[:200]!r}")
+        stored = [one.name for one in self._variables.stored if re.search(rf"\b{one.name}\b", str(arguments.get(CODE)))]
+        if stored and name in self._names:
+            return ToolResult.refused(f"{name} cannot see the variable {stored[0]}: run this code with python")
         result = await self._run.tools.call(name, arguments)
         run = str(arguments.get("name")) if name == CALLS_ANY_TOOL else name
         return self._offloaded(name, result) if result.ok and self._is_long(name, run, result.text) else result
