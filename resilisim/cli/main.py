@@ -83,7 +83,7 @@ COMMANDS = {
     ),
     "demo": (
         "evaluation.demo:demo",
-        "Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report.",
+        "Show what ResiliSim does: tasks, exact bounds, four policies and a small language model, and a report.",
     ),
     "law": ("law:app", "Look at failure models, and check law files of your own."),
     "tools": ("tools:app", "Look at the tools: list, show, search, export."),

@@ -107,8 +107,17 @@ def test_a_law_with_chances_of_its_own_for_tools_is_played_and_scored_again(tmp_
     assert {step["error"] for step in steps if not step["success"]} == {"INVALID_RESPONSE"}
     rescored = rescore_run(tmp_path)
     assert rescored.num_agreeing == rescored.num_episodes == 6
-    with pytest.raises(InvalidInputError, match="expected one without parts"):
-        evaluate("reference", "apis-v1", law="outages")
+
+
+def test_laws_with_parts_are_played_and_those_without_meaning_there_are_refused(tmp_path: Path) -> None:
+    task = load_world("apis-v1").tasks()[4]
+    found = evaluate("reference", f"apis-v1:{task.instance_id}", "optimal", seeds=6, out=tmp_path, law="outages")
+    errors = {step["error"] for record in found.records() for step in record["steps"] if step["tool"]}
+    assert "SERVICE_UNAVAILABLE" in errors
+    rescored = rescore_run(tmp_path)
+    assert rescored.num_agreeing == rescored.num_episodes == 6
+    with pytest.raises(InvalidInputError, match="is for no world: error_kinds"):
+        evaluate("reference", "apis-v1", law="meaningful-errors")
 
 
 def test_other_runs_have_no_such_tables(tmp_path: Path) -> None:

@@ -347,7 +347,7 @@ def test_an_equivalent_takes_the_place() -> None:
     assert outcome(problem, episode.state) == 1
 
 
-def test_what_does_not_fit_a_library_or_the_solver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_a_library_or_the_solver_is_refused() -> None:
     for law, text in (
         (Law(broken=Broken(0.1, ("network_fetchr",))), "did you mean 'network_fetcher'"),
         (Law(bases={"fetcher": 0.5}), "unknown tool 'fetcher'"),
@@ -356,9 +356,9 @@ def test_what_does_not_fit_a_library_or_the_solver_is_refused(monkeypatch: pytes
     ):
         with pytest.raises(InvalidInputError, match=text):
             build_problem(default_library(), ["network_fetcher"], law)
-    monkeypatch.setattr(reachable, "MAX_STATES", 20)
+    problem = build_problem(default_library(), ["utility_notifier"], Law(broken=Broken(0.1)))
     with pytest.raises(ExactLimitError, match="needs more than 20 states"):
-        solve_reachable(build_problem(default_library(), ["utility_notifier"], Law(broken=Broken(0.1))))
+        solve_reachable(problem, max_states=20)
 
 
 @settings(max_examples=15)

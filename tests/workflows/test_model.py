@@ -31,7 +31,7 @@ LIMIT = "expected a whole number, at least 1 and at most 999,999,999 or null"
         ({"steps": "merge"}, "workflow, field 'steps': got \"merge\"; expected an array of objects"),
         ({"planer": "exact"}, "workflow: unknown field 'planer': did you mean 'planner'?"),
         ({"planner": 3}, "workflow, field 'planner': got 3; expected a string"),
-        ({"predicted_success_probability": 1.5}, "got 1.5; expected a number, at least 0.0 and at most 1.0"),
+        ({"predicted_success_probability": 1.5}, "got 1.5; expected a number, at least 0 and at most 1"),
         ({"steps": [{"tool": "read", "reqires": []}]}, "field 'steps', item 1: unknown field 'reqires'"),
         ({"steps": [{"reason": "because"}]}, "item 1, field 'tool': is missing; expected a string"),
         ({"steps": [{"tool": "read", "parameters": [1]}]}, "field 'parameters': got [1]; expected an object"),

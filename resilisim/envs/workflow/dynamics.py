@@ -486,20 +486,9 @@ def _execute_under_parts(
         elif result == FAILURE and rules.at_block < 0:
             shown = _failure_status(False, key0, key1, attempt, tool, world)
     before = status[tool]
+    known, hidden = mine.parts, mine.hidden
     enter_execution(
-        rules,
-        parts.tables,
-        status,
-        counters,
-        mine.parts,
-        mine.hidden,
-        True,
-        tool,
-        result,
-        ticks,
-        digest,
-        AS_HIDDEN,
-        OF_THE_TOOL,
+        rules, parts.tables, status, counters, known, hidden, True, tool, result, ticks, digest, AS_HIDDEN, OF_THE_TOOL
     )
     return _show_execution(episode, tool, result in (SUCCESS, CORRUPT), before, shown, task, world)
 
