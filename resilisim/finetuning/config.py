@@ -37,7 +37,7 @@ class FinetuningConfig(BaseModel):
         explore: Share of the demonstrator's steps that are mistakes on purpose; nothing is learned from these, only
             from how to go on.
         plan_margin: Most that the demonstrator gives away in a call to do the step that the plan names first, so that
-            what it does can be read off the plan. Messages that cost more are not learned.
+            what it does can be read off the plan. Messages that cost more are not learned, but for searches.
         min_margin: Least difference in Q* between the two messages of a pair.
         beta: How dear it is to leave the start's probabilities for a preference (dpo).
         epochs: Passes over the conversations or pairs.

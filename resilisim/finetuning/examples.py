@@ -61,7 +61,9 @@ class Encoder:
         return self._example(record["messages"], [place for place in places if place is not None])
 
     def _is_good(self, turn: Record) -> bool:
-        return bool(turn["value"] > 0.0 and turn["regret"] <= self._most_regret)
+        # A search costs the turn that it takes: that is a price, as its label says, and no mistake.
+        is_best = turn["regret"] <= self._most_regret or turn["label"] == "information"
+        return bool(turn["value"] > 0.0 and is_best)
 
     def _pair(self, record: Record) -> tuple[Example, Example]:
         """Return the better and the worse message of one state."""

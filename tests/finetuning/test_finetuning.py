@@ -74,6 +74,19 @@ def test_best_messages_are_learned_with_their_end_and_nothing_else(tiny_base):
     assert mistakes > 2
 
 
+def test_searches_are_learned_although_they_cost_a_turn(tiny_base):
+    encoder, searches = Encoder(tiny_base, SMALL.plan_margin), 0
+    for record in records_of(SMALL.model_copy(update={"prompts": ("baseline",)})):
+        turns = [turn for turn in record["turns"] if turn["value"] > 0]
+        asked = [turn for turn in turns if turn["label"] == "information" and turn["regret"] > SMALL.plan_margin]
+        good = [turn for turn in turns if turn["regret"] <= SMALL.plan_margin or turn in asked]
+        ((example,),) = encoder.samples([record])
+        said = "".join(record["messages"][turn["message_index"]]["content"] + "<|im_end|>" for turn in good)
+        assert encoder._tokenizer.encode(said, add_special_tokens=False).ids == list(example.tokens[example.is_learned])
+        searches += len(asked)
+    assert searches > 2
+
+
 def _by_hand(messages):
     return "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
 
