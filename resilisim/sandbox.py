@@ -270,12 +270,20 @@ class _Worker:
             "max_suspensions": 2**31 - 1,
         }
         policy = {"datetime": _FROZEN_CLOCK, "sleep": "zero", "random_start": {"seed": _SEED}}
-        try:
-            self._pool = _idle(os.getpid()).pop()
-        except IndexError:
-            self._pool = self._monty.Monty(min_processes=1, max_processes=1).__enter__()
-        checkout = self._pool.checkout(limits=limits, os_policy=policy, script_name="block.py")
-        self._session = self._stack.enter_context(checkout)
+
+        def enter(pool: Any) -> None:
+            self._pool = pool
+            checkout = pool.checkout(limits=limits, os_policy=policy, script_name="block.py")
+            self._session = self._stack.enter_context(checkout)
+
+        for waiting in iter(_taken, None):
+            try:
+                enter(waiting)
+                break
+            except self._monty.MontyCrashedError:  # killed while it waited
+                waiting.__exit__(None, None, None)
+        else:
+            enter(self._monty.Monty(min_processes=1, max_processes=1).__enter__())
         self.process_id = self._session.worker_pid
 
     async def _off_loop(self, function: Callable[..., Returned], *args: Any, **kwargs: Any) -> Returned:
@@ -403,11 +411,18 @@ def _idle(process: int) -> list[Any]:
     return []
 
 
+def _taken() -> Any:
+    """Return a pool that waits, for its taker alone; None if there is none."""
+    try:
+        return _idle(os.getpid()).pop()
+    except IndexError:
+        return None
+
+
 def end_idle_processes() -> None:
     """End the processes that wait for the next sandbox."""
-    idle = _idle(os.getpid())
-    while idle:
-        idle.pop().__exit__(None, None, None)
+    for pool in iter(_taken, None):
+        pool.__exit__(None, None, None)
 
 
 @functools.cache
