@@ -154,7 +154,14 @@ def evaluate(
 ) -> None:
     """Measure a policy's success, acting step by step and, without parts of a law, by its plans alone."""
     import_training()
+    if parts and not random_tools:
+        raise InvalidInputError(f"option --part: got {parts[0]!r} without random libraries: give --random-tools, too")
     if random_tools:
+        for name, given in (("--law", law != BENCHMARK_LAW), ("--library", library is not None)):
+            if given:
+                raise InvalidInputError(
+                    f"option {name}: random libraries bring their own: leave out {name} or --random-tools"
+                )
         _evaluate_generality(
             checkpoint, random_tools, parts or [PLAIN, *PARTS], random_libraries, tasks or 4, episodes, as_json
         )

@@ -180,7 +180,7 @@ class _Run:
         total = 0.0
         for some in np.split(places, range(self._config.micro_batch, len(places), self._config.micro_batch)):
             part = self._loss_sum(some) / parts
-            part.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(part)
             total += float(part.detach())
         torch.nn.utils.clip_grad_norm_(self._weights, self._config.max_gradient_norm)
         self._optimizer.step()

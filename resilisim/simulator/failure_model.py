@@ -536,6 +536,7 @@ def _read_law(text: str, where: str, name: str) -> Law:
 def _read_yaml(text: str, where: str) -> Any:
     import yaml
 
+    # PyYAML has no type information, so its loader is of any type.
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]

@@ -211,7 +211,7 @@ def test_other_folders_and_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="holds no recorded calls"):
         fit_law(tmp_path)
     with pytest.raises(InvalidInputError, match="unknown failures 'reel': did you mean 'real'"):
-        fit_law(tmp_path, failures="reel")  # type: ignore[arg-type]
+        fit_law(tmp_path, failures="reel")
 
 
 def test_a_call_that_was_given_up_says_nothing(tmp_path: Path) -> None:

@@ -15,10 +15,8 @@ from typing import Any
 
 import duckdb
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # only POSIX has it
-    resource = None  # type: ignore[assignment]
 
 MOST_CHARACTERS = 2_000_000  # of the values of one answer
 LONGEST_CELL = 20_000
@@ -27,7 +25,7 @@ PROCESS_FACTOR = 4  # how many times the memory of DuckDB its process may map: p
 
 def main(file: str, memory_mib: str, seconds: str) -> None:
     """Answer queries on a database, which is in the working directory, until the pipe is closed."""
-    if resource is not None:
+    if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_AS, (PROCESS_FACTOR * int(memory_mib) << 20,) * 2)
     settings: dict[str, str | bool | int | float | list[str]] = {
         "enable_external_access": False,
@@ -42,7 +40,7 @@ def main(file: str, memory_mib: str, seconds: str) -> None:
     connection = duckdb.connect(file, read_only=True, config=settings)
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        if resource is not None:
+        if sys.platform != "win32":
             most = int(time.process_time() + float(seconds)) + 1
             resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
         try:
