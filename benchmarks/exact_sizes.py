@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from resilisim.envs.workflow.random_libraries import random_library
+from resilisim.envs.random_libraries import random_library
 from resilisim.errors import ExactLimitError
 from resilisim.seeding import Draws
 from resilisim.simulator import EndRules, build_problem, start_state

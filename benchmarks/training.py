@@ -1,28 +1,39 @@
 """What the batched environment is worth in training: the same MaskablePPO and network on 16 scalar environments.
 
     python -m benchmarks.training [--share 0.95] [--most 400000]
+    python -m benchmarks.training --updates 5
 
 Prints the steps a second of collecting rollouts and of the updates, and the wall time until the policy reaches a share
 of V* on validation tasks, for both, as ratios in one run. One seed: the ratio of times is an example, not a mean.
+
+The second command prints the processor time of rollouts and updates of the preset `quick`, with the network's attention
+as it is and with the softmax along the last axis, as one would write it down first, in turns and on one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from sb3_contrib import MaskablePPO
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from torch import Tensor, nn
 
 from benchmarks.measurement import this_machine
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.policies.ppo.config import load_config
+from resilisim.policies.ppo.network import Layer
+from resilisim.policies.ppo.parts import Parts
 from resilisim.policies.ppo.sb3 import WorkflowPolicy, WorkflowVecEnv
-from resilisim.policies.ppo.training import make_environments, network_of, training_tasks
+from resilisim.policies.ppo.training import make_environments, make_model, network_of, training_tasks
 from resilisim.policies.ppo.validation import Validator
 from resilisim.tool_library import default_library
 
@@ -100,13 +111,59 @@ def timed_training(envs: VecEnv, share: float, most_steps: int) -> Times:
     return Times(model.num_timesteps, model.rollout_seconds, model.update_seconds, reached)
 
 
+def last_axis_layer(layer: Layer, tokens: Tensor) -> Tensor:
+    """Compute what `Layer.forward` does with a row of scores, not a column, for each head of a token."""
+    batch, length, width = tokens.shape
+    sizes = [width, layer.head_width, layer.head_width]
+    query, key, value = torch.split(layer.query_key_value(layer.attention_norm(tokens)), sizes, dim=-1)
+    query = query.reshape(batch, length * layer.heads, layer.head_width)
+    scores = torch.bmm(query, key.transpose(1, 2)) * layer.head_width**-0.5
+    attended = torch.bmm(scores.softmax(dim=-1), value)
+    tokens = tokens + layer.attention_out(attended.view(batch, length, width))
+    hidden: Tensor = layer.hidden_out(nn.functional.relu(layer.hidden(layer.hidden_norm(tokens))))
+    return tokens + hidden
+
+
+def print_update_times(updates: int) -> None:
+    """Print medians of processor time over so many updates and rollouts with each way to compute a layer."""
+    torch.set_num_threads(1)
+    config = load_config("quick")
+    tasks, _ = training_tasks(config, default_library())
+    envs = make_environments(config, WorkflowOptions(tasks=tasks))
+    model = make_model(config, envs, Parts(config), torch.device("cpu"))
+    model.set_logger(Logger(None, []))
+    model.learn(config.num_envs * config.rollout_steps)
+    callback = model._setup_learn(0, None, reset_num_timesteps=False)[1]
+    env: Any = model.env
+    halves: dict[str, Callable[[], object]] = {
+        "rollout": lambda: model.collect_rollouts(env, callback, model.rollout_buffer, model.n_steps),
+        "update": model.train,
+    }
+    for half, run in halves.items():
+        times: dict[str, list[float]] = {"as it is": [], "last axis": []}
+        for _ in range(updates):
+            for name, forward in (("as it is", Layer.forward), ("last axis", last_axis_layer)):
+                with mock.patch.object(Layer, "forward", forward):
+                    began = time.process_time()
+                    run()
+                    times[name].append(time.process_time() - began)
+        now, before = (statistics.median(values) for values in times.values())
+        print(
+            f"{half}: {now:.2f} s, along the last axis {before:.2f} s: {before / now:.2f} times (medians of {updates})"
+        )
+
+
 def main() -> None:
     """Train twice and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=0.95, help="share of V* at which a training ends")
     parser.add_argument("--most", type=int, default=400_000, help="environment steps after which it ends in any case")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch")
+    parser.add_argument("--updates", type=int, help="compare the processor time of so many updates instead")
     arguments = parser.parse_args()
+    if arguments.updates:
+        print_update_times(arguments.updates)
+        return
     torch.set_num_threads(arguments.threads)
     config = load_config("quick")
     tasks, _ = training_tasks(config, default_library())

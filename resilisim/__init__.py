@@ -111,9 +111,7 @@ def register_environments() -> None:
     if CONVERSATION_ID not in registry:
         # Gymnasium's passive checker stays broken for good once a first reset was refused, say for a misspelt task.
         register(
-            id=CONVERSATION_ID,
-            entry_point="resilisim.envs.conversation:ConversationEnv",
-            disable_env_checker=True,
+            id=CONVERSATION_ID, entry_point="resilisim.envs.conversation:ConversationEnv", disable_env_checker=True
         )
     if WORKFLOW_ID not in registry:
         register(

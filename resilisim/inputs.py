@@ -108,6 +108,14 @@ def json_problem(value: Any, *, half_characters: bool = False) -> str | None:
     return None
 
 
+def finite_number(number: str) -> float:
+    """Return a number that JSON has: NaN, the infinities and what is out of range raise ValueError."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:20]} is {'not finite' if number[-1].isdigit() else 'no JSON value'}")
+    return value
+
+
 def read_json(text: str, source: str, *, half_characters: bool = False) -> Any:
     """Parse JSON, refusing doubled keys, numbers that JSON does not have, and what `json_problem` finds."""
 
@@ -119,10 +127,10 @@ def read_json(text: str, source: str, *, half_characters: bool = False) -> Any:
         return result
 
     def finite(number: str) -> float:
-        value = float(number)
-        if not math.isfinite(value):
-            raise InvalidInputError(f"{source}: {number} is not a finite number; expected one")
-        return value
+        try:
+            return finite_number(number)
+        except ValueError:
+            raise InvalidInputError(f"{source}: {number} is not a finite number; expected one") from None
 
     def whole(number: str) -> int:
         if len(number) > MAX_DIGITS + 1:  # a sign may stand before them
@@ -147,12 +155,7 @@ def read_json(text: str, source: str, *, half_characters: bool = False) -> Any:
 
 
 def validated(
-    kind: type[T],
-    value: Any,
-    where: str,
-    *,
-    strict: bool = True,
-    error: Callable[[str], Exception] = InvalidInputError,
+    kind: type[T], value: Any, where: str, *, strict: bool = True, error: Callable[[str], Exception] = InvalidInputError
 ) -> T:
     """Return a value as the type that it should have: a pydantic model, a dataclass, or anything pydantic knows.
 

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from resilisim.errors import StoreError
+from resilisim.inputs import finite_number
 from resilisim.provenance import content_hash, describe_os_error, encode_json, encode_json_line, package_versions
 
 if sys.platform != "win32":
@@ -294,11 +295,7 @@ def _cut_torn_line(descriptor: int) -> None:
     os.lseek(descriptor, 0, os.SEEK_END)
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON value")
-
-
-_JSON_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_JSON_DECODER = json.JSONDecoder(parse_constant=finite_number)
 
 
 def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, settings
 # Several test processes run at once. With a thread for each core, torch spends ten times the processor time on the
 # small networks and texts of tests, waiting for its own threads. Commands that tests start inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What a user has cached is neither read nor changed; kept for the next run, embeddings and worlds cost no time.
+os.environ.setdefault("RESILISIM_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "resilisim"))
 
 # Files of few tests that take long. Handed out first, none of them is what a single worker is left with at the end.
 LONG_FILES = (
@@ -46,10 +49,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # Compiling and the first solving of a problem take seconds, so a time limit per example would only measure the machine.
 # The same examples in every run: a red suite is red for everybody.
 settings.register_profile(
-    "resilisim",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,
-    max_examples=60,
+    "resilisim", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=60
 )
 settings.load_profile("resilisim")

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
+import gymnasium
 import numpy as np
 import pytest
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import BaseModel, ConfigDict
 
-from resilisim.errors import InvalidInputError, StoreError
+from resilisim import bound, evaluate
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.errors import InvalidInputError, StoreError, nearest_name, unknown_name
 from resilisim.inputs import expectation, read_json, read_text, validated
+from resilisim.tasks.generation import generate_tasks
 
 STRICT: Mapping[str, Any] = {"extra": "forbid"}
 
@@ -58,10 +64,7 @@ def test_json_values_become_the_dataclasses_that_they_describe():
         (5, "c: got 5; expected an object with wheels, load, axles, label"),
         ({}, "c, field 'wheels': is missing; expected an array of objects"),
         ({"wheels": [{"nam": "a"}]}, "c, field 'wheels', item 1: unknown field 'nam': did you mean 'name'?"),
-        (
-            {"wheels": [], "zzz": 1},
-            "c: unknown field 'zzz': expected one of wheels, load, axles, label",
-        ),
+        ({"wheels": [], "zzz": 1}, "c: unknown field 'zzz': expected one of wheels, load, axles, label"),
         (
             {"wheels": [{"name": "a"}, {"name": "b", "kind": "solids"}]},
             "c, field 'wheels', item 2, field 'kind': got \"solids\"; did you mean 'solid'?",
@@ -70,10 +73,7 @@ def test_json_values_become_the_dataclasses_that_they_describe():
             {"wheels": [{"name": "a", "kind": 3}]},
             "c, field 'wheels', item 1, field 'kind': got 3; expected one of spoked, solid",
         ),
-        (
-            {"wheels": [{"name": ""}]},
-            "c, field 'wheels', item 1, field 'name': got \"\"; expected a non-empty string",
-        ),
+        ({"wheels": [{"name": ""}]}, "c, field 'wheels', item 1, field 'name': got \"\"; expected a non-empty string"),
         (
             {"wheels": [{"name": "a", "sizes": [1, "2"]}]},
             "c, field 'wheels', item 1, field 'sizes', item 2: got \"2\"; expected a whole number",
@@ -82,10 +82,7 @@ def test_json_values_become_the_dataclasses_that_they_describe():
         ({"wheels": [], "load": 2}, "c, field 'load': got 2; expected a number above 0 and at most 1 or null"),
         ({"wheels": [], "axles": 0}, "c, field 'axles': got 0; expected a whole number, at least 1"),
         ({"wheels": [], "label": 3}, "c, field 'label': got 3; expected a string or an array of strings"),
-        (
-            {"wheels": [{"name": "square"}]},
-            "c, field 'wheels', item 1: a wheel is not square; expected a round one",
-        ),
+        ({"wheels": [{"name": "square"}]}, "c, field 'wheels', item 1: a wheel is not square; expected a round one"),
         ({"wheels": {"a"}}, "c: not JSON: \"{'a'}\" has no form in JSON"),
         ({"wheels": [{"name": "a", "options": {"x": float("nan")}}]}, "c: not JSON: Out of range float values"),
     ],
@@ -139,3 +136,67 @@ def test_files_that_cannot_be_read_are_refused_with_the_nearest_name(tmp_path):
     ]:
         with pytest.raises(InvalidInputError, match=words):
             read_text(tmp_path / name, "tool library")
+
+
+NAMES = ("file_operations_reader", "file_operations_writer", "data_processing_parser")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("FILE_OPERATIONS_READER", "file_operations_reader"),
+        ("file_operations_reeder", "file_operations_reader"),
+        ("reader", "file_operations_reader"),
+        ("Parser", "data_processing_parser"),
+        ("data", "data_processing_parser"),
+        ("file", None),  # two names have it
+        ("read", None),  # no whole word
+        ("", None),
+        ("_", None),
+        ("nonsense", None),
+        ("operations.writer", "file_operations_writer"),  # words that stand together
+    ],
+)
+def test_a_name_that_resembles_or_the_only_one_with_that_word(value: str, expected: str | None) -> None:
+    assert nearest_name(value, NAMES) == expected
+
+
+def test_a_long_value_is_compared_with_nothing_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+
+    def note(value: str, names: list[str], **options: object) -> list[str]:
+        compared.append(len(value) * sum(map(len, names)))
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", note)
+    long = "file_operations_raeder" * 40_000
+    assert nearest_name(long, NAMES) is None
+    assert nearest_name("file_operations_raeder", [*NAMES, long]) is None  # names may be an agent's, too
+    assert compared == [22 * 66]
+    assert len(str(unknown_name("tool", long, NAMES))) < 500
+
+
+HUGE = [10**12, 10**30, 10**5000]
+
+
+@pytest.mark.parametrize("value", [*HUGE, -1, 0.5, "3.5", True, math.nan, None], ids=range(9))
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda value: evaluate("random", 1, seeds=value),
+        lambda value: evaluate("random", 1, workers=value),
+        lambda value: evaluate("random", value),
+        lambda value: gymnasium.make("resilisim/Conversation-v0", max_turns=value),
+        lambda value: gymnasium.make("resilisim/Conversation-v0", loop_length=value),
+        lambda value: gymnasium.make("resilisim/Conversation-v0", base="x" if value in (0.5, True) else value),
+        lambda value: WorkflowVectorEnv(num_envs=value),
+        lambda value: bound(["file_operations_reader"], clairvoyant_seeds=value),
+        lambda value: next(generate_tasks(count=value)),
+    ],
+    ids=range(9),
+)
+def test_numbers_that_nobody_means_are_refused_in_a_line(use: Callable[[object], object], value: object) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        use(value)
+    assert len(str(refused.value)) < 300
+    assert "\n" not in str(refused.value)

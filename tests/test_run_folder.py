@@ -117,8 +117,7 @@ def test_every_line_is_utf8_whatever_it_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [b"nonsense", b'"\xed\xa0\x80"', b"\xff", b'{"a":NaN}', b"[" * 100_000, b'{"a":-Infinity}', b"1" * 5000],
+    "line", [b"nonsense", b'"\xed\xa0\x80"', b"\xff", b'{"a":NaN}', b"[" * 100_000, b'{"a":-Infinity}', b"1" * 5000]
 )
 def test_whole_lines_that_are_not_json_are_refused_in_one_line(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "lines.jsonl"

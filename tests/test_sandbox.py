@@ -225,12 +225,7 @@ def test_json_values_pass_unchanged_in_both_directions(value):
 
 
 @pytest.mark.parametrize(
-    "code",
-    [
-        "while True: pass",
-        "while True:\n  try:\n    while True: pass\n  except: pass",
-        "sum(range(10**12))",
-    ],
+    "code", ["while True: pass", "while True:\n  try:\n    while True: pass\n  except: pass", "sum(range(10**12))"]
 )
 def test_an_endless_loop_is_stopped_and_cannot_catch_it(code):
     with no_endless_wait():
@@ -335,14 +330,7 @@ def test_the_machine_and_the_interpreter_are_out_of_reach(code, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "overwrite",
-    [
-        "echo = 5",
-        "def echo(x): return 'mine'",
-        "echo = lambda *a: 'mine'",
-    ],
-)
+@pytest.mark.parametrize("overwrite", ["echo = 5", "def echo(x): return 'mine'", "echo = lambda *a: 'mine'"])
 def test_overwriting_a_function_lasts_for_its_block_only(overwrite):
     shown = f"{overwrite}\nprint(echo if isinstance(echo, int) else 'other')"
     first, second = run(shown, "echo('there')", echo=echo)

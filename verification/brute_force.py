@@ -16,8 +16,8 @@ from typing import NamedTuple
 from resilisim.seeding import PURPOSE_SUCCESS, Draws, episode_key, tool_key, uniform_bits
 from resilisim.simulator import FINISH, BenchmarkLaw, EndRules, Episode, Message, Problem, build_problem, execution
 from resilisim.simulator.exact import solve
-from resilisim.simulator.exact.clairvoyant import clairvoyant
 from resilisim.simulator.exact.optimum import SearchedOptimum
+from resilisim.simulator.exact.references import clairvoyant
 from resilisim.simulator.exact.search import Search
 from resilisim.tool_library import ToolLibrary
 from verification.findings import Check, Finding

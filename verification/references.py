@@ -11,7 +11,7 @@ import numpy as np
 
 from resilisim.simulator import FINISH, Episode, EpisodeState, Message, Problem, build_problem, execution
 from resilisim.simulator.exact import known_probabilities, plan_following, plan_following_with_search, solve
-from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.simulator.exact.references import clairvoyant
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.state import is_awaiting_closing, is_done, outcome
 from resilisim.tasks import Task

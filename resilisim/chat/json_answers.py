@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from resilisim.inputs import finite_number
 from resilisim.provenance import without_surrogates
 
 LONGEST_READ: Final = 200_000  # characters of an answer that are looked at; whoever asks for an object needs no more
@@ -214,17 +214,5 @@ def _checked(value: Any) -> Any:
     raise NotALiteral("nested too deeply")
 
 
-def _finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(f"{number[:20]} is not finite")
-    return value
-
-
-def _refuse_constant(name: str) -> float:
-    """Refuse NaN and the infinities, which Python reads and JSON does not know."""
-    raise ValueError(f"{name} is no JSON value")
-
-
 # Line ends within strings are no JSON; models write them all the same, and what is meant is clear.
-_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant, parse_float=_finite)
+_DECODER = json.JSONDecoder(strict=False, parse_constant=finite_number, parse_float=finite_number)

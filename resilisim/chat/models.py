@@ -75,9 +75,7 @@ def make_chat_model(
     model = kind.make(name, settings)
     if settings.requests_per_minute is not None or settings.tokens_per_minute is not None:
         model = RateLimitedChatModel(
-            model,
-            requests_per_minute=settings.requests_per_minute,
-            tokens_per_minute=settings.tokens_per_minute,
+            model, requests_per_minute=settings.requests_per_minute, tokens_per_minute=settings.tokens_per_minute
         )
     if cache is None or not kind.is_kept:
         return model

@@ -10,27 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
-from resilisim.cli.help import command_group
 from resilisim.cli.options import JsonFlag, OptionGroup, output_option, takes
-from resilisim.cli.output import INCOMPLETE, Progressing, answer, note, plain, table
+from resilisim.cli.output import INCOMPLETE, answer, command_group, note, plain, table
 from resilisim.errors import MAX_COUNT, InvalidInputError, count_of, unknown_name
 from resilisim.evaluation.law_fit import fit_law
 from resilisim.evaluation.real_apis import real_api_tables
+from resilisim.evaluation.run.progress import Progressing
 from resilisim.inputs import shown
 from resilisim.provenance import encode_json
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics.estimates import fields_to_json
-from resilisim.worlds.apis import (
-    Address,
-    ApiCall,
-    ApiClient,
-    PublicApi,
-    Twin,
-    TwinLaw,
-    assess,
-    find_api,
-    public_apis,
-)
+from resilisim.worlds.apis import Address, ApiCall, ApiClient, PublicApi, Twin, TwinLaw, assess, find_api, public_apis
 from resilisim.worlds.apis.assessment import PERCENTILES, Assessment
 from resilisim.worlds.apis.client import MOST_CALLS_A_HOST, reached
 from resilisim.worlds.apis.twin import CALLS, FAILURES, SUCCESSES

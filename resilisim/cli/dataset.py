@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from resilisim.cli import options
-from resilisim.cli.help import command_group
-from resilisim.cli.output import STOPPED_BY_USER, Progressing, answer, console, note, plain, print_json, say, table
+from resilisim.cli.output import STOPPED_BY_USER, answer, command_group, console, note, plain, print_json, say, table
 from resilisim.datasets import ExportInterrupted, export_dataset, read_records, verify_dataset
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.export import chosen_in_worlds
@@ -23,11 +22,11 @@ from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
 from resilisim.envs.settings import ENVIRONMENT_GROUP
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
+from resilisim.evaluation.run.progress import Progressing
 from resilisim.options import options_of
 from resilisim.workflows.prompts import FLAWED, parse_prompt_choice
 
 PROMPTS_PANEL = "Prompts"
-EPISODES_PANEL = "Conversations and preferences"
 PROBLEMS_FOUND = 1  # exit code of `verify`
 
 # Here --search says whether the exact optimum looks up tools, so what answers searches has another name.

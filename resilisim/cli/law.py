@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from resilisim.cli import options
-from resilisim.cli.help import command_group
 from resilisim.cli.options import output_option
-from resilisim.cli.output import answer, note, plain, print_json, table
+from resilisim.cli.output import answer, command_group, note, plain, print_json, table
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.law_fit import PERCENTILES, Failures, fit_law
 from resilisim.run_folder import write_file_atomically
@@ -103,8 +102,7 @@ def fit(
         str | None, typer.Option("--name", help="Name of the law.", show_default="that of the file")
     ] = None,
     out: Annotated[
-        Path | None,
-        output_option("--out", help="Law file to write, YAML or JSON by its name's end.", dir_okay=False),
+        Path | None, output_option("--out", help="Law file to write, YAML or JSON by its name's end.", dir_okay=False)
     ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:

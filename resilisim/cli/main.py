@@ -14,8 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from resilisim import __version__
-from resilisim.cli.help import CommandLine, Group
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, give_up_output, prepare_streams
+from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, CommandLine, Group, give_up_output, prepare_streams
 from resilisim.errors import InfrastructureError, ResiliSimError
 
 BUG = 1  # as Python itself leaves after a traceback
@@ -32,7 +31,7 @@ PLAYING = (PACKAGE / "policies" / "base.py", PACKAGE / "policies" / "llm" / "pol
 # they are called.
 COMMANDS = {
     "bound": (
-        "bound:bound",
+        "evaluation.bound:bound",
         "Solve a task exactly: how often the best agent succeeds, and how often simply following the plan does.",
     ),
     "play": ("evaluation.play:play", "Take the agent's place in the terminal, and see afterwards what each call cost."),
@@ -43,7 +42,7 @@ COMMANDS = {
     "agents": ("models:agents", "List the LLM agents, or the options of one of them."),
     "report": ("evaluation.runs:report", "Write the HTML report of a run, finished or not, and print its summary."),
     "tables": (
-        "evaluation.tables:tables",
+        "evaluation.runs:tables",
         "Make the tables of the KPI-Chain and RP-ReAct papers from runs on pages or records, published figures beside.",
     ),
     "compare": (
@@ -70,7 +69,7 @@ COMMANDS = {
         "Rescore saved episodes, without a model or an environment; the exit code is 1 if any result differs.",
     ),
     "judge": (
-        "evaluation.judging:judge",
+        "evaluation.runs:judge",
         "Let a language model judge the answers of a run in a world, and say how far it agrees with the exact score.",
     ),
     "merge": (
@@ -91,7 +90,7 @@ COMMANDS = {
     "prompts": ("prompts:app", "Make prompts of four types from tasks, and look at them."),
     "dataset": ("dataset:app", "Write datasets to train on, check them, and look at them."),
     "train-lm": (
-        "train_lm:train_lm",
+        "train:train_lm",
         "Fine-tune a small language model on what the exact optimum does, and play with it as --model local:DIR.",
     ),
     "train": ("train:app", "Train a policy with PPO, and measure a trained one against the exact optimum."),
@@ -100,7 +99,10 @@ COMMANDS = {
         "Public HTTP APIs as tools: list, call and assess them, or serve the twin that stands in for them.",
     ),
     "mcp": ("mcp:app", "Serve episodes to any MCP client."),
-    "submit": ("submit:app", "Check runs that others send: were they played on a published set, to the last draw?"),
+    "submit": (
+        "evaluation.submit:app",
+        "Check runs that others send: were they played on a published set, to the last draw?",
+    ),
     "models": ("models:app", "Language models that agents can use."),
     "episode": ("evaluation.episode:app", "Read one episode of a run, or replay it."),
 }

@@ -12,8 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from resilisim.cli import options
-from resilisim.cli.help import command_group
-from resilisim.cli.output import note
+from resilisim.cli.output import command_group, note
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_TURNS, InvalidInputError, count_of, import_extra
 from resilisim.evaluation.injection import inject
@@ -171,12 +170,7 @@ def proxy(
     turns: Annotated[
         int | None,
         typer.Option(
-            "--turns",
-            help="Calls that there are.",
-            min=1,
-            max=MAX_TURNS,
-            show_default="10",
-            rich_help_panel=GOAL_GROUP,
+            "--turns", help="Calls that there are.", min=1, max=MAX_TURNS, show_default="10", rich_help_panel=GOAL_GROUP
         ),
     ] = None,
     name: NameOption = CLIENT_NAME,

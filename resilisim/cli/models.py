@@ -14,9 +14,8 @@ import typer
 
 from resilisim.chat import ChatModel, ChatModelSettings, RetryPolicy, make_chat_model, model_identity
 from resilisim.chat.check import ModelReport, check_model
-from resilisim.cli.help import command_group
 from resilisim.cli.options import MODEL_PANEL, JsonFlag, OptionGroup, takes
-from resilisim.cli.output import answer, note, say, table
+from resilisim.cli.output import answer, command_group, note, say, table
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, unknown_name
 from resilisim.policies.llm.options import describe_options
 from resilisim.policies.llm.templates import packaged_prompts

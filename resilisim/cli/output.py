@@ -1,4 +1,8 @@
-"""How commands speak: figures and tables on standard output, everything else, progress too, on standard error."""
+"""How commands speak: figures and tables on standard output, everything else, progress too, on standard error.
+
+What `--help` prints is plain: Typer's own tables cut names off where a column is narrow; here a long name has a line of
+its own, in a terminal of 80 columns.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,15 @@ import math
 import os
 import re
 import sys
-import threading
-import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import typer
+import typer.core
 from rich import box
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -251,68 +254,67 @@ if TYPE_CHECKING:
     from resilisim.evaluation.report.page import CellLike
     from resilisim.evaluation.report.page import Table as ReportTable
 
-T = TypeVar("T")
-
-QUIET_SECONDS = 2.0  # a command that takes no longer says nothing
-LINE_SECONDS = 10.0  # between two lines where there is no terminal
-BAR_SECONDS = 0.1  # between two looks at the count
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+# How a type is told to users -> the word that stands for a value.
+VALUES = {"list[str]": "TEXT", "str": "TEXT", "int": "N", "int range": "N", "float": "X", "float range": "X"}
 
 
-class Progressing:
-    """Counts what is done ("solving"); after QUIET_SECONDS a bar in a terminal shows it, elsewhere a line at times."""
+def write_options(command: Any, context: Any, formatter: Any) -> None:
+    """Write arguments and options, those of each heading together, in the order in which headings are first met."""
+    headings: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            names = re.sub(r"<([^<>]+)>", lambda found: VALUES.get(found[1], found[0]), record[0])
+            plain = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            headings[getattr(parameter, "rich_help_panel", None) or plain].append((names, record[1]))
+    for heading, records in headings.items():
+        with formatter.section(heading):
+            formatter.write_dl(records, col_max=28)
 
-    def __init__(self, what: str, total: int, quiet_seconds: float = QUIET_SECONDS) -> None:
-        self._what = what
-        self._total = total
-        self._quiet_seconds = quiet_seconds
-        self._count = 0
-        self._began = time.monotonic()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._tell, daemon=True)
 
-    def __enter__(self) -> Progressing:
-        """Begin to watch the time."""
-        self._thread.start()
-        return self
+class Command(typer.core.TyperCommand):
+    """A command whose options stand under their headings."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Take the bar away."""
-        self._ended.set()
-        self._thread.join()
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write them."""
+        write_options(self, ctx, formatter)
 
-    def track(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield the items, each counted when the next one is asked for."""
-        for item in items:
-            yield item
-            self._count += 1
 
-    def advance(self, number: int) -> None:
-        """Count that many more as done."""
-        self._count += number
+class Group(typer.core.TyperGroup):
+    """A group of commands, each with the whole sentence that says what it does."""
 
-    def _tell(self) -> None:
-        if self._ended.wait(self._quiet_seconds):
-            return
-        if sys.stderr.isatty():
-            self._show_bar()
-            return
-        with contextlib.suppress(OSError):  # nobody listens any more, which is no reason to stop the command
-            while not self._ended.is_set():
-                note(f"{self._what}: {self._count} of {self._total} after {time.monotonic() - self._began:.0f} s")
-                self._ended.wait(LINE_SECONDS)
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write options, then commands."""
+        write_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
 
-    def _show_bar(self) -> None:
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=error_console(), transient=True) as progress:
-            task = progress.add_task(self._what, total=self._total)
-            while not self._ended.wait(BAR_SECONDS):
-                progress.update(task, completed=self._count)
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, (command.help or "").split("\n\n")[0]) for name, command in found if command])
+
+
+class CommandLine(typer.Typer):
+    """Commands that explain themselves in this form; its arguments are Typer's."""
+
+    def __init__(self, *, cls: type[Group] = Group, **settings: Any) -> None:
+        super().__init__(cls=cls, add_completion=False, rich_markup_mode=None, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandT], CommandT]:
+        """Return the decorator that adds a command."""
+        decorator: Callable[[CommandT], CommandT] = super().command(name, cls=Command, **settings)
+        return decorator
+
+
+def command_group(help: str | None = None) -> CommandLine:
+    """Return a group of commands that shows its help when it is called without one."""
+    group = CommandLine(help=help)
+
+    @group.callback(invoke_without_command=True)
+    def show_help(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            typer.echo(context.get_help())
+
+    return group

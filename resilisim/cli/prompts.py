@@ -14,12 +14,12 @@ import typer
 from rich.text import Text
 
 from resilisim.cli import options
-from resilisim.cli.help import command_group
-from resilisim.cli.output import Progressing, answer, console, plain, print_json, say, table
+from resilisim.cli.output import answer, command_group, console, plain, print_json, say, table
 from resilisim.datasets.export import write_record_file
 from resilisim.datasets.prompts import PromptSource, PromptSpec
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import MAX_SEED, Draws
 from resilisim.tasks.sources import read_tasks
 from resilisim.workflows.flaws import FlawedWorkflow

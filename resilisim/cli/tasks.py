@@ -16,10 +16,10 @@ from resilisim.chat import ChatModelSettings, ResponseCache, make_chat_model, mo
 from resilisim.chat.middleware import request_key
 from resilisim.chat.openai import SHORTEST_SECRET, endpoint_url
 from resilisim.cli import options
-from resilisim.cli.help import command_group
-from resilisim.cli.output import Progressing, answer, note, plain, table
+from resilisim.cli.output import answer, command_group, note, plain, table
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
+from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks import COMPLEXITIES
 from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
@@ -206,11 +206,7 @@ def enhance(
         typer.Option(help="Failed tasks in a row that end the run; 0 keeps originals instead.", min=0, max=MAX_COUNT),
     ] = 50,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Only print what it would take in calls and tokens; nothing is sent.",
-        ),
+        bool, typer.Option("--dry-run", help="Only print what it would take in calls and tokens; nothing is sent.")
     ] = False,
     cache: Annotated[
         Path | None,
@@ -258,11 +254,7 @@ def enhance(
         already = file.num_written
         waiting = given[already:]
         enhancements = enhance_tasks(
-            waiting,
-            enhancer,
-            concurrency=reach.max_concurrency,
-            give_up_after=give_up_after,
-            taken_ids=file.ids,
+            waiting, enhancer, concurrency=reach.max_concurrency, give_up_after=give_up_after, taken_ids=file.ids
         )
         with Progressing("asking the model", len(waiting)) as progress, contextlib.closing(enhancements):
             for enhancement in progress.track(enhancements):

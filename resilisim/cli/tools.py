@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from resilisim.cli import options
-from resilisim.cli.help import command_group
-from resilisim.cli.output import answer, error_console, note, plain, table, write_json
+from resilisim.cli.output import answer, command_group, error_console, note, plain, table, write_json
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, unknown_name
 from resilisim.tool_library.parameters import mcp_definitions
@@ -55,6 +54,7 @@ def show_tool(
         plain(tool.name, "bold") + plain(f"  {tool.category} / {tool.operation}"),
         plain(tool.description),
         plain("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing")),
+        *([plain("equivalents: " + ", ".join(tool.equivalents))] if tool.equivalents else []),
         *([] if own is None else [plain(f"its own success probability: {own:g}")]),
         table(
             "Parameters",

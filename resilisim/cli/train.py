@@ -1,4 +1,4 @@
-"""`resilisim train`: train a policy with PPO, and measure a trained one against the exact optimum."""
+"""`resilisim train` and `train-lm`: train a policy with PPO, measure a trained one, fine-tune a language model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from resilisim.cli import options, output
-from resilisim.cli.help import CommandLine
+from resilisim.cli.output import CommandLine
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError, unknown_name
+from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing
 from resilisim.evaluation.trained import PLAIN, measure_generality, measure_policy
 from resilisim.options import option
 from resilisim.simulator.failure_model import PARTS
@@ -27,6 +28,8 @@ from resilisim.tasks.sources import sample_tasks
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from resilisim.finetuning.config import FinetuningConfig
+    from resilisim.finetuning.training import Standing
     from resilisim.policies.ppo.config import TrainingConfig
     from resilisim.policies.ppo.training import TrainingProgress
 
@@ -43,8 +46,8 @@ class RunOptions:
 
     preset: str = option(
         "quick",
-        "quick (5 minutes on two cores), full (30 minutes), paper (everything in the paper), or generalist (3 hours: "
-        "random libraries and laws).",
+        "quick (5 minutes on two cores), full (30 minutes), paper (everything in the paper), or generalist "
+        "(45 minutes: random libraries and laws).",
     )
     config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
     settings: tuple[str, ...] = option(
@@ -56,9 +59,7 @@ class RunOptions:
         None, "Minutes after which training ends.", flag="--minutes", default_text="the preset's"
     )
     max_steps: int | None = option(
-        None,
-        "Environment steps after which training ends; alone it replaces the limit of minutes.",
-        flag="--steps",
+        None, "Environment steps after which training ends; alone it replaces the limit of minutes.", flag="--steps"
     )
 
     def configuration(self) -> TrainingConfig:
@@ -170,7 +171,7 @@ def evaluate(
     started = time.perf_counter()
     held_out = options.chosen_tasks(BENCHMARK_VERSION, split, chosen)
     held_out = held_out if tasks is None else sample_tasks(held_out, tasks)
-    measured = measure_policy(checkpoint, held_out, episodes, chosen, output.Progressing, law) | {"split": split}
+    measured = measure_policy(checkpoint, held_out, episodes, chosen, Progressing, law) | {"split": split}
     if as_json:
         output.print_json(measured)
         return
@@ -186,8 +187,9 @@ def evaluate(
     under = "" if law == BENCHMARK_LAW else f" under {law}"
     title = f"{checkpoint} on the {split} split{under}, {measured['episodes']:,} episodes of each task"
     output.console().print(output.table(title, columns, rows))
-    start = measured["training"].get("warm_start")
-    origin = "PPO alone" if not start else f"PPO after {start['kind']} ({start['updates']:,} updates)"
+    taught, start = measured["training"].get("warm_start"), measured["training"].get("start")
+    origin = "PPO alone" if not taught else f"PPO after {taught['kind']} ({taught['updates']:,} updates)"
+    origin += f", from the weights of {start}" if start else ""
     output.note(f"trained by {origin}; {time.perf_counter() - started:.1f} s")
 
 
@@ -198,7 +200,7 @@ def _evaluate_generality(
         if part not in (PLAIN, *PARTS):
             raise unknown_name("part", part, (PLAIN, *PARTS), "option --part")
     started = time.perf_counter()
-    measured = measure_generality(checkpoint, sizes, parts, libraries, tasks, episodes, output.Progressing)
+    measured = measure_generality(checkpoint, sizes, parts, libraries, tasks, episodes, Progressing)
     if as_json:
         output.print_json(measured)
         return
@@ -250,7 +252,7 @@ def display(line: Callable[[Any], str], evaluated_at: Callable[[Any], int]) -> I
 
     def show_line(progress: Any) -> None:
         nonlocal last, evaluated
-        if evaluated_at(progress) != evaluated or time.monotonic() - last >= output.LINE_SECONDS:
+        if evaluated_at(progress) != evaluated or time.monotonic() - last >= LINE_SECONDS:
             last, evaluated = time.monotonic(), evaluated_at(progress)
             output.note(line(progress))
 
@@ -275,4 +277,92 @@ def progress_line(progress: TrainingProgress) -> str:
     if progress.seconds_left is not None:
         minutes, seconds = divmod(round(progress.seconds_left), 60)
         parts.append(f"{minutes}:{seconds:02d} left")
+    return ", ".join(parts)
+
+
+FINETUNING_PACKAGES = ("gguf", "peft", "safetensors", "tensorboard", "tokenizers", "torch", "transformers", "yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuningOptions:
+    """What a fine-tuning is told on the command line; the last four are settings of `FinetuningConfig`."""
+
+    preset: str = option("cpu", "cpu (one thread of a laptop), or gpu.")
+    config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
+    settings: tuple[str, ...] = option(
+        (), "One setting, such as train_tasks=100; repeatable.", flag="--set", metavar="KEY=VALUE"
+    )
+    stage: str | None = option(
+        None,
+        "What is learned from: sft, demonstrations of the exact optimum; dpo, preferences by Q*.",
+        default_text="sft",
+    )
+    start: str | None = option(
+        None, "Adapter to go on from: the folder of another run, or resilisim.", default_text="a fresh one"
+    )
+    device: str | None = option(None, "auto, cpu or cuda.", default_text="the preset's")
+    seed: int | None = option(
+        None, "A different seed trains a different adapter.", least=0, most=2**32 - 1, default_text="0"
+    )
+
+    def configuration(self) -> FinetuningConfig:
+        """Return the configuration that preset, file, settings and single options make."""
+        from resilisim.finetuning.config import load_config
+
+        values = {name: getattr(self, name) for name in ("stage", "start", "device", "seed")}
+        return load_config(self.preset, self.config, self.settings, **values)
+
+
+@options.takes(configured=options.OptionGroup(FinetuningOptions, panel="Configuration"))
+def train_lm(
+    *,
+    out: Annotated[
+        Path,
+        options.output_option(help="Folder of the run: adapter, log, TensorBoard, data; the same command resumes it."),
+    ],
+    configured: FinetuningOptions,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Fine-tune a small language model on what the exact optimum does, and play with it as --model local:DIR.
+
+    The model sees prompts and replies of the terse style, so it is to be played with --prompt-style terse.
+    """
+    configuration = configured.configuration()
+    training = import_training("resilisim.finetuning.training", FINETUNING_PACKAGES, "train-lm")
+    try:
+        with display(finetuning_line, lambda standing: standing.evaluated_at) as show:
+            reached: Standing = training.train(configuration, out, show)
+    except KeyboardInterrupt:
+        output.note(f"stopped; the same command resumes it from the last point in {out}")
+        raise typer.Exit(output.STOPPED_BY_USER) from None
+    shares = {"success on validation tasks": reached.success, "share of V* there, luck taken out": reached.share}
+    if len(reached.shares) > 1:
+        shares |= {f"the same of the ceiling of {prompt}": share for prompt, share in reached.shares.items()}
+    rows = [
+        ["steps", f"{reached.step:,}"],
+        ["tokens", f"{reached.num_tokens:,}"],
+        ["minutes of training", f"{reached.seconds / 60.0:.1f}"],
+        ["tokens a second", f"{reached.tokens_per_second:,.0f}"],
+        *([name, "-" if value is None else f"{value:.4f}"] for name, value in shares.items()),
+    ]
+    prompts = " ".join(f"--prompt {prompt}" for prompt in configuration.prompts)
+    player = f"--policy direct --model local:{out} --prompt-style terse {prompts}"
+    output.answer(
+        as_json,
+        {**asdict(reached), "directory": str(out)},
+        output.table(f"fine-tuning in {out}", ["", "value"], rows),
+        notes=[f"next: resilisim evaluate {player} --split test --out RESULTS"],
+    )
+
+
+def finetuning_line(standing: Standing) -> str:
+    """Say how far a fine-tuning is: steps, speed, loss, share of the optimum, time left."""
+    parts = [f"step {standing.step:,} of {standing.num_steps:,}", f"{standing.tokens_per_second:,.0f} tokens/s"]
+    if standing.loss is not None:
+        parts.append(f"loss {standing.loss:.3f}")
+    if standing.share is not None:
+        parts.append(f"share of V* on validation tasks {standing.share:.3f}")
+    if standing.step:
+        left = standing.seconds / standing.step * (standing.num_steps - standing.step)
+        parts.append(f"{left / 60.0:,.0f} minutes left")
     return ", ".join(parts)

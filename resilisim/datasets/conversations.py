@@ -19,15 +19,7 @@ from resilisim.chat import ToolCall
 from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.mistakes import MistakenDemonstrator
 from resilisim.datasets.rollout import EPISODES_GROUP, ArgumentsForm, RolloutSpec, Stage, Start
-from resilisim.datasets.schema import (
-    JSON_TYPE,
-    Column,
-    DataType,
-    Record,
-    RecordSchema,
-    json_problem,
-    shipped_columns,
-)
+from resilisim.datasets.schema import JSON_TYPE, Column, DataType, Record, RecordSchema, json_problem, shipped_columns
 from resilisim.envs.protocol import native_tools, read_native, read_text
 from resilisim.envs.session import Info
 from resilisim.errors import InvalidInputError

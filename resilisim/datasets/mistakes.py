@@ -31,11 +31,7 @@ _ANNOUNCEMENTS = (
     "Now it is the turn of {tool}{given}; I wait for its result.",
     "To go on with the work order I call the tool {tool}{given} and look at what it returns.",
 )
-_QUERIES = (
-    "other tools for {words}",
-    "{purpose}",
-    "a tool that is better than {words} for this: {purpose}",
-)
+_QUERIES = ("other tools for {words}", "{purpose}", "a tool that is better than {words} for this: {purpose}")
 _MISNAMED = ("{name}_value", "input_{name}", "{name}s")  # what somebody who remembers badly could write
 
 

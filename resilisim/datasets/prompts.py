@@ -37,7 +37,7 @@ from resilisim.workflows.flaws import (
     Perturber,
     tool_similarity,
 )
-from resilisim.workflows.flaws.programs import Program
+from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.plan_value import CostCalculator, PlanCosts, program_costs
 from resilisim.workflows.planner import no_similar_tools
 from resilisim.workflows.prompts import PlanFormat, check_style
@@ -74,16 +74,10 @@ class PromptSpec:
         FLAW_TYPES, "Flaw type of the flawed prompts; again for more.", flag="--flaw", default_text="all seven"
     )
     severities: tuple[str, ...] = option(
-        (DEFAULT_SEVERITY,),
-        "light, moderate or severe; again for more.",
-        flag="--severity",
-        default_text="moderate",
+        (DEFAULT_SEVERITY,), "light, moderate or severe; again for more.", flag="--severity", default_text="moderate"
     )
     methods: tuple[str, ...] = option(
-        (),
-        "Method of a flaw, or all; again for more.",
-        flag="--method",
-        default_text="one of two, drawn from the seed",
+        (), "Method of a flaw, or all; again for more.", flag="--method", default_text="one of two, drawn from the seed"
     )
     plan_format: PlanFormat = option("markdown", "How plans are written; xml is an <mcp_task>.", group=OUTPUT_GROUP)
     alternatives: bool = option(

@@ -31,7 +31,7 @@ from resilisim.workflows.flaws import (
     check_flaw,
     tool_similarity,
 )
-from resilisim.workflows.flaws.programs import Program
+from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.prompts import FLAWED, PromptChoice, parse_prompt_choice
 
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw. Under the benchmark law any

@@ -47,7 +47,7 @@ from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
 from resilisim.workflows.flaws import FlawRefusal
-from resilisim.workflows.flaws.programs import Program
+from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.model import Workflow
 from resilisim.workflows.planner import Planner, ReferencePlanner, resolve_planner
 from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, Prompt, parse_prompt_choice, render_prompt
@@ -527,7 +527,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 told = [
                     (name, success, past.result) for (name, success), past in zip(executions, executed, strict=True)
                 ]
-                executions = counted_executions(told, self._task.required_tools, self.law.to_mapping())
+                executions = counted_executions(told, self._task.required_tools, problem.law.to_mapping())
             outputs = self.library.outputs.intersection(self._task.required_tools)
             score = score_episode(self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by)
             if self.world is None:

@@ -157,8 +157,10 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, 
 
 
 def terse_reply(event: Event, extra: Mapping[str, Any], problem: Problem, state: EpisodeState) -> str:
-    """Return the whole answer to a message in one line: what came of it, and the turns left.
+    """Return the whole answer to a message in one line: what came of it, and which message of how many it was.
 
+    Terse plans say up to which message a step may be tried, so that a small model finds the number that it has to look
+    for and need not subtract.
     `extra` is what the environment's info says about the message.
     """
     failure = event.failure
@@ -178,8 +180,8 @@ def terse_reply(event: Event, extra: Mapping[str, Any], problem: Problem, state:
     if state.ended_by is not None:
         ending = _ENDINGS[state.ended_by]
     else:
-        turns_left = problem.rules.max_turns - state.turns_used
-        ending = f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{_time_left(problem, state)} left."
+        number, time_left = f"message {state.turns_used} of {problem.rules.max_turns}", _time_left(problem, state)
+        ending = f"{number}, {time_left.removeprefix(' and ')} left." if time_left else f"{number}."
     return f"{said}; {ending}" if said else ending
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from resilisim.errors import InvalidInputError, nearest_name
+from resilisim.inputs import finite_number
 from resilisim.simulator.messages import Message, MessageKind
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode, accepts, check_parameters, parameter_schema
@@ -399,14 +399,7 @@ def _read_object(raw: object) -> tuple[dict[str, Any], str | None]:
     return value, None
 
 
-def _finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(number)
-    return value
-
-
-_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+_DECODER = json.JSONDecoder(parse_float=finite_number, parse_constant=finite_number)
 _ANSWER_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 

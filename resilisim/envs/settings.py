@@ -78,12 +78,7 @@ class LawOptions:
     """The constants of the benchmark law and of its end rules, which both environments take."""
 
     base: float = option(
-        0.8,
-        "Base success probability of a tool.",
-        least=0.0,
-        most=1.0,
-        flag="--success-probability",
-        group=LAW_GROUP,
+        0.8, "Base success probability of a tool.", least=0.0, most=1.0, flag="--success-probability", group=LAW_GROUP
     )
     not_executed: float = option(
         0.5, "Factor for each dependency never executed.", least=0.0, most=1.0, group=LAW_GROUP

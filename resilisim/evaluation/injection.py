@@ -34,13 +34,7 @@ from resilisim.evaluation.injected_episode import (
     Raises,
 )
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
-from resilisim.simulator import (
-    FINISH,
-    STOP,
-    BenchmarkLaw,
-    Message,
-    load_law,
-)
+from resilisim.simulator import FINISH, STOP, BenchmarkLaw, Message, load_law
 from resilisim.simulator.exact.goal import Fail
 from resilisim.simulator.failure_model import Law
 from resilisim.tool_library import Parameter, Tool, ToolLibrary

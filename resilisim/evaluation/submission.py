@@ -41,7 +41,6 @@ from resilisim.tasks.benchmark import find_task
 from resilisim.tool_library import ToolLibrary, default_library
 
 OPEN_SET: Final = "open-v1"
-SET_SCHEMA: Final = "resilisim-set-1"
 SETS: Final = "sets"  # folder of the sets that come with the package
 
 EPISODES_PER_JOB: Final = 20

@@ -37,13 +37,7 @@ def measure_policy(
     """
     # They need torch, which comes with an extra.
     from resilisim.policies.ppo.checkpoint import load_checkpoint
-    from resilisim.policies.ppo.policy import (
-        PolicyPlanner,
-        actor_of,
-        check_library,
-        observation_options,
-        patterns_of,
-    )
+    from resilisim.policies.ppo.policy import PolicyPlanner, actor_of, check_library, observation_options, patterns_of
     from resilisim.policies.ppo.validation import optima_of, play_closed_loop
 
     loaded = load_checkpoint(checkpoint)
@@ -96,7 +90,7 @@ def measure_generality(
     Each row has libraries of its own, each with a law that has the part PLAIN (none) or one of `failure_model.PARTS` in
     a strength of its own, and tasks that can be solved. Intervals of the share of V* are clustered by library.
     """
-    from resilisim.envs.workflow.random_libraries import VERSION, random_settings
+    from resilisim.envs.random_libraries import VERSION, random_settings
     from resilisim.policies.ppo.checkpoint import load_checkpoint
     from resilisim.policies.ppo.policy import actor_of, check_library, observation_options
     from resilisim.policies.ppo.validation import play_closed_loop

@@ -10,8 +10,8 @@ their card.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class Standing:
     evaluated_at: int = -1
     success: float | None = None  # on validation tasks, at the latest evaluation
     share: float | None = None  # of V* there, luck taken out
+    shares: Mapping[str, float] = field(default_factory=dict)  # by prompt type, of its ceiling
 
     @property
     def tokens_per_second(self) -> float:
@@ -232,10 +233,11 @@ class _Run:
     def _evaluate(self) -> None:
         directory = self._folder.directory
         write_adapter(directory, self._model, self._base)
-        success, share = validate(directory, self._validation, self._config) if self._base_ships else (None, None)
-        self._at = replace(self._at, evaluated_at=self._at.step, success=success, share=share)
+        found = validate(directory, self._validation, self._config) if self._base_ships else {}
+        self._at = replace(self._at, evaluated_at=self._at.step, **found)
         self._folder.lines.write(asdict(self._at))
-        for name, value in (("success", success), ("share", share)):
+        shares = {f"share/{prompt}": share for prompt, share in self._at.shares.items()}
+        for name, value in {"success": self._at.success, "share": self._at.share, **shares}.items():
             if value is not None:
                 self._log.add_scalar(f"validation/{name}", value, self._at.step)
 
@@ -268,8 +270,8 @@ class _Run:
             raise StoreError(f"the point to resume from does not fit this training: {one_line(error)}") from error
 
 
-def validate(folder: Path, tasks: Sequence[Task], config: FinetuningConfig) -> tuple[float, float]:
-    """Return success on tasks and the share of V*, luck taken out, of the adapter in a folder."""
+def validate(folder: Path, tasks: Sequence[Task], config: FinetuningConfig) -> dict[str, Any]:
+    """Return `success`, `share` and `shares` of a `Standing`, on tasks, of the adapter in a folder."""
     chat = ChatModelSettings(local_threads=config.num_threads, local_reuse_prompts=True)
     result = evaluate(
         PLAYER,
@@ -282,11 +284,12 @@ def validate(folder: Path, tasks: Sequence[Task], config: FinetuningConfig) -> t
         salt=VALIDATION_SALT,
     )
     release(fingerprint([folder / ADAPTER_FILE]))
-    episodes = [row.num_episodes for row in result.rows]
-    success = np.average([row.success.value for row in result.rows], weights=episodes)
-    optimum = np.average([row.optimum.value for row in result.rows], weights=episodes)
-    adjusted = np.average([row.luck_adjusted.value for row in result.rows], weights=episodes)
-    return float(success), float(adjusted / optimum)
+    rows = result.rows  # one for each prompt type, of equally many episodes
+    return {
+        "success": float(np.mean([row.success.value for row in rows])),
+        "share": float(sum(row.luck_adjusted.value for row in rows) / sum(row.optimum.value for row in rows)),
+        "shares": {row.prompt_type: row.adjusted_share.value for row in rows},
+    }
 
 
 def _device(name: str) -> str:

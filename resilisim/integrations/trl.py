@@ -46,12 +46,7 @@ def training_rows(tasks: Any = 20, seeds: Any = 1, prompt: Any = "baseline") -> 
         'task_c64444cae27fab46'
     """
     return [
-        {
-            "prompt": [{"role": "user", "content": ""}],
-            "task": task.instance_id,
-            "seed": seed,
-            "prompt_type": kind,
-        }
+        {"prompt": [{"role": "user", "content": ""}], "task": task.instance_id, "seed": seed, "prompt_type": kind}
         for task in check_tasks(tasks, default_library())
         for kind in check_prompts(prompt)
         for seed in check_seeds(seeds)
@@ -97,13 +92,7 @@ class TrlEnvironment:
         """Begin the episode of a row (`training_rows`), and return its prompt; other columns are not looked at."""
         self._is_broken = False
         self.session = open_session(
-            task,
-            seed,
-            prompt_type,
-            self._tools,
-            name="trl",
-            environment=self._settings,
-            library=self._library,
+            task, seed, prompt_type, self._tools, name="trl", environment=self._settings, library=self._library
         )
         return self.session.prompt
 

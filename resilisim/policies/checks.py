@@ -10,8 +10,7 @@ from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, pub
 from resilisim.envs.session import Reply, Session
 from resilisim.policies.base import is_privileged
 from resilisim.tasks import Task
-from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import ToolHit
+from resilisim.tool_library import default_library
 
 # One task whose tools stand alone, one with a dependency outside its list, one that only luck can finish in time.
 CHECKED_TASKS: tuple[tuple[str, ...], ...] = (
@@ -34,8 +33,8 @@ def check_policy(policy: object, *, num_seeds: int = 2, deterministic: bool = Tr
     """Play a policy through a few episodes of Conversation-v0 and say what is wrong with it.
 
     Checked are both methods, the optional attributes, the kind of the answers, exceptions, that the info is left as it
-    was, and that an episode does not depend on what was played before. Searches are answered by common words, so no
-    model is loaded.
+    was, and that an episode does not depend on what was played before. Searches are answered by words, so no model is
+    loaded.
 
     Args:
         policy: The policy.
@@ -49,7 +48,7 @@ def check_policy(policy: object, *, num_seeds: int = 2, deterministic: bool = Tr
     if problems:
         return problems
     library = default_library()
-    env = ConversationEnv(library=library, search=CommonWordSearch(library))
+    env = ConversationEnv(library=library, search="lexical")
     tasks = [Task.from_mapping({"required_tools": list(names)}, library) for names in CHECKED_TASKS]
     episodes = [(task, prompt, seed) for task in tasks for prompt in CHECKED_PROMPTS for seed in range(num_seeds)]
     first = [_play(policy, env, *episode, problems) for episode in episodes]
@@ -58,25 +57,6 @@ def check_policy(policy: object, *, num_seeds: int = 2, deterministic: bool = Tr
         second = [_play(policy, env, *episode, problems) for episode in reversed(episodes)]
         problems += _differences(episodes, first, second[::-1])
     return list(dict.fromkeys(problems))
-
-
-class CommonWordSearch:
-    """A search that needs no model: tools ranked by the words that their names and descriptions share with a query."""
-
-    def __init__(self, library: ToolLibrary) -> None:
-        self._words = [(tool.name, _words(f"{tool.name} {tool.description}")) for tool in library]
-
-    def __call__(self, query: str, count: int) -> list[ToolHit]:
-        """Return the `count` best tools, ties in the order of the library."""
-        wanted = _words(query)
-        hits = [
-            ToolHit(name, round(len(wanted & words) / max(len(wanted | words), 1), 3)) for name, words in self._words
-        ]
-        return sorted(hits, key=lambda hit: -hit.score)[:count]
-
-
-def _words(text: str) -> set[str]:
-    return set("".join(character if character.isalnum() else " " for character in text.lower()).split())
 
 
 def _problems_of_shape(policy: object) -> list[str]:
@@ -129,9 +109,7 @@ def _answer(policy: Any, method: str, reply: Reply, problems: list[str]) -> Any:
 
 
 def _differences(
-    episodes: Sequence[tuple[Task, str, int]],
-    first: Sequence[list[str | None]],
-    second: Sequence[list[str | None]],
+    episodes: Sequence[tuple[Task, str, int]], first: Sequence[list[str | None]], second: Sequence[list[str | None]]
 ) -> list[str]:
     for (_, prompt, seed), once, again in zip(episodes, first, second, strict=True):
         if once != again:

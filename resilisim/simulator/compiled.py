@@ -3,6 +3,7 @@
 `scalar` leaves a function as it is for Python and lets Numba inline it into kernels, so there is one text for both.
 `kernel` compiles a loop over such functions, and the draws of an episode, which were the largest part of an environment
 step in plain Python. With NUMBA_DISABLE_JIT=1 everything below runs as plain Python.
+`prefetch` asks for memory before it is needed, and changes no value.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import functools
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numba
-from numba.extending import register_jitable
+from numba.core import cgutils, types
+from numba.extending import intrinsic, overload, register_jitable
+from numpy.typing import NDArray
 
 from resilisim.seeding import hash_words, threefry2x32, uniform_bits
 
@@ -25,6 +28,12 @@ R = TypeVar("R")
 def scalar(function: Callable[P, R]) -> Callable[P, R]:
     """Mark a small function over numbers and plain arrays as callable from kernels; Python calls it unchanged."""
     marked: Callable[P, R] = register_jitable(function)
+    return marked
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Mark a function as `scalar` does, and have it inlined whatever its size, for the one hot loop that calls it."""
+    marked: Callable[P, R] = register_jitable(forceinline=True)(function)
     return marked
 
 
@@ -71,3 +80,37 @@ def tool_luck_key(episode0: int, episode1: int, tool_name: str) -> tuple[int, in
     """Return `seeding.tool_key` of the same arguments."""
     name0, name1 = _name_words(tool_name)
     return threefry(episode0, episode1, name0, name1)
+
+
+_codes: Any = cgutils  # without type information
+_READ_OR_WRITE, _KEEP_IN_ALL_CACHES, _DATA = 1, 3, 1
+
+
+def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Write LLVM's instruction of that name for an array and an index."""
+    data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+    place = builder.bitcast(builder.gep(data, [arguments[1]]), _codes.voidptr_t)
+    number = _codes.int32_t
+    kind = _codes.ir.FunctionType(_codes.ir.VoidType(), [_codes.voidptr_t, number, number, number])
+    instruction = _codes.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(instruction, [place, *(number(flag) for flag in (_READ_OR_WRITE, _KEEP_IN_ALL_CACHES, _DATA))])
+    return context.get_dummy_value()
+
+
+def _typed(typing_context: Any, array: Any, index: Any) -> Any:
+    return types.none(array, types.intp), _generate
+
+
+_prefetch: Any = intrinsic(_typed)
+
+
+def prefetch(array: NDArray[Any], index: int) -> None:
+    """Ask for the memory of an entry of an array of one axis; nothing happens in plain Python."""
+
+
+@overload(prefetch)
+def _compile_prefetch(array: Any, index: Any) -> Any:
+    def ask(array: Any, index: Any) -> Any:
+        return _prefetch(array, index)
+
+    return ask

@@ -311,7 +311,8 @@ class Law(_Checked):
         failed: Factor for each dependency executed but not yet successful.
         history: Factor for each failed execution so far in the episode.
         bases: Success probabilities of tools by name; they come before the library's own.
-        equivalents: Tools that can stand in for a tool in the required list, beside those that the library names.
+        equivalents: Tools that can stand in for a tool in the required list. If there are none, `broken` takes those
+            that the library declares.
         errors: Weight of each error code when that of a failure is drawn; of a tool the codes that it documents count.
             Without any, or for a tool that documents none of them, all its codes are equally likely.
         rate_limit: See `RateLimit`; None, here as below, if the law has no such part.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +132,16 @@ def _build_problem(
     return Problem(library, law, rules, *of_list, arguments_matter, parts)
 
 
+@functools.lru_cache(maxsize=16)
+def _with_declared_equivalents(library: ToolLibrary, law: Law) -> Law:
+    """Return a law that breaks tools, with the library's equivalents.
+
+    They stand in the law from here on, and so in records, which are scored again without the library.
+    """
+    declared = {tool.name: tool.equivalents for tool in library if tool.equivalents}
+    return replace(law, equivalents=declared) if declared else law
+
+
 _law_numbers = functools.lru_cache(maxsize=16)(law_numbers)
 
 
@@ -149,7 +159,8 @@ def build_problem(
 ) -> Problem:
     """Turn names in the required order into a problem; equal arguments give the same object.
 
-    A `Law` that is plain is the `BenchmarkLaw` of its constants.
+    A `Law` that is plain is the `BenchmarkLaw` of its constants. One that breaks tools and names no equivalents takes
+    those that the library declares, except where `arguments_matter`.
 
     Raises:
         InvalidInputError: An unknown, repeated or missing tool, or one that the law names and the library lacks.
@@ -163,4 +174,6 @@ def build_problem(
     law = law or BenchmarkLaw()
     if isinstance(law, Law) and law.is_plain:
         law = law.constants
+    if isinstance(law, Law) and law.broken is not None and not law.equivalents and not arguments_matter:
+        law = _with_declared_equivalents(library, law)
     return _build_problem(library, tuple(required_tools), law, rules or EndRules(), arguments_matter)

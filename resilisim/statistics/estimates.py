@@ -103,10 +103,7 @@ def t_quantile(num_clusters: int, level: float = CONFIDENCE_LEVEL) -> float:
 
 
 def clustered_ratio(
-    numerators: Numbers,
-    denominators: Numbers,
-    num_episodes: int,
-    level: float = CONFIDENCE_LEVEL,
+    numerators: Numbers, denominators: Numbers, num_episodes: int, level: float = CONFIDENCE_LEVEL
 ) -> Estimate:
     """Estimate sum(numerators) / sum(denominators) with clusters as the units that vary.
 

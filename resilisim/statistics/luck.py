@@ -147,11 +147,7 @@ def cross_fitted_betas(folds: Sequence[FoldSums]) -> list[float]:
 
 
 def luck_adjusted_mean(
-    outcome_sums: Numbers,
-    luck_sums: Numbers,
-    counts: Numbers,
-    betas: Numbers | float,
-    level: float = CONFIDENCE_LEVEL,
+    outcome_sums: Numbers, luck_sums: Numbers, counts: Numbers, betas: Numbers | float, level: float = CONFIDENCE_LEVEL
 ) -> Estimate:
     """Estimate mean(outcome - beta L) with a clustered t interval.
 

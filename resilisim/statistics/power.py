@@ -195,11 +195,7 @@ class PowerPlan:
 
 
 def plan_sample(
-    pilot: Comparison,
-    difference: float,
-    power: float = 0.8,
-    level: float = 0.05,
-    seeds: Sequence[int] = SEEDS,
+    pilot: Comparison, difference: float, power: float = 0.8, level: float = 0.05, seeds: Sequence[int] = SEEDS
 ) -> PowerPlan:
     """Return how many episodes each method needs to see a difference, from the variances in a pilot.
 

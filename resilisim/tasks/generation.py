@@ -49,10 +49,7 @@ Candidates = Mapping[str, float]  # tools that can do a step, best first, and ho
 
 
 def generate_tasks(
-    seed: int = 0,
-    count: int = DEFAULT_COUNT,
-    library: ToolLibrary | None = None,
-    retriever: Retriever | None = None,
+    seed: int = 0, count: int = DEFAULT_COUNT, library: ToolLibrary | None = None, retriever: Retriever | None = None
 ) -> Iterator[Task]:
     """Generate tasks one by one, the types interleaved in their proportions.
 

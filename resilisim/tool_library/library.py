@@ -48,12 +48,13 @@ class ToolLibrary:
     """Tools in a fixed order, with every name resolved and every dependency checked.
 
     Args:
-        tools: At least one tool. Aliases among dependencies are replaced by the names they stand for; metadata,
-            returns and errors that are empty are filled in; levels and orders are computed.
+        tools: At least one tool. Aliases among dependencies and equivalents are replaced by the names they stand for;
+            metadata, returns and errors that are empty are filled in; levels and orders are computed.
         source: What the library is called in messages, such as its path.
 
     Raises:
-        InvalidInputError: No tools, a name or alias used twice (letter case ignored), an unknown dependency, a cycle.
+        InvalidInputError: No tools, a name or alias used twice (letter case ignored), an unknown dependency or
+            equivalent, a cycle.
 
     Example:
         >>> from resilisim.tool_library import ToolLibrary
@@ -71,13 +72,19 @@ class ToolLibrary:
         self._name_of = _resolve_names(given, source)
         self.names: tuple[str, ...] = tuple(tool.name for tool in given)
         self._index = {name: place for place, name in enumerate(self.names)}
-        self._dependencies = tuple(self._resolved_dependencies(tool, source) for tool in given)
+        self._dependencies = tuple(self._resolved(tool, "dependencies", source) for tool in given)
         levels = self._levels(source)
         ranks = [semantic_rank(tool.operation or name_parts(tool.name)[1]) for tool in given]
         order = sorted(range(len(given)), key=lambda place: (levels[place], ranks[place], place))
         execution_order = {place: rank for rank, place in enumerate(order)}
         self._tools = tuple(
-            _completed(tool, self._dependencies[place], levels[place], execution_order[place])
+            _completed(
+                tool,
+                self._dependencies[place],
+                self._resolved(tool, "equivalents", source),
+                levels[place],
+                execution_order[place],
+            )
             for place, tool in enumerate(given)
         )
         self.outputs: frozenset[str] = frozenset(
@@ -187,15 +194,18 @@ class ToolLibrary:
                 waiting.extend(self._dependencies[place])
         return tuple(self.names[place] for place in sorted(found))
 
-    def _resolved_dependencies(self, tool: Tool, source: str) -> tuple[str, ...]:
+    def _resolved(self, tool: Tool, field: str, source: str) -> tuple[str, ...]:
+        """Return the tools that a field of a tool names, by their own names."""
         resolved: list[str] = []
-        for dependency in tool.dependencies:
-            name = self._name_of.get(dependency.lower())
-            where = f"{source}: tool {tool.name!r}, field 'dependencies'"
+        where = f"{source}: tool {tool.name!r}, field {field!r}"
+        for given in getattr(tool, field):
+            name = self._name_of.get(given.lower())
             if name is None:
-                raise unknown_name("tool", dependency, self.names, where)
+                raise unknown_name("tool", given, self.names, where)
             if name in resolved:
-                raise InvalidInputError(f"{where}: {dependency!r} stands there twice; expected each tool once")
+                raise InvalidInputError(f"{where}: {given!r} stands there twice; expected each tool once")
+            if field == "equivalents" and name == tool.name:
+                raise InvalidInputError(f"{where}: {given!r} is the tool itself; expected another tool")
             resolved.append(name)
         return tuple(resolved)
 
@@ -247,7 +257,9 @@ def _resolve_names(tools: tuple[Tool, ...], source: str) -> dict[str, str]:
     return owners
 
 
-def _completed(tool: Tool, dependencies: tuple[str, ...], level: int, execution_order: int) -> Tool:
+def _completed(
+    tool: Tool, dependencies: tuple[str, ...], equivalents: tuple[str, ...], level: int, execution_order: int
+) -> Tool:
     """Return the tool with everything filled in that follows from its name and its place in the library."""
     category, operation = name_parts(tool.name)
     metadata = {
@@ -269,6 +281,7 @@ def _completed(tool: Tool, dependencies: tuple[str, ...], level: int, execution_
         metadata=metadata,
         canonical_name=tool.name,
         original_description=tool.original_description or tool.description,
+        equivalents=equivalents,
     )
 
 

@@ -279,6 +279,8 @@ class Tool:
         original_description: The plain sentence that the description enlarges on.
         differentiation_enhanced: Whether a language model wrote the differentiation.
         success_probability: Base chance of success of one execution, in (0, 1]; None leaves it to the law.
+        equivalents: Names of the tools that can stand in for it in a required list, under a law that breaks tools and
+            names no equivalents itself.
 
     Example:
         >>> from resilisim.tool_library import Tool
@@ -308,6 +310,7 @@ class Tool:
     original_description: str = ""
     differentiation_enhanced: bool = False
     success_probability: Annotated[float, Gt(0), Le(1)] | None = None
+    equivalents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a chance of success that is none."""
@@ -342,11 +345,13 @@ class Tool:
     def to_mapping(self) -> dict[str, Any]:
         """Return the tool as plain JSON values, one key for each field.
 
-        `success_probability` stands there only if it is set.
+        `success_probability` and `equivalents` stand there only if they are set.
         """
         mapping = {entry.name: _plain(getattr(self, entry.name)) for entry in dataclasses.fields(self)}
         if self.success_probability is None:
             del mapping["success_probability"]
+        if not self.equivalents:
+            del mapping["equivalents"]
         return mapping
 
 

@@ -16,14 +16,7 @@ from resilisim.workflows.planner import (
     similar_by_retrieval,
     with_limits,
 )
-from resilisim.workflows.prompts import (
-    PROMPT_TYPES,
-    Prompt,
-    parse_plan,
-    parse_steps,
-    parse_work_order,
-    render_prompt,
-)
+from resilisim.workflows.prompts import PROMPT_TYPES, Prompt, parse_plan, parse_steps, parse_work_order, render_prompt
 from resilisim.workflows.steps import semantic_match_by_retrieval
 from resilisim.workflows.templating import PromptTemplates, load_templates
 

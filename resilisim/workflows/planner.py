@@ -9,13 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from resilisim.errors import (
-    ExactLimitError,
-    InvalidInputError,
-    MissingExtraError,
-    ResiliSimError,
-    unknown_name,
-)
+from resilisim.errors import ExactLimitError, InvalidInputError, MissingExtraError, ResiliSimError, unknown_name
 from resilisim.simulator.exact import ReferenceSolution, best_limits, solve
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules

@@ -274,10 +274,7 @@ class _Sheet:
         return calling.replace("<finish/>", "<finish>answer</finish>") + "\n\n" + self.templates.fill("answer.md", {})
 
     def _texts(self) -> dict[str, str]:
-        return {
-            "work_order": escape_text(self.task.description.strip()),
-            "task_type": escape_line(self.task.task_type),
-        }
+        return {"work_order": escape_text(self.task.description.strip()), "task_type": escape_line(self.task.task_type)}
 
 
 def _render_values(values: Mapping[str, Any]) -> str:

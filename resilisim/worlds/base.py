@@ -18,14 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
-from resilisim.errors import (
-    InfrastructureError,
-    InvalidInputError,
-    check_number,
-    nearest_name,
-    one_line,
-    unknown_name,
-)
+from resilisim.errors import InfrastructureError, InvalidInputError, check_number, nearest_name, one_line, unknown_name
 from resilisim.inputs import import_attribute
 from resilisim.tasks import BENCHMARK_VERSION, Task
 from resilisim.tool_library import ToolLibrary

@@ -498,12 +498,7 @@ def test_the_key_stands_nowhere_however_it_is_escaped():
 
 
 def test_what_cannot_be_made_is_refused(monkeypatch):
-    for wrong in (
-        {"model": " "},
-        {"timeout_seconds": 0.0},
-        {"timeout_seconds": float("nan")},
-        {"max_concurrency": 0},
-    ):
+    for wrong in ({"model": " "}, {"timeout_seconds": 0.0}, {"timeout_seconds": float("nan")}, {"max_concurrency": 0}):
         with pytest.raises(InvalidInputError):
             OpenAIChatModel(**{"model": "small", "api_key": KEY, **wrong})
     monkeypatch.setitem(sys.modules, "openai", None)

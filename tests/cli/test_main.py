@@ -54,11 +54,7 @@ def test_help_groups_the_options(command):
         for heading in ("Failure model", "End rules", "Environment", "Output"):
             assert heading in text, (name, heading)
     words = " ".join(command("evaluate", "--help").out.split())
-    for part in (
-        "react[steps=10]",
-        "flawed:FLAW:SEVERITY; repeatable. [default: (baseline)]",
-        "[default: auto]",
-    ):
+    for part in ("react[steps=10]", "flawed:FLAW:SEVERITY; repeatable. [default: (baseline)]", "[default: auto]"):
         assert part in words
 
 

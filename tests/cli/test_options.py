@@ -1,15 +1,21 @@
-"""Options of commands that are made from dataclasses."""
+"""Options made from dataclasses, and how commands speak: figures, texts that are not markup, JSON in any encoding."""
 
 from __future__ import annotations
 
+import io
+import json
+import math
+import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from resilisim.cli.options import OptionGroup, takes
+from resilisim.cli.output import figure, plain, prepare_streams, print_json, table
 from resilisim.options import check_options, option
 
 
@@ -79,3 +85,36 @@ def test_several_dataclasses_give_the_command_their_values():
 @pytest.mark.parametrize("arguments", [("--heat", "2"), ("--minutes", "0"), ("--from", "left")])
 def test_what_a_field_cannot_be_is_refused_by_the_command(arguments):
     assert "Invalid value" in called(OptionGroup(Recipe), *arguments)
+
+
+def test_figures_that_do_not_exist_are_null_and_a_dash_and_others_are_rounded(capsys):
+    print_json({"a": math.nan, "b": [math.inf, 1.5], "c": (0.25,), 3: "ü"})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": [0.25], "3": "ü"}
+    assert [figure(value) for value in (math.nan, None, 0.123456, 5040)] == ["-", "-", "0.1235", "5040"]
+    assert figure(0.123456, digits=6) == "0.123456"
+
+
+@pytest.mark.parametrize(
+    "text", ["[/foo]", "[bold]x[/bold]", "[1, 2]", "\\[/b]", ":smile:", "[link=x]", "a\x1b[31m\x9bb"]
+)
+def test_text_of_the_data_is_shown_as_it_stands_wherever_it_is(text, capsys):
+    Console(width=80).print(table("T" + text, ["C" + text], [["R" + text]]), plain(text, "bold"))
+    shown, text = capsys.readouterr().out, text.replace("\x1b", "\\x1b").replace("\x9b", "\\x9b")
+    assert all(mark + text in shown for mark in "TCR")
+    assert shown.splitlines()[-1].strip() == text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_an_encoding_lacks_is_written_as_an_escape_and_json_stays_json(encoding, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    value = {"ü": "😀 \u2028", "half": "a\ud800b"}
+    print_json(value)
+    sys.stdout.flush()
+    assert json.loads(written.getvalue().decode(encoding)) == value
+    written.truncate(0)
+    written.seek(0)
+    prepare_streams()
+    Console(width=80).print(plain("ü \ud800"))
+    sys.stdout.flush()
+    assert written.getvalue() == ("\\xfc" if encoding == "ascii" else "ü").encode(encoding) + b" \\ud800\n"

@@ -18,13 +18,7 @@ def test_profile_prints_its_axes_and_writes_a_page(command, tmp_path):
     out = tmp_path / "robust"
     outcome = command(*RUN, *SMALL, "--out", out, "--markdown", tmp_path / "tables.md")
     assert outcome.code == 0, outcome.err
-    for text in (
-        "by reliability",
-        "by turns",
-        "by flaw and severity",
-        "What flaws in the plan cost",
-        "optimum",
-    ):
+    for text in ("by reliability", "by turns", "by flaw and severity", "What flaws in the plan cost", "optimum"):
         assert text in outcome.out
     assert f"page: {out / 'profile.html'}" in outcome.out
     assert (out / "profile.html").exists()

@@ -1,4 +1,4 @@
-"""`resilisim report`, `rescore`, `merge`, `export`: what is made of folders of runs, through the real commands."""
+"""The commands that take the folder of a run: report, export, rescore, merge, judge, tables, submit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import pytest
 from resilisim.evaluation.run.store import EPISODES_NAME, read_records
 from resilisim.provenance import encode_json_line
 from tests.cli.conftest import Command
+from tests.evaluation.report.pages import write_run
+from tests.evaluation.synthetic import synthetic_run
+from tests.worlds.notebook import NAME
 
 EVALUATE = ("evaluate", "--policy", "plan-follower", "--prompt", "optimal", "--tasks", 5, "--seeds", 2)
 
@@ -114,3 +117,42 @@ def test_what_is_no_run_or_another_one_is_refused_in_one_line(
     assert "is not a table of this run" in command("export", runs[1], "--out", out).refusal()
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert "pip install 'resilisim[datasets]'" in command("export", runs[0], "--out", out).refusal()
+
+
+def test_the_command_shows_and_keeps_what_the_judge_says(command: Command, tmp_path: Path) -> None:
+    run, script, out = tmp_path / "run", tmp_path / "judge.jsonl", tmp_path / "verdicts.jsonl"
+    command("evaluate", "--tasks", f"{NAME}:4", "--policy", "reference", "--policy", "random", "--out", run)
+    replies = ("correct", "incorrect", "perhaps", "correct")
+    script.write_text("".join(json.dumps({"reply": reply}) + "\n" for reply in replies))
+    model = ("--model", f"scripted:{script}", "--concurrency", 1)
+    done = command("judge", run, *model, "--out", out)
+    assert done.code == 0, done.err
+    assert "8 answers" in done.out
+    verdicts = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [one["verdict"] for one in verdicts if one["policy"] == "reference"] == [
+        *("correct", "incorrect", "unreadable", "correct")
+    ]
+    reference, silent = command("judge", run, *model, "--json").json()
+    assert (reference["exact"], reference["num_both"], reference["num_exact_only"]) == (1.0, 2, 1)
+    assert reference["num_unreadable"] == 1
+    assert (silent["judge"], silent["num_neither"], silent["agreement"]) == (0.0, 4, 1.0)
+    assert "expected one, such as --model" in command("judge", run).refusal()
+
+
+def test_tables_are_shown_and_written_in_every_form(command: Command, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command("evaluate", "--tasks", "pages-v1:6", "--policy", "reference", "--policy", "random", "--out", run)
+    page, markdown, csv = tmp_path / "tables.html", tmp_path / "tables.md", tmp_path / "tables.csv"
+    done = command("tables", run, "--out", page, "--markdown", markdown, "--csv", csv)
+    assert done.code == 0
+    assert done.err == f"page: {page}\nMarkdown: {markdown}\nCSV: {csv}\n"
+    assert "KPI-Chain, table 1" in done.out
+    assert "Plan-Execute †" in done.out
+    assert "no comparison" in done.out
+    assert "| reference | – | 100.0" in markdown.read_text()
+    assert csv.read_text().startswith("paper,table,row,column,value,low,high,published\n")
+    assert "</html>" in page.read_text()
+    (table,) = command("tables", run, "--json").json()
+    assert [(row["agent"], row["average"]) for row in table["rows"][:2]] == [("reference", 1.0), ("random", 0.0)]
+    benchmark = write_run(tmp_path / "benchmark", list(synthetic_run(num_tasks=1)))
+    assert "was played in no world: expected runs in one of pages-v1" in command("tables", benchmark).refusal()

@@ -1,11 +1,25 @@
+"""`resilisim tasks`, of the benchmark and of worlds, and `resilisim tools`."""
+
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import subprocess
 import sys
+import zlib
+from pathlib import Path
 
 import pytest
+
+from benchmarks.world_models import WorldModel
+from resilisim.evaluation.report.viewer import BLOCK_TYPE
+from resilisim.tool_library import default_library
+from resilisim.worlds import load_world
+from tests.chat.loopback import LoopbackServer
+from tests.cli.conftest import Command
+from tests.evaluation.report.pages import Checker
 
 COUNTS = {
     "basic_file_processing": 1200,
@@ -87,3 +101,86 @@ def test_odd_characters_reach_an_output_that_does_not_know_them(tmp_path):
 
     assert json.loads(show("--json"))["description"] == task["description"]
     assert "\\U0001f600" in show()
+
+
+BLOCK = re.compile(rf'<script type="{re.escape(BLOCK_TYPE)}"[^>]*>(.*?)</script>', re.DOTALL)
+
+
+@pytest.mark.long
+def test_the_records_set_from_evaluate_to_the_viewer(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    sound, risky = tmp_path / "sound", tmp_path / "risky"
+    with LoopbackServer(WorldModel([load_world("records-v1")])) as server:
+        asked = ("--policy", "rp-react", "--model", "openai:competent", "--base-url", server.base_url)
+        told = command("evaluate", "--tasks", "records-v1:8", *asked, "--policy", "reference", "--out", sound)
+        assert told.code == 0, told.err
+        law = ("--law", "benchmark", "--prompt", "optimal", "--prompt", "flawed")
+        told = command("evaluate", "--tasks", "records-v1:4", *asked, *law, "--out", risky, "--json")
+        assert 0.9 < told.json()["results"][0]["optimum"]["value"] < 1.0
+    for run in (sound, risky):
+        assert "agree (numbers to 1e-9)" in command("rescore", run).out
+    found = command("compare", sound, sound, "--policy-a", "rp-react", "--policy-b", "reference", "--json").json()
+    assert (found["episodes"], found["success_a"]["value"], found["success_b"]["value"]) == (8, 1.0, 1.0)
+    assert "cannot be compared: law" in command("compare", sound, risky).refusal()
+    for run, words in ((sound, "No call fails by chance."), (risky, "Calls also fail at random by a known law.")):
+        command("report", run)
+        text = (run / "report.html").read_text(encoding="utf-8")
+        page = Checker(text)
+        assert words in page.text
+        assert "the chance of completing the reference solution" in page.text
+        assert "ResiliBench" not in page.text, "whose calls are simulated"
+        blocks = [zlib.decompress(base64.b64decode(block)).decode() for block in BLOCK.findall(text)]
+        told_of = json.dumps(load_world("records-v1").tasks()[0].description)[1:-1]
+        assert any(told_of in block for block in blocks)
+        assert any("LoadDB executed successfully" in block for block in blocks)
+    shown = command("episode", "show", sound, "0").out
+    assert "full success" in shown
+    assert "LoadDB executed successfully." in shown
+
+
+def test_show_gives_the_whole_tool(command):
+    shown = command("tools", "show", "computation_calculator", "--json").json()
+    assert shown["name"] == "computation_calculator"
+    assert shown["dependencies"] == ["data_processing_parser", "network_validator"]
+    text = command("tools", "show", "computation_calculator").out
+    for word in ("network_validator", "CALCULATION_ERROR", "precision"):
+        assert word in text
+    aliased = next(tool for tool in default_library() if tool.aliases)
+    assert command("tools", "show", aliased.aliases[0], "--json").json()["name"] == aliased.name
+
+
+def test_exported_json_loads_again_as_the_same_library(command, tmp_path):
+    path = tmp_path / "library.json"
+    outcome = command("tools", "export", "--format", "json", "--out", path)
+    assert outcome.code == 0
+    assert command("tools", "export", "--format", "json").out == path.read_text(encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == default_library().to_json()
+    assert len(command("tools", "list", "--library", path, "--json").json()) == 30
+
+
+def test_exported_mcp_definitions_have_the_names_and_schemas(command):
+    definitions = json.loads(command("tools", "export", "--format", "mcp").out)
+    assert [definition["name"] for definition in definitions] == list(default_library().names)
+    assert all(definition["inputSchema"]["type"] == "object" for definition in definitions)
+
+
+def test_search_finds_the_reader_first(command):
+    hits = command("tools", "search", "file operations reader", "--json").json()
+    assert len(hits) == 5
+    assert hits[0]["name"] == "file_operations_reader"
+    assert {hit["name"].rpartition("_")[0] for hit in hits} == {"file_operations"}
+    assert len(command("tools", "search", "file operations reader", "-k", "2", "--json").json()) == 2
+
+
+def test_show_tells_a_success_probability_of_the_tools_own(command, tmp_path):
+    definitions = json.loads(default_library().to_json())
+    tools = definitions["tools"] if isinstance(definitions, dict) else definitions
+    tool = next(tool for tool in tools if tool["name"] == "file_operations_reader")
+    tool["success_probability"] = 0.625
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(definitions), encoding="utf-8")
+    own = command("tools", "show", "file_operations_reader", "--library", path).out
+    assert "its own success probability: 0.625" in own
+    assert "success probability" not in command("tools", "show", "file_operations_reader").out

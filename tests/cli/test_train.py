@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from resilisim.cli import train as command_module
-from resilisim.cli.output import Progressing
 from resilisim.cli.train import progress_line
-from resilisim.envs.workflow.random_libraries import random_settings
+from resilisim.envs.random_libraries import random_settings
+from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.trained import measure_policy
 from resilisim.policies.ppo.training import TrainingProgress
 from resilisim.policies.ppo.validation import Evaluation

@@ -8,9 +8,9 @@ from resilisim.datasets.conversations import ConversationSource, ConversationSpe
 from resilisim.datasets.preferences import PreferenceSource, PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.policies.checks import CommonWordSearch
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
+from resilisim.tool_library.retrieval import default_retriever
 
 READER, PARSER = "file_operations_reader", "data_processing_parser"
 FILTER, TRANSFORMER = "data_processing_filter", "data_processing_transformer"
@@ -20,22 +20,12 @@ WRITER = "file_operations_writer"
 Record = dict[str, Any]
 
 
-class WordSearcher:
-    """A search without a model, in the shape of a retriever."""
-
-    def __init__(self, library=None):
-        self.find = CommonWordSearch(library or default_library())
-
-    def search_many(self, queries, k=5):
-        return [self.find(query, k) for query in queries]
-
-
 def source_of(spec, library=None, **options):
     """Return a source that needs no model; options that the spec does not have are the environment's."""
     own = {name: options.pop(name) for name in tuple(options) if name in spec.__dataclass_fields__}
     own = {"alternatives": False, "environment": replace(TRAINING_ENVIRONMENT, **options), **own}
     library = library or default_library()
-    return SOURCES[spec](spec(**own), library, WordSearcher(library))
+    return SOURCES[spec](spec(**own), library, default_retriever(library, "lexical"))
 
 
 SOURCES = {ConversationSpec: ConversationSource, PreferenceSpec: PreferenceSource}
@@ -69,7 +59,7 @@ def replay(record, messages, task):
     Returns:
         The environment, and its info after the last of them.
     """
-    env = ConversationEnv(TRAINING_ENVIRONMENT, protocol=record["protocol"], search=WordSearcher().find)
+    env = ConversationEnv(TRAINING_ENVIRONMENT, protocol=record["protocol"], search="lexical")
     observation, info = env.reset(seed=record["seed"], options={"task": task, "prompt": record["prompt_type"]})
     assert messages[0] == {**messages[0], "role": "user", "content": observation}
     heard = []

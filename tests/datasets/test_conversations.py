@@ -19,10 +19,11 @@ from resilisim.simulator import build_problem
 from resilisim.simulator.exact import known_probabilities
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
+from resilisim.tool_library.retrieval import default_retriever
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES
 from tests.datasets import rollout_tools
-from tests.datasets.rollout_tools import PARSER, READER, TRANSFORMER, WordSearcher, replay, task_of, tasks
-from tests.simulator.libraries import small_library
+from tests.datasets.rollout_tools import PARSER, READER, TRANSFORMER, replay, task_of, tasks
+from tests.simulator.brute_force import small_library
 
 records_of = functools.partial(rollout_tools.records_of, ConversationSpec)
 source_of = functools.partial(rollout_tools.source_of, ConversationSpec)
@@ -156,7 +157,7 @@ def test_a_row_of_equal_calls_is_left_where_that_is_best():
 
 def test_clauses_in_another_order_and_work_that_no_clause_names_are_searched_for():
     task = task_of(READER, "integration_queue", description="Queue messages and jobs. Read a file; nothing else.")
-    queries = search_queries(task, default_library(), WordSearcher())
+    queries = search_queries(task, default_library(), default_retriever(default_library(), "lexical"))
     assert queries == {READER: "Read a file", "integration_queue": "Queue messages and jobs"}
     silent = task_of(READER, description="Zzz.")
     assert search_queries(silent, default_library(), NothingFound()) == {

@@ -22,7 +22,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import parse_plan
-from tests.simulator.libraries import small_library
+from tests.simulator.brute_force import small_library
 
 TASK = {
     "required_tools": ["file_operations_reader", "data_processing_transformer", "file_operations_writer"],
@@ -107,15 +107,9 @@ def shows_more_of_executions(sent):
     ("faulty", "parts"),
     [
         (broken(leaky), ["exactly one turn", "before the end", "changed the luck"]),
-        (
-            broken(lambda sent: (sent[0], 2 * sent[1], *sent[2:])),
-            ["the last reward is 2.0 and the level full_success"],
-        ),
+        (broken(lambda sent: (sent[0], 2 * sent[1], *sent[2:])), ["the last reward is 2.0 and the level full_success"]),
         (broken(scored("failure")), ["the level is 'failure' although all required tools had succeeded in order"]),
-        (
-            broken(scored("full_success")),
-            ["the level is 'full_success' although 1 required tools had not succeeded"],
-        ),
+        (broken(scored("full_success")), ["the level is 'full_success' although 1 required tools had not succeeded"]),
         (broken(raising(KeyError("two\nlines"))), [r"KeyError: 'two\nlines'"]),
         (broken(reset=raising(ValueError("no beginning"))), ["ValueError: no beginning"]),
         (broken(reset=lambda begun: (begun[0], begun[1] | {"next_draw": 0.5})), ["public_info shows next_draw"]),

@@ -56,10 +56,7 @@ LEFT = ((Step(FETCHER), Step(HELPER, skip_from=2)), [edit("removed", 3, 3, READE
 CHANGED = (THREE, [edit("parameter_changed", 1, 1, '"orders.csv"', "7", "source")])
 DROPPED = (THREE, [edit("parameter_dropped", 1, 1, '"orders.csv"', None, "source")])
 ELSEWHERE = (THREE, [edit("parameter_dropped", 2, 2, '"orders.csv"', None, "source")])
-MOVED = (
-    (TRANSFORMER, PARSER),
-    [edit("moved", 1, 2, f"{PARSER}, {TRANSFORMER}", f"{TRANSFORMER}, {PARSER}")],
-)
+MOVED = ((TRANSFORMER, PARSER), [edit("moved", 1, 2, f"{PARSER}, {TRANSFORMER}", f"{TRANSFORMER}, {PARSER}")])
 PARSER_FIRST = ((PARSER, TRANSFORMER), [edit("inserted", 1, None, None, PARSER)])
 HOLE = ((READER, FILTER), [edit("removed", 2, 2, PARSER, None)])
 STRICT = {"parameters": "strict"}

@@ -13,12 +13,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import MissingExtraError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.play import play_episode
-from resilisim.evaluation.episode.record import (
-    CEILING_FIELDS,
-    ceiling_of,
-    checked_record,
-    fitting_ceiling,
-)
+from resilisim.evaluation.episode.record import CEILING_FIELDS, ceiling_of, checked_record, fitting_ceiling
 from resilisim.evaluation.run.replay import first_difference
 from resilisim.evaluation.run.rescoring import compare_records, reattribute
 from resilisim.evaluation.run.store import read_records

@@ -33,11 +33,7 @@ TOYS = "tests.evaluation.toy_policies"
 PLAYERS = Players(1, False)
 STORE_BYTES = 80 * 2**20
 # A dead node is noticed after half a second, not after half a minute.
-QUICK_EYES = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 200,
-    "health_check_failure_threshold": 2,
-}
+QUICK_EYES = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 2}
 
 
 def settings_of(*policies):

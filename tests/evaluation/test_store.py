@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from resilisim import run_folder
 from resilisim.chat import ChatMessage, ChatReply, ChatRequest, TokenUsage, ToolCall
 from resilisim.errors import StoreError
-from resilisim.evaluation.run.store import (
-    EpisodeJournal,
-    JournalFolder,
-    RunStore,
-    read_manifest,
-    read_records,
-)
+from resilisim.evaluation.run.store import EpisodeJournal, JournalFolder, RunStore, read_manifest, read_records
 from resilisim.evaluation.table.facts import read_facts
 from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from resilisim.chat.local.gguf import Loading, _load
 
 
-def of_llama_cpp(base, adapter, prompts, num_tokens, letter, context=512, vocabulary=None):
+def of_llama_cpp(
+    base: Path,
+    adapter: Path | None,
+    prompts: Sequence[Sequence[int]],
+    num_tokens: int,
+    letter: int,
+    context: int = 512,
+    vocabulary: int | None = None,
+) -> NDArray[np.float64]:
     """Return log-probabilities, (num_prompts, vocabulary); NaN of all but the likeliest `num_tokens` of each."""
     server = _load(Loading(base, context=context, threads=1, slots=1, adapter=adapter))
     found = np.full((len(prompts), vocabulary or num_tokens), np.nan)
@@ -22,7 +35,7 @@ def of_llama_cpp(base, adapter, prompts, num_tokens, letter, context=512, vocabu
 
 
 @torch.inference_mode()
-def of_transformers(model, prompts):
+def of_transformers(model: Any, prompts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
     """Return the same."""
     rows = [model(input_ids=torch.tensor([prompt])).logits[0, -1].float().log_softmax(-1).numpy() for prompt in prompts]
     return np.stack(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
@@ -113,9 +114,15 @@ def outcomes(connection: ProxyConnection) -> list[str]:
     return [call.outcome for call in connection.relay.calls]
 
 
-def run(test: Callable[[], Any]) -> None:
-    own_server.ran.clear()
-    asyncio.run(asyncio.wait_for(test(), WAITING_SECONDS))
+def in_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
+    """Run a test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        own_server.ran.clear()
+        asyncio.run(asyncio.wait_for(test(*arguments, **named), WAITING_SECONDS))
+
+    return run
 
 
 async def everything(client: Client) -> list[Any]:
@@ -131,49 +138,46 @@ async def everything(client: Client) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_everything_but_calls_passes_unchanged(mode: str) -> None:
-    async def test() -> None:
-        async with Client(InMemoryTransport(own_server.make_server()), mode=mode, cache=None) as direct:
-            expected = await everything(direct)
-        async with proxied(mode) as (client, connection):
-            assert await everything(client) == expected
-            with pytest.raises(MCPError) as refused:
-                await client.read_resource("own://nothing")
-            assert "own://nothing" in str(refused.value)
-        assert connection.relay.calls == []
-
-    run(test)
+@in_a_loop
+async def test_everything_but_calls_passes_unchanged(mode: str) -> None:
+    async with Client(InMemoryTransport(own_server.make_server()), mode=mode, cache=None) as direct:
+        expected = await everything(direct)
+    async with proxied(mode) as (client, connection):
+        assert await everything(client) == expected
+        with pytest.raises(MCPError) as refused:
+            await client.read_resource("own://nothing")
+        assert "own://nothing" in str(refused.value)
+    assert connection.relay.calls == []
 
 
 @pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize("fail", ["before", "after"])
-def test_calls_are_drawn_as_by_inject_and_what_goes_wrong_is_kept_apart(mode: str, fail: Any, tmp_path: Path) -> None:
+@in_a_loop
+async def test_calls_are_drawn_as_by_inject_and_what_goes_wrong_is_kept_apart(
+    mode: str, fail: Any, tmp_path: Path
+) -> None:
     order = ["add", "fails", "add", "nothing", *(["add", "fails"] * 5)]
-
-    async def test() -> None:
-        async with proxied(mode, fail=fail, record=tmp_path) as (client, connection):
-            for name in order:
-                await said(client, name, **({"a": 1, "b": 2} if name == "add" else {}))
-            assert await said(client, "add", a=1) == (True, await _direct_words(mode))
-        for call in connection.relay.calls:
-            assert call.ran == (call.outcome in ("ok", "real") or (fail == "after" and call.outcome == "injected"))
-        real = [call for call in connection.relay.calls if call.outcome == "real"]
-        assert real
-        assert {(call.tool, call.error, call.message) for call in real} == {
-            ("fails", "isError", "Error executing tool fails: nothing works here")
-        }
-        misused = [(call.tool, call.error) for call in connection.relay.calls if call.outcome == "misuse"]
-        assert misused == [("nothing", "unknown_tool"), ("add", "invalid_arguments")]
-        drawn = [(call.tool, call.attempt, call.passed) for call in connection.relay.calls if call.attempt]
-        assert drawn == _by_inject([name for name in order if name != "nothing"], fail)
-        lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
-        assert [line["outcome"] for line in lines] == outcomes(connection)
-        assert {line["seed"] for line in lines} == {5}
-        ran = Counter(line["tool"] for line in lines if line["ran"])
-        fitted = {row.tool: (row.calls, row.successes) for row in fit_law(tmp_path, failures="real").tools}
-        assert fitted == {"add": (ran["add"], ran["add"]), "fails": (ran["fails"], 0)}
-
-    run(test)
+    async with proxied(mode, fail=fail, record=tmp_path) as (client, connection):
+        for name in order:
+            await said(client, name, **({"a": 1, "b": 2} if name == "add" else {}))
+        assert await said(client, "add", a=1) == (True, await _direct_words(mode))
+    for call in connection.relay.calls:
+        assert call.ran == (call.outcome in ("ok", "real") or (fail == "after" and call.outcome == "injected"))
+    real = [call for call in connection.relay.calls if call.outcome == "real"]
+    assert real
+    assert {(call.tool, call.error, call.message) for call in real} == {
+        ("fails", "isError", "Error executing tool fails: nothing works here")
+    }
+    misused = [(call.tool, call.error) for call in connection.relay.calls if call.outcome == "misuse"]
+    assert misused == [("nothing", "unknown_tool"), ("add", "invalid_arguments")]
+    drawn = [(call.tool, call.attempt, call.passed) for call in connection.relay.calls if call.attempt]
+    assert drawn == _by_inject([name for name in order if name != "nothing"], fail)
+    lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    assert [line["outcome"] for line in lines] == outcomes(connection)
+    assert {line["seed"] for line in lines} == {5}
+    ran = Counter(line["tool"] for line in lines if line["ran"])
+    fitted = {row.tool: (row.calls, row.successes) for row in fit_law(tmp_path, failures="real").tools}
+    assert fitted == {"add": (ran["add"], ran["add"]), "fails": (ran["fails"], 0)}
 
 
 async def _direct_words(mode: str) -> str:
@@ -207,13 +211,11 @@ def _named(name: str) -> Any:
     return other
 
 
-def test_arguments_that_the_server_takes_against_its_schema_are_no_mistake() -> None:
-    async def test() -> None:
-        async with proxied(law=SURE) as (client, connection):
-            assert await said(client, "add", a="1", b=2) == (False, "3")
-        assert outcomes(connection) == ["ok"]
-
-    run(test)
+@in_a_loop
+async def test_arguments_that_the_server_takes_against_its_schema_are_no_mistake() -> None:
+    async with proxied(law=SURE) as (client, connection):
+        assert await said(client, "add", a="1", b=2) == (False, "3")
+    assert outcomes(connection) == ["ok"]
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -233,7 +235,7 @@ def test_a_goal_gives_v_star_regret_and_luck_and_ends_with_the_calls(mode: str, 
                 )
 
     for seed in range(4):
-        run(lambda seed=seed: test(seed))
+        in_a_loop(test)(seed)
     records = list(read_records(tmp_path))
     assert [record["index"] for record in records] == [0, 1, 2, 3]
     assert all(identity_error(record) < 1e-9 for record in records)
@@ -245,85 +247,79 @@ def test_a_goal_gives_v_star_regret_and_luck_and_ends_with_the_calls(mode: str, 
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_progress_and_cancellation_pass(mode: str) -> None:
-    async def test() -> None:
-        seen: list[Any] = []
+@in_a_loop
+async def test_progress_and_cancellation_pass(mode: str) -> None:
+    seen: list[Any] = []
 
-        async def progress(*told: Any) -> None:
-            seen.append(told)
+    async def progress(*told: Any) -> None:
+        seen.append(told)
 
-        async with proxied(mode, law=SURE) as (client, connection):
-            await client.call_tool("waits", {"seconds": 0}, progress_callback=progress)
-            while not seen:
-                await asyncio.sleep(0.005)
-            assert seen == [(1.0, 2.0, "half")]
-            with pytest.raises(MCPError, match=r"[Tt]imed? ?out"):
-                await client.call_tool("waits", {}, read_timeout_seconds=0.3)
-            assert await said(client, "add", a=1, b=2) == (False, "3")
-            assert own_server.ran == ["waits", "waits", "cancelled", "add"]
-        calls = connection.relay.calls
-        assert [(call.outcome, call.error) for call in calls] == [("ok", None), ("real", "cancelled"), ("ok", None)]
-
-    run(test)
+    async with proxied(mode, law=SURE) as (client, connection):
+        await client.call_tool("waits", {"seconds": 0}, progress_callback=progress)
+        while not seen:
+            await asyncio.sleep(0.005)
+        assert seen == [(1.0, 2.0, "half")]
+        with pytest.raises(MCPError, match=r"[Tt]imed? ?out"):
+            await client.call_tool("waits", {}, read_timeout_seconds=0.3)
+        assert await said(client, "add", a=1, b=2) == (False, "3")
+        assert own_server.ran == ["waits", "waits", "cancelled", "add"]
+    calls = connection.relay.calls
+    assert [(call.outcome, call.error) for call in calls] == [("ok", None), ("real", "cancelled"), ("ok", None)]
 
 
 @pytest.mark.parametrize("nonsense", [[], {}, 0.5, None])
-def test_what_names_no_request_does_no_harm(nonsense: Any) -> None:
-    async def test() -> None:
-        async with proxied("legacy", law=SURE) as (client, connection):
-            for params in ({"requestId": nonsense}, {"_meta": nonsense}):
-                await connection.relay.from_agent(notification("notifications/cancelled", params))
-            for params in ({"progressToken": nonsense}, {"_meta": {SUBSCRIPTION_ID_META_KEY: nonsense}}):
-                await connection.relay.from_server(notification("notifications/progress", params))
-            for params in ({"_meta": {"progressToken": nonsense}}, {"_meta": [nonsense]}):
-                asked = types.JSONRPCRequest(jsonrpc="2.0", id="own", method="ping", params=params)
-                await connection.relay.from_agent(asked)
-            assert await said(client, "add", a=1, b=2) == (False, "3")
-        assert outcomes(connection) == ["ok"]
+@in_a_loop
+async def test_what_names_no_request_does_no_harm(nonsense: Any) -> None:
 
     def notification(method: str, params: dict[str, Any]) -> types.JSONRPCNotification:
         return types.JSONRPCNotification(jsonrpc="2.0", method=method, params=params)
 
-    run(test)
+    async with proxied("legacy", law=SURE) as (client, connection):
+        for params in ({"requestId": nonsense}, {"_meta": nonsense}):
+            await connection.relay.from_agent(notification("notifications/cancelled", params))
+        for params in ({"progressToken": nonsense}, {"_meta": {SUBSCRIPTION_ID_META_KEY: nonsense}}):
+            await connection.relay.from_server(notification("notifications/progress", params))
+        for params in ({"_meta": {"progressToken": nonsense}}, {"_meta": [nonsense]}):
+            asked = types.JSONRPCRequest(jsonrpc="2.0", id="own", method="ping", params=params)
+            await connection.relay.from_agent(asked)
+        assert await said(client, "add", a=1, b=2) == (False, "3")
+    assert outcomes(connection) == ["ok"]
 
 
 @pytest.mark.parametrize("goal", [(), ("waits", "add")])
-def test_with_a_goal_calls_are_made_one_after_the_other(goal: tuple[str, ...]) -> None:
-    async def test() -> None:
-        async with proxied("legacy", law=SURE, required=goal) as (client, connection):
-            waiting = asyncio.create_task(said(client, "waits", seconds=0.3))
-            while "waits" not in own_server.ran:
-                await asyncio.sleep(0.005)
-            second = asyncio.create_task(said(client, "add", a=1, b=2))
-            with contextlib.suppress(MCPError):  # one that is given up before its turn is never made
-                await client.call_tool("fails", {}, read_timeout_seconds=0.1)
-            assert (await waiting, await second) == ((False, "waited"), (False, "3"))
-        ended = [call.tool for call in connection.relay.calls]
-        assert ended == list(goal) if goal else (sorted(ended[:2]), ended[2:]) == (["add", "fails"], ["waits"])
-        assert ("fails" in own_server.ran) == (not goal)
-
-    run(test)
+@in_a_loop
+async def test_with_a_goal_calls_are_made_one_after_the_other(goal: tuple[str, ...]) -> None:
+    async with proxied("legacy", law=SURE, required=goal) as (client, connection):
+        waiting = asyncio.create_task(said(client, "waits", seconds=0.3))
+        while "waits" not in own_server.ran:
+            await asyncio.sleep(0.005)
+        second = asyncio.create_task(said(client, "add", a=1, b=2))
+        with contextlib.suppress(MCPError):  # one that is given up before its turn is never made
+            await client.call_tool("fails", {}, read_timeout_seconds=0.1)
+        assert (await waiting, await second) == ((False, "waited"), (False, "3"))
+    ended = [call.tool for call in connection.relay.calls]
+    assert ended == list(goal) if goal else (sorted(ended[:2]), ended[2:]) == (["add", "fails"], ["waits"])
+    assert ("fails" in own_server.ran) == (not goal)
 
 
-def test_a_server_that_hangs_is_given_up_unless_it_reports_or_waits_for_the_client() -> None:
-    async def test() -> None:
-        async def slow(context: Any, params: Any) -> Any:
-            await asyncio.sleep(0.8)
-            return types.ElicitResult(action="accept", content={"word": "yes"})
+@in_a_loop
+async def test_a_server_that_hangs_is_given_up_unless_it_reports_or_waits_for_the_client() -> None:
+    async def slow(context: Any, params: Any) -> Any:
+        await asyncio.sleep(0.8)
+        return types.ElicitResult(action="accept", content={"word": "yes"})
 
-        async with proxied("legacy", law=SURE, call_seconds=0.5, elicitation_callback=slow) as (client, connection):
-            with pytest.raises(MCPError, match=r"waits: the server has not answered within 0.5 s"):
-                await client.call_tool("waits", {})
-            assert await said(client, "add", a=1, b=2) == (False, "3")
-            assert await said(client, "asks") == (False, "accept yes")
-        found = [(call.tool, call.outcome, call.error) for call in connection.relay.calls]
-        assert found == [("waits", "real", "hung"), ("add", "ok", None), ("asks", "ok", None)]
-        assert "cancelled" in own_server.ran
-
-    run(test)
+    async with proxied("legacy", law=SURE, call_seconds=0.5, elicitation_callback=slow) as (client, connection):
+        with pytest.raises(MCPError, match=r"waits: the server has not answered within 0.5 s"):
+            await client.call_tool("waits", {})
+        assert await said(client, "add", a=1, b=2) == (False, "3")
+        assert await said(client, "asks") == (False, "accept yes")
+    found = [(call.tool, call.outcome, call.error) for call in connection.relay.calls]
+    assert found == [("waits", "real", "hung"), ("add", "ok", None), ("asks", "ok", None)]
+    assert "cancelled" in own_server.ran
 
 
-def test_input_that_a_call_waits_for_is_the_same_call() -> None:
+@in_a_loop
+async def test_input_that_a_call_waits_for_is_the_same_call() -> None:
     """Protocol 2026-07-28: a server asks back with a result, and the client calls again."""
 
     async def list_tools(context: Any, params: Any) -> Any:
@@ -340,84 +336,76 @@ def test_input_that_a_call_waits_for_is_the_same_call() -> None:
     async def reply(context: Any, params: Any) -> Any:
         return types.ElicitResult(action="accept", content={"word": "yes"})
 
-    async def test() -> None:
-        server = Server("asks", on_list_tools=list_tools, on_call_tool=call_tool)
-        asked = {"law": SURE, "required": ["asks"], "elicitation_callback": reply}
-        async with proxied("auto", server=server, **asked) as (client, connection):
-            assert await said(client, "asks") == (False, "yes")
-        assert [(call.outcome, call.attempt) for call in connection.relay.calls] == [("ok", 1)]
-        assert connection.relay.episode.score["level"] == "full_success"
-
-    run(test)
+    server = Server("asks", on_list_tools=list_tools, on_call_tool=call_tool)
+    asked = {"law": SURE, "required": ["asks"], "elicitation_callback": reply}
+    async with proxied("auto", server=server, **asked) as (client, connection):
+        assert await said(client, "asks") == (False, "yes")
+    assert [(call.outcome, call.attempt) for call in connection.relay.calls] == [("ok", 1)]
+    assert connection.relay.episode.score["level"] == "full_success"
 
 
-def test_tools_that_come_by_fall_under_the_law_too() -> None:
-    async def test() -> None:
-        changed = asyncio.Event()
+@in_a_loop
+async def test_tools_that_come_by_fall_under_the_law_too() -> None:
+    changed = asyncio.Event()
 
-        async def seen(message: Any) -> None:
-            if isinstance(message, types.ToolListChangedNotification):
-                changed.set()
+    async def seen(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            changed.set()
 
-        async with proxied("legacy", law=SURE, required=["grows"], message_handler=seen) as (client, connection):
-            assert await said(client, "grows") == (False, "grown")
-            await changed.wait()
-            assert "extra" in [tool.name for tool in (await client.list_tools()).tools]
-            assert await said(client, "extra") == (False, "extra")
-        assert [(call.tool, call.probability) for call in connection.relay.calls] == [("grows", 1.0), ("extra", 1.0)]
-
-    run(test)
+    async with proxied("legacy", law=SURE, required=["grows"], message_handler=seen) as (client, connection):
+        assert await said(client, "grows") == (False, "grown")
+        await changed.wait()
+        assert "extra" in [tool.name for tool in (await client.list_tools()).tools]
+        assert await said(client, "extra") == (False, "extra")
+    assert [(call.tool, call.probability) for call in connection.relay.calls] == [("grows", 1.0), ("extra", 1.0)]
 
 
 @pytest.mark.parametrize("goal", [(), ("waits",)])
-def test_a_server_that_ends_leaves_a_whole_record_and_no_score(goal: tuple[str, ...], tmp_path: Path) -> None:
-    async def test() -> None:
-        wires: list[Any] = []
-        async with proxied("legacy", law=SURE, streams=wires, record=tmp_path, required=goal) as (client, connection):
-            assert await said(client, "add", a=1, b=2) == (False, "3")
-            waiting = asyncio.create_task(client.call_tool("waits", {}))
-            while "waits" not in own_server.ran:
-                await asyncio.sleep(0.005)
-            await wires[0][0].aclose()
-            with pytest.raises(MCPError, match="own: the server has ended"):
-                await waiting
-            assert await connection.task == "own: the server has ended"
-        lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
-        assert [(line["outcome"], line["error"]) for line in lines] == [("ok", None), ("real", "died")]
-        assert (tmp_path / "episodes.jsonl").read_text() == ""
-
-    run(test)
+@in_a_loop
+async def test_a_server_that_ends_leaves_a_whole_record_and_no_score(goal: tuple[str, ...], tmp_path: Path) -> None:
+    wires: list[Any] = []
+    async with proxied("legacy", law=SURE, streams=wires, record=tmp_path, required=goal) as (client, connection):
+        assert await said(client, "add", a=1, b=2) == (False, "3")
+        waiting = asyncio.create_task(client.call_tool("waits", {}))
+        while "waits" not in own_server.ran:
+            await asyncio.sleep(0.005)
+        await wires[0][0].aclose()
+        with pytest.raises(MCPError, match="own: the server has ended"):
+            await waiting
+        assert await connection.task == "own: the server has ended"
+    lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    assert [(line["outcome"], line["error"]) for line in lines] == [("ok", None), ("real", "died")]
+    assert (tmp_path / "episodes.jsonl").read_text() == ""
 
 
-def test_a_record_that_cannot_be_written_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_a_record_that_cannot_be_written_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(folder: InjectionFolder, line: Any) -> None:
         raise StoreError("cannot write: the disk is full")
 
-    async def test() -> None:
-        monkeypatch.setattr(InjectionFolder, "write_call", full)
-        for law in (SURE, {"base": 1e-9}):  # the call is answered by the server, or by the law
-            async with proxied("legacy", law=law, record=tmp_path / str(len(law))) as (client, connection):
-                while connection.relay.episode is None:
-                    await asyncio.sleep(0.005)
-                with pytest.raises(MCPError, match="the disk is full"):
-                    await client.call_tool("add", {"a": 1, "b": 2})
-                assert await connection.task == "cannot write: the disk is full"
-
-    run(test)
-
-
-def test_a_goal_that_the_server_cannot_reach_is_refused_in_one_line() -> None:
-    async def test() -> None:
-        words = "unknown function 'ad': did you mean 'add'?"
-        async with proxied("legacy", required=["ad"]) as (client, connection):
-            with pytest.raises(MCPError, match="unknown function 'ad'"):
+    monkeypatch.setattr(InjectionFolder, "write_call", full)
+    for law in (SURE, {"base": 1e-9}):  # the call is answered by the server, or by the law
+        async with proxied("legacy", law=law, record=tmp_path / str(len(law))) as (client, connection):
+            while connection.relay.episode is None:
+                await asyncio.sleep(0.005)
+            with pytest.raises(MCPError, match="the disk is full"):
                 await client.call_tool("add", {"a": 1, "b": 2})
-            assert await connection.task == words
-
-    run(test)
+            assert await connection.task == "cannot write: the disk is full"
 
 
-def test_a_server_without_tools_passes_and_one_that_does_not_list_them_is_told() -> None:
+@in_a_loop
+async def test_a_goal_that_the_server_cannot_reach_is_refused_in_one_line() -> None:
+    words = "unknown function 'ad': did you mean 'add'?"
+    async with proxied("legacy", required=["ad"]) as (client, connection):
+        with pytest.raises(MCPError, match="unknown function 'ad'"):
+            await client.call_tool("add", {"a": 1, "b": 2})
+        assert await connection.task == words
+
+
+@in_a_loop
+async def test_a_server_without_tools_passes_and_one_that_does_not_list_them_is_told() -> None:
     async def lists_none(context: Any, params: Any) -> Any:
         return types.ListToolsResult(tools=[])
 
@@ -427,17 +415,14 @@ def test_a_server_without_tools_passes_and_one_that_does_not_list_them_is_told()
     async def call_tool(context: Any, params: Any) -> Any:
         return types.CallToolResult(content=[types.TextContent(type="text", text="called")])
 
-    async def test() -> None:
-        server = Server("none", on_list_tools=lists_none, on_call_tool=call_tool)
-        async with proxied("legacy", server=server) as (client, connection):
-            assert await said(client, "whatever") == (False, "called")
-            assert connection.relay.episode is None
-        server = Server("refuses", on_list_tools=refuses, on_call_tool=call_tool)
-        async with proxied("legacy", server=server) as (client, connection):
-            with pytest.raises(MCPError, match="does not list its tools: no list today"):
-                await client.call_tool("whatever", {})
-
-    run(test)
+    server = Server("none", on_list_tools=lists_none, on_call_tool=call_tool)
+    async with proxied("legacy", server=server) as (client, connection):
+        assert await said(client, "whatever") == (False, "called")
+        assert connection.relay.episode is None
+    server = Server("refuses", on_list_tools=refuses, on_call_tool=call_tool)
+    async with proxied("legacy", server=server) as (client, connection):
+        with pytest.raises(MCPError, match="does not list its tools: no list today"):
+            await client.call_tool("whatever", {})
 
 
 @asynccontextmanager
@@ -452,7 +437,8 @@ async def over_http(folder: Path, **asked: Any) -> AsyncIterator[tuple[str, list
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_over_http_each_url_is_an_episode(mode: str, tmp_path: Path) -> None:
+@in_a_loop
+async def test_over_http_each_url_is_an_episode(mode: str, tmp_path: Path) -> None:
     async def play(url: str) -> list[bool]:
         seen: list[Any] = []
 
@@ -469,23 +455,20 @@ def test_over_http_each_url_is_an_episode(mode: str, tmp_path: Path) -> None:
                 await client.call_tool("waits", {}, read_timeout_seconds=0.3)
         return failed
 
-    async def test() -> None:
-        law = HALF | {"bases": {"waits": 1.0}}
-        async with over_http(tmp_path, law=law, required=["add"], turns=40) as (url, told):
-            first, second, other = await asyncio.gather(*(play(f"{url}/{name}/mcp") for name in ("a", "b", "1")))
-            if mode == "legacy":  # its sessions end with their clients, and the URL can be used again
-                assert first == await play(f"{url}/a/mcp")
-            assert first == second != other
-            while own_server.ran.count("cancelled") < own_server.ran.count("waits") // 2:  # seen a little later
-                await asyncio.sleep(0.01)
-        seeds = ["seed 5"] * (3 if mode == "legacy" else 2) + ["seed 6"]
-        assert sorted(line.split(", ")[1].split(":")[0] for line in told) == seeds
-        assert all("full_success; V* 1.000" in line for line in told), told
-        cancelled = [line["outcome"] for line in _lines(tmp_path / "calls.jsonl") if line["error"] == "cancelled"]
-        assert cancelled == ["real"] * len(seeds)
-        assert sorted(record["index"] for record in read_records(tmp_path)) == list(range(len(seeds)))
-
-    run(test)
+    law = HALF | {"bases": {"waits": 1.0}}
+    async with over_http(tmp_path, law=law, required=["add"], turns=40) as (url, told):
+        first, second, other = await asyncio.gather(*(play(f"{url}/{name}/mcp") for name in ("a", "b", "1")))
+        if mode == "legacy":  # its sessions end with their clients, and the URL can be used again
+            assert first == await play(f"{url}/a/mcp")
+        assert first == second != other
+        while own_server.ran.count("cancelled") < own_server.ran.count("waits") // 2:  # seen a little later
+            await asyncio.sleep(0.01)
+    seeds = ["seed 5"] * (3 if mode == "legacy" else 2) + ["seed 6"]
+    assert sorted(line.split(", ")[1].split(":")[0] for line in told) == seeds
+    assert all("full_success; V* 1.000" in line for line in told), told
+    cancelled = [line["outcome"] for line in _lines(tmp_path / "calls.jsonl") if line["error"] == "cancelled"]
+    assert cancelled == ["real"] * len(seeds)
+    assert sorted(record["index"] for record in read_records(tmp_path)) == list(range(len(seeds)))
 
 
 def _lines(path: Path) -> list[Any]:
@@ -493,70 +476,63 @@ def _lines(path: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_a_server_that_listens_is_reached_by_its_url(mode: str) -> None:
-    async def test() -> None:
-        async with listening(own_server.make_server().streamable_http_app(), "127.0.0.1", 0) as (url, _):
-            async with Client(InMemoryTransport(own_server.make_server()), mode=mode, cache=None) as direct:
-                expected = await everything(direct)
-            async with proxied(mode, url=f"{url}/mcp", law=SURE, required=["add"]) as (client, connection):
-                assert await everything(client) == expected
-                assert await said(client, "add", a=1, b=2) == (False, "3")
-        assert outcomes(connection) == ["ok"]
-        assert connection.relay.episode.score["level"] == "full_success"
-        with pytest.raises(ExceptionGroup) as refused:
-            async with proxied(mode, url=f"{url}/mcp", law=SURE) as (client, _):
-                await client.list_tools()
-        assert "the server cannot be reached" in str(_innermost(refused.value))
-
-    run(test)
+@in_a_loop
+async def test_a_server_that_listens_is_reached_by_its_url(mode: str) -> None:
+    async with listening(own_server.make_server().streamable_http_app(), "127.0.0.1", 0) as (url, _):
+        async with Client(InMemoryTransport(own_server.make_server()), mode=mode, cache=None) as direct:
+            expected = await everything(direct)
+        async with proxied(mode, url=f"{url}/mcp", law=SURE, required=["add"]) as (client, connection):
+            assert await everything(client) == expected
+            assert await said(client, "add", a=1, b=2) == (False, "3")
+    assert outcomes(connection) == ["ok"]
+    assert connection.relay.episode.score["level"] == "full_success"
+    with pytest.raises(ExceptionGroup) as refused:
+        async with proxied(mode, url=f"{url}/mcp", law=SURE) as (client, _):
+            await client.list_tools()
+    assert "the server cannot be reached" in str(_innermost(refused.value))
 
 
-def test_a_session_over_http_ends_when_it_is_deleted_and_strangers_are_refused(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_session_over_http_ends_when_it_is_deleted_and_strangers_are_refused(tmp_path: Path) -> None:
     import httpx2
 
-    async def test() -> None:
-        async with over_http(tmp_path, required=["add"]) as (url, told), httpx2.AsyncClient() as http:
-            async with Client(f"{url}/a/mcp", mode="auto") as client:
-                await said(client, "add", a=1, b=2)
-            async with Client(f"{url}/b/mcp", mode="legacy") as client:
-                await said(client, "add", a=1, b=2)
-            async with Client(f"{url}/b/mcp", mode="legacy") as client:  # while the first one is still being closed
-                while await said(client, "waits", seconds=0.4) != (False, "waited"):
-                    pass
-            assert [line[:2] for line in told] in (["b,"], ["b,", "b,"])
-            told.clear()
-            assert (await http.delete(f"{url}/a/mcp")).status_code == 200
-            assert "a, seed 5" in " ".join(told)
-            gone = await http.get(f"{url}/a/mcp", headers={"mcp-session-id": "x"})
-            assert (gone.status_code, gone.json()["error"]["message"]) == (404, "no session 'a' is open")
-            rebound = await http.post(f"{url}/b/mcp", headers={"host": "evil.example"}, json={})
-            assert rebound.status_code in (403, 421)
-        for record in read_records(tmp_path):
-            assert record["required_tools"] == ["add"]
-
-    run(test)
+    async with over_http(tmp_path, required=["add"]) as (url, told), httpx2.AsyncClient() as http:
+        async with Client(f"{url}/a/mcp", mode="auto") as client:
+            await said(client, "add", a=1, b=2)
+        async with Client(f"{url}/b/mcp", mode="legacy") as client:
+            await said(client, "add", a=1, b=2)
+        async with Client(f"{url}/b/mcp", mode="legacy") as client:  # while the first one is still being closed
+            while await said(client, "waits", seconds=0.4) != (False, "waited"):
+                pass
+        assert [line[:2] for line in told] in (["b,"], ["b,", "b,"])
+        told.clear()
+        assert (await http.delete(f"{url}/a/mcp")).status_code == 200
+        assert "a, seed 5" in " ".join(told)
+        gone = await http.get(f"{url}/a/mcp", headers={"mcp-session-id": "x"})
+        assert (gone.status_code, gone.json()["error"]["message"]) == (404, "no session 'a' is open")
+        rebound = await http.post(f"{url}/b/mcp", headers={"host": "evil.example"}, json={})
+        assert rebound.status_code in (403, 421)
+    for record in read_records(tmp_path):
+        assert record["required_tools"] == ["add"]
 
 
-def test_the_command_in_front_of_a_server_that_is_killed(tmp_path: Path) -> None:
+@in_a_loop
+async def test_the_command_in_front_of_a_server_that_is_killed(tmp_path: Path) -> None:
     """The real command between a real client and a real server, each a process."""
+    command = ["-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path), "--required"]
+    server = [*command, "add,waits", "--", sys.executable, SERVER]
+    with (tmp_path / "stderr").open("w") as heard:
+        from mcp.client.stdio import stdio_client
 
-    async def test() -> None:
-        command = ["-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path), "--required"]
-        server = [*command, "add,waits", "--", sys.executable, SERVER]
-        with (tmp_path / "stderr").open("w") as heard:
-            from mcp.client.stdio import stdio_client
-
-            parameters = StdioServerParameters(command=sys.executable, args=server, env=dict(os.environ))
-            async with Client(stdio_client(parameters, heard), mode="legacy") as client:
-                while (await said(client, "add", a=1, b=2))[0]:
-                    pass
-                with pytest.raises(MCPError, match="the server has ended"):
-                    await asyncio.gather(*(client.call_tool("dies", {}) for _ in range(20)))
-        assert "the server has ended" in (tmp_path / "stderr").read_text().splitlines()[-1]
-        last = _lines(tmp_path / "calls.jsonl")[-1]
-        assert (last["tool"], last["outcome"], last["error"]) == ("dies", "real", "died")
-
-    run(test)
+        parameters = StdioServerParameters(command=sys.executable, args=server, env=dict(os.environ))
+        async with Client(stdio_client(parameters, heard), mode="legacy") as client:
+            while (await said(client, "add", a=1, b=2))[0]:
+                pass
+            with pytest.raises(MCPError, match="the server has ended"):
+                await asyncio.gather(*(client.call_tool("dies", {}) for _ in range(20)))
+    assert "the server has ended" in (tmp_path / "stderr").read_text().splitlines()[-1]
+    last = _lines(tmp_path / "calls.jsonl")[-1]
+    assert (last["tool"], last["outcome"], last["error"]) == ("dies", "real", "died")
 
 
 @pytest.mark.long

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import importlib
 import json
 import os
 import re
@@ -20,6 +22,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from resilisim import ModelSettings, evaluate, open_session, read_results
+from resilisim.cli.main import main
 from resilisim.cli.mcp import TOKEN_VARIABLE
 from resilisim.envs import ConversationEnv, EnvironmentSettings
 from resilisim.errors import InvalidInputError, StoreError
@@ -315,3 +318,39 @@ def test_strict_parameters_are_required_and_lenient_ones_are_not() -> None:
         reader = next(tool for tool in host.tools if tool["name"] == "file_operations_reader")
         assert ("required" in reader["inputSchema"]) == required
         assert json.dumps(host.tools)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples/agents").glob("*.py"))
+LONGEST_FUNCTION = 15  # lines; of a class beside it, too
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_short_and_shown_in_the_guide(path: Path) -> None:
+    definitions = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")]
+    assert "agent" in [node.name for node in definitions]
+    assert all(node.end_lineno - node.lineno < LONGEST_FUNCTION for node in definitions)
+    assert f"../../examples/agents/{path.name}" in (ROOT / "docs/guides/your-agent.md").read_text(encoding="utf-8")
+
+
+def test_an_example_on_the_command_line_gives_the_episodes_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATE_TASKS", "3")
+    monkeypatch.syspath_prepend(str(ROOT / "integrations"))
+    gate: Any = importlib.import_module("gate")  # `make integrations` plays all of it, with every framework
+    played = {}
+    with gate.Endpoint() as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        for player in ("follower", "stubborn"):
+            monkeypatch.setenv("AGENT_MODEL", player)
+            options = ["--prompt", gate.PROMPT, "--tasks", "3", "--seeds", "3", "--out", str(tmp_path / player)]
+            with pytest.raises(SystemExit) as left:
+                main(["evaluate", "--agent", "examples.agents.openai_loop:agent", *options])
+            assert left.value.code == 0
+            for record in read_records(tmp_path / player):
+                played[player, record["instance_id"], record["seed"]] = record
+                tokens = record["agent"]["components"]["agent"]["prompt_tokens"]
+                assert tokens == gate.USAGE["prompt_tokens"] * len(record["agent"]["calls"])
+    gate.compare("the command line", played, ("follower", "stubborn"))

@@ -22,7 +22,8 @@ from resilisim.evaluation import EpisodeRecord, rescore_record
 from resilisim.policies import AgentSession
 from resilisim.policies.agent_session import call_text, current_session
 from resilisim.policies.llm.conversation import native_message
-from resilisim.tool_library import ToolLibrary
+from resilisim.simulator import rescore
+from resilisim.tool_library import Tool, ToolLibrary
 
 TASK = "task_c64444cae27fab46"
 SCORES = ("outcome", "optimum", "optimum_gap", "regret", "luck", "losses", "score", "ended_by", "required_tools")
@@ -305,3 +306,15 @@ def test_arguments_may_be_the_text_that_a_model_wrote() -> None:
         assert session.turns_left == 6
         session.call("finish", '{"answer": "read"}')
     assert session.record()["agent"]["answer"] == "read"
+
+
+def test_a_tool_that_stands_in_for_a_broken_one_counts_in_the_record_too():
+    tools = [Tool("reader", "Reads.", equivalents=("scanner",)), Tool("scanner", "Scans.")]
+    law = {"base": 1.0, "broken": {"probability": 1.0, "tools": ["reader"]}}
+    task = {"required_tools": ["reader"], "description": "Read."}
+    with open_session(task, library=ToolLibrary(tools), law=law) as session:
+        assert (session.call("reader").ok, session.call("scanner").ok) == (False, True)
+        session.finish()
+    record = session.record()
+    assert record["law"]["equivalents"] == {"reader": ["scanner"]}
+    assert session.score["level"] == rescore(record).level == "full_success"

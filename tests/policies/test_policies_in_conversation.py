@@ -15,7 +15,6 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Session
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies import is_privileged, make_policy
-from resilisim.policies.checks import CommonWordSearch
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.plan_following import plan_following
 from resilisim.simulator.problem import build_problem
@@ -23,7 +22,7 @@ from resilisim.simulator.state import start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner, Prompt, Step, render_plan
-from tests.simulator.libraries import small_library
+from tests.simulator.brute_force import small_library
 
 EPISODES = 1000
 LIBRARY = default_library()
@@ -42,7 +41,7 @@ TASKS = {
 
 @functools.cache
 def environment(**options):
-    return ConversationEnv(library=LIBRARY, search=CommonWordSearch(LIBRARY), **options)
+    return ConversationEnv(library=LIBRARY, search="lexical", **options)
 
 
 def task_of(name):

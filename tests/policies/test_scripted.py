@@ -16,20 +16,10 @@ import pytest
 
 from resilisim.envs.protocol import read_text, signals_completion
 from resilisim.errors import InvalidInputError
-from resilisim.policies.base import (
-    FINISH,
-    OUT_OF_TURNS,
-    WAIT,
-)
-from resilisim.policies.base import (
-    call_message as call,
-)
-from resilisim.policies.base import (
-    info_message as ask,
-)
-from resilisim.policies.base import (
-    search_message as search,
-)
+from resilisim.policies.base import FINISH, OUT_OF_TURNS, WAIT
+from resilisim.policies.base import call_message as call
+from resilisim.policies.base import info_message as ask
+from resilisim.policies.base import search_message as search
 from resilisim.policies.scripted import PlanFollower, RandomPolicy, RepairingFollower, ordered_steps
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import Tool, ToolLibrary, default_library

@@ -10,21 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.simulator import (
-    FINISH,
-    STOP,
-    EndRules,
-    Episode,
-    Message,
-    build_problem,
-    execution,
-    score_episode,
-)
+from resilisim.simulator import FINISH, STOP, EndRules, Episode, Message, build_problem, execution, score_episode
 from resilisim.simulator.outcomes import possible_errors
 from resilisim.simulator.scoring import counted_executions
 from resilisim.simulator.state import outcome, success_threshold_at
 from resilisim.tool_library import ErrorSpec, default_library
-from tests.simulator.libraries import small_library
+from tests.simulator.brute_force import small_library
 
 LIBRARY = default_library()
 PIPELINE = ["file_operations_reader", "data_processing_transformer", "file_operations_writer"]

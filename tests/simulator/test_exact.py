@@ -33,10 +33,10 @@ from resilisim.simulator.exact import (
     solved_references,
 )
 from resilisim.simulator.exact.arena import build_arena
-from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.simulator.exact.references import clairvoyant
 from resilisim.simulator.state import ENDED_BY, outcome
 from resilisim.tool_library import default_library
-from tests.simulator.libraries import small_library
+from tests.simulator.brute_force import small_library
 
 LIBRARY = default_library()
 OFF = EndRules(max_consecutive_failures=0)

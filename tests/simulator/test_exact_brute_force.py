@@ -13,8 +13,7 @@ from resilisim.simulator.exact.arena import MAX_EXACT_ENTRIES
 from resilisim.simulator.exact.optimum import SearchedOptimum, tabulate
 from resilisim.simulator.exact.search import Search
 from resilisim.tool_library import ToolLibrary
-from tests.simulator.brute_force import BruteForce
-from tests.simulator.libraries import libraries, small_library
+from tests.simulator.brute_force import BruteForce, libraries, small_library
 
 
 def searched(problem: Problem) -> SearchedOptimum:

@@ -13,7 +13,7 @@ from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, execution
 from resilisim.simulator.law import SUCCEEDED, success_threshold, tabulate_law
 from resilisim.simulator.state import next_state, success_probability
 from resilisim.tool_library import default_library
-from tests.simulator.libraries import small_library
+from tests.simulator.brute_force import small_library
 
 
 def test_table_is_the_formula():

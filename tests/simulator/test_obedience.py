@@ -25,7 +25,7 @@ from resilisim.simulator import (
 from resilisim.simulator.exact import obey_plan
 from resilisim.simulator.state import is_awaiting_closing, outcome, success_probability
 from resilisim.workflows import PlannedStep
-from tests.simulator.libraries import libraries, small_library
+from tests.simulator.brute_force import libraries, small_library
 
 Limits = tuple[int | None, int | None]
 

@@ -19,6 +19,7 @@ from resilisim.simulator import (
     FINISH,
     STOP,
     WAIT,
+    BenchmarkLaw,
     Broken,
     Corrupt,
     Drift,
@@ -345,6 +346,23 @@ def test_an_equivalent_takes_the_place() -> None:
         episode.apply(execution("b"))
     episode.apply(FINISH)
     assert outcome(problem, episode.state) == 1
+
+
+def test_a_law_that_breaks_tools_takes_the_equivalents_of_the_library_and_records_hold_them() -> None:
+    declaring = ToolLibrary(dataclasses.replace(tool, equivalents=("d",) if tool.name == "a" else ()) for tool in SMALL)
+    breaking, named = Law(broken=Broken(0.9)), Law(broken=Broken(0.9), equivalents={"a": ("d",)})
+
+    def problem(library: ToolLibrary, law: Law | BenchmarkLaw) -> Problem:
+        return build_problem(library, ["a"], law, EndRules(6))
+
+    assert problem(declaring, breaking).law == named
+    start = start_state(problem(SMALL, named))
+    values = [solve(problem(*case)).value(start) for case in ((declaring, breaking), (SMALL, named), (SMALL, breaking))]
+    assert values[0] == values[1] > values[2]
+    own = dataclasses.replace(named, equivalents={"b": ("d",)})
+    for law in (own, Law(rate_limit=RateLimit(1, 3)), Law(bases={"a": 0.5}), BenchmarkLaw()):
+        assert problem(declaring, law).law == law, "the law's own come first, and nothing else asks for any"
+    assert build_problem(declaring, ["a"], breaking, arguments_matter=True).law == breaking, "none in worlds"
 
 
 def test_what_does_not_fit_a_library_or_the_solver_is_refused() -> None:

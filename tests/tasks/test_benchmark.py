@@ -12,12 +12,7 @@ import pytest
 from benchmarks.shipped_data import benchmark_lines
 from resilisim.tasks import Task
 from resilisim.tasks import benchmark as benchmark_module
-from resilisim.tasks.benchmark import (
-    BENCHMARK_SHA256,
-    DATA_FILE,
-    benchmark_bytes,
-    benchmark_tasks,
-)
+from resilisim.tasks.benchmark import BENCHMARK_SHA256, DATA_FILE, benchmark_bytes, benchmark_tasks
 from resilisim.tasks.composition import task_statistics
 from resilisim.tasks.generation import match_steps
 from resilisim.tasks.model import FIELD_NAMES, SPLITS, TEMPLATES, instance_id_of, sorted_by_dependencies

@@ -46,7 +46,7 @@ from resilisim.tasks.model import Task, instance_id_of
 from resilisim.tasks.sources import read_tasks_file
 from resilisim.tasks.wording import solving_clauses
 from resilisim.tool_library.library import default_library
-from resilisim.tool_library.retrieval import TextHit, ToolHit, default_retriever
+from resilisim.tool_library.retrieval import default_retriever
 from tests.tasks.enhancement_answers import FunctionModel, asked_steps, good_description, good_design, good_rewrite
 
 LIBRARY = default_library()
@@ -273,22 +273,6 @@ def test_each_tool_gets_a_step_of_its_own():
 # Whatever a model writes
 
 
-class WordRetriever:
-    """Finds a tool where a word of its name stands in the query; needs no embeddings."""
-
-    def search_many(self, queries, k=5):
-        return [self.search(query, k) for query in queries]
-
-    def search(self, query, k=5):
-        words = set(query.lower().replace(":", " ").split())
-        scores = {name: float(len(words & set(name.split("_")))) for name in LIBRARY.names}
-        ranked = sorted(scores, key=lambda name: -scores[name])
-        return [ToolHit(name, scores[name]) for name in ranked[:k]]
-
-    def search_texts(self, query, texts, k=None):
-        return [TextHit(place, 0.0) for place in range(len(texts))][:k]
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from(LIBRARY.names),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -307,8 +291,9 @@ answers = st.one_of(
     ).map(json.dumps),
 )
 
-WORD_REWRITE = RewriteMode(LIBRARY, WordRetriever())
-WORD_DESIGN = DesignMode(LIBRARY, WordRetriever())
+BY_WORDS = default_retriever(LIBRARY, "lexical")
+WORD_REWRITE = RewriteMode(LIBRARY, BY_WORDS)
+WORD_DESIGN = DesignMode(LIBRARY, BY_WORDS)
 
 
 @settings(max_examples=100)

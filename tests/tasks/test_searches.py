@@ -16,13 +16,7 @@ from resilisim.errors import MissingExtraError
 from resilisim.seeding import Draws
 from resilisim.tasks import Task, searches
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
-from resilisim.tasks.searches import (
-    Searches,
-    all_searches_needed,
-    fewest_searches,
-    searches_needed,
-    shipped_table,
-)
+from resilisim.tasks.searches import Searches, all_searches_needed, fewest_searches, searches_needed, shipped_table
 from resilisim.tasks.wording import SEARCH_SIZE, clauses
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, ToolHit, default_retriever

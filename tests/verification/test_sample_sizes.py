@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -10,9 +12,11 @@ from benchmarks import contest_files, sample_sizes, small_samples
 from resilisim.statistics import compare_pairs
 from resilisim.statistics.comparison import PAIRED, PAIRED_LUCK_ADJUSTED
 from resilisim.statistics.power import SAME_TASKS, variance_parts
+from verification import law_fit
 from verification.contest import NUM_WEIGHTS, Contest, pairs_of
 from verification.contestants import CONTESTANTS
 from verification.experiments import world_of
+from verification.findings import judge
 
 NAMES = [one.name for one in CONTESTANTS]
 A, B = "plan follower", "optimum"
@@ -88,3 +92,18 @@ def test_intervals_hold_the_truth_in_most_experiments(contest):
     for share in shares.values():
         assert 0.85 <= share <= 1.0
     assert small_samples.coverage(world_of(contest), (A, A), 10, 1, 5) == {PAIRED: 1.0, PAIRED_LUCK_ADJUSTED: 1.0}
+
+
+@pytest.mark.long
+def test_intervals_hold_what_was_drawn_and_a_wrong_number_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(law_fit, "FITS", 12)
+    monkeypatch.setattr(law_fit, "LAWS", law_fit.LAWS[1:2])
+    monkeypatch.setattr(law_fit, "PIECES", 1)
+    judged = judge(law_fit.judge([law_fit.work((0, 0, 0))]))
+    assert [one.finding.test for one in judged if not one.passed] == []
+    assert sum(one.finding.control for one in judged) == 1
+    # A fit of another law's calls is found out.
+    monkeypatch.setattr(law_fit, "truth", lambda law: {"store_parser": replace(law, base=0.75).base})
+    monkeypatch.setattr(law_fit, "LAWS", (law_fit.LAWS[0],))
+    other = law_fit.Counted(0, *(3 * [law_fit.Counter(store_parser=12)]))
+    assert not judge(law_fit.judge([other]))[0].passed

@@ -80,8 +80,7 @@ def test_replies_are_one_line_and_the_episodes_stay_what_they_are(messages, seed
         assert all(hit["name"] in terse.text for hit in terse.info.get("search", ()))
         assert "execution" not in terse.info or terse.text.startswith(f"{terse.info['execution']['tool']} ")
         if not terse.ended:
-            turns = terse.info["turns_left"]
-            assert f"{turns} {'turn' if turns == 1 else 'turns'} left." in terse.text
+            assert terse.text.endswith(f"message {10 - terse.info['turns_left']} of 10.")
         for problem in terse.info.get("problems", ()):
             assert problem in terse.text
 
@@ -94,14 +93,14 @@ def test_an_error_and_missing_dependencies_are_named():
     env.reset(seed=0, options={"task": benchmark_tasks()[0], "prompt": "optimal"})
     observation, _, _, _, info = env.step("<tool_call>file_operations_reader</tool_call>")
     code = info["execution"]["error"]
-    assert observation == f"file_operations_reader failed: {code}; 9 turns left."
+    assert observation == f"file_operations_reader failed: {code}; message 1 of 10."
     env = ConversationEnv(prompt_style="terse", search="lexical")
     for seed in range(60):  # until the law draws that error
         env.reset(seed=seed, options={"task": benchmark_tasks()[0], "prompt": "optimal"})
         observation, _, _, _, info = env.step("<tool_call>network_validator</tool_call>")
         if "dependency_problems" in info:
             break
-    assert observation == "network_validator failed: DEPENDENCY_ERROR, it needs network_fetcher; 9 turns left."
+    assert observation == "network_validator failed: DEPENDENCY_ERROR, it needs network_fetcher; message 1 of 10."
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,7 @@ def test_nothing_fails_by_chance_unless_a_law_is_named() -> None:
 def test_a_real_failure_is_the_tool_s_own_and_nothing_of_it_is_told_beside_its_words() -> None:
     env = ConversationEnv(QUIET)
     missing, read, done = say(
-        env,
-        call("notebook_reader", page=77),
-        call("notebook_reader", page=1),
-        f"It is <finish>{ANSWER}</finish>",
+        env, call("notebook_reader", page=77), call("notebook_reader", page=1), f"It is <finish>{ANSWER}</finish>"
     )
     assert missing["execution"]["error"] == "NO_SUCH_PAGE"
     assert missing["execution"]["real"] is True

@@ -64,10 +64,7 @@ class TransformersChatModel:
     def _prompt(self, tokenizer: Any, request: ChatRequest) -> list[int]:
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
         text = tokenizer.apply_chat_template(
-            messages,
-            tools=[dict(tool) for tool in request.tools] or None,
-            add_generation_prompt=True,
-            tokenize=False,
+            messages, tools=[dict(tool) for tool in request.tools] or None, add_generation_prompt=True, tokenize=False
         )
         tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
         return tokens

@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from resilisim.cli import options
-from resilisim.cli.help import command_group
-from resilisim.cli.output import console, note, plain, print_json, table
+from resilisim.cli.output import command_group, console, note, plain, print_json, table
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, newly_told, opened_if_whole, prompt_of, replies_of
 from resilisim.evaluation.run.contestants import ModelSettings

@@ -26,14 +26,14 @@ from resilisim.cli.options import (
     scene,
     takes,
 )
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
+from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json, tables_that_fit
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import EvaluationResult, ModelSettings, RunLimits
 from resilisim.evaluation import evaluate as run
+from resilisim.evaluation.report.agents import agent_tables
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
-from resilisim.evaluation.table.agents import agent_table
 from resilisim.options import OUTPUT_GROUP
 from resilisim.policies.command_agent import COMMAND_PREFIX
 
@@ -112,8 +112,7 @@ def evaluate(
     tasks: TasksOption = "benchmark-v1",
     split: SplitOption = None,
     prompt: Annotated[
-        list[str] | None,
-        typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline"),
+        list[str] | None, typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline")
     ] = None,
     seeds: SeedsOption = 1,
     workers: WorkersOption = 1,
@@ -182,9 +181,10 @@ def evaluate(
     if as_json:
         print_json(result.to_mapping())
     else:
-        console().print(result.table())
-        if result.agents():
-            console().print(agent_table(result.agents()))
+        terminal = console()
+        terminal.print(result.table())
+        for found in agent_tables(result.agents()) if result.agents() else ():
+            terminal.print(*tables_that_fit(found, terminal))
         is_part = shard is not None and result.num_episodes < result.num_planned
         rest = f"resilisim merge {out} ... --out DIR" if is_part else f"resilisim report {out}"
         note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: {rest}")

@@ -28,6 +28,7 @@ from resilisim.evaluation.robustness.points import (
 )
 from resilisim.evaluation.robustness.profile_result import ProfileResult
 from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile
+from resilisim.evaluation.run.progress import QUIET_SECONDS, Progressing
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 
@@ -120,11 +121,11 @@ def profile(
         record_texts=record_texts,
     )
     began = time.monotonic()
-    with output.Progressing("solving tasks in all settings", job.num_to_solve) as progress:
+    with Progressing("solving tasks in all settings", job.num_to_solve) as progress:
         references = job.solve(progress.advance)
 
     def tell(number: int, total: int, run: ProfileRun) -> None:
-        if time.monotonic() - began >= output.QUIET_SECONDS:
+        if time.monotonic() - began >= QUIET_SECONDS:
             output.note(f"run {number} of {total}: {run.title}")
 
     try:

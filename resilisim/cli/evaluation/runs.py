@@ -1,24 +1,34 @@
-"""`resilisim report`, `export`, `rescore` and `merge`: what is made of the folder of a run."""
+"""`resilisim report`, `tables`, `export`, `rescore`, `judge` and `merge`: what is made of the folder of a run."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
-from resilisim.cli.options import JsonFlag, LibraryOption, load
-from resilisim.cli.output import Progressing, answer, console, error_console, note, print_json, say, table
+from resilisim.chat import ChatModel
+from resilisim.cli.options import MODEL_PANEL, JsonFlag, LibraryOption, OptionGroup, load, output_option, takes
+from resilisim.cli.output import answer, console, error_console, note, plain, print_json, say, table, tables_that_fit
 from resilisim.datasets.run_tables import export_run
-from resilisim.errors import MAX_WORKERS, StoreError, count_of
+from resilisim.errors import MAX_WORKERS, InvalidInputError, StoreError, count_of
+from resilisim.evaluation import ModelSettings
+from resilisim.evaluation.answer_judge import JudgedAnswer, judge_agreement, judge_run, judged_accuracy
 from resilisim.evaluation.report import write_report
+from resilisim.evaluation.report.papers import paper_tables, tables_csv, tables_markdown, write_tables_page
 from resilisim.evaluation.report.viewer.packing import Packer
 from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.run.merge import merge_runs
+from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.run.rescoring import RescoreSummary, rescore_run
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.facts import read_facts
+from resilisim.provenance import encode_json_line
+from resilisim.run_folder import write_file_atomically
+from resilisim.statistics.estimates import fields_to_json
 
 
 def report(
@@ -137,3 +147,117 @@ def merge(
 
 def _counting(what: str, directory: Path) -> Progressing:
     return Progressing(what, int(read_manifest(directory)["arguments"].get("num_episodes", 0)))
+
+
+def tables(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of runs in one world; each may hold other models.")
+    ],
+    out: Annotated[
+        Path | None, output_option("--out", help="HTML file to write, with charts of the figures.", dir_okay=False)
+    ] = None,
+    markdown: Annotated[Path | None, output_option(help="Markdown file for the tables.", dir_okay=False)] = None,
+    csv: Annotated[
+        Path | None, output_option("--csv", help="CSV file for the tables, one figure a line.", dir_okay=False)
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make the tables of the KPI-Chain and RP-ReAct papers from runs on pages or records, published figures beside.
+
+    Runs on pages (pages-v1, HotpotQA, LOFT) give table 1 and figures 3 and 4 of KPI-Chain, runs on records (records-v1,
+    ToolQA) tables 1 to 3 of RP-ReAct.
+    """
+    with error_console().status("reading episodes"):
+        made = paper_tables(directories)
+    written = []
+    if out is not None:
+        write_tables_page(made, out)
+        written.append(f"page: {out}")
+    for path, text, what in ((markdown, tables_markdown, "Markdown"), (csv, tables_csv, "CSV")):
+        if path is not None:
+            write_file_atomically(path, text(made).encode("utf-8"))
+            written.append(f"{what}: {path}")
+    terminal = console()
+    shown: list[RenderableType] = [part for table in made for part in tables_that_fit(table.shown(), terminal)]
+    notes = dict.fromkeys(note for table in made for note in table.notes)
+    answer(
+        as_json, [table.to_mapping() for table in made], *shown, *(plain(note, "dim") for note in notes), notes=written
+    )
+
+
+JUDGE = OptionGroup(
+    ModelSettings,
+    [
+        "models",
+        "base_url",
+        "concurrency",
+        "retries",
+        "timeout_seconds",
+        "requests_per_minute",
+        "tokens_per_minute",
+        "cache",
+    ],
+    MODEL_PANEL,
+    changed={
+        "models": {"help": "The judge: openai:NAME, local, local:PATH, scripted:FILE."},
+        "concurrency": {"help": "Answers judged at once."},
+    },
+)
+
+
+@takes(settings=JUDGE)
+def judge(
+    *,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run in a world.")],
+    settings: ModelSettings,
+    out: Annotated[
+        Path | None, output_option("--out", help="JSON Lines file for the verdict of each answer.", dir_okay=False)
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let a language model judge the answers of a run in a world, and say how far it agrees with the exact score.
+
+    The exact score stays what counts. With --cache, what was judged before is not asked again.
+    """
+    made = list(settings.make().values())
+    if len(made) != 1:
+        raise InvalidInputError(
+            f"{len(made)} models were given as the judge: expected one, such as --model openai:NAME"
+        )
+    total = int(read_manifest(directory)["arguments"].get("num_episodes", 0))
+    with Progressing("judging answers", total) as progress:
+        found = asyncio.run(_judged(directory, made[0].default, settings.concurrency, progress))
+    if out is not None:
+        write_file_atomically(out, b"".join(encode_json_line(one.to_mapping()) for one in found))
+    policies: dict[str, list[JudgedAnswer]] = {}
+    for one in found:
+        policies.setdefault(one.policy, []).append(one)
+    results: list[dict[str, Any]] = []
+    for policy, answers in policies.items():
+        verdicts, exact = [one.verdict for one in answers], [one.exact for one in answers]
+        agreement = judge_agreement(verdicts, exact)
+        accuracy = judged_accuracy(verdicts).accuracy
+        shares = {"policy": policy, "exact": sum(exact) / len(exact), "judge": accuracy}
+        results.append({**shares, **fields_to_json(agreement)})
+    names = {
+        "policy": "policy",
+        "exact": "exact score",
+        "judge": "judge",
+        "agreement": "agreement",
+        "kappa": "kappa",
+        "num_both": "both right",
+        "num_judge_only": "only the judge",
+        "num_exact_only": "only the score",
+        "num_neither": "neither",
+        "num_unreadable": "unreadable",
+    }
+    rows = [[result[name] for name in names] for result in results]
+    notes = [] if out is None else [f"verdicts: {out}"]
+    answer(as_json, results, table(f"{len(found):,} answers", list(names.values()), rows, digits=3), notes=notes)
+
+
+async def _judged(directory: Path, model: ChatModel, concurrency: int, progress: Progressing) -> list[JudgedAnswer]:
+    try:
+        return await judge_run(directory, model, concurrency=concurrency, told=lambda: progress.advance(1))
+    finally:
+        await model.aclose()

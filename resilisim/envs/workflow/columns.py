@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from resilisim.envs.workflow.training import phase_of, training_base, training_probability
 from resilisim.simulator import state
-from resilisim.simulator.compiled import scalar
+from resilisim.simulator.compiled import inlined, scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def quantised(share: float) -> int:
     return int(LARGEST * min(1.0, max(0.0, share)) + 0.5)
 
 
-@scalar
+@inlined
 def show_dependency_counts(episode: Episode, tool: int, task: TaskRecord, world: World) -> None:
     """Rewrite what a tool's row says of its direct dependencies."""
     row = episode.tools[tool]
@@ -126,7 +126,7 @@ def show_dependency_counts(episode: Episode, tool: int, task: TaskRecord, world:
         row[CLEAN_PROBABILITY] = world.shown_probability[world.base_index[tool], num_not_executed, num_failed]
 
 
-@scalar
+@inlined
 def show_due(episode: Episode, task: TaskRecord, world: World) -> None:
     """Rewrite DUE and what depends on it; which required tools are still without success has changed."""
     if world.hidden:
@@ -158,7 +158,7 @@ def show_due(episode: Episode, task: TaskRecord, world: World) -> None:
     episode.task_columns[NUM_DUE] = due
 
 
-@scalar
+@inlined
 def show_counters(episode: Episode, world: World) -> None:
     """Rewrite the columns of `task` that can change with any step."""
     counters = episode.counters

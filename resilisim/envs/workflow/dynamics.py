@@ -43,9 +43,14 @@ from resilisim.envs.workflow.law_parts import (
     is_waiting,
     show_parts,
 )
-from resilisim.envs.workflow.prefetching import prefetch
-from resilisim.envs.workflow.rewards import execution_reward, longest_ascending_run, step_reward
-from resilisim.envs.workflow.training import STAGES, training_base, training_probability
+from resilisim.envs.workflow.training import (
+    STAGES,
+    execution_reward,
+    longest_ascending_run,
+    step_reward,
+    training_base,
+    training_probability,
+)
 from resilisim.seeding import (
     PURPOSE_ERROR_CODE,
     PURPOSE_FAILURE,
@@ -55,7 +60,7 @@ from resilisim.seeding import (
     threefry2x32,
     uniform_bits,
 )
-from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.compiled import inlined, kernel, prefetch, scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
 from resilisim.simulator.parts.luck import OF_DEPENDENCIES, draw_result, is_down_next
 from resilisim.simulator.parts.rules import (
@@ -101,7 +106,7 @@ _threefry2x32 = scalar(threefry2x32)
 _uniform_bits = scalar(uniform_bits)
 
 
-@scalar
+@inlined
 def thresholds(episode: Episode, tool: int, task: TaskRecord, world: World) -> tuple[int, int]:
     """Return the integers below which an execution's 53 luck bits succeed, and would with all dependencies in place."""
     if world.training_law:
@@ -120,7 +125,7 @@ def thresholds(episode: Episode, tool: int, task: TaskRecord, world: World) -> t
     return world.threshold[row, num_not_executed, num_failed, failures], world.threshold[row, 0, 0, failures]
 
 
-@scalar
+@inlined
 def execute(episode: Episode, tool: int, outcome: int, task: TaskRecord, world: World) -> float:
     """Execute a tool, with the outcome DRAWN or a status to show, and return what the two-phase reward pays for it."""
     attempt = int(episode.executions[tool])
@@ -137,7 +142,7 @@ def execute(episode: Episode, tool: int, outcome: int, task: TaskRecord, world: 
     return _show_execution(episode, tool, success, before, shown, task, world)
 
 
-@scalar
+@inlined
 def _show_execution(
     episode: Episode, tool: int, success: bool, before: int, shown: int, task: TaskRecord, world: World
 ) -> float:
@@ -177,7 +182,7 @@ def _show_execution(
     return 0.0
 
 
-@scalar
+@inlined
 def _enter_success(episode: Episode, tool: int, first: bool, task: TaskRecord, world: World) -> None:
     """Append a success to the sequence; a tool's first one also counts for order, milestones and data flow."""
     episode.successes[tool] += 1
@@ -261,7 +266,7 @@ MIN_PROGRESS = tuple(stage.min_progress for stage in STAGES)
 REQUIRED_COVERAGE = tuple(stage.required_coverage for stage in STAGES)
 
 
-@scalar
+@inlined
 def coverage_of(episode: Episode, task: TaskRecord, world: World) -> float:
     """Return the share of required tools that have succeeded; as printed, that have been executed."""
     if not world.printed_rules:
@@ -272,7 +277,7 @@ def coverage_of(episode: Episode, task: TaskRecord, world: World) -> float:
     return float(count / task.num_required)
 
 
-@scalar
+@inlined
 def ended_by_law(episode: Episode, coverage: float, full_success: bool, way_forward: bool, world: World) -> int:
     """Return the code of how the episode has ended after a step, or RUNNING."""
     ended = int(episode.counters[ENDED])
@@ -363,7 +368,7 @@ def begin_episode(episode: Episode, index: int, seed: int, task: TaskRecord, wor
     copy_words(episode.observation, task.start_observation)
 
 
-@scalar
+@inlined
 def step_environment(episode: Episode, action: int, outcome: int, task: TaskRecord, world: World) -> None:
     """Let one action happen in one environment and write what it did into its record.
 
@@ -407,7 +412,7 @@ def step_environment(episode: Episode, action: int, outcome: int, task: TaskReco
     _close_step(episode, action_type, coverage, full_success, reward, milestones_before, task, world)
 
 
-@scalar
+@inlined
 def _close_step(
     episode: Episode,
     action_type: int,
@@ -534,7 +539,7 @@ AHEAD = 6  # environments; twice as far ahead the number of its task is asked fo
 WORDS_PER_LINE = 8
 
 
-@scalar
+@inlined
 def look_ahead(env: int, actions: Int, episodes: Records, tasks: Records, world: World) -> None:
     """Ask for what environments after `env` will need when it is their turn to step."""
     if env + 2 * AHEAD < len(actions):

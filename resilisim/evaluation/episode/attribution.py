@@ -94,11 +94,7 @@ class Attribution:
         if self._flawed_plan is not None:
             self._flawed_plan.note(message, has_succeeded(state, message, after))
         return Worth(
-            value=found.value,
-            action_value=found.action_value,
-            regret=found.regret,
-            luck=found.luck,
-            label=label,
+            value=found.value, action_value=found.action_value, regret=found.regret, luck=found.luck, label=label
         )
 
     def totals(self, steps: Sequence[StepRecord], searches: Searches) -> Totals:

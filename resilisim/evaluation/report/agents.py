@@ -48,17 +48,21 @@ def agents_section(facts: RunFacts) -> Section | None:
     agents = [sums for sums in found if sums is not None]
     if not agents:
         return None
-    giving_up = _giving_up_table(agents)
-    replans = _replans_table(agents)
+    usage, giving_up, *replans = agent_tables(agents)
     blocks: list[Block] = [
         say("agents"),
         *_tokens_chart(agents),
-        beside_a_chart(_usage_table(agents), "Calls, tokens and seconds as a table"),
+        beside_a_chart(usage, "Calls, tokens and seconds as a table"),
         giving_up if len(agents) <= MOST_OPEN_ROWS else Fold("Where agents gave up", [giving_up]),
     ]
-    if replans is not None:
-        blocks.append(Fold(replans.caption, [replans]))
+    blocks += [Fold(table.caption, [table]) for table in replans]
     return Section("agents", "Language models", blocks)
+
+
+def agent_tables(agents: Sequence[AgentSums]) -> list[Table]:
+    """Return what agents used, where they gave up and, where any did, how often they replanned."""
+    replans = _replans_table(agents)
+    return [_usage_table(agents), _giving_up_table(agents), *([] if replans is None else [replans])]
 
 
 def _tokens(values: Mapping[str, float]) -> float:

@@ -36,12 +36,7 @@ from resilisim.evaluation.report.page import (
 )
 from resilisim.evaluation.run.contestants import split_name
 from resilisim.evaluation.run.store import read_manifest
-from resilisim.evaluation.table.agents import (
-    AgentSums,
-    combined_performance_score,
-    deviation_over_models,
-    saturation,
-)
+from resilisim.evaluation.table.agents import AgentSums, combined_performance_score, deviation_over_models, saturation
 from resilisim.evaluation.table.comparing import refuse_incomparable
 from resilisim.evaluation.table.facts import read_facts
 from resilisim.policies.llm.record import FAILING_COMPONENTS

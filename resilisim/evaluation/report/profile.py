@@ -38,6 +38,7 @@ from resilisim.evaluation.report.page import (
 from resilisim.evaluation.robustness.points import RELIABILITY, TURNS
 from resilisim.evaluation.robustness.profile_result import (
     SOUND,
+    WAYS,
     AxisProfile,
     Curve,
     CurvePoint,
@@ -47,9 +48,9 @@ from resilisim.evaluation.robustness.profile_result import (
     FlawsProfile,
     ProfiledPolicy,
     ProfileResult,
+    Recovery,
     RunState,
 )
-from resilisim.evaluation.robustness.recovery import WAYS, Recovery
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate
 

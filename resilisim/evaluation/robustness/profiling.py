@@ -18,7 +18,15 @@ from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.episode.texts import RecordTexts
 from resilisim.evaluation.results import EvaluationResult, evaluate, folder_of, library_or_default
-from resilisim.evaluation.robustness.analysis import PlayedRuns, analyse_axis, analyse_flaws
+from resilisim.evaluation.robustness.analysis import (
+    PlayedRuns,
+    ProfileReferences,
+    analyse_axis,
+    analyse_flaws,
+    carried_at_every_severity,
+    obedience,
+    setting_references,
+)
 from resilisim.evaluation.robustness.points import (
     AXES,
     DEFAULT_RELIABILITIES,
@@ -37,14 +45,7 @@ from resilisim.evaluation.robustness.points import (
     sound_run,
     write_profile,
 )
-from resilisim.evaluation.robustness.profile_result import AxisProfile, ProfileResult, RunState
-from resilisim.evaluation.robustness.recovery import count_setbacks
-from resilisim.evaluation.robustness.references import (
-    ProfileReferences,
-    carried_at_every_severity,
-    obedience,
-    setting_references,
-)
+from resilisim.evaluation.robustness.profile_result import AxisProfile, ProfileResult, RunState, count_setbacks
 from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec, describe_policy
 from resilisim.evaluation.run.plan import (
     TaskSpec,

@@ -157,10 +157,7 @@ class ModelSettings:
         path="file",
     )
     give_up_after: int = option(
-        20,
-        "Stop after this many episodes in a row fail because the model did not answer.",
-        least=1,
-        most=MAX_COUNT,
+        20, "Stop after this many episodes in a row fail because the model did not answer.", least=1, most=MAX_COUNT
     )
 
     def __post_init__(self) -> None:

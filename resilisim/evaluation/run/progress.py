@@ -1,16 +1,19 @@
-"""How far a run is, how fast it goes and how long it will take, on standard error."""
+"""How far something is that takes long, how fast it goes and how long it will take, on standard error."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from rich import box
 from rich.console import Console, ConsoleRenderable, Group, RichCast
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -18,134 +21,115 @@ from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.statistics.estimates import FloatArray
 
-QUIET_SECONDS = 2.0  # a run that takes no longer says nothing
+T = TypeVar("T")
+
+QUIET_SECONDS = 2.0  # what takes no longer says nothing
 RATE_SECONDS = 2.0  # a rate that was measured for less time is no basis for an estimate
-# Nor is one from a few episodes, of which some load a model or compile, unless episodes are slow themselves.
-RATE_EPISODES = 10
+# Nor is one from a few items, of which some load a model or compile, unless items are slow themselves.
+RATE_ITEMS = 10
 SLOW_SECONDS = 60.0
 REFRESHES_PER_SECOND = 4
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
-STARTING = "starting"  # until an episode has ended: processes start, models load, prompts are made
+STARTING = "starting"  # until an item has ended: processes start, models load, prompts are made
 
 
-class RunProgress:
-    """Shows the progress of a run once it has taken a while: a bar in a terminal, else a line now and then.
+class Progressing:
+    """Counts what is done; once it has taken a while, a bar in a terminal shows it, elsewhere a line now and then.
 
-    A thread says that the run is starting if no episode has ended when QUIET_SECONDS are over.
+    A thread of its own tells, so that what takes long is told of although nothing has ended yet.
 
     Args:
-        total: Episodes of the run.
+        what: What is counted ("episodes"), or being done ("solving").
+        total: How many there are.
         finished: How many were there when it began.
-        show: True or False to insist; None shows it only for runs of more than QUIET_SECONDS.
+        show: True or False to insist; None shows it only for what takes more than QUIET_SECONDS.
         table: What a terminal shows above the bar.
     """
 
     def __init__(
         self,
+        what: str,
         total: int,
-        finished: int,
+        finished: int = 0,
         show: bool | None = None,
         table: ConsoleRenderable | RichCast | None = None,
     ) -> None:
-        self._total = total
-        self._finished = finished
-        self._counted_from = finished  # episodes at the moment from which the rate is measured
-        self._clock_start: float | None = None
+        self._what, self._total, self._finished = what, total, finished
+        self._clock_start: float | None = None  # from here on the rate is measured
+        self._counted_from = finished
         self._stream = sys.stderr
-        self._began = self._last_line = time.monotonic()
         self._quiet = 0.0 if show else QUIET_SECONDS
-        self._enabled = show is not False and finished < total
         self._table = table
-        self._live: Live | None = None
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
-        self._has_spoken = False
-        self._started = threading.Event()  # an episode has ended, or nobody wants to hear of it any more
-        self._lock = threading.Lock()  # of everything above: the thread and the run both speak
-        if self._enabled:
-            threading.Thread(target=self._tell_that_it_starts, daemon=True).start()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
+        if show is not False and finished < total:
+            self._thread.start()
 
-    def advance(self) -> None:
-        """Count one more finished episode."""
-        self._started.set()
-        with self._lock:
-            self._finished += 1
-            if self._enabled:
-                self._show(time.monotonic())
+    def __enter__(self) -> Progressing:
+        """Return itself."""
+        return self
 
-    def _show(self, now: float) -> None:
-        if self._clock_start is None:
-            # Starting processes and compiling takes seconds that the other episodes do not need again.
-            self._clock_start, self._counted_from = now, self._finished
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._finished, estimate=self._estimate(now))
-        elif now - self._began >= self._quiet:
-            if self._stream.isatty():
-                self._open_bar(now)
-            elif now - self._last_line >= LINE_SECONDS:
-                self._last_line = now
-                self._say(self._line(now))
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Take the bar away, or say in a last line how it went, if anything was said before."""
-        self._started.set()
-        with self._lock:
-            if self._bar is not None:
-                if self._live is not None:
-                    self._live.stop()
-                self._live = self._bar = None
-            elif self._enabled and self._has_spoken:
-                self._say(self._line(time.monotonic()))
-            self._enabled = False
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
 
-    def _tell_that_it_starts(self) -> None:
-        if self._started.wait(QUIET_SECONDS):
+    def track(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items, each counted when the next one is asked for."""
+        for item in items:
+            yield item
+            self.advance()
+
+    def advance(self, number: int = 1) -> None:
+        """Count that many more as done."""
+        self._finished += number
+        if self._clock_start is None:
+            # Starting processes and compiling takes seconds that the others do not need again.
+            self._clock_start, self._counted_from = time.monotonic(), self._finished
+
+    def _tell(self) -> None:
+        if self._ended.wait(self._quiet):
             return
-        with self._lock:
-            if not self._enabled or self._started.is_set():
-                return
-            now = time.monotonic()
-            if self._stream.isatty():
-                self._open_bar(now)
-            else:
-                self._last_line = now
-                self._say("starting: no episode has ended yet")
+        if self._stream.isatty():
+            self._show_bar()
+            return
+        with contextlib.suppress(OSError):  # nobody listens any more, which is no reason to stop
+            while True:
+                self._stream.write(self._line() + "\n")
+                self._stream.flush()
+                if self._ended.is_set():
+                    return
+                self._ended.wait(LINE_SECONDS)
 
-    def _say(self, line: str) -> None:
-        self._has_spoken = True
-        try:
-            self._stream.write(line + "\n")
-            self._stream.flush()
-        except OSError:
-            self._enabled = False  # nobody listens any more, which is no reason to stop the run
-
-    def _open_bar(self, now: float) -> None:
-        columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[estimate]}"))
-        self._bar = Progress(*columns)
-        self._task = self._bar.add_task(
-            "episodes", total=self._total, completed=self._finished, estimate=self._estimate(now)
+    def _show_bar(self) -> None:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[estimate]}"),
         )
-        content = self._bar if self._table is None else Group(self._table, self._bar)
-        self._live = Live(
-            content, console=Console(file=self._stream), transient=True, refresh_per_second=REFRESHES_PER_SECOND
-        )
-        self._live.start()
+        bar = Progress(*columns)
+        task = bar.add_task(self._what, total=self._total, completed=self._finished, estimate=self._estimate())
+        content = bar if self._table is None else Group(self._table, bar)
+        console = Console(file=self._stream)
+        with Live(content, console=console, transient=True, refresh_per_second=REFRESHES_PER_SECOND):
+            while not self._ended.wait(1.0 / REFRESHES_PER_SECOND):
+                bar.update(task, completed=self._finished, estimate=self._estimate())
 
-    def _estimate(self, now: float) -> str:
+    def _estimate(self) -> str:
         """Return rate and time left, or nothing as long as there is no basis for them."""
-        if not self._started.is_set():
+        if self._clock_start is None:
             return STARTING
-        measured = 0.0 if self._clock_start is None else now - self._clock_start
-        done = self._finished - self._counted_from
-        if measured < RATE_SECONDS or done < (RATE_EPISODES if measured < SLOW_SECONDS else 1):
+        measured, done = time.monotonic() - self._clock_start, self._finished - self._counted_from
+        if measured < RATE_SECONDS or done < (RATE_ITEMS if measured < SLOW_SECONDS else 1):
             return ""
         rate = done / measured
         return f"{rate:,.1f}/s, {_duration((self._total - self._finished) / rate)} left"
 
-    def _line(self, now: float) -> str:
-        count = f"{self._finished:,} of {self._total:,} episode{'' if self._total == 1 else 's'}"
-        estimate = self._estimate(now)
-        return f"{count}, {estimate}" if estimate else count
+    def _line(self) -> str:
+        estimate = self._estimate()
+        return f"{self._what}: {self._finished:,} of {self._total:,}{', ' if estimate else ''}{estimate}"
 
 
 def _duration(seconds: float) -> str:

@@ -15,13 +15,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode
-from resilisim.evaluation.episode.record import (
-    CEILING_FIELDS,
-    EpisodeRecord,
-    FailureRecord,
-    differences,
-    is_failure,
-)
+from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, FailureRecord, differences, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
 from resilisim.evaluation.run.plan import library_of_run

@@ -22,13 +22,7 @@ from resilisim.envs.feedback import output_in
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, WAIT_FUNCTION, decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution
-from resilisim.evaluation.episode.record import (
-    EpisodeRecord,
-    ScoreRecord,
-    StepRecord,
-    checked_record,
-    differences,
-)
+from resilisim.evaluation.episode.record import EpisodeRecord, ScoreRecord, StepRecord, checked_record, differences
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
 from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.store import EPISODES_NAME, RunStore, read_manifest

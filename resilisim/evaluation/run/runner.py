@@ -13,7 +13,7 @@ from resilisim.errors import InfrastructureError, InvalidInputError, count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
 from resilisim.evaluation.run.plan import Plan, RunSettings
 from resilisim.evaluation.run.player import Players, play_here
-from resilisim.evaluation.run.progress import LiveTable, RunProgress
+from resilisim.evaluation.run.progress import LiveTable, Progressing
 from resilisim.evaluation.run.ray_cluster import play_on_cluster
 from resilisim.evaluation.run.store import JournalFolder, RunStore
 from resilisim.evaluation.table.facts import RunCollector, RunFacts
@@ -220,8 +220,8 @@ def _play_pending(
     play = play_here if players.ray is None else play_on_cluster
     playing = play(settings, pending, num_pending, players)
     journals = None if settings.directory is None else JournalFolder(settings.directory)
-    shown = RunProgress(plan.part_size, plan.part_size - num_pending, progress, table=tally.live)
-    with contextlib.closing(shown), contextlib.closing(playing) as outcomes:
+    shown = Progressing("episodes", plan.part_size, plan.part_size - num_pending, progress, table=tally.live)
+    with shown, contextlib.closing(playing) as outcomes:
         for outcome, line in outcomes:
             if is_failure(outcome):
                 store.append_failure(line)

@@ -9,10 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
 from resilisim.evaluation.episode.record import EpisodeRecord
 
 # An episode that failed although no component gave up: the agent was wrong and did not notice.
@@ -106,58 +102,6 @@ def _blamed(record: EpisodeRecord) -> str:
         return str(agent["first_failure"]["component"])
     ended_by = record["ended_by"] if agent["ended_by"] == "environment" else agent["ended_by"]
     return NOBODY if ended_by in ("answer", "gave_up", "completion") else str(ended_by)
-
-
-def agent_table(agents: Sequence[AgentSums]) -> Table:
-    """Return a table for the terminal: one row for each component of each agent, then what the agent came to."""
-    table = Table(box=box.SIMPLE_HEAD, title="LLM agents, per episode", title_justify="left")
-    for name in ("policy", "prompt", "protocol", "component"):
-        table.add_column(name, overflow="fold")
-    shows_cost = any(sums.cost for sums in agents)
-    for name in ("calls", "prompt tokens", "reply tokens", "seconds", *(["dollars"] if shows_cost else [])):
-        table.add_column(name, justify="right")
-    table.add_column("first to give up in failed episodes", overflow="fold")
-    for sums in agents:
-        used = [(role, _per_episode(values, sums.num_episodes)) for role, values in sums.components.items()]
-        for place, (role, shown) in enumerate(used or [("none noted", ["-"] * 4)]):
-            cells = [role, *shown]
-            head, dollars, blame = ["", "", ""], "", ""
-            if place == 0:
-                head = [sums.policy, sums.prompt_type, ", ".join(sums.protocols)]
-                dollars = "" if sums.cost is None else f"{sums.cost / sums.num_episodes:.4f}"
-                blame = _shares(sums.first_failures)
-            table.add_row(*map(Text, [*head, *cells, *([dollars] if shows_cost else []), blame]))
-    notes = [_replans(sums) for sums in agents if any(sums.replans["all"].keys() - {0})]
-    notes += [_cut_off(sums) for sums in agents if sums.cut_replies]
-    table.caption = "\n".join(notes) or None
-    table.caption_justify = "left"
-    return table
-
-
-def _per_episode(values: Mapping[str, float], num_episodes: int) -> list[str]:
-    calls, prompt, reply, seconds, _ = (values[name] / num_episodes for name in SUM_FIELDS)
-    return [f"{calls:.1f}", f"{prompt:,.0f}", f"{reply:,.0f}", f"{seconds:.1f}"]
-
-
-def _replans(sums: AgentSums) -> str:
-    """Return how many episodes took how many replans: all, those with an answer, those that were right."""
-    parts = [
-        f"{which} {', '.join(f'{number}: {counts[number]}' for number in sorted(counts)) or 'none'}"
-        for which, counts in sums.replans.items()
-    ]
-    return f"replans of {sums.policy} ({sums.prompt_type}), number: episodes; {'; '.join(parts)}"
-
-
-def _cut_off(sums: AgentSums) -> str:
-    """Return how many replies were cut off, which is no lack of skill if a limit of tokens was set too low."""
-    share = f"{sums.cut_replies:,} of {int(sums.total('calls')):,} replies"
-    return f"{sums.policy} ({sums.prompt_type}): {share} cut off at the limit of tokens"
-
-
-def _shares(failures: Mapping[str, int]) -> str:
-    total = sum(failures.values())
-    ordered = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{name} {count / total:.0%}" for name, count in ordered)
 
 
 def saturation(accuracies: Sequence[float]) -> float:

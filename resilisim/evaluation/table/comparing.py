@@ -92,11 +92,7 @@ class RunComparison:
 
 
 def compare_runs(
-    a: Path | str,
-    b: Path | str,
-    policy_a: str | None = None,
-    policy_b: str | None = None,
-    prompt: str | None = None,
+    a: Path | str, b: Path | str, policy_a: str | None = None, policy_b: str | None = None, prompt: str | None = None
 ) -> RunComparison:
     """Compare two runs, or two policies of one run, on the episodes that they share.
 
@@ -152,12 +148,7 @@ def compare_run_tables(
 
 
 def match_policies(
-    a: EpisodeTable,
-    b: EpisodeTable,
-    policy_a: str | None,
-    policy_b: str | None,
-    names: tuple[str, str],
-    same_run: bool,
+    a: EpisodeTable, b: EpisodeTable, policy_a: str | None, policy_b: str | None, names: tuple[str, str], same_run: bool
 ) -> list[tuple[str, str]]:
     """Return which policy of A is compared with which of B."""
     for table, policy, name in ((a, policy_a, names[0]), (b, policy_b, names[1])):
@@ -189,11 +180,7 @@ def match_policies(
 
 
 def _matched_groups(
-    a: EpisodeTable,
-    b: EpisodeTable,
-    matched: Sequence[tuple[str, str]],
-    prompt: str | None,
-    names: tuple[str, str],
+    a: EpisodeTable, b: EpisodeTable, matched: Sequence[tuple[str, str]], prompt: str | None, names: tuple[str, str]
 ) -> list[tuple[str, str, str]]:
     if prompt is not None:
         for table, name in ((a, names[0]), (b, names[1])):

@@ -19,12 +19,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.conversation import ConversationToolbox, finish_message, task_of
 from resilisim.policies.llm.options import LENGTHS, AgentOptions, read_options
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord
-from resilisim.policies.llm.run import (
-    AgentRun,
-    EpisodeHooks,
-    Journal,
-    StopAgent,
-)
+from resilisim.policies.llm.run import AgentRun, EpisodeHooks, Journal, StopAgent
 from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import content_hash
 

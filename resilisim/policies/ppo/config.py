@@ -27,7 +27,9 @@ class TrainingConfig(BaseModel):
     """Settings of a training run; a preset holds a good value for each.
 
     Attributes:
-        seed: Decides the network's first weights, the sampled actions, the batches, and the luck of the episodes.
+        start: The policy whose weights the training begins with, as `policy:START` names it; a fresh network if empty.
+            Its architecture has to be that of the settings. What it does not read of laws begins without weight.
+        seed: Decides a fresh network's first weights, the sampled actions, the batches, and the luck of the episodes.
         device: Where the network is trained; auto takes a CUDA device if there is one. Environments run on the CPU.
         num_threads: Threads of torch on the CPU. Part of the settings because sums depend on it in the last bits.
         law: Success law in training (SPEC section 5): benchmark, training, or a law's name or file. Validation is under
@@ -40,7 +42,7 @@ class TrainingConfig(BaseModel):
         required: Whether observations show which tools are required, and in which order.
         tasks: Tasks to train on: the train split of a reference that `resilisim.tasks.sources.read_tasks` takes.
         libraries: Train on the given library alone, or on random libraries, turns and laws
-            (`envs.workflow.random_libraries`), among which the given tasks come up, too; the law has to be the
+            (`envs.random_libraries`), among which the given tasks come up, too; the law has to be the
             benchmark's then. Validation is on held-out ones beside the validation tasks.
         library_updates: Updates on each random library and law before the next.
         num_envs: Environments stepped side by side.
@@ -84,6 +86,7 @@ class TrainingConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    start: str = ""
     seed: int = Field(0, ge=0, lt=2**32)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     num_threads: int = Field(2, ge=1, le=256)

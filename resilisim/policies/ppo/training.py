@@ -27,9 +27,9 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
+from resilisim.envs.random_libraries import VERSION, RandomSettings, random_settings
 from resilisim.envs.settings import BENCHMARK_LAW, JUDGED_REWARDS
 from resilisim.envs.workflow.options import WorkflowOptions
-from resilisim.envs.workflow.random_libraries import VERSION, RandomSettings, random_settings
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, MissingExtraError, StoreError
 from resilisim.policies.ppo.adjustment import (
@@ -40,9 +40,11 @@ from resilisim.policies.ppo.adjustment import (
     EpisodeRecorder,
 )
 from resilisim.policies.ppo.checkpoint import (
+    LoadedPolicy,
     ResumePoint,
     TrainingFolder,
     describe_policy,
+    load_checkpoint,
     model_state,
     part_of,
     random_state,
@@ -54,6 +56,7 @@ from resilisim.policies.ppo.config import TrainingConfig
 from resilisim.policies.ppo.imitation import imitate, imitation_batches
 from resilisim.policies.ppo.network import Network, WorkflowTransformer
 from resilisim.policies.ppo.parts import Figures, Parts, mean_of
+from resilisim.policies.ppo.policy import check_library, reads_laws
 from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, WorkflowVecEnv
 from resilisim.policies.ppo.validation import Evaluation, Validator
 from resilisim.provenance import describe_os_error
@@ -124,6 +127,9 @@ def train(
         arguments["law"] = law.to_mapping()
     if config.libraries == "random":
         arguments["random_libraries"] = VERSION
+    start = load_start(config, tools)
+    if start is not None:
+        arguments["start"] = start.description.weights_sha256
     directory = Path(out)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.num_threads)
@@ -131,7 +137,7 @@ def train(
         with TrainingFolder(directory, arguments) as folder:
             if folder.point is not None and folder.point.facts["run"]["reason"] is not None:
                 return _result(directory, _Standing.from_mapping(folder.point.facts["run"]), was_finished=True)
-            return _Run(config, device, tools, folder, began, report).play()
+            return _Run(config, device, tools, folder, began, report, start).play()
     except OSError as error:
         raise StoreError(f"cannot write {directory}: {describe_os_error(error)}") from error
     finally:
@@ -169,8 +175,10 @@ class _Run:
         folder: TrainingFolder,
         began: float,
         report: Callable[[TrainingProgress], None] | None,
+        start: LoadedPolicy | None,
     ) -> None:
         self._config = config
+        self._start = start
         self._library = library
         self._folder = folder
         self._began = began
@@ -200,9 +208,12 @@ class _Run:
         config = self._config
         if self._folder.point is not None:
             self._restore(self._folder.point)
-        elif config.imitation_updates:
-            taught = warm_start(config, network_of(self._model), self._lessons())
-            self._at = replace(self._at, warm_start=taught)
+        else:
+            if self._start is not None:
+                begin_with(network_of(self._model), self._start.network)
+            if config.imitation_updates:
+                taught = warm_start(config, network_of(self._model), self._lessons())
+                self._at = replace(self._at, warm_start=taught)
         self._model.set_logger(self._logger())
         try:
             while True:
@@ -230,9 +241,11 @@ class _Run:
         if config.libraries == "random":
             drawn = draw_settings(config, "training", number, self._tasks)
             options, salt = drawn.options, f"{TRAINING_SALT}/{number}"
-            self._at = replace(self._at, refused=Counter(self._at.refused) + Counter(drawn.refused))
+            refused = dict(Counter(self._at.refused) + Counter(drawn.refused))  # `asdict` cannot copy a Counter
+            self._at = replace(self._at, refused=refused)
         envs = make_environments(config, options, salt)
-        return envs, make_model(config, envs, self._parts, self._device)
+        law_parts = self._start is not None and reads_laws(self._start)
+        return envs, make_model(config, envs, self._parts, self._device, law_parts=law_parts)
 
     def _lessons(self) -> Iterator[tuple[WorkflowOptions, int]]:
         """Yield what the optimum is imitated in: the tasks of the training, or random libraries that can be solved."""
@@ -481,8 +494,13 @@ def make_environments(config: TrainingConfig, options: WorkflowOptions, salt: st
     )
 
 
-def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, device: torch.device) -> MaskablePPO:
-    """Return the model of a configuration, its environments reset; its learning rate is that of the parts."""
+def make_model(
+    config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, device: torch.device, *, law_parts: bool = False
+) -> MaskablePPO:
+    """Return the model of a configuration, its environments reset; its learning rate is that of the parts.
+
+    With `law_parts` its transformer reads parts of laws even if this law has none.
+    """
     options: dict[str, Any] = {"architecture": config.network, "width": config.width}
     if config.network == "transformer":
         options |= {
@@ -491,7 +509,7 @@ def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, de
             "attention_tokens": config.attention_tokens,
             "tool_embeddings": config.tool_embeddings,
         }
-        if envs.core.parts is not None or config.libraries == "random":
+        if law_parts or envs.core.parts is not None or config.libraries == "random":
             options["law_parts"] = True
     options["autocast"] = config.autocast and device.type == "cuda"
     weights = TWO_PHASE_WEIGHTS if config.reward == "two_phase" else FULL_SUCCESS_WEIGHTS
@@ -528,6 +546,30 @@ def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, de
 def network_of(model: MaskablePPO) -> Network:
     """Return the network that a model trains."""
     return cast("WorkflowFeatures", model.policy.features_extractor).network
+
+
+def load_start(config: TrainingConfig, library: ToolLibrary) -> LoadedPolicy | None:
+    """Return the policy that the training begins with, or None; another architecture is an InvalidInputError."""
+    if not config.start:
+        return None
+    start = load_checkpoint(config.start)
+    given = {"network": start.description.network.kind, **start.description.network.arguments}
+    for name, expected in given.items():
+        # A transformer's weights fit any number of tools, and those for laws are added where it has none.
+        if name not in ("num_tools", "law_parts") and getattr(config, name) != expected:
+            raise InvalidInputError(
+                f"{name} is {getattr(config, name)!r}: expected {expected!r}, as the start {config.start!r:.200} has it"
+            )
+    check_library(start, library)
+    return start
+
+
+def begin_with(network: Network, start: Network) -> None:
+    """Give a network the weights of another; those that the other lacks become 0, so that both play alike."""
+    known = start.state_dict()
+    network.load_state_dict(
+        {name: known.get(name, torch.zeros_like(own)) for name, own in network.state_dict().items()}
+    )
 
 
 def warm_start(

@@ -78,10 +78,7 @@ Numbers = tuple[NDArray[np.int64], NDArray[np.int64], int, int, NDArray[np.float
 
 
 def obey_plan(
-    problem: Problem,
-    tools: Sequence[int],
-    refused: Sequence[int] | None = None,
-    limits: Sequence[Limits] | None = None,
+    problem: Problem, tools: Sequence[int], refused: Sequence[int] | None = None, limits: Sequence[Limits] | None = None
 ) -> Obedience:
     """Return the chances of following a plan to the letter, then signalling completion.
 
@@ -362,13 +359,7 @@ def follow(
                     record_execution(new_status[new], new_counters[new], place, tool, True, 0)
                 elif way == 2:
                     record_execution(new_status[new], new_counters[new], place, tool, False, 0)
-        status, counters, successes, refusals, ends = (
-            new_status,
-            new_counters,
-            new_successes,
-            new_refusals,
-            new_ends,
-        )
+        status, counters, successes, refusals, ends = (new_status, new_counters, new_successes, new_refusals, new_ends)
     success = 0.0
     for history in range(len(reach)):
         mass = reach[history].sum()

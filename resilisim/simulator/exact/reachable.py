@@ -154,14 +154,7 @@ def settle(
 
 @scalar
 def is_worth_a_thought(
-    rules: Any,
-    status: Any,
-    counters: Any,
-    parts: Any,
-    hidden: Any,
-    informed: bool,
-    useful: Any,
-    tool: int,
+    rules: Any, status: Any, counters: Any, parts: Any, hidden: Any, informed: bool, useful: Any, tool: int
 ) -> bool:
     """Return whether calling a tool can be the best message; else another one is at least as good, surely."""
     failures = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures > 0 else 0

@@ -1,25 +1,273 @@
-"""The references of a task (SPEC section 7)."""
+"""The references of a task (SPEC section 7).
+
+The clairvoyant bound is the chance that some sequence of calls succeeds when all luck is known beforehand (the paper's
+second bound). For each seed the luck of every execution is a given number, so a search over sequences of calls decides
+whether the task can be done. The mean over seeds estimates the bound; its standard error goes with it.
+
+Calls that only break a row of failures (tools outside the closure without dependencies, and tools that have succeeded)
+are considered where they succeed at once, and among those the one with the largest luck number, since a smaller one
+stays good for longer. Calls that would only prepare a later break are left out, so the result never claims too much.
+Everything else is searched exhaustively, up to a hash of 64 bits that knows visited states again. A list with so many
+helpers that a search finds no end is refused.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from resilisim.errors import MAX_COUNT, ExactLimitError, check_integer
-from resilisim.seeding import EVALUATION_SALT
-from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.seeding import EVALUATION_SALT, PURPOSE_SUCCESS, episode_key, hash_words, threefry2x32, uniform_bits
+from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.optimum import Solved, solve, solve_afresh
 from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
+from resilisim.simulator.exact.search_kernels import mix_bits
 from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import BenchmarkLaw, EndRules
-from resilisim.simulator.problem import Problem, build_problem
+from resilisim.simulator.law import (
+    FAILED,
+    NOT_EXECUTED,
+    SUCCEEDED,
+    BenchmarkLaw,
+    EndRules,
+    IntVector,
+    count_failed_dependencies,
+    count_not_executed,
+)
+from resilisim.simulator.problem import Problem, build_problem, dependencies_within
 from resilisim.simulator.state import start_state
 from resilisim.tasks import Task
 from resilisim.tasks.searches import SearchMany, searches_needed
 from resilisim.tool_library import ToolLibrary, default_library
+
+_VISITED_SIZE = 1 << 19
+MAX_TRIED_CALLS = 20_000_000  # of one seed: a few seconds; a list of the benchmark takes some thousands
+_GIVEN_UP = -1
+
+
+def luck_table(problem: Problem, salt: str, seeds: Sequence[int], instance_id: str) -> NDArray[np.int64]:
+    """Return the 53 luck bits of every execution that can be, int64 (num_seeds, num_tools, max_turns)."""
+    keys = np.array([episode_key(salt, seed, instance_id) for seed in seeds], dtype=np.int64)  # (num_seeds, 2)
+    names = np.array([hash_words(name) for name in problem.library.names], dtype=np.int64)  # (num_tools, 2)
+    tool0, tool1 = threefry2x32(keys[:, :1], keys[:, 1:], names[None, :, 0], names[None, :, 1])
+    attempts = np.arange(problem.rules.max_turns, dtype=np.int64)
+    bits: NDArray[np.int64] = uniform_bits(
+        tool0[:, :, None], tool1[:, :, None], attempts[None, None, :], np.int64(PURPOSE_SUCCESS)
+    )
+    return bits
+
+
+def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: str) -> tuple[float, float]:
+    """Return the share of seeds for which some sequence of calls succeeds, and its standard error (or NaN).
+
+    Raises:
+        ExactLimitError: There are too many sequences to look through.
+    """
+    num_required = len(problem.required)
+    if num_required > problem.rules.max_turns:
+        return 0.0, 0.0
+    closure = np.array(problem.closure, dtype=np.int64)
+    slot = {int(tool): index for index, tool in enumerate(closure)}
+    dependencies = dependencies_within(problem, problem.closure)
+    outside = np.array(
+        [
+            tool
+            for tool in range(problem.num_tools)
+            if tool not in slot and not problem.dependencies[tool] and problem.rules.max_consecutive_failures
+        ],
+        dtype=np.int64,
+    )
+    base_index = np.array(problem.base_index, dtype=np.int64)
+    required = np.array([slot[tool] for tool in problem.required], dtype=np.int64)
+    place = np.array([problem.place[tool] for tool in problem.closure], dtype=np.int64)
+    luck = luck_table(problem, salt, seeds, instance_id)
+    visited = np.zeros(_VISITED_SIZE, dtype=np.uint64)
+    num_visited = np.zeros(1, dtype=np.int64)
+    found = np.zeros(len(seeds))
+    for number in range(len(seeds)):
+        found[number] = _search(
+            np.ascontiguousarray(luck[number][closure]),
+            np.ascontiguousarray(luck[number][outside]),
+            base_index[closure],
+            base_index[outside],
+            place,
+            required,
+            dependencies,
+            problem.table.threshold,
+            problem.rules.max_turns,
+            problem.rules.max_consecutive_failures,
+            number,
+            visited,
+            num_visited,
+            MAX_TRIED_CALLS,
+        )
+        if found[number] == _GIVEN_UP:
+            raise ExactLimitError(
+                f"the clairvoyant bound of {num_required} required tools with {len(closure)} in their dependency "
+                f"closure looks through more than {MAX_TRIED_CALLS:,} calls: leave it out, or use fewer turns"
+            )
+    error = float(found.std(ddof=1)) / math.sqrt(len(found)) if len(found) > 1 else math.nan
+    return float(found.mean()), error
+
+
+@scalar
+def _calls_needed(
+    luck: NDArray[np.int64],
+    base_index: IntVector,
+    required: IntVector,
+    done: int,
+    executions: IntVector,
+    threshold: NDArray[np.int64],
+    failures: int,
+) -> int:
+    """Return a lower bound on the calls still needed: each required tool must reach a luck number good enough."""
+    needed = 0
+    for place in range(done, len(required)):
+        tool = required[place]
+        best_threshold = threshold[base_index[tool], 0, 0, failures]
+        attempt = executions[tool]
+        while attempt < luck.shape[1] and luck[tool, attempt] >= best_threshold:
+            attempt += 1
+        needed += attempt - executions[tool] + 1
+    return needed
+
+
+@kernel
+def _search(
+    luck: NDArray[np.int64],
+    outside_luck: NDArray[np.int64],
+    base_index: NDArray[np.int64],
+    outside_base: NDArray[np.int64],
+    place: NDArray[np.int64],
+    required: NDArray[np.int64],
+    dependencies: NDArray[np.int64],
+    threshold: NDArray[np.int64],
+    max_turns: int,
+    max_consecutive_failures: int,
+    number: int,
+    visited: NDArray[np.uint64],
+    num_visited: NDArray[np.int64],
+    max_tried: int,
+) -> int:
+    """Return 1 if some sequence of calls completes the list, 0 if none does, -1 if there are too many to try.
+
+    The search is depth-first and knows visited states.
+
+    All searches of a task share their table, told apart by `number`: clearing it takes longer than most searches do.
+    """
+    num_tools, num_outside = len(place), len(outside_base)
+    status = np.zeros((max_turns + 1, num_tools), dtype=np.int64)
+    executions = np.zeros((max_turns + 1, num_tools), dtype=np.int64)
+    outside_used = np.zeros((max_turns + 1, max(num_outside, 1)), dtype=np.int64)
+    failures = np.zeros(max_turns + 1, dtype=np.int64)
+    consecutive = np.zeros(max_turns + 1, dtype=np.int64)
+    done = np.zeros(max_turns + 1, dtype=np.int64)
+    option = np.zeros(max_turns + 1, dtype=np.int64)
+    if num_visited[0] > len(visited) // 4:
+        visited[:] = 0
+        num_visited[0] = 0
+    depth = 0
+    tried = 0
+    while depth >= 0:
+        # Options of a state: 0 the next required tool, then every closure tool, then breaking the row of failures.
+        choice = option[depth]
+        option[depth] += 1
+        if depth == max_turns or choice > num_tools + 1:
+            depth -= 1
+            continue
+        current = done[depth]
+        success = False
+        tool = -1
+        breaker = -1
+        if choice <= num_tools:
+            tool = required[current] if choice == 0 else choice - 1
+            if status[depth, tool] == SUCCEEDED or (choice > 0 and tool == required[current]):
+                continue
+            missing = count_not_executed(status[depth], dependencies[tool])
+            failed = count_failed_dependencies(status[depth], dependencies[tool])
+            bits = luck[tool, executions[depth, tool]]
+            success = bits < threshold[base_index[tool], missing, failed, failures[depth]]
+            if success and place[tool] > current:
+                continue  # it would break the order
+            if not success and consecutive[depth] + 1 == max_consecutive_failures:
+                continue  # it would end the episode
+        else:
+            if max_consecutive_failures == 0 or consecutive[depth] == 0:
+                continue
+            largest = np.int64(-1)
+            for other in range(num_outside):
+                bits = outside_luck[other, outside_used[depth, other]]
+                if largest < bits < threshold[outside_base[other], 0, 0, failures[depth]]:
+                    largest, breaker = bits, other
+            for other in range(num_tools):
+                if status[depth, other] == SUCCEEDED:
+                    missing = count_not_executed(status[depth], dependencies[other])
+                    failed = count_failed_dependencies(status[depth], dependencies[other])
+                    bits = luck[other, executions[depth, other]]
+                    if largest < bits < threshold[base_index[other], missing, failed, failures[depth]]:
+                        largest, breaker = bits, num_outside + other
+            if breaker < 0:
+                continue
+            success = True
+        after = depth + 1
+        status[after] = status[depth]
+        executions[after] = executions[depth]
+        outside_used[after] = outside_used[depth]
+        failures[after] = failures[depth]
+        consecutive[after] = consecutive[depth]
+        done[after] = current
+        if tool >= 0:
+            executions[after, tool] += 1
+        elif breaker < num_outside:
+            outside_used[after, breaker] += 1
+        else:
+            executions[after, breaker - num_outside] += 1
+        if success:
+            consecutive[after] = 0
+            if tool >= 0:
+                status[after, tool] = SUCCEEDED
+                if place[tool] == current:
+                    done[after] = current + 1
+                    if done[after] == len(required):
+                        return 1
+        else:
+            failures[after] += 1
+            consecutive[after] += 1
+            if status[after, tool] == NOT_EXECUTED:
+                status[after, tool] = FAILED
+        needed = _calls_needed(luck, base_index, required, done[after], executions[after], threshold, failures[after])
+        if needed > max_turns - after:
+            continue
+        state_hash = mix_bits(np.uint64(number + 1))
+        state_hash = mix_bits(state_hash + np.uint64(failures[after] * 64 + consecutive[after] + 1))
+        for index in range(num_tools):
+            state_hash = mix_bits(state_hash + np.uint64(executions[after, index] * 4 + status[after, index] + 1))
+        for index in range(num_outside):
+            state_hash = mix_bits(state_hash + np.uint64(outside_used[after, index] + 1))
+        position = np.int64(state_hash & np.uint64(len(visited) - 1))
+        seen = False
+        while visited[position] != 0:
+            if visited[position] == state_hash:
+                seen = True
+                break
+            position = (position + 1) & (len(visited) - 1)
+        if seen:
+            continue
+        if num_visited[0] < len(visited) // 2:  # a full table only costs time
+            visited[position] = state_hash
+            num_visited[0] += 1
+        tried += 1
+        if tried > max_tried:
+            return _GIVEN_UP
+        depth = after
+        option[depth] = 0
+    return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,14 +276,7 @@ def _fill(
                                         failed = 0.0
                                         if not ends:
                                             failed = bound[
-                                                place,
-                                                after_lost,
-                                                next_row,
-                                                simple,
-                                                compound,
-                                                bad,
-                                                inner,
-                                                bad_inner,
+                                                place, after_lost, next_row, simple, compound, bad, inner, bad_inner
                                             ]
                                         best = _required_call(
                                             place,

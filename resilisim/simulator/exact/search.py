@@ -36,9 +36,7 @@ from resilisim.simulator.exact.search_kernels import (
     search,
     search_on_two_levels,
 )
-from resilisim.simulator.law import (
-    SUCCEEDED,
-)
+from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import Problem, dependencies_within
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,

@@ -9,11 +9,7 @@ from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.relaxation import Relaxation, bound_of, count_tokens
-from resilisim.simulator.law import (
-    FAILED,
-    NOT_EXECUTED,
-    SUCCEEDED,
-)
+from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED
 
 # Columns of a searched state's counters.
 DONE = 0  # required tools that have succeeded, in order
@@ -165,8 +161,8 @@ def _canonical(
 
 
 @scalar
-def _mix(value: np.uint64) -> np.uint64:
-    # The finaliser of SplitMix64: every bit of the argument moves every bit of the result.
+def mix_bits(value: np.uint64) -> np.uint64:
+    """Return the finaliser of SplitMix64: every bit of the argument moves every bit of the result."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -178,7 +174,7 @@ def _find(keys: NDArray[np.uint64], key: NDArray[np.uint64]) -> int:
     words, mask = keys.shape[1], np.uint64(len(keys) - 1)
     state = np.uint64(0x9E3779B97F4A7C15)
     for word in range(words):
-        state = _mix(state + key[word])
+        state = mix_bits(state + key[word])
     place = np.int64(state & mask)
     while keys[place, words - 1] != 0:
         same = True

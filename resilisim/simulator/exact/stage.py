@@ -370,13 +370,7 @@ def _is_watched(rules: Any, status: IntVector, useful: IntVector, tool: int) -> 
 
 @scalar
 def pack(
-    rules: Any,
-    status: IntVector,
-    counters: IntVector,
-    parts: IntVector,
-    hidden: IntVector,
-    informed: bool,
-    row: Any,
+    rules: Any, status: IntVector, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool, row: Any
 ) -> None:
     """Write a simplified state into a row; the place of what is down is COLUMN_DOWN."""
     num_tools = rules.num_tools

@@ -11,13 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.seeding import (
-    PURPOSE_CORRUPT,
-    PURPOSE_DURATION,
-    PURPOSE_ERROR_CODE,
-    PURPOSE_SUCCESS,
-    UNIFORM_BITS,
-)
+from resilisim.seeding import PURPOSE_CORRUPT, PURPOSE_DURATION, PURPOSE_ERROR_CODE, PURPOSE_SUCCESS, UNIFORM_BITS
 from resilisim.simulator.compiled import draw_bits, scalar, threefry
 from resilisim.simulator.law import IntVector, success_threshold
 from resilisim.simulator.parts.rules import (

@@ -26,8 +26,7 @@ from resilisim.errors import InvalidInputError, check_number, unknown_name
 from resilisim.options import check_options, option
 from resilisim.provenance import canonical_json
 from resilisim.seeding import MAX_SEED, Draws
-from resilisim.worlds.apis.api import ERROR_CODES, TIMEOUT_SECONDS, PublicApi, public_apis
-from resilisim.worlds.apis.bodies import generated
+from resilisim.worlds.apis.api import ERROR_CODES, TIMEOUT_SECONDS, PublicApi, generated, public_apis
 
 # Table 16 of the ResiliBench paper and the sentence before it: 948 calls, 500 of them successes. The counts of failures
 # add up to 448; the percentages in the table do not fit them (docs/decisions).

@@ -1,8 +1,8 @@
 """The records world: questions over tables, texts and graphs that nobody knows, and twelve tools that really look."""
 
+from resilisim.worlds.records.building import grade_answer
 from resilisim.worlds.records.contents import Recipe
 from resilisim.worlds.records.database import QueryLimits
-from resilisim.worlds.records.grading import grade_answer
 from resilisim.worlds.records.toolqa import load_toolqa
 from resilisim.worlds.records.tools import records_library
 from resilisim.worlds.records.world import RecordsWorld, generated_records, records_card, records_v1

@@ -27,9 +27,8 @@ from resilisim.inputs import read_json, read_text, validated
 from resilisim.provenance import content_hash
 from resilisim.tasks import Task
 from resilisim.worlds.answers import number_in
-from resilisim.worlds.records.contents import Records
+from resilisim.worlds.records.contents import Graphs, Records
 from resilisim.worlds.records.database import Database
-from resilisim.worlds.records.graphs import Graphs
 from resilisim.worlds.records.tools import records_library
 from resilisim.worlds.records.world import RecordsWorld
 

@@ -18,7 +18,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import ToolLibrary
 from tests.envs.workflow.reference import Reference
-from tests.simulator.libraries import small_library
+from tests.simulator.brute_force import small_library
 
 # Every type of task, short and long lists.
 TASKS = benchmark_tasks()[::315]

@@ -21,7 +21,7 @@ from resilisim.envs.workflow.context import (
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import ToolLibrary, default_library
-from tests.simulator.libraries import libraries
+from tests.simulator.brute_force import libraries
 
 LIBRARY = default_library()
 TASKS = benchmark_tasks()

@@ -14,14 +14,7 @@ import pytest
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import PaperTable, paper_tables
 from resilisim.evaluation.report.page import whole_page
-from resilisim.evaluation.report.papers import (
-    BENCHMARKS,
-    DOMAINS,
-    PaperRow,
-    tables_csv,
-    tables_markdown,
-    tables_page,
-)
+from resilisim.evaluation.report.papers import BENCHMARKS, DOMAINS, PaperRow, tables_csv, tables_markdown, tables_page
 from resilisim.statistics import Estimate
 from tests.evaluation.report.agent_records import AGENTS, MODELS, agent_records
 from tests.evaluation.report.pages import Checker, write_run
@@ -160,9 +153,7 @@ def test_accuracy_by_domain_and_the_measures_over_models(answers: tuple[list[Rec
         )
 
 
-def test_published_tables_of_rp_react_agree_with_its_own_means(
-    answers: tuple[list[Record], list[PaperTable]],
-) -> None:
+def test_published_tables_of_rp_react_agree_with_its_own_means(answers: tuple[list[Record], list[PaperTable]]) -> None:
     """The paper's table 3 says what its tables 1 and 2 come to, so a figure in a wrong column shows."""
     four = ("gpt-oss-120b", "gpt-oss-20b", "Qwen3-32B", "Qwen3-14B")
     compared = 0
@@ -185,9 +176,7 @@ def test_published_tables_of_rp_react_agree_with_its_own_means(
     assert values_of(answers[1][3], "coffee", "RP-ReAct", "–")["CPS"] == 0.36
 
 
-def test_all_forms_hold_the_same_figures_and_mark_published_ones(
-    pages: tuple[list[Record], list[PaperTable]],
-) -> None:
+def test_all_forms_hold_the_same_figures_and_mark_published_ones(pages: tuple[list[Record], list[PaperTable]]) -> None:
     tables = pages[1]
     rows = list(csv.DictReader(io.StringIO(tables_csv(tables))))
     assert len(rows) == sum(len(table.columns) * len(table.rows) for table in tables)

@@ -62,11 +62,7 @@ def test_each_run_changes_one_thing() -> None:
 def test_a_part_of_the_law_is_an_axis_from_none_of_it_to_all(part: str) -> None:
     points = check_points(part, (), (), (), (), (0.0, 0.25, 1.0)).with_standard(STANDARD)
     runs = plan_runs(points, STANDARD, ("optimal",), toy_tasks(2), {})
-    assert [(run.name, run.value) for run in runs] == [
-        ("standard", None),
-        (f"{part}-0.25", 0.25),
-        (f"{part}-1", 1.0),
-    ]
+    assert [(run.name, run.value) for run in runs] == [("standard", None), (f"{part}-0.25", 0.25), (f"{part}-1", 1.0)]
     for run in runs[1:]:
         law = run.environment.failure_model()
         assert (law.parts, law.constants) == ((part,), STANDARD.failure_model())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError
-from resilisim.evaluation.robustness.references import carried_at_every_severity, obedience, setting_references
+from resilisim.evaluation.robustness.analysis import carried_at_every_severity, obedience, setting_references
 from resilisim.simulator.exact import references
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task

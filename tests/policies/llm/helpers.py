@@ -175,11 +175,7 @@ def environment(**options: Any) -> ConversationEnv:
 
 
 def play_scripted(
-    policy: LlmPolicy[Any],
-    prompt: str = "optimal",
-    task: Mapping[str, Any] = TASK,
-    seed: int = 0,
-    **options: Any,
+    policy: LlmPolicy[Any], prompt: str = "optimal", task: Mapping[str, Any] = TASK, seed: int = 0, **options: Any
 ) -> EpisodeRecord:
     """Play one episode; `options` are the environment's (`protocol="native"`, `base=0.8`, `max_turns=5`, ...)."""
     env = environment(**options)

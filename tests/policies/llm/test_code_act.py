@@ -10,14 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply
-from resilisim.policies.llm.agents.code_act import (
-    Block,
-    CodeAct,
-    Finished,
-    ToolFunctions,
-    bound,
-    read_proposal,
-)
+from resilisim.policies.llm.agents.code_act import Block, CodeAct, Finished, ToolFunctions, bound, read_proposal
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.reading import Finish, Unreadable
 from resilisim.policies.llm.run import EpisodeEnded

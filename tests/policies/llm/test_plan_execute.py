@@ -395,11 +395,7 @@ def test_an_end_without_an_answer_brings_what_the_last_call_brought(end):
 
 # What every agent that executes plans has to do (docs/decisions); KPI-Chain's tests say the same of it.
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"deep": {"er": "{step_1}"}, "n": 3},
-        {"list": ["x", "{step_1}", {"in": ["{step_1}"]}]},
-    ],
+    "given", [{"deep": {"er": "{step_1}"}, "n": 3}, {"list": ["x", "{step_1}", {"in": ["{step_1}"]}]}]
 )
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_references_are_resolved_at_any_depth(given, wrapped):

@@ -139,11 +139,7 @@ async def deaf(run):
 
 
 @pytest.mark.parametrize(
-    ("options", "ended_by"),
-    [
-        ({"max_turns": 3}, "turns"),
-        ({"base": 1e-9, "max_turns": 9}, "consecutive_failures"),
-    ],
+    ("options", "ended_by"), [({"max_turns": 3}, "turns"), ({"base": 1e-9, "max_turns": 9}, "consecutive_failures")]
 )
 def test_the_environment_ends_the_episode_under_the_agent_and_what_it_does_then_is_done(options, ended_by):
     record = play_scripted(Acting(deaf), **options)

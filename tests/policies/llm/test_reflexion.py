@@ -197,10 +197,7 @@ def test_the_end_of_the_episode_leaves_a_record():
 
 @pytest.mark.parametrize("overflow", [False, True])
 def test_an_answer_that_was_kept_back_is_not_lost_to_a_limit(overflow):
-    script = [
-        agent(RUN_READER),
-        *(agent("Action: finish[read]"), evaluator(False), reflector("Parse, too.")),
-    ]
+    script = [agent(RUN_READER), *(agent("Action: finish[read]"), evaluator(False), reflector("Parse, too."))]
     last = [ContextOverflowError("too long", 400)] if overflow else []
     record = play_scripted(Reflexion(models=scripted(*script, *last), max_llm_calls=100 if overflow else 4))
     assert [step["kind"] for step in record["steps"]] == ["execute", "finish"]

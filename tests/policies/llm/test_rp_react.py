@@ -391,11 +391,7 @@ def test_only_python_sees_what_is_stored_and_a_tool_that_runs_code_itself_is_tol
 
 @pytest.mark.parametrize(
     ("options", "length", "shown"),
-    [
-        ({}, 4_000, None),
-        ({}, 4_001, 400),
-        ({"offload_tokens": 2, "preview_tokens": 1}, 9, 4),
-    ],
+    [({}, 4_000, None), ({}, 4_001, 400), ({"offload_tokens": 2, "preview_tokens": 1}, 9, 4)],
 )
 def test_threshold_and_preview_are_in_tokens(options, length, shown):
     played = play([*RUN, done("c"), end("ok")], {"tool_call": ["x" * length]}, **options)

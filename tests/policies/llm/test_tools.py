@@ -17,12 +17,7 @@ from hypothesis import strategies as st
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, public_info
 from resilisim.envs.protocol import read_native, read_text
 from resilisim.envs.session import Reply, observation_text
-from resilisim.policies.llm.conversation import (
-    CONVERSATION_TOOLS,
-    ConversationToolbox,
-    finish_message,
-    task_of,
-)
+from resilisim.policies.llm.conversation import CONVERSATION_TOOLS, ConversationToolbox, finish_message, task_of
 from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools, error_of
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import observation, outputs, tensors
+from torch.nn import functional
 
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import (
@@ -25,6 +26,7 @@ from resilisim.policies.ppo.network import (
     TOOL_GROUPS,
     ColumnFeatures,
     Group,
+    Layer,
     WorkflowActor,
     WorkflowTransformer,
     draw,
@@ -118,6 +120,17 @@ def test_networks_have_a_logit_for_every_action_and_a_value(options, num_tools):
     by_type = result[:, : NUM_ACTION_TYPES * (num_tools + 1)].view(3, NUM_ACTION_TYPES, num_tools + 1)
     by_type[:, :, :num_tools] -= (0.0 if options is None else INITIAL_PRIOR) * awaited[:, None]
     assert result.abs().max() < 0.5
+
+
+def test_a_layer_is_attention_with_one_key_and_value_for_all_heads():
+    layer, tokens = Layer(width=24, heads=3), torch.randn(5, 7, 24)
+    query, key, value = layer.query_key_value(layer.attention_norm(tokens)).split([24, 8, 8], dim=-1)
+    heads = query.view(5, 7, 3, 8).transpose(1, 2)
+    shared = [part[:, None].expand(5, 3, 7, 8) for part in (key, value)]
+    attended = functional.scaled_dot_product_attention(heads, *shared).transpose(1, 2).reshape(5, 7, 24)
+    middle = tokens + layer.attention_out(attended)
+    expected = middle + layer.hidden_out(layer.hidden(layer.hidden_norm(middle)).relu())
+    torch.testing.assert_close(layer(tokens), expected)
 
 
 @pytest.mark.parametrize("attention_tokens", [None, 12])

@@ -18,7 +18,7 @@ from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.errors import ExactLimitError, InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.policies import is_privileged, make_policy, policy_name, policy_names
-from resilisim.policies.checks import CommonWordSearch, check_policy
+from resilisim.policies.checks import check_policy
 from resilisim.policies.ppo import policy as planner_module
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
@@ -44,7 +44,7 @@ TASKS = benchmark_tasks()[::700]
 
 
 def environment(**options):
-    return ConversationEnv(library=LIBRARY, search=CommonWordSearch(LIBRARY), **options)
+    return ConversationEnv(library=LIBRARY, search="lexical", **options)
 
 
 def same_but_for_the_end(mirrored, state):

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from resilisim.envs.workflow import random_libraries
+from resilisim.envs import random_libraries
 from resilisim.policies.ppo import training
 from resilisim.policies.ppo.checkpoint import (
     PROGRESS_FILE,
@@ -20,6 +20,7 @@ from resilisim.policies.ppo.config import load_config
 from resilisim.policies.ppo.training import train
 
 SETTINGS = (
+    "start=",
     "tasks=40",
     "library_updates=2",
     "num_envs=8",
@@ -47,6 +48,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """Small libraries; the lists are filled with the numbers of those that are drawn."""
     monkeypatch.setattr(random_libraries, "MOST_TOOLS", 16)
     monkeypatch.setattr(random_libraries, "NUM_PARTS", {0: 1})
+    monkeypatch.setattr(random_libraries, "MAX_CLOSURE", 5)  # so that lists are drawn again, which is counted
     monkeypatch.setattr(training, "VALIDATION_LIBRARIES", 2)
     monkeypatch.setattr(training, "TASKS_OF_A_LIBRARY", {"training": 4, "imitation": 2, "validation": 1})
     monkeypatch.setattr(training, "IMITATION_UPDATES_OF_A_LIBRARY", 2)
@@ -103,6 +105,8 @@ def test_libraries_change_and_a_stopped_run_goes_on_as_if_nothing_had_happened(t
     assert one.arrays.keys() == other.arrays.keys()
     for name, array in one.arrays.items():
         np.testing.assert_array_equal(array, other.arrays[name], err_msg=name)
+    (reason,) = one.facts["run"]["refused"]
+    assert reason == "the dependencies close over more than 5 tools"
     assert one.facts["run"]["refused"] == other.facts["run"]["refused"]
     lines = (tmp_path / "whole" / PROGRESS_FILE).read_text(encoding="utf-8").splitlines()
     assert all("drawn_again" in json.loads(line) for line in lines)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,17 +13,27 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from networks import SMALL as SMALL_NETWORK
+from networks import save_random
 
 from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.policies.ppo import checkpoint, training
 from resilisim.policies.ppo.adjustment import EPISODE_FIGURES, successful_tools
-from resilisim.policies.ppo.checkpoint import PROGRESS_FILE, RESUME_FILE, load_checkpoint, read_resume_point
+from resilisim.policies.ppo.checkpoint import (
+    PROGRESS_FILE,
+    RESUME_FILE,
+    load_checkpoint,
+    read_resume_point,
+    save_checkpoint,
+)
 from resilisim.policies.ppo.config import load_config
+from resilisim.policies.ppo.network import READ, WorkflowActor
 from resilisim.policies.ppo.training import choose_device, train, training_tasks
 from resilisim.policies.ppo.validation import Validator
 from resilisim.tasks.model import split_of
-from resilisim.tool_library import default_library
+from resilisim.tool_library import ToolLibrary, default_library
 
 SMALL = (
     "tasks=40",
@@ -117,6 +128,7 @@ def test_evaluating_more_or_less_often_changes_no_weight(plain_run, tmp_path):
 KILLED = """
 import os, signal, sys
 from resilisim.policies.ppo.config import load_config
+from resilisim.policies.ppo.network import READ, WorkflowActor
 from resilisim.policies.ppo.training import train
 
 def report(progress):
@@ -258,3 +270,77 @@ def test_cuda_is_refused_where_there_is_none(monkeypatch):
         choose_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert choose_device("auto").type == "cuda"
+
+
+def test_a_training_begins_with_the_weights_of_its_start(tmp_path, plain_run):
+    folder, _, _ = plain_run
+    begun = train(small("quick", f"start={folder}", "max_steps=64", "evaluate_every=64"), tmp_path / "run")
+    first, last = (json.loads(line) for line in (tmp_path / "run" / PROGRESS_FILE).read_text().splitlines())
+    same = load_checkpoint(folder).description.results["validation"]
+    assert (first["steps"], first["success"], first["share"]) == (0, same["success"], same["share"])
+    assert last["steps"] == begun.steps == 64
+    known, moved = load_checkpoint(folder).network.state_dict(), weights(tmp_path / "run")
+    changes = [
+        np.abs(moved[f"policy/features_extractor.network.{name}"] - value.numpy()).max()
+        for name, value in known.items()
+    ]
+    assert 0 < max(changes) < 0.01  # two times four gradient steps at a learning rate of 0.001
+
+
+def test_a_run_is_not_resumed_from_another_start(tmp_path, plain_run):
+    start = tmp_path / "start"
+    shutil.copytree(plain_run[0], start)
+    config = small("quick", f"start={start}", "max_steps=64")
+    train(config, tmp_path / "run")
+    loaded = load_checkpoint(start)
+    with torch.no_grad():
+        loaded.network.value_head.bias.add_(1.0)
+    save_checkpoint(start, loaded.network, loaded.description)
+    with pytest.raises(StoreError, match="start"):
+        train(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("width=16", r"^width is 16: expected 8, as the start '.*' has it$"),
+        ("layers=2", r"^layers is 2: expected 1, as the start '.*' has it$"),
+        ("heads=1", r"^heads is 1: expected 2, as the start '.*' has it$"),
+        ("attention_tokens=none", r"^attention_tokens is None: expected 12, as the start '.*' has it$"),
+        ("tool_embeddings=true", r"^tool_embeddings is True: expected False, as the start '.*' has it$"),
+        ("network=mlp", r"^network is 'mlp': expected 'transformer', as the start '.*' has it$"),
+        ("start=missing", r"^no checkpoint 'missing': "),
+    ],
+)
+def test_a_start_of_another_architecture_is_refused(tmp_path, plain_run, setting, message):
+    with pytest.raises(InvalidInputError, match=message):
+        train(small("quick", f"start={plain_run[0]}", setting), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_start_with_a_vector_for_every_tool_serves_its_library_only(tmp_path):
+    other = ToolLibrary(tool for tool in default_library() if not tool.dependencies)
+    start = save_random(tmp_path / "start", library=other, options={**SMALL_NETWORK, "tool_embeddings": True})
+    settings = [f"start={start}", "tool_embeddings=true", "attention_tokens=6"]
+    with pytest.raises(InvalidInputError, match="was trained for the tool library"):
+        train(small("quick", *settings), tmp_path / "run")
+
+
+@pytest.mark.parametrize("law", ["rate-limits", "benchmark"])
+def test_what_a_start_does_not_read_of_laws_has_no_weight_and_what_it_reads_stays(tmp_path, law):
+    reads = law == "benchmark"
+    start = save_random(tmp_path / "start", options={**SMALL_NETWORK, "law_parts": reads})
+    settings = [f"start={start}", f"law={law}", "attention_tokens=6", "max_steps=64", "evaluate_every=1000000"]
+    run = train(small("quick", *settings, "learning_rate=1e-9"), tmp_path / "run")
+    loaded, own = load_checkpoint(start), load_checkpoint(run.directory)
+    assert own.description.network.arguments["law_parts"] is True
+    envs = WorkflowVectorEnv(16, law="rate-limits", tasks="test", max_turns=8)
+    seen, _ = envs.reset(seed=0)
+    for _ in range(6):
+        mask = seen["action_mask"]
+        shown = {name: torch.tensor(seen[name]) for name in READ}
+        with torch.no_grad():
+            torch.testing.assert_close(own.network(**shown), loaded.network(**shown), atol=1e-4, rtol=0)
+        chosen = WorkflowActor(own.network).act(seen, mask)
+        np.testing.assert_array_equal(chosen, WorkflowActor(loaded.network).act(seen, mask))
+        seen = envs.step(chosen)[0]

@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 from flaw_samples import METHODS, all_flawed, check_edits, flawed, outcomes, perturber, planned
 
-from resilisim.workflows.flaws import (
-    EDIT_KINDS,
-    FLAW_METHODS,
-    FLAW_TYPES,
-    SEVERITIES,
-    FlawedWorkflow,
-    FlawRefusal,
-)
+from resilisim.workflows.flaws import EDIT_KINDS, FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow, FlawRefusal
 from resilisim.workflows.flaws.methods import METHODS as METHODS_THAT_EXIST
 from resilisim.workflows.plan_value import CostCalculator
 
@@ -126,10 +119,7 @@ CALCULATOR = CostCalculator()
 # A helper that is moved behind what needs it takes its turns later, and a step that is missing leaves its turns to
 # others: more of the list can then succeed in order, though success gets rarer. So it is with few plans.
 FLAWS_THAT_MAY_HELP_COVERAGE = {"sequential_order": 0.04, "missing_step": 0.02}
-LEAVE_A_CHANCE = {
-    *("swap", "dependency_violation"),
-    *("duplication", "unnecessary_addition", "unrelated_insertion"),
-}
+LEAVE_A_CHANCE = {*("swap", "dependency_violation"), *("duplication", "unnecessary_addition", "unrelated_insertion")}
 
 
 @functools.cache

@@ -12,8 +12,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.tool_library import ToolLibrary, check_parameters, mcp_definitions
 from resilisim.worlds.apis import PublicApi, api_library, find_api, public_apis, read_api
-from resilisim.worlds.apis.api import ERROR_CODES, TIMEOUT_SECONDS, value_at
-from resilisim.worlds.apis.bodies import check_template, generated
+from resilisim.worlds.apis.api import ERROR_CODES, TIMEOUT_SECONDS, check_template, generated, value_at
 
 HARBOUR: dict[str, Any] = {"name": "harbour", "type": "string"}
 TIDES: dict[str, Any] = {
@@ -24,10 +23,7 @@ TIDES: dict[str, Any] = {
     "documentation": "https://tides.example",
     "url": "https://tides.example/now/{harbour}",
     "query": {"unit": "{unit}", "v": 2},
-    "parameters": [
-        HARBOUR,
-        {"name": "unit", "type": "string", "required": False, "default": "m"},
-    ],
+    "parameters": [HARBOUR, {"name": "unit", "type": "string", "required": False, "default": "m"}],
     "returns": [{"name": "level", "type": "number", "description": "Water level.", "path": ["tide", 0]}],
     "answer": {"tide": ["<number 0 9 2>"], "harbour": "<given harbour>"},
 }

@@ -16,9 +16,11 @@ INSTANT = {"median_seconds": 0.0}
 SURE = TwinLaw(success=1.0, **INSTANT)
 
 
-def calls_of(law: TwinLaw, names: list[str], count: int, *, start: int = 0, stream: str = "0") -> list[ApiCall]:
+def calls_of(
+    law: TwinLaw, names: list[str], count: int, *, start: int = 0, stream: str = "0", speed: float = 60.0
+) -> list[ApiCall]:
     async def run() -> list[ApiCall]:
-        async with Twin(law, speed=60.0) as twin, ApiClient(Address(twin.url, stream, 60.0)) as client:
+        async with Twin(law, speed=speed) as twin, ApiClient(Address(twin.url, stream, speed)) as client:
             todo = [(find_api(name), number) for name in names for number in range(start, start + count)]
             return await asyncio.gather(*(client.call(api, api.example, number) for api, number in todo))
 
@@ -44,7 +46,9 @@ def test_each_fault_looks_from_outside_as_the_law_means_it() -> None:
     for code in FAILURES:
         law = TwinLaw(success=0.0, errors={code: 1.0}, **INSTANT)
         few = 2 if code == "TIMEOUT" else 12
-        found = calls_of(law, ["place_finder", "related_word_fetcher", "coin_price_fetcher", "word_fetcher"], few)
+        apis = ["place_finder", "related_word_fetcher", "coin_price_fetcher", "word_fetcher"]
+        # Only where calls are to run out of time does the clock hurry: on a busy machine others would, too.
+        found = calls_of(law, apis, few, speed=60.0 if code == "TIMEOUT" else 1.0)
         assert {call.error for call in found} == {code}, code
 
 

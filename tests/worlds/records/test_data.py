@@ -118,14 +118,7 @@ def test_days_in_words(day, text):
     assert day_text(datetime.date(2042, 5, day)) == f"{text}, 2042"
 
 
-WRONG = [
-    {"flights": 10},
-    {"yelp": 100_001},
-    {"papers": 3},
-    {"coffee": "many"},
-    {"questions": 0},
-    {"seed": -1},
-]
+WRONG = [{"flights": 10}, {"yelp": 100_001}, {"papers": 3}, {"coffee": "many"}, {"questions": 0}, {"seed": -1}]
 
 
 @pytest.mark.parametrize("size", WRONG)

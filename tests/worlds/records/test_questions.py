@@ -238,9 +238,8 @@ def test_an_agent_that_does_nothing_or_plays_at_random_is_right_about_never(worl
 
 def test_hostile_texts_are_data(tmp_path, monkeypatch):
     """What protocols mean something by is found, filtered, returned and computed with like any other text."""
-    from resilisim.worlds.records.contents import Records
+    from resilisim.worlds.records.contents import Graphs, Records
     from resilisim.worlds.records.database import Database
-    from resilisim.worlds.records.graphs import Graphs
     from resilisim.worlds.records.tools import RecordsWorkspace
 
     monkeypatch.setenv("RESILISIM_CACHE_DIR", str(tmp_path))

@@ -247,11 +247,7 @@ def bar_chart(
 
 
 def forest_chart(
-    title: str,
-    description: str,
-    labels: Sequence[RowLabel],
-    rows: Sequence[Sequence[Mark]],
-    sides: tuple[str, str],
+    title: str, description: str, labels: Sequence[RowLabel], rows: Sequence[Sequence[Mark]], sides: tuple[str, str]
 ) -> Markup:
     """Draw differences around zero as in a forest plot; `sides` are what those below and above 0 speak for."""
     estimates = [mark.estimate for row in rows for mark in row]

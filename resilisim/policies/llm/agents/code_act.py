@@ -150,10 +150,7 @@ class CodeAct(LlmPolicy[CodeActOptions]):
 
     def _instructions(self, run: AgentRun) -> str:
         return self.prompts.fill(
-            "system",
-            functions=describe_functions(run.tools),
-            facts=run.facts,
-            shown=f"{self.options.output_chars:,}",
+            "system", functions=describe_functions(run.tools), facts=run.facts, shown=f"{self.options.output_chars:,}"
         )
 
 

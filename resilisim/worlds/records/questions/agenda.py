@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from resilisim.seeding import Draws
@@ -10,7 +11,6 @@ from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions.template import Question, calculated, python, retrieved, template
 from resilisim.worlds.records.texts import ACTIVITIES, VENUES, Event, clock_text, same_day
 
-_TIMES: Final = r"(\d\d:\d\d).*?(\d\d:\d\d)"
 _PLACE: Final = rf"(\w+ (?:{'|'.join(VENUES)}))\b"
 _ACTIVITY: Final = "(" + "|".join(map(re.escape, ACTIVITIES)) + ")"
 _PERSON: Final = rf"\b(?!On\b|The\b|From\b)([A-Z][a-z]+ (?!(?:{'|'.join(VENUES)})\b)[A-Z][a-z]+)\b"
@@ -37,74 +37,53 @@ def _single(data: GeneratedData, event: Event, *fields: str) -> bool:
     return sum(tuple(getattr(one, name) for name in fields) == key for one in data.agenda[1]) == 1
 
 
-def _asked(event: Event, text: str, answer: str | float, pattern: str, *, keyword: str) -> Question:
-    calls = (retrieved("Agenda", keyword),)
-    return Question(text, answer, calls, "${found.passages.0}", pattern)
+def _look_up(name: str, text: str, by: Sequence[str], pattern: str, answer: Callable[[Event], str]) -> None:
+    """File an easy template: what the one entry says that some fields tell."""
+
+    def make(data: GeneratedData, draws: Draws) -> Question | None:
+        event = _event(data, draws)
+        if not _single(data, event, *by):
+            return None
+        calls = (retrieved("Agenda", " ".join(getattr(event, field) for field in by)),)
+        return Question(text.format(event), answer(event), calls, "${found.passages.0}", pattern)
+
+    template("agenda", "easy", name)(make)
 
 
-@template("agenda", "easy")
-def beginning(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up when something begins."""
-    event = _event(data, draws)
-    if not _single(data, event, "person", "activity", "date"):
-        return None
-    text = f"When does the {event.activity} of {event.person} on {event.date} begin? Answer as HH:MM."
-    keyword = f"{event.person} {event.activity} {event.date}"
-    return _asked(event, text, clock_text(event.start), r"(\d\d:\d\d)", keyword=keyword)
-
-
-@template("agenda", "easy")
-def end(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up when something ends."""
-    event = _event(data, draws)
-    if not _single(data, event, "person", "activity", "date"):
-        return None
-    text = f"When is the {event.activity} of {event.person} on {event.date} over? Answer as HH:MM."
-    keyword = f"{event.person} {event.activity} {event.date}"
-    return _asked(event, text, clock_text(event.end), r"\d\d:\d\d.*?(\d\d:\d\d)", keyword=keyword)
-
-
-@template("agenda", "easy")
-def place(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up where something is."""
-    event = _event(data, draws)
-    if not _single(data, event, "person", "activity", "date"):
-        return None
-    text = f"Where does the {event.activity} of {event.person} on {event.date} take place?"
-    return _asked(event, text, event.place, _PLACE, keyword=f"{event.person} {event.activity} {event.date}")
-
-
-@template("agenda", "easy")
-def person(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up who is somewhere."""
-    event = _event(data, draws)
-    if not _single(data, event, "activity", "date", "place"):
-        return None
-    text = f"Who goes to {event.place} for the {event.activity} on {event.date}?"
-    return _asked(event, text, event.person, _PERSON, keyword=f"{event.place} {event.activity} {event.date}")
-
-
-@template("agenda", "easy")
-def activity(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up what somebody does."""
-    event = _event(data, draws)
-    if not _single(data, event, "person", "date", "place"):
-        return None
-    text = f"What does {event.person} do at {event.place} on {event.date}?"
-    return _asked(event, text, event.activity, _ACTIVITY, keyword=f"{event.person} {event.place} {event.date}")
-
-
-@template("agenda", "easy")
-def day(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up when somebody is somewhere."""
-    event = _event(data, draws)
-    if not _single(data, event, "person", "activity", "place"):
-        return None
-    text = (
-        f"On which day does {event.person} go to {event.place} for the {event.activity}? Answer as in: May 2nd, 2042."
-    )
-    keyword = f"{event.person} {event.place} {event.activity}"
-    return _asked(event, text, event.date, r"([A-Z][a-z]+ \d+(?:st|nd|rd|th), \d{4})", keyword=keyword)
+_WHAT: Final = "the {0.activity} of {0.person} on {0.date}"
+_TOLD: Final = ("person", "activity", "date")
+_DAY: Final = r"([A-Z][a-z]+ \d+(?:st|nd|rd|th), \d{4})"
+_END: Final = r"\d\d:\d\d.*?(\d\d:\d\d)"
+_look_up(
+    "beginning",
+    f"When does {_WHAT} begin? Answer as HH:MM.",
+    _TOLD,
+    r"(\d\d:\d\d)",
+    lambda event: clock_text(event.start),
+)
+_look_up("end", f"When is {_WHAT} over? Answer as HH:MM.", _TOLD, _END, lambda event: clock_text(event.end))
+_look_up("place", f"Where does {_WHAT} take place?", _TOLD, _PLACE, lambda event: event.place)
+_look_up(
+    "person",
+    "Who goes to {0.place} for the {0.activity} on {0.date}?",
+    ("place", "activity", "date"),
+    _PERSON,
+    lambda event: event.person,
+)
+_look_up(
+    "activity",
+    "What does {0.person} do at {0.place} on {0.date}?",
+    ("person", "place", "date"),
+    _ACTIVITY,
+    lambda event: event.activity,
+)
+_look_up(
+    "day",
+    "On which day does {0.person} go to {0.place} for the {0.activity}? Answer as in: May 2nd, 2042.",
+    ("person", "place", "activity"),
+    _DAY,
+    lambda event: event.date,
+)
 
 
 def _full_day(data: GeneratedData, draws: Draws, least: int = 2) -> list[Event] | None:

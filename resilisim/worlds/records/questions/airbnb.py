@@ -11,6 +11,7 @@ from resilisim.worlds.records.questions.template import (
     Question,
     calculated,
     filtered,
+    look_up,
     python,
     random_row,
     single,
@@ -19,59 +20,24 @@ from resilisim.worlds.records.questions.template import (
     values_of,
 )
 
+_PLACE = "{name} in {neighbourhood} (id {id})"
 
-def _by_id(data: GeneratedData, draws: Draws, column: str, text: str, by_filter: bool = False) -> Question:
-    """Look up a column of a listing that the question names by id and name."""
-    table = data.table("airbnb")
-    row = random_row(table, draws)
-    asked = text.format(place="{name} in {neighbourhood} (id {id})".format_map(row))
-    if by_filter:
-        calls = filtered("airbnb", f"id={row['id']}")
-        return Question(asked, row[column], calls, f"${{found.rows.0.{list(table.columns).index(column)}}}")
-    query = f"SELECT {column} FROM airbnb WHERE id = {row['id']}"
-    return Question(asked, row[column], (sql(query),), "${found.rows.0.0}")
-
-
-@template("airbnb", "easy")
-def host(data: GeneratedData, draws: Draws) -> Question | None:
-    """Find a place by its name."""
-    table = data.table("airbnb")
-    row = random_row(table, draws)
-    if len(table.where(name=row["name"], neighbourhood=row["neighbourhood"])) != 1:
-        return None
-    calls = filtered("airbnb", "name={name}, neighbourhood={neighbourhood}".format_map(row))
-    text = "Who is the host of {name} in {neighbourhood}?".format_map(row)
-    return Question(text, row["host_name"], calls, f"${{found.rows.0.{list(table.columns).index('host_name')}}}")
-
-
-@template("airbnb", "easy")
-def price(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a price."""
-    return _by_id(data, draws, "price", "What is the price of a night at {place}?")
-
-
-@template("airbnb", "easy")
-def availability(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up how often a place can be had."""
-    return _by_id(data, draws, "availability_365", "On how many days of the year is {place} available?", True)
-
-
-@template("airbnb", "easy")
-def last_review(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a date."""
-    return _by_id(data, draws, "last_review", "When was the last review of {place} written? Answer as YYYY-MM-DD.")
-
-
-@template("airbnb", "easy")
-def number_of_reviews(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a count."""
-    return _by_id(data, draws, "number_of_reviews", "How many reviews has {place} received?", True)
-
-
-@template("airbnb", "easy")
-def construction_year(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a year."""
-    return _by_id(data, draws, "construction_year", "In which year was {place} built?")
+look_up(
+    "airbnb",
+    "host",
+    "host_name",
+    "Who is the host of {name} in {neighbourhood}?",
+    ("name", "neighbourhood"),
+    by_filter=True,
+)
+for _name, _column, _text, _by_filter in (
+    ("price", "price", f"What is the price of a night at {_PLACE}?", False),
+    ("availability", "availability_365", f"On how many days of the year is {_PLACE} available?", True),
+    ("last_review", "last_review", f"When was the last review of {_PLACE} written? Answer as YYYY-MM-DD.", False),
+    ("number_of_reviews", "number_of_reviews", f"How many reviews has {_PLACE} received?", True),
+    ("construction_year", "construction_year", f"In which year was {_PLACE} built?", False),
+):
+    look_up("airbnb", _name, _column, _text, ("id",), by_filter=_by_filter)
 
 
 @template("airbnb", "hard")
@@ -102,10 +68,7 @@ def cheapest_for_a_short_stay(data: GeneratedData, draws: Draws) -> Question | N
     if best is None:
         return None
     where = f"FROM airbnb WHERE neighbourhood = '{area}' AND minimum_nights <= {nights}"
-    calls = (
-        sql(f"SELECT min(price) {where}", "lowest"),
-        sql(f"SELECT id {where} AND price = ${{lowest.rows.0.0}}"),
-    )
+    calls = (sql(f"SELECT min(price) {where}", "lowest"), sql(f"SELECT id {where} AND price = ${{lowest.rows.0.0}}"))
     text = f"Which id has the place in {area} with the lowest price among those that can be had for {nights} nights?"
     return Question(text, int(table.columns["id"][places[best]]), calls, "${found.rows.0.0}")
 

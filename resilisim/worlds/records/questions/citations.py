@@ -30,37 +30,21 @@ def _author(data: GeneratedData, draws: Draws) -> tuple[str, dict[str, Any]]:
     return name, data.graphs.authors.nodes[name]
 
 
-def _of_paper(title: str, text: str, answer: str | float | list[str], attribute: str) -> Question:
-    calls = (graph("PaperNet"), node("PaperNet", title))
-    return Question(text, answer, calls, f"${{found.attributes.{attribute}}}")
+def _look_up(attribute: str, name: str, text: str) -> None:
+    """File an easy template: what a paper's node says."""
+
+    def make(data: GeneratedData, draws: Draws) -> Question | None:
+        title, about = _paper(data, draws)
+        calls = (graph("PaperNet"), node("PaperNet", title))
+        return Question(text.format(title), about[attribute], calls, f"${{found.attributes.{attribute}}}")
+
+    template("graph", "easy", name)(make)
 
 
-@template("graph", "easy")
-def pages(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a number."""
-    title, about = _paper(data, draws)
-    return _of_paper(title, f"How many pages has the paper '{title}'?", about["pages"], "pages")
-
-
-@template("graph", "easy")
-def venue(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a name."""
-    title, about = _paper(data, draws)
-    return _of_paper(title, f"Where was the paper '{title}' published?", about["venue"], "venue")
-
-
-@template("graph", "easy")
-def authors_of_a_paper(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a list."""
-    title, about = _paper(data, draws)
-    return _of_paper(title, f"Who wrote the paper '{title}'? Name all authors.", list(about["authors"]), "authors")
-
-
-@template("graph", "easy")
-def keywords(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a list."""
-    title, about = _paper(data, draws)
-    return _of_paper(title, f"Which keywords has the paper '{title}'? Name all.", list(about["keywords"]), "keywords")
+_look_up("pages", "pages", "How many pages has the paper '{}'?")
+_look_up("venue", "venue", "Where was the paper '{}' published?")
+_look_up("authors", "authors_of_a_paper", "Who wrote the paper '{}'? Name all authors.")
+_look_up("keywords", "keywords", "Which keywords has the paper '{}'? Name all.")
 
 
 @template("graph", "easy")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 from resilisim.seeding import Draws
@@ -11,6 +10,7 @@ from resilisim.worlds.records.questions.template import (
     Question,
     calculated,
     filtered,
+    look_up,
     python,
     random_row,
     single,
@@ -19,21 +19,6 @@ from resilisim.worlds.records.questions.template import (
     values_of,
 )
 
-
-def _looked_up(data: GeneratedData, draws: Draws, *, column: str, words: str, by_filter: bool) -> Question:
-    table = data.table("coffee")
-    row = random_row(table, draws)
-    text = f"What was the {words} of coffee on {row['Date']}?"
-    digits = 0 if column == "Volume" else 2
-    if by_filter:
-        calls = filtered("coffee", f"Date={row['Date']}")
-        return Question(
-            text, row[column], calls, f"${{found.rows.0.{list(table.columns).index(column)}}}", digits=digits
-        )
-    query = f"SELECT {column} FROM coffee WHERE Date = '{row['Date']}'"
-    return Question(text, row[column], (sql(query),), "${found.rows.0.0}", digits=digits)
-
-
 for _name, _column, _words, _by_filter in (
     ("opening_price", "Open", "opening price", True),
     ("closing_price", "Close", "closing price", False),
@@ -41,7 +26,8 @@ for _name, _column, _words, _by_filter in (
     ("lowest_price", "Low", "lowest price", False),
     ("volume", "Volume", "trading volume", False),
 ):
-    template("coffee", "easy", _name)(functools.partial(_looked_up, column=_column, words=_words, by_filter=_by_filter))
+    _text, _digits = f"What was the {_words} of coffee on {{Date}}?", 0 if _column == "Volume" else 2
+    look_up("coffee", _name, _column, _text, ("Date",), by_filter=_by_filter, digits=_digits)
 
 
 @template("coffee", "easy")

@@ -12,6 +12,7 @@ from resilisim.worlds.records.questions.template import (
     Question,
     calculated,
     filtered,
+    look_up,
     python,
     random_row,
     single,
@@ -31,56 +32,26 @@ def _flown(data: GeneratedData, draws: Draws) -> tuple[Table, dict[str, Any] | N
     return table, None if row["Cancelled"] else row
 
 
-@template("flights", "easy")
-def departure_time(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up when a flight left."""
-    table, row = _flown(data, draws)
-    if row is None:
-        return None
-    calls = filtered("flights", "FlightNumber={FlightNumber}, FlightDate={FlightDate}".format_map(row))
-    place = list(table.columns).index("DepTime")
-    text = f"At what time did {_FLIGHT} really depart? Answer as HH:MM.".format_map(row)
-    return Question(text, row["DepTime"], calls, f"${{found.rows.0.{place}}}")
-
-
-@template("flights", "easy")
-def arrival_delay(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up by how much a flight was late."""
-    _, row = _flown(data, draws)
-    if row is None:
-        return None
-    query = f"SELECT ArrDelay FROM flights WHERE {_KEY}".format_map(row)
-    text = f"How many minutes late did {_FLIGHT} arrive? A negative number means that it was early.".format_map(row)
-    return Question(text, row["ArrDelay"], (sql(query),), "${found.rows.0.0}")
-
-
-@template("flights", "easy")
-def air_time(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up how long a flight was in the air."""
-    table, row = _flown(data, draws)
-    if row is None:
-        return None
-    calls = filtered("flights", "FlightNumber={FlightNumber}, FlightDate={FlightDate}".format_map(row))
-    place = list(table.columns).index("AirTime")
-    text = f"How many minutes was {_FLIGHT} in the air?".format_map(row)
-    return Question(text, row["AirTime"], calls, f"${{found.rows.0.{place}}}")
-
-
-@template("flights", "easy")
-def number_of_flight(data: GeneratedData, draws: Draws) -> Question | None:
-    """Find a flight by airline, route and planned departure."""
-    table = data.table("flights")
-    row = random_row(table, draws)
-    key = {name: row[name] for name in ("Airline", "Origin", "Dest", "FlightDate", "CRSDepTime")}
-    if len(table.where(**key)) != 1:
-        return None
-    tests = " AND ".join(f"{name} = '{value}'" for name, value in key.items())
-    text = (
-        "Which flight number has the flight of {Airline} from {Origin} to {Dest} that was planned to depart at "
-        "{CRSDepTime} on {FlightDate}?"
-    )
-    query = f"SELECT FlightNumber FROM flights WHERE {tests}"
-    return Question(text.format_map(row), row["FlightNumber"], (sql(query),), "${found.rows.0.0}")
+_KEY_COLUMNS = ("FlightNumber", "FlightDate")
+for _name, _column, _text, _by_filter in (
+    ("departure_time", "DepTime", f"At what time did {_FLIGHT} really depart? Answer as HH:MM.", True),
+    (
+        "arrival_delay",
+        "ArrDelay",
+        f"How many minutes late did {_FLIGHT} arrive? A negative number means that it was early.",
+        False,
+    ),
+    ("air_time", "AirTime", f"How many minutes was {_FLIGHT} in the air?", True),
+):
+    look_up("flights", _name, _column, _text, _KEY_COLUMNS, by_filter=_by_filter, unless="Cancelled")
+look_up(
+    "flights",
+    "number_of_flight",
+    "FlightNumber",
+    "Which flight number has the flight of {Airline} from {Origin} to {Dest} that was planned to depart at "
+    "{CRSDepTime} on {FlightDate}?",
+    ("Airline", "Origin", "Dest", "FlightDate", "CRSDepTime"),
+)
 
 
 @template("flights", "easy")
@@ -92,13 +63,13 @@ def distance(data: GeneratedData, draws: Draws) -> Question | None:
     return Question(text, row["Distance"], (sql(query),), "${found.rows.0.0}")
 
 
-@template("flights", "easy")
-def planned_arrival(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up when a flight was due."""
-    row = random_row(data.table("flights"), draws)
-    query = f"SELECT CRSArrTime FROM flights WHERE {_KEY}".format_map(row)
-    text = f"At what time was {_FLIGHT} planned to arrive? Answer as HH:MM.".format_map(row)
-    return Question(text, row["CRSArrTime"], (sql(query),), "${found.rows.0.0}")
+look_up(
+    "flights",
+    "planned_arrival",
+    "CRSArrTime",
+    f"At what time was {_FLIGHT} planned to arrive? Answer as HH:MM.",
+    _KEY_COLUMNS,
+)
 
 
 @template("flights", "hard")

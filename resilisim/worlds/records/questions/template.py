@@ -82,6 +82,51 @@ def random_row(table: Table, draws: Draws) -> dict[str, Any]:
     return table.row(draws.below(len(table)))
 
 
+def look_up(
+    domain: str,
+    name: str,
+    column: str,
+    text: str,
+    by: Sequence[str],
+    *,
+    by_filter: bool = False,
+    digits: int = 0,
+    unless: str = "",
+    separator: str = "",
+) -> None:
+    """File an easy template: what a column says in the one row that others tell, which a filter or a query finds.
+
+    Args:
+        domain: Which table.
+        name: What the template is filed under.
+        column: What is asked for.
+        text: The question, with names of columns in braces.
+        by: Columns that tell the row; where several rows agree in them there is no question.
+        by_filter: Whether the reference filters the table; else it queries it.
+        digits: Decimals that a number is asked for with.
+        unless: Column that has to be false.
+        separator: What stands between the parts of a list.
+    """
+
+    def make(data: GeneratedData, draws: Draws) -> Question | None:
+        table = data.table(domain)
+        row = random_row(table, draws)
+        key = {one: row[one] for one in by}
+        if (unless and row[unless]) or len(table.where(**key)) != 1:
+            return None
+        asked, answer = text.format_map(row), row[column].split(separator) if separator else row[column]
+        if by_filter:
+            calls = filtered(domain, ", ".join(f"{one}={value}" for one, value in key.items()))
+            return Question(
+                asked, answer, calls, f"${{found.rows.0.{list(table.columns).index(column)}}}", digits=digits
+            )
+        tests = (f"{one} = '{value}'" if isinstance(value, str) else f"{one} = {value}" for one, value in key.items())
+        query = f"SELECT {column} FROM {domain} WHERE {' AND '.join(tests)}"
+        return Question(asked, answer, (sql(query),), "${found.rows.0.0}", digits=digits)
+
+    template(domain, "easy", name)(make)
+
+
 def single(values: Sequence[Any], best: Callable[[Sequence[Any]], Any]) -> int | None:
     """Return the place of the best value (`max`, `min`), or None if several are best."""
     wanted = best(values)

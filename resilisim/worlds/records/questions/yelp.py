@@ -10,6 +10,7 @@ from resilisim.worlds.records.questions.template import (
     Question,
     calculated,
     filtered,
+    look_up,
     python,
     random_row,
     single,
@@ -27,62 +28,17 @@ def _business(data: GeneratedData, draws: Draws) -> tuple[Table, dict[str, Any] 
     return table, row if len(table.where(name=row["name"], city=row["city"])) == 1 else None
 
 
-def _looked_up(
-    data: GeneratedData, draws: Draws, column: str, text: str, digits: int = 0, by_filter: bool = False
-) -> Question | None:
-    table, row = _business(data, draws)
-    if row is None:
-        return None
-    asked = text.format(business="{name} in {city}, {state}".format_map(row))
-    answer = row[column].split(", ") if column == "categories" else row[column]
-    if by_filter:
-        calls = filtered("yelp", "name={name}, city={city}".format_map(row))
-        source = f"${{found.rows.0.{list(table.columns).index(column)}}}"
-        return Question(asked, answer, calls, source, digits=digits)
-    query = f"SELECT {column} FROM yelp WHERE name = '{row['name']}' AND city = '{row['city']}'"
-    return Question(asked, answer, (sql(query),), "${found.rows.0.0}", digits=digits)
-
-
-@template("yelp", "easy")
-def address(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up an address."""
-    return _looked_up(data, draws, "address", "What is the address of {business}?", by_filter=True)
-
-
-@template("yelp", "easy")
-def postal_code(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a postal code."""
-    return _looked_up(data, draws, "postal_code", "What is the postal code of {business}?")
-
-
-@template("yelp", "easy")
-def review_count(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a count."""
-    return _looked_up(data, draws, "review_count", "How many reviews has {business} received?", by_filter=True)
-
-
-@template("yelp", "easy")
-def latitude(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a coordinate."""
-    return _looked_up(data, draws, "latitude", "At which latitude is {business}? Give four decimals.", 4)
-
-
-@template("yelp", "easy")
-def categories(data: GeneratedData, draws: Draws) -> Question | None:
-    """Look up a list."""
-    return _looked_up(data, draws, "categories", "To which categories does {business} belong? List all of them.")
-
-
-@template("yelp", "easy")
-def name_at_an_address(data: GeneratedData, draws: Draws) -> Question | None:
-    """Find a business by where it is."""
-    table = data.table("yelp")
-    row = random_row(table, draws)
-    if len(table.where(address=row["address"], city=row["city"])) != 1:
-        return None
-    query = "SELECT name FROM yelp WHERE address = '{address}' AND city = '{city}'".format_map(row)
-    text = "Which business is at {address} in {city}, {state}?".format_map(row)
-    return Question(text, row["name"], (sql(query),), "${found.rows.0.0}")
+_BUSINESS = "{name} in {city}, {state}"
+for _name, _text, _by_filter, _digits in (
+    ("address", f"What is the address of {_BUSINESS}?", True, 0),
+    ("postal_code", f"What is the postal code of {_BUSINESS}?", False, 0),
+    ("review_count", f"How many reviews has {_BUSINESS} received?", True, 0),
+    ("latitude", f"At which latitude is {_BUSINESS}? Give four decimals.", False, 4),
+    ("categories", f"To which categories does {_BUSINESS} belong? List all of them.", False, 0),
+):
+    _separator = ", " if _name == "categories" else ""
+    look_up("yelp", _name, _name, _text, ("name", "city"), by_filter=_by_filter, digits=_digits, separator=_separator)
+look_up("yelp", "name_at_an_address", "name", "Which business is at {address} in {city}, {state}?", ("address", "city"))
 
 
 def _of_category(table: Table, city: str, category: str) -> list[int]:

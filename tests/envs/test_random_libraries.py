@@ -6,15 +6,8 @@ from collections import Counter
 
 import pytest
 
-from resilisim.envs.workflow import random_libraries
-from resilisim.envs.workflow.random_libraries import (
-    MAX_CLOSURE,
-    NUM_PARTS,
-    WINDOW,
-    random_law,
-    random_library,
-    random_settings,
-)
+from resilisim.envs import random_libraries
+from resilisim.envs.random_libraries import MAX_CLOSURE, NUM_PARTS, WINDOW, random_law, random_library, random_settings
 from resilisim.provenance import content_hash
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem, start_state

@@ -105,7 +105,7 @@ def random_settings(
         solved: Whether V* is computed, and lists that are too large for that are drawn again.
 
     Example:
-        >>> from resilisim.envs.workflow.random_libraries import random_settings
+        >>> from resilisim.envs.random_libraries import random_settings
         >>> drawn = random_settings("documentation", 0, 3, num_tools=20, parts=["outage"])
         >>> len(drawn.options.resolved_library()), drawn.options.law.parts, len(drawn.options.tasks)
         (20, ('outage',), 3)
@@ -146,11 +146,7 @@ def random_settings(
             tasks.append(task)
             if len(tasks) == num_tasks:
                 options = WorkflowOptions(
-                    tasks=tasks,
-                    library=library,
-                    law=law,
-                    max_turns=turns,
-                    similarity="auto" if is_home else None,
+                    tasks=tasks, library=library, law=law, max_turns=turns, similarity="auto" if is_home else None
                 )
                 return RandomSettings(options, tuple(tasks), tuple(optima), dict(refused))
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from resilisim.cli import options
-from resilisim.cli.output import Progressing, answer, console, note, print_json, table
+from resilisim.cli.output import answer, console, note, print_json, table
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
+from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import References, references, solve, solved_references

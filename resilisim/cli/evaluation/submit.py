@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from resilisim.cli import options, output
-from resilisim.cli.help import command_group
+from resilisim.cli.output import command_group
 from resilisim.errors import count_of
+from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.submission import (
     OPEN_SET,
     REFUSALS,
@@ -54,15 +55,9 @@ def check(
     chosen, own_library = load_set(published), options.load(library)
     salt = None if salt_file is None else read_text(salt_file, "salt file", "a file with the salt").rstrip("\r\n")
     own_tasks = None if tasks is None else read_tasks(tasks, own_library)
-    with output.Progressing("checking episodes", chosen.num_episodes) as shown:
+    with Progressing("checking episodes", chosen.num_episodes) as shown:
         found = check_submission(
-            directory,
-            chosen,
-            salt=salt,
-            tasks=own_tasks,
-            library=own_library,
-            workers=workers,
-            progress=shown.advance,
+            directory, chosen, salt=salt, tasks=own_tasks, library=own_library, workers=workers, progress=shown.advance
         )
     if as_json:
         output.print_json(found.to_mapping())
