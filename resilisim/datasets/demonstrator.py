@@ -68,10 +68,9 @@ class Demonstrator:
     """Plays the exact optimum of one task, within what it has read.
 
     It signals completion only when everything is done; with the closing message alone left, it says that it is not.
-    Under a chain-of-thought prompt it gives its reason with each message. Without `search`, or where the prompt is a
-    plan without a work order to search by, it looks nothing up and plays the exact optimum as it is. With a
-    `plan_margin` it does the step that the plan in the prompt, which others can read, names first, where that gives
-    away no more.
+    Under a chain-of-thought prompt it gives its reason with each message. Without `search` it looks nothing up and plays
+    the exact optimum as it is. With a `plan_margin` it does the step that the plan in the prompt, which others can read,
+    names first, where that gives away no more.
     """
 
     privileged = True
@@ -83,7 +82,7 @@ class Demonstrator:
         self._stage = stage
         self._library = stage.library
         self._task = task
-        self._may_search = self._searches = search
+        self._searches = search
         self._passes_parameters = pass_parameters
         self._plan_margin = plan_margin
         self._planned: tuple[str, ...] = ()
@@ -99,8 +98,6 @@ class Demonstrator:
         words = {word.strip(".-") for word in _WORD.findall(observation)}
         self._read = {name for name in self._library.names if name in words}
         steps = parse_steps(observation)
-        # A plan in the terse style stands there without the work order that it would search by.
-        self._searches = self._may_search and not (steps and info.get("terse"))
         self._shown = {step.tool: set(step.parameters or ()) for step in steps}
         self._planned = tuple(step.tool for step in steps if step.tool in self._library) if self._plan_margin else ()
         self._asked, self._asking = set(), None

@@ -106,7 +106,7 @@ def render_prompt(
         protocol: Whether calls are tags in a text, calls of the functions tool_search, tool_info, tool_call and finish
             ("native"), or calls of tools as functions of their own ("functions").
         style: "full", or "compact": the same in few words, for small models, with plans in a form of its own. "terse"
-            is a line of instructions, and names of tools: with a plan no work order, and nothing of parameters.
+            is a line of instructions, the work order, and names of tools: nothing of parameters.
         parameters: How the parameters of calls are checked.
         answers: Whether an answer is asked for, as in worlds, where calls really do something.
         offers_wait: Whether to say how a turn is let pass, for laws in which that can help.
@@ -136,7 +136,7 @@ def render_prompt(
     sheet = _Sheet(templates, task, library if tools_listed else None, *told)
     if style == "terse":
         check_terse(protocol, parameters, answers)
-        baseline = sheet.terse(shows_plan=prompt_type in PLANNED_PROMPT_TYPES)
+        baseline = sheet.terse()
     else:
         baseline = sheet.compact() if style == "compact" else sheet.full()
     if prompt_type not in PLANNED_PROMPT_TYPES:
@@ -237,14 +237,12 @@ class _Sheet:
         }
         return self.templates.fill("compact.md", self._texts() | parts)
 
-    def terse(self, shows_plan: bool) -> str:
+    def terse(self) -> str:
         waiting = "; <wait/> lets a turn pass" if self.offers_wait else ""
         limits = self._limits(f"{self.rules.max_turns} messages")
         instructions = self.templates.fill("terse.instructions.md", {"limits": limits, "waiting": waiting})
         if self.listed is not None:
             instructions += "\n\nTools: " + ", ".join(map(self._shown, self.listed))
-        if shows_plan:
-            return instructions
         return self.templates.fill("terse.md", self._texts() | {"instructions": instructions})
 
     def _limits(self, messages: str) -> str:
