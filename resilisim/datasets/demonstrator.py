@@ -68,9 +68,9 @@ class Demonstrator:
     """Plays the exact optimum of one task, within what it has read.
 
     It signals completion only when everything is done; with the closing message alone left, it says that it is not.
-    Under a chain-of-thought prompt it gives its reason with each message. Without `search` it looks nothing up and plays
-    the exact optimum as it is. With a `plan_margin` it does the step that the plan in the prompt, which others can read,
-    names first, where that gives away no more.
+    Under a chain-of-thought prompt it gives its reason with each message. Without `search` it looks nothing up and
+    plays the exact optimum as it is. With a `plan_margin` it does the step that the plan in the prompt, which others
+    can read, names first, where that gives away no more.
     """
 
     privileged = True

@@ -64,6 +64,8 @@ class Policy(Protocol):
 class SessionAgent(Protocol):
     """An agent with a loop of its own: it plays a session instead of being asked for one message after the other.
 
+    One with a coroutine `aclose` is told by it that the event loop is about to end, and to close its connections.
+
     Example:
         >>> from resilisim.policies import FunctionAgent, SessionAgent
         >>> isinstance(FunctionAgent(lambda session: "done"), SessionAgent)

@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import gc
 import json
+import warnings
 
 import pytest
 
@@ -58,8 +60,12 @@ def test_an_episode_is_found_by_number_or_by_what_it_is(run):
 
 
 def test_models_are_asked_anew_only_when_told_to(run):
-    with LoopbackServer(following_answer) as server:
+    gc.collect()
+    with LoopbackServer(following_answer) as server, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)  # of connections that nobody closed
         record, again = replay(run, "0", endpoint(server))
+        gc.collect()
+        assert [str(warning.message) for warning in told] == []
         assert len(server.requests) == len(record["agent"]["calls"])
     assert [step["message"] for step in again["steps"]] == [step["message"] for step in record["steps"]]
 

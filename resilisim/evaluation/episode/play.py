@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypedDict, Unpack, cast
 
 from resilisim.envs.conversation import ConversationEnv, reference_of
@@ -174,10 +174,24 @@ def play_episode(
         (1, 0.0, 9)
     """
     if isinstance(policy, SessionAgent):
-        return asyncio.run(play_agent_episode(env, policy, task, prompt, seed, **place))
+        return play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, **place))
     session = JudgedSession(env, task, prompt, seed, privileged=is_privileged(policy))
     play(policy, session)
     return session.record(policy_name(policy), **place)
+
+
+def play_in_own_loop(agent: SessionAgent, episode: Coroutine[Any, Any, EpisodeRecord]) -> EpisodeRecord:
+    """Play an episode in an event loop of its own, and close what the agent opened in it: connections, a server."""
+
+    async def play_and_close() -> EpisodeRecord:
+        try:
+            return await episode
+        finally:
+            close = getattr(agent, "aclose", None)
+            if close is not None:
+                await close()
+
+    return asyncio.run(play_and_close())
 
 
 async def play_agent_episode(

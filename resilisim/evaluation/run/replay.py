@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from resilisim.chat.types import ContextOverflowError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode
+from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode, play_in_own_loop
 from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, FailureRecord, differences, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
@@ -178,7 +177,7 @@ def replay_episode(
         journal = EpisodeJournal(JournalFolder(directory).kept(episode["index"]), identity)
     elif models is None and "agent" in recorded:
         journal = RecordedReplies(recorded)
-    return asyncio.run(play_agent_episode(env, policy, task, prompt, seed, journal, **place))
+    return play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, journal, **place))
 
 
 def _recorded_models(record: EpisodeRecord) -> RoleModels | None:

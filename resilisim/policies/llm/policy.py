@@ -133,7 +133,12 @@ class LlmPolicy(ABC, Generic[Options]):
         runner, self._runner = self._runner, None
         self._drop_episode()
         if runner is not None:
+            runner.run(self.aclose())
             runner.close()
+
+    async def aclose(self) -> None:
+        """Close the models' connections; the next request opens new ones."""
+        await self.models.aclose()
 
     def __del__(self) -> None:
         # A loop by hand knows nothing of `close`, and a task that is collected while it waits is told as an error.

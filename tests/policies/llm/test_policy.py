@@ -10,6 +10,7 @@ import asyncio
 import gc
 import json
 import types
+import warnings
 
 import pytest
 
@@ -24,6 +25,14 @@ from resilisim.tasks import Task
 from tests.policies.llm.helpers import PARSER, READER, TASK, environment, play_scripted, scripted
 
 pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _what_others_left_over():
+    """What tests of other files left to be collected is not told here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)
