@@ -2,12 +2,16 @@
 
     python -m benchmarks.training [--share 0.95] [--most 400000]
     python -m benchmarks.training --updates 5
+    python -m benchmarks.training --seeds 3
 
 Prints the steps a second of collecting rollouts and of the updates, and the wall time until the policy reaches a share
 of V* on validation tasks, for both, as ratios in one run. One seed: the ratio of times is an example, not a mean.
 
 The second command prints the processor time of rollouts and updates of the preset `quick`, with the network's attention
 as it is and with the softmax along the last axis, as one would write it down first, in turns and on one thread.
+
+The third command prints environment steps and processor time that trainings need to shares of V* on validation tasks:
+as the first release trained, as `quick` does now, and by exact advantages.
 """
 
 from __future__ import annotations
@@ -15,9 +19,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 import torch
@@ -38,6 +42,7 @@ from resilisim.policies.ppo.validation import Validator
 from resilisim.tool_library import default_library
 
 SCALAR_ENVS = 16
+SHARES = (0.9, 0.95, 0.98)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +158,82 @@ def print_update_times(updates: int) -> None:
         )
 
 
+# Name of a way to train: how a layer is computed, and settings beside those of `quick`.
+_WAYS: Final[Mapping[str, tuple[Callable[[Layer, Tensor], Tensor], tuple[str, ...]]]] = {
+    "success, as first written": (last_axis_layer, ()),
+    "success": (Layer.forward, ()),
+    "success, 2 epochs of 2,048": (Layer.forward, ("epochs=2", "batch_size=2048")),
+    "advantage": (Layer.forward, ("reward=advantage", "gamma=0")),
+    "advantage, 2 epochs of 2,048": (Layer.forward, ("reward=advantage", "gamma=0", "epochs=2", "batch_size=2048")),
+}
+
+
+def costs_of_shares(way: str, seed: int, most_steps: int) -> dict[float, tuple[int, float]]:
+    """Return, for each of `SHARES` reached, the steps and the seconds of processor time until it first was.
+
+    Evaluations, one every 8,192 steps, cost nothing here. The learning rate stays what it is at the start of `quick`.
+    """
+    forward, settings = _WAYS[way]
+    config = load_config("quick", settings=(*settings, f"seed={seed}"))
+    library = default_library()
+    tasks, held_out = training_tasks(config, library)
+    model = make_model(
+        config, make_environments(config, WorkflowOptions(tasks=tasks)), Parts(config), torch.device("cpu")
+    )
+    model.set_logger(Logger(None, []))
+    callback = model._setup_learn(0, None, reset_num_timesteps=False)[1]
+    env: Any = model.env
+    validator = Validator(held_out, config.validation_episodes, WorkflowOptions(library=library))
+    reached: dict[float, tuple[int, float]] = {}
+    spent = 0.0
+    with mock.patch.object(Layer, "forward", forward):
+        while len(reached) < len(SHARES) and model.num_timesteps < most_steps:
+            began = time.process_time()
+            model.collect_rollouts(env, callback, model.rollout_buffer, model.n_steps)
+            model.train()
+            spent += time.process_time() - began
+            share = validator.success(network_of(model)) / validator.optimum
+            for least in SHARES:
+                if share >= least:
+                    reached.setdefault(least, (model.num_timesteps, spent))
+    return reached
+
+
+def print_costs_of_shares(seeds: int, most_steps: int) -> None:
+    """Print, for each way to train and share of V*, steps and seconds of every seed, and their medians."""
+    torch.set_num_threads(1)
+    found: dict[str, list[dict[float, tuple[int, float]]]] = {way: [] for way in _WAYS}
+    for seed in range(seeds):
+        for way in _WAYS:  # in turns, so that what else the machine does meets all of them
+            found[way].append(costs_of_shares(way, seed, most_steps))
+            shown = ", ".join(
+                f"{share:g} after {steps:,} steps, {seconds:.0f} s"
+                for share, (steps, seconds) in found[way][-1].items()
+            )
+            print(f"seed {seed}, {way}: {shown or 'none'}", flush=True)
+    for way, runs in found.items():
+        cells = []
+        for share in SHARES:
+            done = [run[share] for run in runs if share in run]
+            median = f"{statistics.median(seconds for _, seconds in done):.0f} s" if len(done) == seeds else "-"
+            cells.append(f"{share:g}: {median} ({len(done)} of {seeds})")
+        print(f"{way}: {', '.join(cells)}")
+
+
 def main() -> None:
-    """Train twice and print the ratios."""
+    """Train twice and print the ratios, or compare ways to train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=0.95, help="share of V* at which a training ends")
     parser.add_argument("--most", type=int, default=400_000, help="environment steps after which it ends in any case")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch")
     parser.add_argument("--updates", type=int, help="compare the processor time of so many updates instead")
+    parser.add_argument("--seeds", type=int, help="compare what shares of V* cost, over so many seeds, instead")
     arguments = parser.parse_args()
     if arguments.updates:
         print_update_times(arguments.updates)
+        return
+    if arguments.seeds:
+        print_costs_of_shares(arguments.seeds, arguments.most)
         return
     torch.set_num_threads(arguments.threads)
     config = load_config("quick")
