@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 EXTRA_PACKAGES = ("safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch", "yaml")
 ALL = "all"
 FEWEST_TOOLS, MAX_TOOLS = 3, 1000  # of a random library
+DEFAULT_SPLIT, LIBRARIES = "test", 8  # what is measured on if nothing is said
 
 app = CommandLine(help="Train a policy with PPO, and measure a trained one against the exact optimum.")
 
@@ -125,7 +126,9 @@ def evaluate(
         str, typer.Argument(metavar="DIR|default", help="Folder of a run, or default for the shipped policy.")
     ],
     episodes: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 200,
-    split: Annotated[str, typer.Option(help="Tasks of train, validation or test.")] = "test",
+    split: Annotated[
+        str | None, typer.Option(help="Tasks of train, validation or test.", show_default=DEFAULT_SPLIT)
+    ] = None,
     tasks: Annotated[
         int | None,
         typer.Option(
@@ -142,8 +145,9 @@ def evaluate(
         ),
     ] = None,
     random_libraries: Annotated[
-        int, typer.Option(help="Random libraries of each size and part.", min=1, max=MAX_COUNT)
-    ] = 8,
+        int | None,
+        typer.Option(help="Random libraries of each size and part.", min=1, max=MAX_COUNT, show_default=str(LIBRARIES)),
+    ] = None,
     parts: Annotated[
         list[str] | None,
         typer.Option(
@@ -155,19 +159,25 @@ def evaluate(
 ) -> None:
     """Measure a policy's success, acting step by step and, without parts of a law, by its plans alone."""
     import_training()
-    if parts and not random_tools:
-        raise InvalidInputError(f"option --part: got {parts[0]!r} without random libraries: give --random-tools, too")
+    if not random_tools:
+        for name, given in (("--part", parts and parts[0]), ("--random-libraries", random_libraries)):
+            if given:
+                raise InvalidInputError(
+                    f"option {name}: got {given!r} without random libraries: give --random-tools, too"
+                )
     if random_tools:
-        for name, given in (("--law", law != BENCHMARK_LAW), ("--library", library is not None)):
+        of_tasks = (("--law", law != BENCHMARK_LAW), ("--library", library is not None), ("--split", split is not None))
+        for name, given in of_tasks:
             if given:
                 raise InvalidInputError(
                     f"option {name}: random libraries bring their own: leave out {name} or --random-tools"
                 )
         _evaluate_generality(
-            checkpoint, random_tools, parts or [PLAIN, *PARTS], random_libraries, tasks or 4, episodes, as_json
+            *(checkpoint, random_tools, parts or [PLAIN, *PARTS], random_libraries or LIBRARIES),
+            *(tasks or 4, episodes, as_json),
         )
         return
-    chosen = options.load(library)
+    split, chosen = split or DEFAULT_SPLIT, options.load(library)
     started = time.perf_counter()
     held_out = options.chosen_tasks(BENCHMARK_VERSION, split, chosen)
     held_out = held_out if tasks is None else sample_tasks(held_out, tasks)

@@ -103,8 +103,11 @@ def test_a_law_file_and_random_libraries_are_measured(command, folder, tmp_path)
         assert row["ratio"] == pytest.approx(row["success"] / row["optimum"])
         assert row["ratio_interval"][0] <= row["ratio"] <= row["ratio_interval"][1]
     assert "did you mean 'drift'?" in command(*table, "--part", "drfit").refusal()
-    assert "option --law: random libraries bring their own" in command(*table, "--law", "outages").refusal()
-    assert "give --random-tools, too" in command("train", "evaluate", "default", "--part", "drift").refusal()
+    for option in ("--law", "outages"), ("--split", "train"):
+        assert f"option {option[0]}: random libraries bring their own" in command(*table, *option).refusal()
+    for option in ("--part", "drift"), ("--random-libraries", "2"):
+        refusal = command("train", "evaluate", "default", *option).refusal()
+        assert refusal.endswith("without random libraries: give --random-tools, too")
 
 
 def test_measures_are_the_means_that_they_claim_to_be(folder):
