@@ -132,8 +132,9 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
 
     Read are `Action: NAME {json}`, and what models write instead: bold labels, `NAME[...]`, `NAME(key="value")`, a
     separate line `Action Input:`, fences and backticks, an object that names the tool and stands alone or in the tags
-    `<tool_call>`, `Final Answer:`, `<finish/>`, a bare text for a tool with one parameter. What the reply makes up from
-    "Observation:" on is passed over; the `tools` on offer are for arguments without names.
+    `<tool_call>`, arguments in tags of the tool's name, `Final Answer:`, `<finish/>`, a bare text for a tool with one
+    parameter. What the reply makes up from "Observation:" on is passed over; the `tools` on offer are for arguments
+    without names and for tags.
     """
     said = visible(text)[:LONGEST_READ]
     shown = without_invented(said)
@@ -179,7 +180,7 @@ def _first_marker(text: str) -> tuple[int, int, Literal["label", "words", "answe
 def _without_marker(text: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:
     """Read a reply that announces no action: it may be a call all the same, hold one that stands alone, or finish."""
     refused: Unreadable | None = None
-    for part, before, is_tagged in _parts(text):
+    for part, before, is_tagged in _parts(text, tools):
         found: Action | Unreadable | None = None
         if is_tagged or _begins_with_call(part, tools):
             found = _action_at(part, 0, _thought(before), tools)
@@ -197,16 +198,21 @@ def _without_marker(text: str, tools: Sequence[ToolSpec]) -> Action | Unreadable
     return refused or Unreadable(problem, excerpt(text), thought=_thought(text))
 
 
-def _parts(text: str) -> Iterator[tuple[str, str, bool]]:
+def _parts(text: str, tools: Sequence[ToolSpec]) -> Iterator[tuple[str, str, bool]]:
     """Yield what may stand for itself, the words before it, and whether it is tagged as a call.
 
-    That is all of the reply, what fills a fence or a tag, and what follows a line that is labelled a thought. An object
-    in the midst of a sentence is only quoted.
+    That is all of the reply, what fills a fence or a tag, a tool's name and what fills the tag of that name, and what
+    follows a line that is labelled a thought. An object in the midst of a sentence is only quoted.
     """
     yield text.strip(), "", False
     for found in itertools.islice(_BLOCK.finditer(text), _MOST_BLOCKS):
         is_tagged = found.group(2) is not None
         yield (found.group(2 if is_tagged else 1) or "").strip(), text[: found.start()], is_tagged
+    for tool in tools:
+        before, opening, rest = text.partition(f"<{tool.name}>")
+        filling, closing, _ = rest.partition(f"</{tool.name}>")
+        if opening and closing:
+            yield f"{tool.name} {filling.strip()}", before, True
     first_line = _OBJECT_LINE.search(text) if _LEADING_LABEL.match(text) else None
     if first_line is not None:
         yield text[first_line.start() :].strip(), text[: first_line.start()], False

@@ -141,6 +141,7 @@ class ToolResult:
         error: None if the call succeeded, else what went wrong, on one line. A failed call has no result.
         value: The result as a JSON value, where there is one.
         progress: What the environment adds to every reply (turns left, what to do next); empty elsewhere.
+        was_made: Whether there was a call; False where it was refused before it was sent.
 
     Example:
         >>> from resilisim.policies.llm import ToolResult
@@ -152,6 +153,7 @@ class ToolResult:
     error: str | None = None
     value: Any = None
     progress: str = ""
+    was_made: bool = True
 
     @property
     def observation(self) -> str:
@@ -166,7 +168,7 @@ class ToolResult:
     @classmethod
     def refused(cls, problem: str) -> Self:
         """Return what a call brings that was not made, with what is wrong with it on one line."""
-        return cls(f"Error: {problem}", problem)
+        return cls(f"Error: {problem}", problem, was_made=False)
 
 
 class Toolbox(Protocol):
@@ -177,7 +179,7 @@ class Toolbox(Protocol):
         >>> class Clock:
         ...     specs = (ToolSpec("time", "Tells the time."),)
         ...     async def call(self, name, arguments):
-        ...         return ToolResult("noon") if name == "time" else ToolResult("", f"unknown tool {name!r}")
+        ...         return ToolResult("noon") if name == "time" else ToolResult.refused(f"unknown tool {name!r}")
     """
 
     @property

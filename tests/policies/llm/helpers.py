@@ -49,7 +49,7 @@ class ScriptedToolbox:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         self.calls.append((name, dict(arguments)))
         if name not in self._answers:
-            return ToolResult("", f"unknown tool {name!r}")
+            return ToolResult.refused(f"unknown tool {name!r}")
         if not self._answers[name]:
             raise AssertionError(f"the script of {name} has no more answers: {dict(arguments)}")
         answer = self._answers[name].pop(0)

@@ -13,7 +13,7 @@ from resilisim.policies.llm.agents.react import FINISH, IGNORED, ReAct, react_lo
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm import helpers
-from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, native, play_scripted, scripted, spec
+from tests.policies.llm.helpers import NONSENSE, READER, ScriptedToolbox, native, play_scripted, scripted, spec
 
 SEARCH = spec("search", "query")
 ADD = spec("add", first="integer", second="integer")
@@ -107,6 +107,17 @@ def test_a_named_action_that_cannot_be_done_uses_a_step_and_is_not_asked_for_aga
     assert (played.structure["steps"][0]["arguments"] is None) is ("cut" in action)
     assert played.kinds == kinds
     assert played.counters["invalid_actions"] == 1
+
+
+@pytest.mark.parametrize("style", ["full", "terse"])
+def test_a_call_that_failed_is_a_valid_action_in_every_style(style):
+    record = play_scripted(
+        ReAct(scripted(f"<tool_call>{READER}</tool_call>", f"Action: {READER} {{}}", "<finish/>")),
+        base=1e-9,
+        prompt_style=style,
+    )
+    assert [step["success"] for step in record["steps"]] == [False, False, None]
+    assert record["agent"]["counters"].get("invalid_actions", 0) == 0
 
 
 def test_errors_of_tools_are_observations_also_of_tools_that_are_not_listed():

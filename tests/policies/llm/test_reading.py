@@ -62,6 +62,8 @@ def read(text: str) -> tuple[str, dict]:
         '<tool_call>search {"query": "x y"}</tool_call><tool_response>no</tool_response><tool_call>finish</tool_call>',
         'My next action: a search.\n<tool_call>{"name": "search", "arguments": {"query": "x y"}}</tool_call>',
         'no opening tag: Action: finish {}</think>\nAction: search {"query": "x y"}',
+        "<search>x y</search>",
+        'Then I look.\n<search>\n{"query": "x y"}\n</search>\n<finish/>',
     ],
 )
 def test_one_action_in_many_hands(text):

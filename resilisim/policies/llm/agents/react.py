@@ -250,8 +250,7 @@ class _Loop:
         observation = result.observation
         if result.error is not None and not observation.strip():
             observation = f"Error: {result.error}"
-        if result.error is not None and not result.progress and all(spec.name != wish.name for spec in self.specs):
-            # No such tool, and nothing was sent to the environment.
+        if result.error is not None and not result.was_made and all(spec.name != wish.name for spec in self.specs):
             observation = self._invalid(result.error, wish.name)
         observation = _shortened(observation, self.longest_observation)
         return LoopStep(wish.thought, wish.name, wish.arguments, observation, result.error)
