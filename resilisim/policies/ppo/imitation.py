@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,18 +17,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
+from resilisim.envs.workflow import law_parts
+from resilisim.envs.workflow.actions import (
+    INVOKE_TOOL,
+    META_NO_OP,
+    RETRY_TOOL,
+    VALIDATE_OUTPUT,
+    action_index,
+    meta_action_index,
+    num_tools_of,
+)
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.policies.ppo.network import READ
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import EpisodeState, Problem, execution, success_probability
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
+from resilisim.simulator.exact.reachable import Choices, ReachableOptimum
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.state import is_awaiting_closing, is_done
 
 # About a kilobyte each. Most states of a batch are the first few of some task, so even this much finds many again.
 CACHED_STATES = 2**16
+CACHED_CHOICES = 2**13  # these are larger: they hold what an agent knows of each tool
 EXECUTING_TYPES = (INVOKE_TOOL, RETRY_TOOL)
 
 # Purposes of the two draws for each environment and step.
@@ -168,37 +179,47 @@ def _is_choosing(problem: Problem, state: EpisodeState) -> bool:
     return state.ended_by is None and not is_done(problem, state) and not is_awaiting_closing(problem, state)
 
 
-def _action_values(vector_env: WorkflowVectorEnv, env: int, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return Q* of each legal action of an environment under a law with parts, -1 elsewhere: float64 (num_actions,)."""
-    problem, state = vector_env.problem(env), vector_env.episode_state(env)
-    optimum, values = solve(problem), np.full(len(mask), -1.0)
-    of_outsiders: dict[tuple[float, int], float] = {}
-    for action in np.flatnonzero(mask).tolist():
-        message = vector_env.message(action, env)
-        if message is None:
-            continue
-        tool = -1 if message.tool is None else problem.library.index(message.tool)
-        if tool < 0 or optimum.tells_apart(tool):
-            values[action] = optimum.action_value(state, message)
-            continue
-        key = (success_probability(problem, state, tool, message), state.status[tool])
-        if key not in of_outsiders:
-            of_outsiders[key] = optimum.action_value(state, message)
-        values[action] = of_outsiders[key]
-    return values
+@functools.lru_cache(maxsize=CACHED_CHOICES)
+def _best_choices(problem: Problem, state: EpisodeState) -> Choices:
+    optimum = solve(problem)
+    assert isinstance(optimum, ReachableOptimum)
+    return optimum.best_choices(state)
 
 
 def _label_under_parts(
     vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]]
 ) -> tuple[Batch, NDArray[np.bool_]]:
-    """Do what `_label` does under a law with parts, where waiting and accepting are choices, too."""
+    """Do what `_label` does under a law with parts, where waiting and accepting are choices, too.
+
+    Calls that another choice is surely as good as are no targets.
+    """
     mask = np.array(observations["action_mask"], dtype=np.bool_)
-    q_values = np.stack([_action_values(vector_env, env, row) for env, row in enumerate(mask)])
-    best = q_values.max(axis=1, keepdims=True)
-    chosen = (q_values >= best - TIE_TOLERANCE) & (best > TIE_TOLERANCE)
+    num_envs, num_actions = mask.shape
+    num_tools = num_tools_of(num_actions)
+    invoke, retry, accept = (action_index(kind, 0, num_tools) for kind in (INVOKE_TOOL, RETRY_TOOL, VALIDATE_OUTPUT))
+    chances = observations["tool_parts"][:, :, law_parts.CHANCE]
+    chosen = np.zeros((num_envs, num_actions), dtype=np.bool_)
+    values = np.zeros(num_envs, dtype=np.float32)
+    is_choosing = np.zeros(num_envs, dtype=np.bool_)
+    for env, row in enumerate(chosen):
+        problem, state = vector_env.problem(env), vector_env.episode_state(env)
+        is_choosing[env] = state.ended_by is None
+        if not is_choosing[env]:
+            continue
+        best = _best_choices(problem, replace(state, executions=(0,) * problem.num_tools))
+        values[env] = best.value
+        tools = list(best.tools)
+        for kind in best.outside:  # of equals those that are free, up and not known to fail
+            chance = chances[env, kind]
+            tools += np.array(kind)[chance == chance.max()].tolist()
+        for tool in tools:
+            # After a refused input, INVOKE_TOOL changes it.
+            row[invoke + tool if mask[env, invoke + tool] else retry + tool] = True
+        row[meta_action_index(META_NO_OP, num_tools)] = best.waits
+        row[accept + num_tools] = best.finishes
+    chosen &= mask
     targets = (chosen / np.maximum(chosen.sum(axis=1, keepdims=True), 1)).astype(np.float32)
-    values = np.maximum(best[:, 0], 0.0).astype(np.float32)
-    return {**observations, "targets": targets, "values": values}, np.ones(len(mask), dtype=np.bool_)
+    return {**observations, "targets": targets, "values": values}, is_choosing
 
 
 def _label(vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]]) -> tuple[Batch, NDArray[np.bool_]]:

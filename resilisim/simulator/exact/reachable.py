@@ -80,6 +80,7 @@ TIE_TOLERANCE = 1e-12
 
 ADD = 0  # add the states that follow
 VALUE = 1  # value states by those that follow
+CHOICES = 2  # tell what each choice in one state is worth
 
 
 @scalar
@@ -207,7 +208,8 @@ def sweep(
     """Do for `rows[first:last]`, states after `turns_used` messages, what `mode` says; return the first row not done.
 
     ADD enters what can follow into `next_rows` and its hash table, and stops where there is no room for it; VALUE
-    writes V* into `values`.
+    writes V* into `values`, a place for each row. CHOICES, for one row, writes Q* of calling each tool, of waiting and
+    of finishing there, (num_tools + 2,), and leaves the place of a call alone that another choice is as good as.
     """
     num_tools, tables = rules.num_tools, Tables(probability, evidence)
     status, new_status = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
@@ -228,6 +230,8 @@ def sweep(
         unpack(rules, rows[number], turns_used, informed, status, counters, parts, hidden)
         mark_useful(rules, status, counters, useful)
         best = finish_value(rules, counters, parts, hidden, informed)
+        if mode == CHOICES:
+            values[num_tools + 1] = best
         for action in range(num_tools + rules.waiting_is_productive):
             waits = action == num_tools
             if waits:
@@ -321,7 +325,7 @@ def sweep(
                                 value += step_chance * known
                                 continue
                             slot = find_slot(row, next_rows, next_slots)
-                            if mode == VALUE:
+                            if mode != ADD:
                                 value += step_chance * next_values[next_slots[slot]]
                             elif next_slots[slot] < 0:
                                 if next_count[0] >= capacity or next_count[0] >= most:
@@ -330,6 +334,8 @@ def sweep(
                                 next_slots[slot] = next_count[0]
                                 next_count[0] += 1
             best = max(best, value)
+            if mode == CHOICES:
+                values[action] = value
         if mode == VALUE:
             values[number] = best
     return last
@@ -369,12 +375,31 @@ class Layer:
         return True
 
 
+# Where a state's sections begin, as fields of `Rulebook`.
+_SECTIONS = (
+    "at_evidence",
+    "at_block",
+    "at_sound",
+    "at_rate",
+    "at_outage",
+    "at_time",
+    "at_down",
+    "at_broken",
+    "at_unsound",
+)
+
+
 class Reachable:
     """Values of reachable states, for one stage and one kind of knowledge."""
 
     def __init__(self, problem: Problem, stage: Stage, informed: bool, max_states: int = MAX_STATES) -> None:
         self.problem, self.stage, self.informed, self.max_states = problem, stage, informed, max_states
         self.layers = [Layer(stage.width) for _ in range(problem.rules.max_turns + 1)]
+        # Reading a field of a record takes a microsecond, and states are asked for by the thousand.
+        self._places = {name: int(getattr(stage.rules, name)) for name in (*_SECTIONS, "num_parts", "num_hidden")}
+        assert problem.parts is not None
+        self._full_places = {name: int(getattr(problem.parts.rules, name)) for name in _SECTIONS}
+        self._num_neutral = int(stage.rules.num_tools) - len(stage.tools)
 
     @property
     def num_states(self) -> int:
@@ -388,6 +413,22 @@ class Reachable:
         if value == NOT_KNOWN:
             value = self.value_of_row(row, state.counters[TURNS_USED])
         return value * self._chance_of_case(state)
+
+    def choices(self, state: EpisodeState) -> NDArray[np.float64]:
+        """Return Q* of each choice in a running state: of calling each tool of the stage, of waiting, of finishing.
+
+        It is float64 (num_tools + 2,), and -1 for a call that another choice is surely as good as, and for all of them
+        where there is nothing left to choose.
+        """
+        values = np.full(int(self.stage.rules.num_tools) + 2, -1.0)
+        row = np.zeros(self.stage.width, dtype=np.int64)
+        turn = state.counters[TURNS_USED]
+        if self._settle(state, row) == NOT_KNOWN:
+            self.value_of_row(row, turn)  # adds what can follow
+            layer = self.layers[turn]
+            self._sweep(CHOICES, turn, find_row(row, layer.rows, layer.slots), values)
+            values[values > 0.0] *= self._chance_of_case(state)
+        return values
 
     def _chance_of_case(self, state: EpisodeState) -> float:
         """Return the chance that the tools work that the values take to work."""
@@ -419,9 +460,9 @@ class Reachable:
         for turn in reversed(range(turns_used, len(self.layers) - 1)):
             self._sweep(VALUE, turn, firsts[turn])
 
-    def _sweep(self, mode: int, turn: int, first: int) -> None:
+    def _sweep(self, mode: int, turn: int, first: int, values: NDArray[np.float64] | None = None) -> None:
         here, following = self.layers[turn], self.layers[turn + 1]
-        last = here.size
+        last = here.size if values is None else first + 1
         while first < last:
             first = sweep(
                 mode,
@@ -433,7 +474,7 @@ class Reachable:
                 here.rows,
                 first,
                 last,
-                here.values,
+                here.values if values is None else values,
                 following.rows,
                 following.slots,
                 following.values,
@@ -454,37 +495,55 @@ class Reachable:
         return parts.numbers.law.name if parts is not None else ""
 
     def _settle(self, state: EpisodeState, row: NDArray[np.int64]) -> float:
-        stage, rules = self.stage, self.stage.rules
-        full = self.problem.parts
-        assert full is not None
-        tools, num_tools = list(stage.tools), int(rules.num_tools)
+        stage, at, full = self.stage, self._places, self._full_places
+        tools, num_tools = stage.tools, len(stage.tools) + self._num_neutral
         status = np.zeros(num_tools, dtype=np.int64)
         status[: len(tools)] = [state.status[tool] for tool in tools]
         counters = np.array(state.counters, dtype=np.int64)
-        parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
+        parts = np.zeros(max(at["num_parts"], 1), dtype=np.int64)
         for name in ("at_evidence", "at_block", "at_sound"):
-            at, at_full = getattr(rules, name), getattr(full.rules, name)
-            if at >= 0:
-                parts[at : at + len(tools)] = [min(state.parts[at_full + tool], 1 << 62) for tool in tools]
-        if rules.at_rate >= 0:
-            for number, key in enumerate(stage.rate_keys):
-                parts[rules.at_rate + number] = state.parts[full.rules.at_rate + key]
-        hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
-        for number, group in enumerate(stage.groups):
-            at = full.rules.at_outage + 2 * group
-            parts[rules.at_outage + 2 * number : rules.at_outage + 2 * number + 2] = state.parts[at : at + 2]
+            first = at[name]
+            if first >= 0:
+                parts[first : first + len(tools)] = [min(state.parts[full[name] + tool], 1 << 62) for tool in tools]
+        if at["at_rate"] >= 0:
+            for number, key in enumerate(stage.rate_keys.tolist()):
+                parts[at["at_rate"] + number] = state.parts[full["at_rate"] + key]
+        hidden = np.zeros(max(at["num_hidden"], 1), dtype=np.int64)
+        for number, group in enumerate(stage.groups.tolist()):
+            seen, first = full["at_outage"] + 2 * group, at["at_outage"] + 2 * number
+            parts[first : first + 2] = state.parts[seen : seen + 2]
             if self.informed:
-                hidden[rules.at_down + number] = state.hidden[full.rules.at_down + group]
-        if rules.at_time >= 0:
-            parts[rules.at_time] = state.parts[full.rules.at_time]
+                hidden[at["at_down"] + number] = state.hidden[full["at_down"] + group]
+        if at["at_time"] >= 0:
+            parts[at["at_time"]] = state.parts[full["at_time"]]
         for name in ("at_broken", "at_unsound") if self.informed else ():
-            at, at_full = getattr(rules, name), getattr(full.rules, name)
-            if at >= 0:
-                hidden[at : at + len(tools)] = [state.hidden[at_full + tool] for tool in tools]
-        if self.informed and rules.at_broken >= 0:
+            first = at[name]
+            if first >= 0:
+                hidden[first : first + len(tools)] = [state.hidden[full[name] + tool] for tool in tools]
+        if self.informed and at["at_broken"] >= 0:
             for number, tool in enumerate(tools):
-                hidden[rules.at_broken + number] *= tool not in stage.alone
-        return float(settle(rules, status, counters, parts, hidden, self.informed, np.zeros_like(status), row))
+                hidden[at["at_broken"] + number] *= tool not in stage.alone
+        scratch = np.zeros_like(status)
+        return float(settle(stage.rules, status, counters, parts, hidden, self.informed, scratch, row))
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The best that an agent can do in a state, but for calls that one of these is surely as good as.
+
+    Attributes:
+        value: V*, 0 if nothing can succeed any more; then there are no choices.
+        tools: Library indices of tools whose call is best.
+        outside: Kinds of outside tools to call, each by the library indices of the tools that it can be.
+        waits: Whether waiting is best.
+        finishes: Whether finishing is.
+    """
+
+    value: float
+    tools: tuple[int, ...]
+    outside: tuple[tuple[int, ...], ...]
+    waits: bool
+    finishes: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -581,6 +640,22 @@ class ReachableOptimum:
         """Return Q*(state, message): the highest probability of full success if this message is sent next."""
         known = self._as_known(state)
         return sum(chance * self.value(after) for chance, after in branches(self.problem, known, message))
+
+    def best_choices(self, state: EpisodeState) -> Choices:
+        """Return the best choices in a running state, which takes much less time than asking for each Q*."""
+        known, tools = self._as_known(state), self.states.stage.tools
+        values: list[float] = self.states.choices(known).tolist()
+        best = max(values)
+        if best <= TIE_TOLERANCE:
+            return Choices(0.0, (), (), waits=False, finishes=False)
+        is_best = [value >= best - TIE_TOLERANCE for value in values]
+        return Choices(
+            best,
+            tuple(tool for tool, chosen in zip(tools, is_best, strict=False) if chosen),
+            tuple(one.tools for one, chosen in zip(self.neutral, is_best[len(tools) :], strict=False) if chosen),
+            waits=is_best[-2],
+            finishes=is_best[-1],
+        )
 
     def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> tuple[float, float]:
         """Return Q*(state, message) and V*(after) of the state that the message led to."""

@@ -25,12 +25,13 @@ from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.checkpoint import DESCRIPTION_FILE, layout_version, load_checkpoint
 from resilisim.policies.ppo.config import load_config
-from resilisim.policies.ppo.imitation import imitation_batches
+from resilisim.policies.ppo.imitation import collect_batch, imitation_batches
 from resilisim.policies.ppo.network import LAW_GROUPS, PART_GROUPS, make_network
 from resilisim.policies.ppo.policy import LawBlindActor, TrainedPolicy, benchmark_actions
 from resilisim.policies.ppo.training import train
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Law, RateLimit
+from resilisim.simulator.exact import solve
 from tests.envs.workflow.test_law_parts import LAWS, TASK
 from tests.simulator.test_parts import SMALL
 
@@ -183,6 +184,29 @@ def test_the_optimum_is_imitated_where_waiting_is_best():
         waited += (batch["targets"][:, meta_action_index(0, 4)] > 0.0).sum()
         assert set(batch) >= {"tool_parts", "law"}
     assert waited
+
+
+@pytest.mark.parametrize("name", sorted(LAWS))
+def test_targets_are_choices_with_the_highest_value(name):
+    envs = WorkflowVectorEnv(6, law=LAWS[name], tasks=[TASK], library=SMALL, similarity=None, max_turns=5)
+    observations, _ = envs.reset(seed=3)
+    told, best_of = 0, 0
+    for step in range(7):
+        states = [(solve(envs.problem(one)), envs.episode_state(one)) for one in range(6)]
+        messages = [[envs.message(action, one) for action in range(envs.core.action_space.n)] for one in range(6)]
+        batch, observations = collect_batch(envs, observations, range(step, step + 1), 0.4, seed=1)
+        running = [one for one, (_, state) in enumerate(states) if state.ended_by is None]
+        assert len(batch["values"]) == len(running)
+        for row, one in enumerate(running):
+            optimum, state = states[one]
+            values = [-1.0 if sent is None else optimum.action_value(state, sent) for sent in messages[one]]
+            chosen = np.flatnonzero(batch["targets"][row])
+            assert batch["values"][row] == pytest.approx(max(values), abs=1e-6)
+            assert (len(chosen) > 0) == (max(values) > 0.0)
+            assert np.array(values)[chosen] == pytest.approx(max(values), abs=1e-9)
+            told += len(chosen)
+            best_of += np.isclose(values, max(values), rtol=0, atol=1e-12).sum() if len(chosen) else 0
+    assert 0 < told <= best_of  # what another choice is surely as good as may be left out
 
 
 def test_training_refuses_what_cannot_read_a_law(tmp_path):
