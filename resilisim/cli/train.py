@@ -304,7 +304,7 @@ class FinetuningOptions:
     )
     stage: str | None = option(
         None,
-        "What is learned from: sft, demonstrations of the exact optimum; dpo, preferences by Q*.",
+        "What is learned from: sft, demonstrations of the exact optimum; dpo, preferences by Q*; grpo, own episodes.",
         default_text="sft",
     )
     start: str | None = option(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.preferences import PreferenceSpec
-from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
+from resilisim.datasets.rollout import TRAINING_ENVIRONMENT, RolloutSpec
 from resilisim.errors import unknown_name
 from resilisim.inputs import validated
 from resilisim.policies.ppo.config import merged_settings
@@ -24,7 +24,7 @@ class FinetuningConfig(BaseModel):
 
     Attributes:
         stage: What is learned from: sft, demonstrations of the exact optimum; dpo, pairs of messages of which one is
-            better by Q*.
+            better by Q*; grpo, episodes of the model's own (policy gradient).
         start: The adapter that the training goes on from, as `--model local:START` names it; a fresh one if empty.
         seed: Decides a fresh adapter's first weights and the order of the examples.
         device: Where the model is trained; auto takes a CUDA device if there is one.
@@ -40,13 +40,18 @@ class FinetuningConfig(BaseModel):
             what it does can be read off the plan. Messages that cost more are not learned, but for searches.
         min_margin: Least difference in Q* between the two messages of a pair.
         beta: How dear it is to leave the start's probabilities for a preference (dpo).
-        epochs: Passes over the conversations or pairs.
+        credit: What a message of the model's own is learned by (grpo): advantage, its exact Q* - V*; success, the
+            outcome of its episode, against the other episodes of its group.
+        group_size: Episodes of the same task with the same luck that are played in one batch (grpo).
+        message_tokens: Longest message of the model (grpo).
+        epochs: Passes over the conversations, pairs or beginnings of episodes.
         rank: Rank of the adapter's matrices, one pair for every linear layer.
         alpha: The adapter's scale is alpha / rank.
         learning_rate: Highest learning rate; it rises to it and falls to 0 in a straight line each.
         warmup: Share of the steps in which it rises.
-        batch_size: Conversations or pairs of one step.
-        micro_batch: Conversations or pairs computed at once, padded to the longest of them.
+        batch_size: Conversations, pairs or episodes of one step.
+        micro_batch: How many of them are learned from at once, padded to the longest; episodes of a step are all played
+            side by side.
         max_gradient_norm: Longest gradient; longer ones are scaled down.
         checkpoint_every: Steps between two points from which a killed run goes on.
         evaluate_every: Steps between two evaluations on validation tasks; 0 for one at the end only.
@@ -56,7 +61,7 @@ class FinetuningConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    stage: Literal["sft", "dpo"] = "sft"
+    stage: Literal["sft", "dpo", "grpo"] = "sft"
     start: str = ""
     seed: int = Field(0, ge=0, lt=2**32)
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -71,6 +76,9 @@ class FinetuningConfig(BaseModel):
     plan_margin: float = Field(0.002, ge=0, le=1)
     min_margin: float = Field(0.01, gt=0, lt=1)
     beta: float = Field(0.1, gt=0, le=100)
+    credit: Literal["advantage", "success"] = "advantage"
+    group_size: int = Field(1, ge=1)
+    message_tokens: int = Field(48, ge=1)
     epochs: int = Field(1, ge=1)
 
     rank: int = Field(16, ge=1, le=1024)
@@ -92,19 +100,41 @@ class FinetuningConfig(BaseModel):
         """Read `optimal,baseline` as a list."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        """Refuse groups that no batch is made of, and the mean of a group of one."""
+        if self.stage == "grpo":
+            if self.batch_size % self.group_size:
+                raise ValueError(
+                    f"batch_size is {self.batch_size}: expected a multiple of group_size, {self.group_size}"
+                )
+            if self.credit == "success" and self.group_size == 1:
+                raise ValueError("group_size is 1: expected at least 2, as success is compared within a group")
+        return self
+
+    @property
+    def starts_per_step(self) -> int:
+        """Conversations, pairs or beginnings of episodes of one step."""
+        return self.batch_size // (self.group_size if self.stage == "grpo" else 1)
+
+    def episodes(self) -> RolloutSpec:
+        """Return which episodes of a task are played: in the terse style, without parameters."""
+        return RolloutSpec(**self._episodes)
+
     def dataset(self) -> ConversationSpec | PreferenceSpec:
-        """Return what is learned from: conversations or pairs in the terse style, without parameters."""
-        environment = TRAINING_ENVIRONMENT.with_options(prompt_style="terse")
-        episodes: dict[str, Any] = {
+        """Return the conversations or pairs of such episodes that are learned from (sft, dpo)."""
+        if self.stage == "dpo":
+            return PreferenceSpec(**self._episodes, explore=self.explore, min_margin=self.min_margin)
+        return ConversationSpec(**self._episodes, explore=self.explore, plan_margin=self.plan_margin)
+
+    @property
+    def _episodes(self) -> dict[str, Any]:
+        return {
             "prompts": self.prompts,
             "seeds": self.train_episodes,
-            "explore": self.explore,
             "pass_parameters": False,
-            "environment": environment,
+            "environment": TRAINING_ENVIRONMENT.with_options(prompt_style="terse"),
         }
-        if self.stage == "dpo":
-            return PreferenceSpec(**episodes, min_margin=self.min_margin)
-        return ConversationSpec(**episodes, plan_margin=self.plan_margin)
 
     def learning_rate_at(self, step: int, num_steps: int) -> float:
         """Return the learning rate of a step, 0 being the first of all.
@@ -133,5 +163,5 @@ def load_config(
     text = (_PRESETS_FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
     merged = merged_settings(text, f"preset {preset!r}", file, settings, values)
     config = validated(FinetuningConfig, merged, "fine-tuning configuration", strict=False)
-    config.dataset()  # refuses prompt types that do not exist
+    config.episodes()  # refuses prompt types that do not exist
     return config

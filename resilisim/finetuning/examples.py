@@ -6,6 +6,7 @@ conversation so far.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,14 @@ class Example:
 
     tokens: NDArray[np.int64]  # (num_tokens,)
     is_learned: NDArray[np.bool_]  # (num_tokens,)
+    credit: NDArray[np.float32] | None = None  # (num_tokens,), by which what is learned counts; 1 each if None
+
+    @property
+    def learned_credit(self) -> NDArray[np.float32]:
+        """The credit of the learned tokens, in their order; a model cannot say the first token of all."""
+        if self.credit is None:
+            return np.ones(int(self.is_learned[1:].sum()), dtype=np.float32)
+        return self.credit[1:][self.is_learned[1:]]
 
 
 Sample: TypeAlias = tuple[Example, ...]
@@ -49,6 +58,19 @@ class Encoder:
     def text(self, messages: Sequence[Record], asks: bool = False) -> str:
         """Return messages as the template writes them; with `asks` up to where the assistant begins to speak."""
         return self._template.render(messages=list(messages), add_generation_prompt=asks)
+
+    def tokens(self, text: str) -> list[int]:
+        """Return a text as tokens; marks of the template are one each."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def words(self, tokens: Sequence[int]) -> str:
+        """Return tokens as a text, without marks."""
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    @functools.cached_property
+    def end(self) -> int:
+        """The token that ends a message."""
+        return self.tokens(self.text([{"role": "assistant", "content": "a"}]).rstrip("\n"))[-1]
 
     def samples(self, records: Iterable[Record]) -> list[Sample]:
         """Return records of conversations or of preference pairs, without those in which there is nothing to learn."""

@@ -1,10 +1,12 @@
 """Fine-tuning an adapter: batches of samples in a drawn order, and between two of them everything else.
 
+Samples are conversations (sft), pairs (dpo), or beginnings of episodes, which the model plays before it learns (grpo).
+
 On a CPU a run is a function of its configuration: the same seed and number of threads give the same adapter to the bit,
 also if it was killed and resumed on the way. What it leaves in its folder: `adapter_model.safetensors` and
 `adapter_config.json` (for peft), `adapter.gguf` (for llama.cpp: `--model local:DIR`), `progress.jsonl` (a line for each
 evaluation), `tensorboard/`, `manifest.json`, `resume.safetensors`, and `data/`, the conversations or pairs with
-their card.
+their card, if it learns from such.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from resilisim.evaluation import ModelSettings, evaluate
 from resilisim.finetuning.config import FinetuningConfig
 from resilisim.finetuning.examples import Encoder, Sample, padded
 from resilisim.finetuning.model import adapter_arrays, add_adapter, load_base, set_adapter, start_from, write_adapter
+from resilisim.finetuning.sampling import Sampler, credits_of
 from resilisim.policies.ppo.checkpoint import ResumePoint, TrainingFolder, part_of
 from resilisim.provenance import describe_os_error
 from resilisim.seeding import VALIDATION_SALT
@@ -40,6 +43,7 @@ from resilisim.tool_library import default_library
 
 DATA_FOLDER, TENSORBOARD_FOLDER = "data", "tensorboard"
 PLAYER = "direct[max_tokens=96]"
+_NO_MARGINS = np.zeros(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +52,11 @@ class Standing:
 
     step: int = 0
     num_steps: int = 0
-    num_tokens: int = 0  # read, not only learned
+    num_tokens: int = 0  # of what was read, not only learned; of episodes that were played, all
+    num_samples: int = 0  # conversations, pairs or episodes
     seconds: float = 0.0  # of training without evaluations, over all resumed parts
-    loss: float | None = None  # of the latest batch, in nats: mean over learned tokens (sft) or pairs (dpo)
+    # Of the latest batch: mean nats of learned tokens (sft) or pairs (dpo), mean of V* that episodes gave away (grpo).
+    loss: float | None = None
     evaluated_at: int = -1
     success: float | None = None  # on validation tasks, at the latest evaluation
     share: float | None = None  # of V* there, luck taken out
@@ -114,8 +120,20 @@ def batch_places(num_samples: int, config: FinetuningConfig) -> list[NDArray[np.
     batches: list[NDArray[np.int64]] = []
     for epoch in range(config.epochs):
         order = np.random.default_rng((config.seed, epoch)).permutation(num_samples)
-        batches += np.split(order, range(config.batch_size, num_samples, config.batch_size))
+        batches += np.split(order, range(config.starts_per_step, num_samples, config.starts_per_step))
     return batches
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """What one step learns from."""
+
+    samples: Sequence[Sample]
+    num_parts: int  # that the loss is a mean over
+    num_tokens: int  # read or played
+    num_samples: int
+    margins: NDArray[np.float32] = field(default_factory=lambda: _NO_MARGINS)  # of pairs
+    told: Mapping[str, float] = field(default_factory=dict)  # of episodes that were played
 
 
 class _Run:
@@ -132,15 +150,22 @@ class _Run:
         self._config, self._folder, self._base, self._start, self._report = config, folder, base, start, report
         self._at = Standing() if folder.point is None else Standing(**folder.point.facts["run"])
         self._device = _device(config.device)
+        self._sampler: Sampler | None = None
 
     def play(self) -> Standing:
         if self._folder.point is not None and self._at.step == self._at.num_steps:
             return self._at
-        self._samples = Encoder(self._base, self._config.plan_margin).samples(self._records())
-        batches = batch_places(len(self._samples), self._config)
+        self._model = add_adapter(load_base(self._base, self._config.precision), self._config).to(self._device)
+        encoder = Encoder(self._base, self._config.plan_margin)
+        if self._config.stage == "grpo":
+            self._sampler = Sampler(self._model, encoder, self._config, self._device)
+            self._openings = self._sampler.openings(drawn_tasks(self._config, "train", self._config.train_tasks))
+            batches = batch_places(len(self._openings), self._config)
+        else:
+            self._samples = encoder.samples(self._records())
+            batches = batch_places(len(self._samples), self._config)
         self._at = replace(self._at, num_steps=len(batches))
         self._validation = drawn_tasks(self._config, "validation", self._config.validation_tasks)
-        self._model = add_adapter(load_base(self._base, self._config.precision), self._config).to(self._device)
         self._weights = [weight for weight in self._model.parameters() if weight.requires_grad]
         self._optimizer = torch.optim.AdamW(self._weights, weight_decay=0.0)
         if self._folder.point is not None:
@@ -148,7 +173,7 @@ class _Run:
         else:
             if self._start is not None:
                 start_from(self._model, self._start)
-            self._margins = self._starting_margins() if self._config.stage == "dpo" else np.zeros(0)
+            self._margins = self._starting_margins() if self._config.stage == "dpo" else _NO_MARGINS
             self._write_point()
         with SummaryWriter(str(self._folder.directory / TENSORBOARD_FOLDER), purge_step=self._at.step) as log:
             self._log = log
@@ -175,37 +200,69 @@ class _Run:
         rate = self._config.learning_rate_at(self._at.step, self._at.num_steps)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
-        examples = [example for place in places for example in self._samples[place]]
-        learned = sum(int(example.is_learned[1:].sum()) for example in examples)
-        parts = len(places) if self._config.stage == "dpo" else learned
+        batch = self._batch(places) if self._sampler is None else self._played(self._sampler, places)
         total = 0.0
-        for some in np.split(places, range(self._config.micro_batch, len(places), self._config.micro_batch)):
-            part = self._loss_sum(some) / parts
+        for first in range(0, len(batch.samples), self._config.micro_batch):
+            some = slice(first, first + self._config.micro_batch)
+            part = self._loss_sum(batch.samples[some], batch.margins[some]) / batch.num_parts
             torch.autograd.backward(part)
             total += float(part.detach())
         torch.nn.utils.clip_grad_norm_(self._weights, self._config.max_gradient_norm)
-        self._optimizer.step()
+        self._optimizer.step()  # leaves weights alone that have no gradient, as where no message of a batch has credit
         self._optimizer.zero_grad()
         self._at = replace(
             self._at,
             step=self._at.step + 1,
-            num_tokens=self._at.num_tokens + sum(len(example.tokens) for example in examples),
+            num_tokens=self._at.num_tokens + batch.num_tokens,
+            num_samples=self._at.num_samples + batch.num_samples,
             seconds=self._at.seconds + time.monotonic() - began,
-            loss=total,
+            loss=batch.told.get("regret", total),
         )
-        for name, value in (
-            ("loss", total),
-            ("learning_rate", rate),
-            ("tokens_per_second", self._at.tokens_per_second),
-        ):
+        told = {"loss": total, "learning_rate": rate, "tokens_per_second": self._at.tokens_per_second, **batch.told}
+        for name, value in told.items():
             self._log.add_scalar(f"train/{name}", value, self._at.step)
 
-    def _loss_sum(self, places: NDArray[np.int64]) -> torch.Tensor:
-        """Return the sum of losses of learned tokens (sft) or of pairs (dpo; Rafailov et al., arXiv:2305.18290)."""
-        said = self._log_probabilities([self._samples[place] for place in places])
-        if self._config.stage == "sft":
+    def _batch(self, places: NDArray[np.int64]) -> _Batch:
+        """Return the conversations or pairs at some places."""
+        samples = [self._samples[place] for place in places]
+        examples = [example for sample in samples for example in sample]
+        learned = sum(int(example.is_learned[1:].sum()) for example in examples)
+        num_tokens = sum(len(example.tokens) for example in examples)
+        if self._config.stage == "dpo":
+            return _Batch(samples, len(samples), num_tokens, len(samples), self._margins[places])
+        return _Batch(samples, learned, num_tokens, len(samples))
+
+    def _played(self, sampler: Sampler, places: NDArray[np.int64]) -> _Batch:
+        """Play the episodes that begin at some places, each `group_size` times, and return what is learned from them.
+
+        Episodes in which no message has a credit are left out; the loss is a mean over all.
+        """
+        config = self._config
+        openings = [self._openings[place] for place in places for _ in range(config.group_size)]
+        played = sampler.play(openings, config.seed, self._at.step)
+        credits = credits_of(played, config.credit, config.group_size)
+        examples = [episode.learned(credit) for episode, credit in zip(played, credits, strict=True)]
+        chances = np.concatenate([episode.log_probabilities[episode.message >= 0] for episode in played])
+        regret = float(np.mean([episode.regrets.sum() for episode in played]))
+        return _Batch(
+            [(example,) for example in examples if example is not None],
+            len(played),
+            sum(len(episode.tokens) for episode in played),
+            len(played),
+            told={
+                "regret": regret,
+                "share": 1.0 - regret / float(np.mean([episode.values[0] for episode in played])),
+                "success": float(np.mean([episode.outcome for episode in played])),
+                "entropy": float(-chances.mean()),
+            },
+        )
+
+    def _loss_sum(self, samples: Sequence[Sample], margins: NDArray[np.float32]) -> torch.Tensor:
+        """Return the sum of losses of learned tokens or, with margins, of pairs (Rafailov et al., arXiv:2305.18290)."""
+        said = self._log_probabilities(samples)
+        if self._config.stage != "dpo":
             return -said.sum()
-        risen = said[:, 0] - said[:, 1] - torch.from_numpy(self._margins[places]).to(said)
+        risen = said[:, 0] - said[:, 1] - torch.from_numpy(margins).to(said)
         return -torch.nn.functional.logsigmoid(self._config.beta * risen).sum()
 
     def _starting_margins(self) -> NDArray[np.float32]:
@@ -216,17 +273,19 @@ class _Run:
         return margins
 
     def _log_probabilities(self, samples: Sequence[Sample]) -> torch.Tensor:
-        """Return log p of the learned tokens of each example, (num_samples, examples of each).
+        """Return log p of the learned tokens of each example by their credit, (num_samples, examples of each).
 
         Only for learned tokens a vocabulary of logits is computed.
         """
-        tokens, mask, labels = padded([example for sample in samples for example in sample], self._device)
+        examples = [example for sample in samples for example in sample]
+        tokens, mask, labels = padded(examples, self._device)
         model = self._model.get_base_model()
         with torch.autocast(self._device, torch.bfloat16, enabled=self._config.precision == "bfloat16"):
             hidden = model.get_decoder()(input_ids=tokens, attention_mask=mask, use_cache=False).last_hidden_state
             rows, _ = places = torch.nonzero(labels >= 0, as_tuple=True)
             logits = model.get_output_embeddings()(hidden[places])
         each = -torch.nn.functional.cross_entropy(logits.float(), labels[places], reduction="none")
+        each = each * torch.from_numpy(np.concatenate([example.learned_credit for example in examples])).to(each)
         sums = torch.zeros(len(labels), device=each.device).index_add(0, rows, each)
         return sums.reshape(len(samples), -1)
 

@@ -311,5 +311,6 @@ def _of_gguf(path: Path, tokenizers: Any) -> Any:
     tokenizer.pre_tokenizer = before.Sequence(
         [before.Digits(individual_digits=True), before.ByteLevel(add_prefix_space=False)]
     )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
     tokenizer.add_special_tokens([token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL])
     return tokenizer

@@ -1,0 +1,245 @@
+"""Episodes that a model plays while it is trained, and what each of its messages was worth.
+
+The model speaks in this process, by the weights that are being trained, at temperature 1. The episodes of a batch are
+played side by side: a row each in one batch, whose keys and values are kept from the prompt to the end. What the
+environment says, and a row that is silent while others still speak, is filled up behind and masked, so that rows may
+have any lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from resilisim.datasets.rollout import Stage, Start
+from resilisim.evaluation.episode.play import JudgedSession
+from resilisim.finetuning.config import FinetuningConfig
+from resilisim.finetuning.examples import Encoder, Example
+from resilisim.seeding import Draws
+from resilisim.tasks import Task
+from resilisim.tool_library import default_library
+
+Opening: TypeAlias = tuple[Task, Start]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """An episode as the model played it; a message is that of a turn, numbered from 0.
+
+    Attributes:
+        tokens: The whole conversation, (num_tokens,).
+        message: Number of the message that the model said a token in, (num_tokens,); -1 for all that it was told.
+        log_probabilities: What the model gave each of its tokens when it drew them, (num_tokens,); 0 elsewhere.
+        values: V* before each message, (num_messages,).
+        regrets: What each message gave away of it, (num_messages,).
+        outcome: 1 in full success, else 0.
+    """
+
+    tokens: NDArray[np.int64]
+    message: NDArray[np.int64]
+    log_probabilities: NDArray[np.float32]
+    values: NDArray[np.float64]
+    regrets: NDArray[np.float64]
+    outcome: int
+
+    def learned(self, credit: NDArray[np.float64]) -> Example | None:
+        """Return what is learned if each message has a credit, (num_messages,), cut behind the last; None if nothing.
+
+        Messages without credit are read and not learned, and so is everything once V* is 0.
+        """
+        of_message = np.append(np.where(self.values > 0.0, credit, 0.0), 0.0)  # the last one is that of -1
+        worth = of_message[self.message].astype(np.float32)
+        (places,) = worth.nonzero()
+        if not len(places):
+            return None
+        end = places[-1] + 1
+        return Example(self.tokens[:end], worth[:end] != 0.0, worth[:end])
+
+
+def credits_of(
+    played: Sequence[Played], credit: Literal["advantage", "success"], group_size: int
+) -> list[NDArray[np.float64]]:
+    """Return the credit of each message of each episode, episodes of a group standing together.
+
+    "advantage": Q* - V*, minus the regret; what the message gave away, whatever the luck and whatever came after it.
+    "success": as GRPO has it (Shao et al., arXiv:2402.03300), the same for all messages of an episode: its outcome less
+    the mean of its group, in units of their spread; 0 where all ended alike.
+
+    Example:
+        >>> import numpy as np
+        >>> from resilisim.finetuning.sampling import Played, credits_of
+        >>> nothing, two = np.zeros(0), np.ones(2)
+        >>> group = [Played(nothing, nothing, nothing, two, two, outcome) for outcome in (1, 0, 0, 0)]
+        >>> [each.round(3).tolist() for each in credits_of(group, "success", 4)[:2]]
+        [[1.732, 1.732], [-0.577, -0.577]]
+    """
+    if credit == "advantage":
+        return [0.0 - each.regrets for each in played]
+    outcomes = np.array([each.outcome for each in played], dtype=np.float64).reshape(-1, group_size)
+    from_mean, spread = outcomes - outcomes.mean(axis=1, keepdims=True), outcomes.std(axis=1, keepdims=True)
+    found = np.divide(from_mean, spread, out=np.zeros_like(outcomes), where=spread > 0.0).ravel()
+    return [np.full(len(each.regrets), value) for each, value in zip(played, found, strict=True)]
+
+
+class Sampler:
+    """Plays episodes with a model; the weights are those that it has at the time.
+
+    Args:
+        model: The base model with its adapter.
+        encoder: Its tokenizer and chat template.
+        config: The settings of the training.
+        device: Where the model lies.
+    """
+
+    def __init__(self, model: Any, encoder: Encoder, config: FinetuningConfig, device: str = "cpu") -> None:
+        self._model, self._encoder, self._config, self._device = model.get_base_model(), encoder, config, device
+        self._stage = Stage(default_library(), config.episodes())
+
+    def openings(self, tasks: Sequence[Task]) -> list[Opening]:
+        """Return the beginnings of the episodes of some tasks."""
+        return [(task, start) for task in tasks for start in self._stage.starts(task)]
+
+    @torch.inference_mode()
+    def play(self, openings: Sequence[Opening], *name: object) -> list[Played]:
+        """Play episodes side by side; what is drawn is a function of the name, and of an episode's place in the batch.
+
+        Rows of a batch do not change each other's draws, but in the last bits of their probabilities.
+        """
+        seats = [
+            _Seat(
+                JudgedSession(self._stage.environment.twin(), task, start.prompt, start.seed),
+                self._encoder,
+                Draws("resilisim/finetuning/sampling", *name, place),
+            )
+            for place, (task, start) in enumerate(openings)
+        ]
+        with torch.autocast(self._device, torch.bfloat16, enabled=self._config.precision == "bfloat16"):
+            table = _Table(self._model, len(seats), self._device)
+            playing = list(range(len(seats)))
+            while playing:
+                self._turn([seats[place] for place in playing], table)
+                going_on = [row for row, place in enumerate(playing) if not seats[place].session.ended]
+                if len(going_on) < len(playing):
+                    table.keep(going_on)
+                    playing = [playing[row] for row in going_on]
+        return [seat.played() for seat in seats]
+
+    def _turn(self, seats: Sequence[_Seat], table: _Table) -> None:
+        """Let every seat say one message, and send it."""
+        hidden = table.read([seat.unread for seat in seats])
+        speaking = list(range(len(seats)))
+        for said in range(1, self._config.message_tokens + 1):
+            log_probabilities = torch.log_softmax(self._model.get_output_embeddings()(hidden[speaking]).float(), -1)
+            cumulative = log_probabilities.double().exp().cumsum(-1)
+            uniforms = torch.tensor([[seats[row].draws.uniform()] for row in speaking], device=self._device)
+            drawn = torch.searchsorted(cumulative, uniforms.double() * cumulative[:, -1:], right=True)
+            chances = log_probabilities.gather(-1, drawn).squeeze(-1).tolist()
+            for row, token, chance in zip(speaking, drawn.squeeze(-1).tolist(), chances, strict=True):
+                seats[row].say(token, chance)
+            speaking = [row for row in speaking if not seats[row].is_silent]
+            if not speaking or said == self._config.message_tokens:
+                break
+            hidden = table.read([seat.unread if not seat.is_silent else [] for seat in seats])
+        for seat in seats:
+            seat.send()
+
+
+class _Table:
+    """What the model has read in each row of a batch: keys and values, where they stand, and how many are real."""
+
+    def __init__(self, model: Any, num_rows: int, device: str) -> None:
+        import transformers  # takes seconds
+
+        self._read, self._device = model.get_decoder(), device
+        self._cache = transformers.DynamicCache(config=model.config)
+        self._mask = torch.zeros(num_rows, 0, dtype=torch.int64, device=device)
+
+    def read(self, blocks: Sequence[list[int]]) -> torch.Tensor:
+        """Read more tokens in each row, taking them out of the lists; return what stands behind each row's last."""
+        sizes = torch.tensor([len(block) for block in blocks])
+        places = torch.arange(int(sizes.max()))
+        is_real = (places < sizes[:, None]).to(torch.int64)
+        tokens = torch.zeros_like(is_real)
+        for row, block in enumerate(blocks):
+            tokens[row, : len(block)] = torch.tensor(block, dtype=torch.int64)
+            block.clear()
+        positions = self._mask.sum(1, keepdim=True) + places.to(self._device)
+        self._mask = torch.cat([self._mask, is_real.to(self._device)], dim=1)
+        found = self._read(
+            input_ids=tokens.to(self._device),
+            attention_mask=self._mask,
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+        hidden: torch.Tensor = found.last_hidden_state
+        return hidden[torch.arange(len(blocks)), (sizes - 1).clamp(min=0)]
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Forget all rows but some."""
+        chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
+        self._mask = self._mask[chosen]
+        self._cache.batch_select_indices(chosen)
+
+
+class _Seat:
+    """One episode in tokens, with what the model has not read yet."""
+
+    def __init__(self, session: JudgedSession, encoder: Encoder, draws: Draws) -> None:
+        self.session, self.draws, self._encoder = session, draws, encoder
+        self._conversation = [{"role": "user", "content": session.reply.text}]
+        self._tokens = encoder.tokens(encoder.text(self._conversation, asks=True))
+        self._message, self._log_probabilities = [-1] * len(self._tokens), [0.0] * len(self._tokens)
+        self.unread = list(self._tokens)
+        self.is_silent = False
+        self._begins = len(self._tokens)  # where the message under way does
+
+    def say(self, token: int, log_probability: float) -> None:
+        """Add a token to the message."""
+        self._add([token], self._number, log_probability)
+        self.is_silent = token == self._encoder.end
+
+    @property
+    def _number(self) -> int:
+        """The message under way."""
+        return len(self.session.steps)
+
+    def send(self) -> None:
+        """Send the message, as far as it came, and add what the environment says to it."""
+        said = self._tokens[self._begins :]
+        if self.is_silent:
+            said = said[:-1]
+        else:  # cut: its end was not the model's choice
+            self._add([self._encoder.end])
+        text = self._encoder.words(said)
+        reply = self.session.send(text)
+        self._conversation.append({"role": "assistant", "content": text})
+        if not reply.ended:
+            so_far = self._encoder.text(self._conversation).rstrip("\n")
+            self._conversation.append({"role": "user", "content": reply.text})
+            told = self._encoder.text(self._conversation, asks=True)[len(so_far) :]
+            self._add(self._encoder.tokens(told))
+        self._begins, self.is_silent = len(self._tokens), False
+
+    def _add(self, tokens: list[int], message: int = -1, log_probability: float = 0.0) -> None:
+        self._tokens += tokens
+        self.unread += tokens
+        self._message += [message] * len(tokens)
+        self._log_probabilities += [log_probability] * len(tokens)
+
+    def played(self) -> Played:
+        """Return the episode, which has ended."""
+        steps = self.session.steps
+        return Played(
+            np.array(self._tokens, dtype=np.int64),
+            np.array(self._message, dtype=np.int64),
+            np.array(self._log_probabilities, dtype=np.float32),
+            np.array([step["value"] for step in steps]),
+            np.array([step["regret"] for step in steps]),
+            self.session.outcome,
+        )

@@ -1,0 +1,223 @@
+"""Episodes of a model's own: what it says is what is learned, by the right credit, and a killed run goes on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from resilisim.errors import InvalidInputError
+from resilisim.finetuning import sampling
+from resilisim.finetuning.config import load_config
+from resilisim.finetuning.examples import Encoder, Example
+from resilisim.finetuning.model import WEIGHTS_FILE, adapter_arrays, add_adapter, load_base, set_adapter
+from resilisim.finetuning.sampling import Played, Sampler, credits_of
+from resilisim.finetuning.training import _Run, drawn_tasks, train
+from tests.finetuning.test_finetuning import SMALL
+
+OWN = SMALL.model_copy(
+    update={
+        "stage": "grpo",
+        "message_tokens": 3,
+        "train_episodes": 3,
+        "batch_size": 3,
+        "epochs": 1,
+        "evaluate_every": 0,
+    }
+)
+
+
+class Choices:
+    """An episode of up to three messages, in which all that matters is what a message begins with."""
+
+    def __init__(self, environment, task, prompt, seed):
+        self.reply = SimpleNamespace(text="say" + "." * (seed % 5), ended=False)
+        self.steps, self.most, self.outcome = [], 1 + seed % 3, 0
+
+    @staticmethod
+    def regret(text):
+        return 0.0 if text < "P" else 0.25
+
+    def send(self, text):
+        self.steps.append({"value": 0.75, "regret": self.regret(text)})
+        self.reply = SimpleNamespace(text="no" * len(self.steps), ended=len(self.steps) == self.most)
+        return self.reply
+
+    @property
+    def ended(self):
+        return self.reply.ended
+
+
+class OneChoice(Choices):
+    """Such an episode of one message."""
+
+    def __init__(self, *where):
+        super().__init__(*where)
+        self.reply, self.most = SimpleNamespace(text="say", ended=False), 1
+
+
+def with_weights(base, config=OWN):
+    """Return a model, and a run that computes with it; its adapter does something."""
+    run, draws = _Run.__new__(_Run), np.random.default_rng(0)
+    run._config, run._device = config, "cpu"
+    run._model = add_adapter(load_base(base), config)
+    shapes = {name: array.shape for name, array in adapter_arrays(run._model).items()}
+    set_adapter(run._model, {name: draws.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()})
+    return run
+
+
+def test_what_the_model_said_is_what_it_learns_and_as_likely_as_when_it_said_it(tiny_base, monkeypatch):
+    monkeypatch.setattr(sampling, "JudgedSession", Choices)
+    config = OWN.model_copy(update={"message_tokens": 6, "train_episodes": 8})
+    run, encoder = with_weights(tiny_base, config), Encoder(tiny_base)
+    sampler = Sampler(run._model, encoder, config)
+    openings = sampler.openings(drawn_tasks(config, "train", 2))
+    drawn = np.concatenate([episode.tokens[episode.message >= 0] for episode in sampler.play(openings, "a")])
+    likeliest = int(np.bincount(drawn).argmax())
+    monkeypatch.setitem(encoder.__dict__, "end", likeliest)  # so that messages have many lengths
+    played = sampler.play(openings, "a")
+    assert len(played) == 16
+    lengths = set()
+    for (_, start), episode in zip(openings, played, strict=True):
+        assert len(episode.values) == 1 + start.seed % 3
+        said = [episode.tokens[episode.message == number].tolist() for number in range(len(episode.values))]
+        assert all(len(message) == 6 or message[-1] == likeliest for message in said)
+        assert all(likeliest not in message[:-1] for message in said)
+        lengths |= {len(message) for message in said}
+        regrets = [Choices.regret(encoder.words([each for each in message if each != likeliest])) for message in said]
+        assert episode.regrets.tolist() == regrets
+        is_said = episode.message >= 0
+        with torch.no_grad():
+            found = float(run._log_probabilities([(Example(episode.tokens, is_said),)]))
+        assert found == pytest.approx(float(episode.log_probabilities.sum()), abs=1e-3)
+        assert (episode.log_probabilities[is_said] < 0.0).all()
+    assert len(lengths) > 2
+    again, other = sampler.play(openings, "a"), sampler.play(openings, "b")
+    assert all((one.tokens == two.tokens).all() for one, two in zip(played, again, strict=True))
+    assert any(len(one.tokens) != len(two.tokens) for one, two in zip(played, other, strict=True))
+
+
+def test_an_episode_reads_as_the_template_writes_it(tiny_base):
+    encoder = Encoder(tiny_base)
+    sampler = Sampler(with_weights(tiny_base)._model, encoder, OWN)
+    (episode, *_) = sampler.play(sampler.openings(drawn_tasks(OWN, "train", 1))[:2], 0)
+    text = encoder._tokenizer.decode(episode.tokens.tolist(), skip_special_tokens=False)
+    turns = text.split("<|im_start|>")[1:]
+    assert [turn.partition("\n")[0] for turn in turns] == ["user", "assistant"] * len(episode.values)
+    assert all(turn.endswith("<|im_end|>\n") for turn in turns[:-1])
+    assert "## Work order" in turns[0]
+    assert "message 1 of 10" in turns[2]
+
+
+def test_the_gradient_is_that_of_what_is_given_away(tiny_base, monkeypatch):
+    monkeypatch.setattr(sampling, "JudgedSession", OneChoice)
+    config = OWN.model_copy(update={"message_tokens": 1})
+    run, encoder = with_weights(tiny_base, config), Encoder(tiny_base)
+    weights = [weight for weight in run._model.parameters() if weight.requires_grad]
+    sampler = Sampler(run._model, encoder, config)
+    opening = sampler.openings(drawn_tasks(config, "train", 1))[0]
+
+    def gradient():
+        found = torch.cat([weight.grad.flatten() for weight in weights]).double()
+        run._model.zero_grad()
+        return found
+
+    asked = encoder.tokens(encoder.text([{"role": "user", "content": "say"}], asks=True))
+    model = run._model.get_base_model()
+    chances = torch.softmax(model(input_ids=torch.tensor([asked])).logits[0, -1], 0)
+    worth = torch.tensor([OneChoice.regret(encoder.words([token])) for token in range(len(chances))])
+    (chances * worth).sum().backward()
+    exact, estimates = gradient(), []
+    for batch in range(20):
+        played = sampler.play([opening] * 100, batch)
+        examples = [
+            each.learned(credit) for each, credit in zip(played, credits_of(played, "advantage", 1), strict=True)
+        ]
+        samples = [(example,) for example in examples if example is not None]
+        assert 0 < len(samples) < 100
+        (run._loss_sum(samples, np.zeros(0)) / len(played)).backward()
+        estimates.append(float(gradient() @ exact / (exact @ exact)))
+    error = np.std(estimates, ddof=1) / np.sqrt(len(estimates))
+    assert error < 0.15
+    assert np.mean(estimates) == pytest.approx(1.0, abs=4 * error)
+
+
+@pytest.mark.parametrize(("credit", "group_size"), [("advantage", 1), ("success", 4)])
+def test_the_better_message_is_learned(tiny_base, monkeypatch, tmp_path, credit, group_size):
+    class Judged(OneChoice):
+        def send(self, text):
+            self.outcome = int(self.regret(text) == 0.0)
+            return super().send(text)
+
+    monkeypatch.setattr(sampling, "JudgedSession", Judged)
+    changed = {"message_tokens": 1, "batch_size": 40, "micro_batch": 40, "train_episodes": 40, "epochs": 2}
+    config = OWN.model_copy(update={**changed, "credit": credit, "group_size": group_size, "checkpoint_every": 100})
+    told = []
+    train(config, tmp_path / "run", told.append, tiny_base)
+    assert told[-1].num_samples == 160 * group_size
+    assert told[0].loss > 0.15
+    assert told[-1].loss < 0.6 * told[0].loss
+
+
+def test_a_killed_run_of_own_episodes_ends_where_it_would_have_ended(tiny_base, tmp_path):
+    told = []
+    train(OWN, tmp_path / "run", told.append, tiny_base)
+    assert [standing.num_samples for standing in told] == [3, 6]
+    assert all(standing.loss > 0.0 for standing in told)
+    config = OWN.model_copy(update={"checkpoint_every": 1})
+
+    def kill(standing):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "killed", kill, tiny_base)
+    resumed = []
+    train(config, tmp_path / "killed", resumed.append, tiny_base)
+    assert [(standing.step, standing.loss) for standing in resumed] == [(2, told[1].loss)]
+    assert (tmp_path / "killed" / WEIGHTS_FILE).read_bytes() == (tmp_path / "run" / WEIGHTS_FILE).read_bytes()
+
+
+def episode_of(outcome, values, regrets):
+    message = np.repeat([-1, 0, -1, 1, -1, 2], 2)
+    tokens = np.arange(len(message))
+    return Played(tokens, message, np.zeros(12, np.float32), np.array(values), np.array(regrets), outcome)
+
+
+def test_success_is_compared_within_a_group():
+    outcomes = [1, 0, 0, 0, 1, 1, 1, 1, 1, 0, 1, 0]
+    played = [episode_of(outcome, [0.5, 0.5, 0.5], [0.1, 0.0, 0.0]) for outcome in outcomes]
+    found = np.array(credits_of(played, "success", 4))
+    assert found.shape == (12, 3)
+    assert (found == found[:, :1]).all()
+    groups = found[:, 0].reshape(3, 4)
+    np.testing.assert_allclose(groups.mean(axis=1), 0.0, atol=1e-12)
+    np.testing.assert_allclose(groups.std(axis=1), [1.0, 0.0, 1.0])
+    assert groups[0, 0] > 0.0 > groups[0, 1]
+
+
+def test_only_messages_with_a_credit_are_learned_and_none_where_all_is_lost():
+    episode = episode_of(0, [0.5, 0.4, 0.0], [0.1, 0.0, 0.0])
+    (credit,) = credits_of([episode], "advantage", 1)
+    assert credit.tolist() == [-0.1, 0.0, 0.0]
+    learned = episode.learned(credit)
+    assert learned.tokens.tolist() == [0, 1, 2, 3]
+    assert learned.learned_credit.tolist() == pytest.approx([-0.1, -0.1])
+    assert episode.learned(np.array([0.0, 0.0, -1.0])) is None
+    whole = episode.learned(np.array([2.0, -3.0, 1.0]))
+    assert whole.tokens.tolist() == list(range(8))
+    assert whole.learned_credit.tolist() == [2.0, 2.0, -3.0, -3.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["batch_size=8", "group_size=3"], "multiple of group_size, 3"),
+        (["credit=success"], "expected at least 2"),
+        (["credit=fame"], "credit"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(settings, words):
+    with pytest.raises(InvalidInputError, match=words):
+        load_config("cpu", settings=settings, stage="grpo")
