@@ -95,7 +95,7 @@ def test_a_batch_has_the_same_gradient_however_it_is_cut_and_padded(tiny_base):
     made = Encoder(tiny_base).samples(records())
     run = _Run.__new__(_Run)
     run._config, run._device = SMALL, "cpu"
-    run._samples = [(_cut(example, size),) for (example,), size in zip(made, (900, 700, 800), strict=False)]
+    run._samples = [(_cut(example, size),) for (example,), size in zip(made, (200, 60, 100), strict=False)]
     run._model = add_adapter(load_base(tiny_base), SMALL)
     gradients = []
     for size in (1, 3):
@@ -108,7 +108,9 @@ def test_a_batch_has_the_same_gradient_however_it_is_cut_and_padded(tiny_base):
 
 
 def _cut(example, size):
-    return Example(example.tokens[:size], example.is_learned[:size])
+    """Return an example as far as some tokens behind the first that is learned."""
+    end = int(example.is_learned.argmax()) + size
+    return Example(example.tokens[:end], example.is_learned[:end])
 
 
 @pytest.fixture(scope="module")
@@ -159,13 +161,13 @@ def test_a_killed_run_ends_where_it_would_have_ended(whole, tiny_base, tmp_path)
         train(SMALL.model_copy(update={"seed": 1}), tmp_path / "run", None, tiny_base)
 
 
-@pytest.mark.parametrize(("prompt", "searches"), [("flawed:missing_step", False), ("baseline", True)])
-def test_nobody_searches_by_a_work_order_that_is_not_there(prompt, searches):
+@pytest.mark.parametrize("prompt", ["flawed:missing_step", "baseline"])
+def test_what_no_plan_names_is_searched_for_by_the_work_order(prompt):
     made = records_of(SMALL.model_copy(update={"prompts": (prompt,), "train_episodes": 1, "explore": 0.0}))
     for record in made:
-        assert searches == any(turn["kind"] == "search" for turn in record["turns"])
-        assert searches == ("## Work order" in record["messages"][0]["content"])
-        assert searches or max(turn["regret"] for turn in record["turns"]) <= SMALL.plan_margin
+        assert any(turn["kind"] == "search" for turn in record["turns"])
+        assert "## Work order" in record["messages"][0]["content"]
+    assert made
 
 
 PAIRED = SMALL.model_copy(
