@@ -24,6 +24,8 @@ from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 
+_GROUPED = "resilisim-grouped"
+
 Opening: TypeAlias = tuple[Task, Start]
 
 
@@ -99,6 +101,7 @@ class Sampler:
     def __init__(self, model: Any, encoder: Encoder, config: FinetuningConfig, device: str = "cpu") -> None:
         self._model, self._encoder, self._config, self._device = model.get_base_model(), encoder, config, device
         self._stage = Stage(default_library(), config.episodes())
+        _attend_in_groups(self._model)
 
     def openings(self, tasks: Sequence[Task]) -> list[Opening]:
         """Return the beginnings of the episodes of some tasks."""
@@ -147,6 +150,32 @@ class Sampler:
             hidden = table.read([seat.unread if not seat.is_silent else [] for seat in seats])
         for seat in seats:
             seat.send()
+
+
+def _attend_in_groups(model: Any) -> None:
+    """Let heads that share their keys look at them together where a row reads one token.
+
+    Otherwise transformers copies keys and values of all that was read for each head, at each token: on a CPU most of
+    the time. What comes out is the same.
+    """
+    import transformers  # takes seconds
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+
+    def attend(
+        module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, **how: Any
+    ) -> tuple[torch.Tensor, None]:
+        rows, heads, num_tokens, width = query.shape
+        if num_tokens > 1:
+            given: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **how)
+            return given
+        together = query.reshape(rows, key.shape[1], -1, width)
+        found = torch.nn.functional.scaled_dot_product_attention(together, key, value, mask, scale=how["scaling"])
+        return found.reshape(rows, 1, heads, width), None
+
+    transformers.AttentionInterface.register(_GROUPED, attend)
+    transformers.AttentionMaskInterface.register(_GROUPED, sdpa_mask)
+    model.set_attn_implementation(_GROUPED)
 
 
 class _Table:
