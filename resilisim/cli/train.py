@@ -123,7 +123,7 @@ def train(
 @app.command("evaluate")
 def evaluate(
     checkpoint: Annotated[
-        str, typer.Argument(metavar="DIR|default", help="Folder of a run, or default for the shipped policy.")
+        str, typer.Argument(metavar="DIR|NAME", help="Folder of a run, or a policy that ships: default or generalist.")
     ],
     episodes: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 200,
     split: Annotated[

@@ -43,8 +43,9 @@ LLM_POLICIES = ("direct", "react", "plan-and-execute", "code-act", "reflexion", 
 PRIVILEGED_POLICIES = ("exact-optimum", "reference", "trained")
 # Built-in policies that need packages of an extra.
 EXTRAS: Mapping[str, str] = {"trained": "train"}
-# policy:DIR is the trained policy whose checkpoint lies in the folder DIR, policy:default the one that ships.
+# policy:DIR is the trained policy whose checkpoint lies in the folder DIR, or that ships under a name.
 CHECKPOINT_PREFIX = "policy:"
+SHIPPED_CHECKPOINTS = ("default", "generalist")
 _WITH_OPTIONS = re.compile(r"(?P<name>[^\[\]]+)\[(?P<options>[^\[\]]*)\]\Z", re.DOTALL)
 
 
@@ -82,11 +83,12 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
     The text `spec` is all that another process needs to make the same policy.
 
     Args:
-        spec: A name (`policy_names`); "policy:DIR" for the trained policy in a folder, or "policy:default" for the one
-            that ships; "agent:module:function" for an agent that is a function of a session, "command:CMD" for a
-            program; or `module:attribute` of a class, a function that returns a policy, or a policy. Modules are found
-            as usual, and also in the working directory. Options may follow in brackets, separated by commas, as in
-            "kpi-chain[theta=0.8,replanning=false]"; the policy is then shown under the whole text.
+        spec: A name (`policy_names`); "policy:DIR" for the trained policy in a folder, "policy:default" or
+            "policy:generalist" for one that ships; "agent:module:function" for an agent that is a function of a
+            session, "command:CMD" for a program; or `module:attribute` of a class, a function that returns a policy, or
+            a policy. Modules are found as usual, and also in the working directory. Options may follow in brackets,
+            separated by commas, as in "kpi-chain[theta=0.8,replanning=false]"; the policy is then shown under the whole
+            text.
         offered: Arguments that are passed only if the policy has a parameter of that name (such as `seed`, `library`).
         **arguments: Arguments that the policy must take.
 
@@ -193,7 +195,7 @@ def _is_checkpoint(spec: str) -> bool:
     folder = spec.removeprefix(CHECKPOINT_PREFIX)
     if folder in (spec, ""):
         return False
-    if folder == "default" or Path(folder).is_dir():
+    if folder in SHIPPED_CHECKPOINTS or Path(folder).is_dir():
         return True
     look_into_working_directory()
     is_attribute = all(part.isidentifier() for part in folder.split("."))

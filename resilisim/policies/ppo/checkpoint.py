@@ -49,6 +49,7 @@ from resilisim.policies.ppo.network import (
     WorkflowMLP,
     make_network,
 )
+from resilisim.policies.registry import SHIPPED_CHECKPOINTS
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json
 from resilisim.run_folder import RunFolder, make_folder, write_file_atomically
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
@@ -63,8 +64,8 @@ WEIGHTS_FILE = "policy.safetensors"
 NETWORKS_VERSION = 1
 
 DEFAULT_CHECKPOINT = "default"
-# The shipped checkpoint; a folder of that name in the working directory is given as ./default.
-_DEFAULT_FOLDER = Path(__file__).parent / DEFAULT_CHECKPOINT
+# The shipped checkpoints by name; a folder of that name in the working directory is given as ./default.
+_SHIPPED = {name: Path(__file__).parent / name for name in SHIPPED_CHECKPOINTS}
 
 # Limits on what strangers can make this process hold.
 MAX_DESCRIPTION_BYTES = 2**17
@@ -265,7 +266,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: Path | str) -> LoadedPolicy:
-    """Return the policy that a folder holds ("default" for the one that ships), running nothing of what stands there.
+    """Return the policy that a folder holds, or that ships under a name, running nothing of what stands there.
 
     No checkpoint, a broken one, and one for other observations or actions is an InvalidInputError.
     """
@@ -307,8 +308,8 @@ def _load(source: Path, where: str) -> LoadedPolicy:
 
 
 def checkpoint_folder(folder: Path | str) -> Path:
-    """Return where a checkpoint lies: the folder, which has to be there, or that of the shipped one for "default"."""
-    source = _DEFAULT_FOLDER if str(folder) == DEFAULT_CHECKPOINT else Path(folder)
+    """Return where a checkpoint lies: the folder, which has to be there, or that of a shipped one for its name."""
+    source = _SHIPPED.get(str(folder), Path(folder))
     try:
         is_there = stat.S_ISDIR(source.stat().st_mode)
         problem = "" if is_there else "is a file"
@@ -316,11 +317,11 @@ def checkpoint_folder(folder: Path | str) -> Path:
         problem = describe_os_error(error) if isinstance(error, OSError) else str(error)
     if not problem:
         return source
-    if source == _DEFAULT_FOLDER:
+    if str(folder) in _SHIPPED:
         raise InvalidInputError("no trained policy ships with this version of ResiliSim: expected a checkpoint folder")
     raise InvalidInputError(
         f"no checkpoint {_named(folder)}: {problem}; expected a folder with {DESCRIPTION_FILE} and {WEIGHTS_FILE}, "
-        f"or {DEFAULT_CHECKPOINT!r}"
+        f"or {' or '.join(map(repr, _SHIPPED))}"
     )
 
 

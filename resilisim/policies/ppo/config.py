@@ -73,7 +73,8 @@ class TrainingConfig(BaseModel):
         patterns: Mine patterns of tools from successful episodes (D.5.2).
         monitors: Watch convergence by phase (D.5.1) and log it.
         imitation_updates: Gradient steps of imitating the exact optimum before the first rollout; 0 for none.
-        max_steps: Environment steps after which training ends, rounded up to whole rollouts; None for no limit.
+        max_steps: Environment steps after which training ends, rounded up to whole rollouts; 0 for imitation alone,
+            None for no limit.
         max_minutes: Minutes of training, over all resumed parts, after which it ends; None for no limit.
         evaluate_every: Environment steps between two evaluations on validation tasks.
         validation_tasks: Number of validation tasks, drawn from the validation split.
@@ -130,7 +131,7 @@ class TrainingConfig(BaseModel):
     monitors: bool = False
     imitation_updates: int = Field(0, ge=0)
 
-    max_steps: int | None = Field(None, ge=1, le=10**15)
+    max_steps: int | None = Field(None, ge=0, le=10**15)
     max_minutes: float | None = Field(None, gt=0, le=10**9)
     evaluate_every: int = Field(200_000, ge=1)
     validation_tasks: int = Field(150, ge=1)

@@ -1,15 +1,18 @@
 """Warm start: before PPO begins, the network learns to do what the exact optimum does.
 
-States are sampled by playing Workflow-v0 under the benchmark law with the optimum, some of its choices replaced by
-random ones. In each state the target is every legal action whose tool has the highest Q*, in equal shares, and V* for
-the value head. States in which nothing can succeed any more have no target action: every choice is as good there.
+States are sampled by playing Workflow-v0 with the optimum, some of its choices replaced by random ones; if the network
+is given, it plays in half of the environments itself, so that it is taught in states where its own mistakes lead
+(DAgger, Ross, Gordon and Bagnell 2011, arXiv:1011.0686). In each state the target is every legal action whose tool has
+the highest Q*, in equal shares, and V* for the value head. States in which nothing can succeed any more have no target
+action: every choice is as good there.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +32,8 @@ from resilisim.envs.workflow.actions import (
 )
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.policies.ppo.network import READ
+from resilisim.policies.ppo.parts import scheduled
+from resilisim.policies.ppo.validation import Actor
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import EpisodeState, Problem, execution, success_probability
 from resilisim.simulator.exact import solve
@@ -94,60 +99,121 @@ def collect_batch(
     steps: range,
     actor_noise: float,
     seed: int,
+    learner: Actor | None = None,
 ) -> tuple[Batch, Mapping[str, NDArray[Any]]]:
     """Play some steps with the optimum and noise, and return the states that were met, and the latest observations.
 
-    The environments play under the benchmark law, with the plain reward. `actor_noise` is the share of steps at which
-    a legal action is drawn instead of an optimal one; the steps' numbers and the seed decide that, and which of equals.
+    The environments play with the plain reward, under any law but the training law. `actor_noise` is the share of steps
+    at which a legal action is drawn instead of an optimal one; the steps' numbers and the seed decide that, and which
+    of equals. A `learner` plays in every other environment.
     """
     parts: list[Batch] = []
     for step in steps:
         part, is_choosing = _label(vector_env, observations)
         actions = _choose(part, actor_noise, hash_words("imitation", seed, step))
+        if learner is not None:
+            own = {name: array[::2] for name, array in observations.items()}
+            actions[::2] = learner.act(own, own["action_mask"])
         parts.append({name: array[is_choosing] for name, array in part.items()})
         observations = vector_env.step(actions)[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, observations
 
 
 def imitation_batches(
-    vector_env: WorkflowVectorEnv, *, num_batches: int, num_steps: int, actor_noise: float, seed: int
+    vector_env: WorkflowVectorEnv,
+    *,
+    num_batches: int,
+    num_steps: int,
+    actor_noise: float,
+    seed: int,
+    learner: Actor | None = None,
 ) -> Iterator[Batch]:
     """Reset the environments and yield batches of `collect_batch`, one after the other."""
     observations: Mapping[str, NDArray[Any]] = vector_env.reset(seed=seed)[0]
     for first in range(0, num_batches * num_steps, num_steps):
         steps = range(first, first + num_steps)
-        batch, observations = collect_batch(vector_env, observations, steps, actor_noise, seed)
+        batch, observations = collect_batch(vector_env, observations, steps, actor_noise, seed, learner)
         yield batch
 
 
 def imitate(
-    network: nn.Module, batches: Iterable[Batch], value_weight: float = 0.5, learning_rate: float = LEARNING_RATE
+    network: nn.Module,
+    batches: Iterable[Batch],
+    value_weight: float = 0.5,
+    learning_rate: float = LEARNING_RATE,
+    rehearsal: Rehearsal | None = None,
 ) -> list[ImitationUpdate]:
     """Train a network on batches, one gradient step for each that has states; return how well it did before each.
 
     It is called with the observations `tools` and `task` and returns [logits | value], float (B, A + 1); its mode
     (training or evaluation) stays. `value_weight` is that of the value head's squared error beside the cross-entropy:
-    V* is the value under the plain reward without discounting, so for another reward it is 0.
+    V* is the value under the plain reward without discounting, so for another reward it is 0. With a `rehearsal` it
+    takes its gradient steps, and its learning rate falls to 0 along a half cosine.
     """
     # An optimiser of its own: moments of this loss would mislead PPO's first updates.
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
     device = next(network.parameters()).device
     was_training = network.training
-    network.train()
-    updates = []
+    filled = (batch for batch in batches if len(batch["values"]))
+    updates: list[ImitationUpdate] = []
     try:
-        for batch in batches:
-            if len(batch["values"]) == 0:
-                continue
-            loss, update = _loss(network, batch, value_weight, device)
+        for mixed in ([batch] for batch in filled) if rehearsal is None else rehearsal.mixtures(filled):
+            if rehearsal is not None:
+                progress = len(updates) / rehearsal.num_updates
+                optimizer.param_groups[0]["lr"] = scheduled(learning_rate, "cosine", progress)
+            network.train()
+            losses, told = zip(*(_loss(network, batch, value_weight, device) for batch in mixed), strict=True)
             optimizer.zero_grad()
-            torch.autograd.backward(loss)
+            torch.autograd.backward(torch.stack(losses).mean())
             nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT_NORM)
             optimizer.step()
-            updates.append(update)
+            updates.append(ImitationUpdate(*np.mean([astuple(one) for one in told], axis=0).tolist()))
     finally:
         network.train(was_training)
     return updates
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """Gradient steps on states of several libraries and laws at a time, those of earlier batches among them.
+
+    A network that learns from one library after the other forgets, and its steps go to and fro.
+
+    Attributes:
+        num_updates: Gradient steps in all.
+        of_a_batch: Gradient steps after each batch that comes; the latest batch takes part in each.
+        num_mixed: Batches that take part in a step, as far as there are so many.
+        num_states: States that are drawn of each.
+        num_kept: The latest batches that are kept.
+        seed: Of what is drawn.
+    """
+
+    num_updates: int
+    of_a_batch: int = 8
+    num_mixed: int = 6
+    num_states: int = 256
+    num_kept: int = 96
+    seed: int = 0
+
+    def mixtures(self, batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+        """Yield what each step learns from; a batch is asked for only when its turn has come."""
+        generator = np.random.default_rng(self.seed)
+        kept: deque[Batch] = deque(maxlen=self.num_kept)
+        left = self.num_updates
+        for batch in batches:
+            # As bytes: most of what a batch takes are its targets, and their shares follow from which there are.
+            kept.append({**batch, "targets": batch["targets"] > 0})
+            for _ in range(min(left, self.of_a_batch)):
+                earlier = generator.choice(len(kept), min(self.num_mixed, len(kept)), replace=False).tolist()
+                chosen = [len(kept) - 1, *(number for number in earlier if number != len(kept) - 1)][: self.num_mixed]
+                yield [self._some_of(kept[number], generator) for number in chosen]
+            left -= self.of_a_batch
+
+    def _some_of(self, batch: Batch, generator: np.random.Generator) -> Batch:
+        rows = generator.integers(len(batch["values"]), size=self.num_states)
+        drawn = {name: array[rows] for name, array in batch.items()}
+        share = drawn["targets"] / np.maximum(drawn["targets"].sum(axis=1, keepdims=True), 1)
+        return {**drawn, "targets": share.astype(np.float32)}
 
 
 def _loss(

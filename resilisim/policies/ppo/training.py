@@ -13,6 +13,7 @@ each evaluation), `tensorboard/`, `manifest.json`, and `resume.safetensors`.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -53,15 +54,15 @@ from resilisim.policies.ppo.checkpoint import (
     set_random_state,
 )
 from resilisim.policies.ppo.config import TrainingConfig
-from resilisim.policies.ppo.imitation import imitate, imitation_batches
-from resilisim.policies.ppo.network import Network, WorkflowTransformer
+from resilisim.policies.ppo.imitation import Rehearsal, imitate, imitation_batches
+from resilisim.policies.ppo.network import Network, WorkflowActor, WorkflowTransformer
 from resilisim.policies.ppo.parts import Figures, Parts, mean_of
 from resilisim.policies.ppo.policy import check_library, reads_laws
 from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, WorkflowVecEnv
 from resilisim.policies.ppo.validation import Evaluation, Validator
 from resilisim.provenance import describe_os_error
 from resilisim.seeding import TRAINING_SALT
-from resilisim.simulator.failure_model import Law
+from resilisim.simulator.failure_model import PARTS, Law
 from resilisim.simulator.problem import has_rulebook
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
@@ -210,7 +211,8 @@ class _Run:
             self._restore(self._folder.point)
         else:
             if self._start is not None:
-                begin_with(network_of(self._model), self._start.network)
+                fresh = config.imitation_updates > 0 and not reads_laws(self._start)
+                begin_with(network_of(self._model), self._start.network, keep_others=fresh)
             if config.imitation_updates:
                 taught = warm_start(config, network_of(self._model), self._lessons())
                 self._at = replace(self._at, warm_start=taught)
@@ -248,13 +250,11 @@ class _Run:
         return envs, make_model(config, envs, self._parts, self._device, law_parts=law_parts)
 
     def _lessons(self) -> Iterator[tuple[WorkflowOptions, int]]:
-        """Yield what the optimum is imitated in: the tasks of the training, or random libraries that can be solved."""
+        """Yield what the optimum is imitated in: the tasks of the training, or random libraries that can be solved.
+
+        With each comes how many batches are made of it. Between the random ones are tasks of the training.
+        """
         config = self._config
-        if config.libraries == "random":
-            for number, done in enumerate(range(0, config.imitation_updates, IMITATION_UPDATES_OF_A_LIBRARY)):
-                drawn = draw_settings(config, "imitation", number, self._tasks)
-                yield drawn.options, min(IMITATION_UPDATES_OF_A_LIBRARY, config.imitation_updates - done)
-            return
         shown = WorkflowOptions(
             tasks=self._tasks,
             library=self._library,
@@ -262,7 +262,16 @@ class _Run:
             filters=config.filters,
             law=law_with_parts(config) or BENCHMARK_LAW,
         )
-        yield shown, config.imitation_updates
+        if config.libraries == "given":
+            yield shown, config.imitation_updates
+            return
+        for number in range(math.ceil(config.imitation_updates / IMITATION_UPDATES_OF_A_LIBRARY)):
+            if number % HOME_LESSONS == 0:
+                first = number * TASKS_OF_A_LIBRARY["imitation"]
+                tasks = [self._tasks[(first + place) % len(self._tasks)] for place in range(HOME_TASKS)]
+                yield shown.with_options({"tasks": tasks}), 1
+            else:
+                yield draw_settings(config, "imitation", number, self._tasks).options, 1
 
     def _enter(self, number: int) -> None:
         """Go on in the random library `number` with what has been learnt."""
@@ -429,15 +438,22 @@ def _result(directory: Path, at: _Standing, *, was_finished: bool) -> TrainingRe
     return TrainingResult(directory, at.steps, at.elapsed / 60.0, at.reason, at.best, at.latest, was_finished)
 
 
-# States of the warm start: so many environments, so many steps for each gradient step, so many of them not optimal.
+# States of the warm start: so many environments, so many steps for each batch, so many of them not optimal.
 IMITATION_ENVS = 64
-IMITATION_STEPS = 8
+IMITATION_STEPS = {"given": 8, "random": 24}
 IMITATION_NOISE = 0.2
+IMITATION_LEARNING_RATE = {"given": 1e-3, "random": 2e-3}  # the latter falls to 0
 
 # Of random libraries: tasks of each, by what they are for, and how many there are in validation.
-TASKS_OF_A_LIBRARY = {"training": 64, "imitation": 16, "validation": 3}
+TASKS_OF_A_LIBRARY = {"training": 64, "imitation": 8, "validation": 3}
 VALIDATION_LIBRARIES = 20
+# Imitation: gradient steps after each library; every so many lessons so many tasks of the training, under its law;
+# sizes of the other libraries, for weights do not depend on them, and large ones take time; parts that are drawn more
+# often than others, for they are the hardest.
 IMITATION_UPDATES_OF_A_LIBRARY = 8
+HOME_LESSONS, HOME_TASKS = 4, 32
+IMITATION_TOOLS = (10, 15, 20, 30, 45, 60)
+HARD_PARTS = ("rate_limit", "outage", "broken", "corrupt", "error_kinds")
 
 
 def choose_device(name: str) -> torch.device:
@@ -470,7 +486,16 @@ def draw_settings(config: TrainingConfig, stream: str, number: int, home: list[T
     """Draw random libraries, turns and laws with tasks; what has to be solved in training is solved."""
     solved = stream != "training" or config.reward in JUDGED_REWARDS
     name = stream if stream == "validation" else f"{stream}/{config.seed}"
-    return random_settings(name, number, TASKS_OF_A_LIBRARY[stream], home=home, solved=solved)
+    parts, num_tools = None, None
+    if stream == "imitation":
+        num_tools = IMITATION_TOOLS[number % len(IMITATION_TOOLS)]
+        turn, kind = divmod(number, HOME_LESSONS)  # one kind is as drawn: none, one or two parts
+        if kind >= HOME_LESSONS - 2:
+            every = PARTS if kind == HOME_LESSONS - 2 else HARD_PARTS
+            parts = [every[turn % len(every)]]
+    return random_settings(
+        name, number, TASKS_OF_A_LIBRARY[stream], num_tools=num_tools, parts=parts, home=home, solved=solved
+    )
 
 
 def random_validators(config: TrainingConfig) -> Iterator[Validator]:
@@ -564,11 +589,18 @@ def load_start(config: TrainingConfig, library: ToolLibrary) -> LoadedPolicy | N
     return start
 
 
-def begin_with(network: Network, start: Network) -> None:
-    """Give a network the weights of another; those that the other lacks become 0, so that both play alike."""
+def begin_with(network: Network, start: Network, *, keep_others: bool = False) -> None:
+    """Give a network the weights of another.
+
+    Those that the other lacks become 0, so that both play alike, or stay as they are: from 0 they hardly grow at the
+    small learning rates that the other weights need.
+    """
     known = start.state_dict()
     network.load_state_dict(
-        {name: known.get(name, torch.zeros_like(own)) for name, own in network.state_dict().items()}
+        {
+            name: known.get(name, own if keep_others else torch.zeros_like(own))
+            for name, own in network.state_dict().items()
+        }
     )
 
 
@@ -577,20 +609,25 @@ def warm_start(
 ) -> dict[str, Any]:
     """Teach the network the exact optimum before PPO begins, and return what was done as JSON values.
 
-    `lessons` holds what is played, in environments of its own, and how many updates are made of it.
+    `lessons` holds what is played, in environments of its own, and how many batches are made of it. Random libraries
+    are rehearsed, and the network plays in half of the environments.
     """
+    is_random = config.libraries == "random"
     batches = itertools.chain.from_iterable(
         imitation_batches(
             WorkflowVectorEnv(IMITATION_ENVS, settings=options, salt=f"{TRAINING_SALT}/imitation"),
-            num_batches=num_updates,
-            num_steps=IMITATION_STEPS,
+            num_batches=num_batches,
+            num_steps=IMITATION_STEPS[config.libraries],
             actor_noise=IMITATION_NOISE,
             seed=config.seed,
+            learner=WorkflowActor(network) if is_random else None,
         )
-        for options, num_updates in lessons
+        for options, num_batches in lessons
     )
     # V* is the value under the plain reward without discounting only.
     is_plain = config.reward in ("full_success", "success") and config.gamma == 1.0 and config.reward_scale == 1.0
-    updates = imitate(network, batches, value_weight=0.5 if is_plain else 0.0)
+    rehearsal = Rehearsal(config.imitation_updates, IMITATION_UPDATES_OF_A_LIBRARY) if is_random else None
+    learning_rate = IMITATION_LEARNING_RATE[config.libraries]
+    updates = imitate(network, batches, 0.5 if is_plain else 0.0, learning_rate, rehearsal)
     agreement = updates[-1].agreement if updates else None
     return {"kind": "imitation of the exact optimum", "updates": len(updates), "agreement": agreement}

@@ -155,10 +155,10 @@ def test_a_description_of_another_network_is_not_saved(tmp_path):
 
 
 def test_what_is_not_there_is_told_and_default_is_what_ships(saved, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_module, "_DEFAULT_FOLDER", tmp_path / "absent")
+    monkeypatch.setitem(checkpoint_module._SHIPPED, "default", tmp_path / "absent")
     text = "no trained policy ships with this version of ResiliSim: expected a checkpoint folder"
     assert refusal("default") == text
-    monkeypatch.setattr(checkpoint_module, "_DEFAULT_FOLDER", saved)
+    monkeypatch.setitem(checkpoint_module._SHIPPED, "default", saved)
     assert load_checkpoint("default").folder == checkpoint_folder("default") == saved
     with pytest.raises(StoreError, match="cannot make the folder"):
         save_checkpoint(saved / "policy.json" / "below", network_of(), description_of(network_of()))

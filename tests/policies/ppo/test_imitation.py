@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torch import nn
 
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, num_actions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
-from resilisim.policies.ppo.imitation import collect_batch, imitate, imitation_batches, tool_values
+from resilisim.policies.ppo.imitation import Rehearsal, collect_batch, imitate, imitation_batches, tool_values
 from resilisim.policies.ppo.network import WorkflowTransformer
 from resilisim.simulator import EndRules, build_problem, execution, next_state, start_state
 from resilisim.simulator.exact import solve
@@ -192,6 +194,38 @@ def test_a_table_learns_the_target_shares_and_the_value():
     assert updates[-1].value_error < 1e-2
     assert network.output[2] == 0.0  # illegal: never moved
     assert not network.training
+
+
+def test_steps_are_made_on_states_of_several_batches_the_latest_among_them():
+    values = [0.1, 0.2, 0.3, 0.4]
+    asked = []
+
+    def coming():
+        for number, value in enumerate(values):
+            asked.append(number)
+            yield small_batch([[0.5, 0.5, 0.0], [0.0, 0.0, 0.0]], [[1, 1, 0]] * 2, [value] * 2)
+
+    rehearsal = Rehearsal(num_updates=7, of_a_batch=2, num_mixed=2, num_states=5, num_kept=2)
+    seen = []
+    for step, mixed in enumerate(rehearsal.mixtures(coming())):
+        assert asked[-1] == step // 2, "a batch is asked for when its turn has come"
+        assert [len(batch["values"]) for batch in mixed] == [5] * min(step // 2 + 1, 2)
+        seen.append([batch["values"][0] for batch in mixed])
+        for batch in mixed:
+            assert {tuple(row) for row in batch["targets"].tolist()} <= {(0.5, 0.5, 0.0), (0.0, 0.0, 0.0)}
+    latest = [values[step // 2] for step in range(7)]
+    assert [row[0] for row in seen] == pytest.approx(latest)
+    assert [row[1] for row in seen[2:]] == pytest.approx([values[step // 2 - 1] for step in range(2, 7)])
+
+
+def test_the_learning_rate_of_a_rehearsal_falls_to_nothing():
+    batch = small_batch([[1.0, 0.0, 0.0]], [[1, 1, 0]], [1.0])
+    network, moved = Table(), []
+    network.output.register_hook(lambda gradient: moved.append(network.output.detach().clone()))
+    assert len(imitate(network, [batch] * 10, learning_rate=0.1, rehearsal=Rehearsal(40, 4))) == 40
+    steps = [float((after - before).abs().max()) for before, after in itertools.pairwise(moved)]
+    assert steps[0] == pytest.approx(0.1, rel=0.01)
+    assert steps[-1] < 0.01
 
 
 def test_the_transformer_learns_the_optimum_of_a_few_tasks(vector_env):

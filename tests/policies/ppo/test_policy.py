@@ -19,6 +19,7 @@ from resilisim.errors import ExactLimitError, InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.policies import is_privileged, make_policy, policy_name, policy_names
 from resilisim.policies.checks import check_policy
+from resilisim.policies.ppo import checkpoint
 from resilisim.policies.ppo import policy as planner_module
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
@@ -133,7 +134,7 @@ def test_policies_by_name(folder, monkeypatch):
     assert policy_name(policy) == f"policy:{folder}"
     assert "trained" in policy_names()
     assert policy_name(make_policy("trained", checkpoint=folder)) == "trained"
-    monkeypatch.setattr("resilisim.policies.ppo.checkpoint._DEFAULT_FOLDER", folder)
+    monkeypatch.setitem(checkpoint._SHIPPED, "default", folder)
     assert policy_name(make_policy("trained")) == "trained"
     assert policy_name(make_policy("policy:default")) == "policy:default"
     monkeypatch.chdir(folder.parent)
@@ -145,7 +146,7 @@ def test_what_cannot_be_loaded_is_told_and_a_module_named_policy_is_found(folder
         make_policy("policy:nowhere")
     with pytest.raises(InvalidInputError, match="no checkpoint 'runs/1'"):
         make_policy("policy:runs/1")
-    monkeypatch.setattr("resilisim.policies.ppo.checkpoint._DEFAULT_FOLDER", folder / "absent")
+    monkeypatch.setitem(checkpoint._SHIPPED, "default", folder / "absent")
     with pytest.raises(InvalidInputError, match="no trained policy ships"):
         make_policy("trained")
     (tmp_path / "policy.py").write_text("class Mine:\n    name = 'mine'\n    reset = act = lambda *_: None\n")
@@ -359,10 +360,10 @@ def test_auto_takes_the_shipped_policy_where_the_law_cannot_be_solved(folder, mo
         raise ExactLimitError("too large")
 
     monkeypatch.setattr(planners_module, "solve", too_large)
-    monkeypatch.setattr("resilisim.policies.ppo.checkpoint._DEFAULT_FOLDER", folder / "absent")
+    monkeypatch.setitem(checkpoint._SHIPPED, "default", folder / "absent")
     with pytest.raises(ExactLimitError, match=r"^too large; a trained policy could plan it, but no trained policy"):
         resolve_planner("auto").plan(PLANNED[0])
-    monkeypatch.setattr("resilisim.policies.ppo.checkpoint._DEFAULT_FOLDER", folder)
+    monkeypatch.setitem(checkpoint._SHIPPED, "default", folder)
     workflow = resolve_planner("auto").plan(PLANNED[0])
     assert workflow.planner == "policy:default"
     assert workflow.tools == PolicyPlanner(folder).plan(PLANNED[0]).tools

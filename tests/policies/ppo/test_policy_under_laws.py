@@ -15,6 +15,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.workflow import env, law_parts, vector
 from resilisim.envs.workflow.actions import (
     INVOKE_TOOL,
+    META_NO_OP,
     RETRY_TOOL,
     VALIDATE_OUTPUT,
     action_index,
@@ -26,8 +27,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.checkpoint import DESCRIPTION_FILE, layout_version, load_checkpoint
 from resilisim.policies.ppo.config import load_config
 from resilisim.policies.ppo.imitation import collect_batch, imitation_batches
-from resilisim.policies.ppo.network import LAW_GROUPS, PART_GROUPS, make_network
-from resilisim.policies.ppo.policy import LawBlindActor, TrainedPolicy, benchmark_actions
+from resilisim.policies.ppo.network import LAW_GROUPS, PART_GROUPS, WorkflowActor, make_network
+from resilisim.policies.ppo.policy import LawBlindActor, TrainedPolicy, benchmark_actions, reads_laws
 from resilisim.policies.ppo.training import train
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Law, RateLimit
@@ -207,6 +208,37 @@ def test_targets_are_choices_with_the_highest_value(name):
             told += len(chosen)
             best_of += np.isclose(values, max(values), rtol=0, atol=1e-12).sum() if len(chosen) else 0
     assert 0 < told <= best_of  # what another choice is surely as good as may be left out
+
+
+def test_a_learner_plays_in_every_other_environment():
+    class Last:
+        def act(self, observation, mask):
+            assert len(mask) == 2
+            return np.full(2, action_index(INVOKE_TOOL, 3, 4))  # of a tool that the task does not need
+
+    def states(learner):
+        envs = WorkflowVectorEnv(4, law=LAWS["outage"], tasks=[TASK], library=SMALL, similarity=None, max_turns=7)
+        shown, _ = envs.reset(seed=0)
+        collect_batch(envs, shown, range(1), 0.0, 0, learner)
+        return [envs.core.episodes["executions"][one, :4].tolist() for one in range(4)]
+
+    alone, taught = states(None), states(Last())
+    assert taught[0] == taught[2] == [0, 0, 0, 1] != alone[0]
+    assert [taught[1], taught[3]] == [alone[1], alone[3]]
+
+
+def test_of_the_policies_that_ship_the_generalist_reads_laws_and_waits():
+    generalist = load_checkpoint("generalist")
+    assert reads_laws(generalist)
+    assert not reads_laws(load_checkpoint("default"))
+    envs = WorkflowVectorEnv(8, law=LAWS["rate limit of tools"], tasks=[TASK], library=SMALL, similarity=None)
+    shown, _ = envs.reset(seed=0)
+    waited = 0
+    for _ in range(6):
+        chosen = WorkflowActor(generalist.network).act(shown, shown["action_mask"])
+        waited += (chosen == meta_action_index(META_NO_OP, len(SMALL))).sum()
+        shown = envs.step(chosen)[0]
+    assert waited
 
 
 def test_training_refuses_what_cannot_read_a_law(tmp_path):
