@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -16,6 +16,7 @@ from resilisim.inputs import validated
 from resilisim.policies.ppo.config import merged_settings
 
 PRESETS = ("cpu", "gpu")
+Credit: TypeAlias = Literal["advantage", "success"]
 _PRESETS_FOLDER = Path(__file__).parent / "presets"
 
 
@@ -76,7 +77,7 @@ class FinetuningConfig(BaseModel):
     plan_margin: float = Field(0.002, ge=0, le=1)
     min_margin: float = Field(0.01, gt=0, lt=1)
     beta: float = Field(0.1, gt=0, le=100)
-    credit: Literal["advantage", "success"] = "advantage"
+    credit: Credit = "advantage"
     group_size: int = Field(1, ge=1)
     message_tokens: int = Field(48, ge=1)
     epochs: int = Field(1, ge=1)

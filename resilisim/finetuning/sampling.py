@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from resilisim.datasets.rollout import Stage, Start
 from resilisim.evaluation.episode.play import JudgedSession
-from resilisim.finetuning.config import FinetuningConfig
+from resilisim.finetuning.config import Credit, FinetuningConfig
 from resilisim.finetuning.examples import Encoder, Example
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
@@ -63,9 +63,7 @@ class Played:
         return Example(self.tokens[:end], worth[:end] != 0.0, worth[:end])
 
 
-def credits_of(
-    played: Sequence[Played], credit: Literal["advantage", "success"], group_size: int
-) -> list[NDArray[np.float64]]:
+def credits_of(played: Sequence[Played], credit: Credit, group_size: int) -> list[NDArray[np.float64]]:
     """Return the credit of each message of each episode, episodes of a group standing together.
 
     "advantage": Q* - V*, minus the regret; what the message gave away, whatever the luck and whatever came after it.

@@ -124,6 +124,26 @@ def batch_places(num_samples: int, config: FinetuningConfig) -> list[NDArray[np.
     return batches
 
 
+def log_probabilities(
+    model: Any, samples: Sequence[Sample], config: FinetuningConfig, device: str = "cpu"
+) -> torch.Tensor:
+    """Return log p of the learned tokens of each example by their credit, (num_samples, examples of each).
+
+    Only for learned tokens a vocabulary of logits is computed.
+    """
+    examples = [example for sample in samples for example in sample]
+    tokens, mask, labels = padded(examples, device)
+    base = model.get_base_model()
+    with torch.autocast(device, torch.bfloat16, enabled=config.precision == "bfloat16"):
+        hidden = base.get_decoder()(input_ids=tokens, attention_mask=mask, use_cache=False).last_hidden_state
+        rows, _ = places = torch.nonzero(labels >= 0, as_tuple=True)
+        logits = base.get_output_embeddings()(hidden[places])
+    each = -torch.nn.functional.cross_entropy(logits.float(), labels[places], reduction="none")
+    each = each * torch.from_numpy(np.concatenate([example.learned_credit for example in examples])).to(each)
+    sums = torch.zeros(len(labels), device=each.device).index_add(0, rows, each)
+    return sums.reshape(len(samples), -1)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
     """What one step learns from."""
@@ -273,21 +293,7 @@ class _Run:
         return margins
 
     def _log_probabilities(self, samples: Sequence[Sample]) -> torch.Tensor:
-        """Return log p of the learned tokens of each example by their credit, (num_samples, examples of each).
-
-        Only for learned tokens a vocabulary of logits is computed.
-        """
-        examples = [example for sample in samples for example in sample]
-        tokens, mask, labels = padded(examples, self._device)
-        model = self._model.get_base_model()
-        with torch.autocast(self._device, torch.bfloat16, enabled=self._config.precision == "bfloat16"):
-            hidden = model.get_decoder()(input_ids=tokens, attention_mask=mask, use_cache=False).last_hidden_state
-            rows, _ = places = torch.nonzero(labels >= 0, as_tuple=True)
-            logits = model.get_output_embeddings()(hidden[places])
-        each = -torch.nn.functional.cross_entropy(logits.float(), labels[places], reduction="none")
-        each = each * torch.from_numpy(np.concatenate([example.learned_credit for example in examples])).to(each)
-        sums = torch.zeros(len(labels), device=each.device).index_add(0, rows, each)
-        return sums.reshape(len(samples), -1)
+        return log_probabilities(self._model, samples, self._config, self._device)
 
     def _evaluate(self) -> None:
         directory = self._folder.directory
