@@ -276,6 +276,10 @@ def display(line: Callable[[Any], str], evaluated_at: Callable[[Any], int]) -> I
 def progress_line(progress: TrainingProgress) -> str:
     """Say how far a training is: steps, speed, success in training, share of the optimum, time left."""
     parts = [f"{progress.steps:,} steps"]
+    if progress.imitated:
+        parts = [f"{progress.imitated:,} updates of imitating the optimum"]
+    if progress.agreement is not None:
+        parts.append(f"like the optimum in {progress.agreement:.0%} of the states")
     if progress.steps_per_second:
         parts.append(f"{progress.steps_per_second:,.0f} steps/s")
     if progress.success is not None:

@@ -156,3 +156,7 @@ def test_a_line_of_progress():
         "share of the optimum on validation tasks 0.500 (best 0.500), 3:12 left"
     )
     assert progress_line(TrainingProgress(0, 0.0, 0.0, None, None, None, None)) == "0 steps"
+    imitating = TrainingProgress(0, 1.0, 0.0, None, None, None, 60.0, 480, 0.915)
+    assert progress_line(imitating) == (
+        "480 updates of imitating the optimum, like the optimum in 92% of the states, 1:00 left"
+    )

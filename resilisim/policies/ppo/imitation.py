@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any, TypeAlias
 
@@ -142,13 +142,15 @@ def imitate(
     value_weight: float = 0.5,
     learning_rate: float = LEARNING_RATE,
     rehearsal: Rehearsal | None = None,
+    report: Callable[[ImitationUpdate], None] = lambda update: None,
 ) -> list[ImitationUpdate]:
     """Train a network on batches, one gradient step for each that has states; return how well it did before each.
 
     It is called with the observations `tools` and `task` and returns [logits | value], float (B, A + 1); its mode
     (training or evaluation) stays. `value_weight` is that of the value head's squared error beside the cross-entropy:
     V* is the value under the plain reward without discounting, so for another reward it is 0. With a `rehearsal` it
-    takes its gradient steps, and its learning rate falls to 0 along a half cosine.
+    takes its gradient steps, and its learning rate falls to 0 along a half cosine. Each update is reported when it is
+    done.
     """
     # An optimiser of its own: moments of this loss would mislead PPO's first updates.
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
@@ -168,6 +170,7 @@ def imitate(
             nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT_NORM)
             optimizer.step()
             updates.append(ImitationUpdate(*np.mean([astuple(one) for one in told], axis=0).tolist()))
+            report(updates[-1])
     finally:
         network.train(was_training)
     return updates

@@ -54,7 +54,7 @@ from resilisim.policies.ppo.checkpoint import (
     set_random_state,
 )
 from resilisim.policies.ppo.config import TrainingConfig
-from resilisim.policies.ppo.imitation import Rehearsal, imitate, imitation_batches
+from resilisim.policies.ppo.imitation import ImitationUpdate, Rehearsal, imitate, imitation_batches
 from resilisim.policies.ppo.network import Network, WorkflowActor, WorkflowTransformer
 from resilisim.policies.ppo.parts import Figures, Parts, mean_of
 from resilisim.policies.ppo.policy import check_library, reads_laws
@@ -76,7 +76,7 @@ NEVER = 2**31  # stable-baselines3 logs every so many rollouts of one call, whic
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """How far a run is, told after each rollout and each evaluation."""
+    """How far a run is, told after each update of imitation, each rollout and each evaluation."""
 
     steps: int
     minutes: float
@@ -85,6 +85,8 @@ class TrainingProgress:
     latest: Evaluation | None
     best: Evaluation | None
     seconds_left: float | None  # until the nearer limit, at this speed; None before the first rollout
+    imitated: int = 0  # updates of imitation, while it goes on; 0 before and after it
+    agreement: float | None = None  # share of states of the latest in which the policy would do what the optimum does
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ class _Run:
                 fresh = config.imitation_updates > 0 and not reads_laws(self._start)
                 begin_with(network_of(self._model), self._start.network, keep_others=fresh)
             if config.imitation_updates:
-                taught = warm_start(config, network_of(self._model), self._lessons())
+                taught = warm_start(config, network_of(self._model), self._lessons(), self._tell_imitated)
                 self._at = replace(self._at, warm_start=taught)
         self._model.set_logger(self._logger())
         try:
@@ -431,6 +433,12 @@ class _Run:
             )
         )
 
+    def _tell_imitated(self, number: int, update: ImitationUpdate) -> None:
+        if self._report is not None:
+            minutes = self._elapsed / 60.0
+            left = 60.0 * minutes / number * (self._config.imitation_updates - number)
+            self._report(TrainingProgress(0, minutes, 0.0, None, None, None, left, number, update.agreement))
+
 
 def _result(directory: Path, at: _Standing, *, was_finished: bool) -> TrainingResult:
     if at.reason is None or at.best is None or at.latest is None:
@@ -605,13 +613,17 @@ def begin_with(network: Network, start: Network, *, keep_others: bool = False) -
 
 
 def warm_start(
-    config: TrainingConfig, network: Network, lessons: Iterator[tuple[WorkflowOptions, int]]
+    config: TrainingConfig,
+    network: Network,
+    lessons: Iterator[tuple[WorkflowOptions, int]],
+    report: Callable[[int, ImitationUpdate], None],
 ) -> dict[str, Any]:
     """Teach the network the exact optimum before PPO begins, and return what was done as JSON values.
 
     `lessons` holds what is played, in environments of its own, and how many batches are made of it. Random libraries
-    are rehearsed, and the network plays in half of the environments.
+    are rehearsed, and the network plays in half of the environments. Updates are reported with their numbers, from 1.
     """
+    number = itertools.count(1)
     is_random = config.libraries == "random"
     batches = itertools.chain.from_iterable(
         imitation_batches(
@@ -628,6 +640,9 @@ def warm_start(
     is_plain = config.reward in ("full_success", "success") and config.gamma == 1.0 and config.reward_scale == 1.0
     rehearsal = Rehearsal(config.imitation_updates, IMITATION_UPDATES_OF_A_LIBRARY) if is_random else None
     learning_rate = IMITATION_LEARNING_RATE[config.libraries]
-    updates = imitate(network, batches, 0.5 if is_plain else 0.0, learning_rate, rehearsal)
+    updates = imitate(
+        *(network, batches, 0.5 if is_plain else 0.0, learning_rate, rehearsal),
+        report=lambda update: report(next(number), update),
+    )
     agreement = updates[-1].agreement if updates else None
     return {"kind": "imitation of the exact optimum", "updates": len(updates), "agreement": agreement}

@@ -92,7 +92,10 @@ def plain_run(tmp_path_factory):
 def paper_run(tmp_path_factory):
     """A run with everything switched on."""
     folder = tmp_path_factory.mktemp("training") / "paper"
-    return folder, train(small("paper", *EVERYTHING), folder)
+    told = []
+    result = train(small("paper", *EVERYTHING), folder, told.append)
+    assert [step.imitated for step in told[:3]] == [1, 2, 0]
+    return folder, result
 
 
 def test_a_run_leaves_a_policy_a_log_and_a_result(plain_run):
