@@ -192,6 +192,8 @@ class TrainingConfig(BaseModel):
             self._check_random_libraries()
         if self.max_steps is None and self.max_minutes is None:
             raise ValueError("neither max_steps nor max_minutes is set: expected at least one, or training never ends")
+        if self.max_steps == 0 and not self.imitation_updates:
+            raise ValueError("max_steps is 0 without imitation_updates: expected at least 1, or nothing is learned")
         return self
 
     def _check_random_libraries(self) -> None:

@@ -21,8 +21,11 @@ from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.stage import (
     NOT_KNOWN,
+    Layer,
     Neutral,
     Stage,
+    find_row,
+    find_slot,
     make_stage,
     mark_useful,
     neutral_tools,
@@ -81,39 +84,6 @@ TIE_TOLERANCE = 1e-12
 ADD = 0  # add the states that follow
 VALUE = 1  # value states by those that follow
 CHOICES = 2  # tell what each choice in one state is worth
-
-
-@scalar
-def find_slot(row: Any, rows: Any, slots: Any) -> int:
-    """Return the slot of a row in a hash table: that of its number, or the empty one (-1) where it belongs."""
-    code = 1469598103934665603
-    for column in range(len(row)):
-        code = (code ^ row[column]) * 1099511628211
-        code ^= (code >> 29) & 0x7FFFFFFFF
-    place = code & (len(slots) - 1)
-    while slots[place] >= 0:
-        same = True
-        for column in range(len(row)):
-            if rows[slots[place], column] != row[column]:
-                same = False
-                break
-        if same:
-            return int(place)
-        place = (place + 1) & (len(slots) - 1)
-    return int(place)
-
-
-@kernel
-def fill_slots(rows: NDArray[np.int64], count: int, slots: NDArray[np.int32]) -> None:
-    """Number the first rows in an empty hash table."""
-    for number in range(count):
-        slots[find_slot(rows[number], rows, slots)] = number
-
-
-@kernel
-def find_row(row: NDArray[np.int64], rows: NDArray[np.int64], slots: NDArray[np.int32]) -> int:
-    """Return the number of a row, or -1."""
-    return int(slots[find_slot(row, rows, slots)])
 
 
 @kernel
@@ -341,51 +311,10 @@ def sweep(
     return last
 
 
-class Layer:
-    """The states after so many messages, each once."""
-
-    def __init__(self, width: int) -> None:
-        self.rows = np.zeros((64, width), dtype=np.int64)
-        self.values = np.zeros(64)
-        self.slots = np.full(256, -1, dtype=np.int32)
-        self.count = np.zeros(1, dtype=np.int64)
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        return int(self.count[0])
-
-    def grow(self) -> None:
-        """Make room for four times as many."""
-        self.rows = np.concatenate([self.rows, np.zeros((3 * len(self.rows), self.rows.shape[1]), dtype=np.int64)])
-        self.values = np.concatenate([self.values, np.zeros(3 * len(self.values))])
-        self.slots = np.full(4 * len(self.slots), -1, dtype=np.int32)
-        fill_slots(self.rows, self.size, self.slots)
-
-    def add(self, row: NDArray[np.int64]) -> bool:
-        """Add a state, unless it is there; return whether it is new."""
-        if find_row(row, self.rows, self.slots) >= 0:
-            return False
-        if self.size == len(self.rows):
-            self.grow()
-        self.rows[self.size] = row
-        self.count[0] += 1
-        self.slots[:] = -1
-        fill_slots(self.rows, self.size, self.slots)
-        return True
-
-
 # Where a state's sections begin, as fields of `Rulebook`.
 _SECTIONS = (
-    "at_evidence",
-    "at_block",
-    "at_sound",
-    "at_rate",
-    "at_outage",
-    "at_time",
-    "at_down",
-    "at_broken",
-    "at_unsound",
+    *("at_evidence", "at_block", "at_sound", "at_rate", "at_outage", "at_time"),
+    *("at_down", "at_broken", "at_unsound"),
 )
 
 

@@ -6,6 +6,8 @@ tool can only break a row of failures, or show whether its group is down. As in 
 tool as good as any is there for it at every time: then one entry stands for all of them. Where that cannot be shown,
 the values with those neutral calls that are surely there are a lower bound, and the values with one that is always up,
 never limited and never broken (and one that looks at each group) are an upper bound; the difference is stated.
+
+States are packed into rows of numbers, and kept by their number of messages, each once, in a `Layer`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
-from resilisim.simulator.compiled import scalar
+from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
 from resilisim.simulator.parts.build import ToolFacts, as_record, make_rulebook
 from resilisim.simulator.parts.rules import (
@@ -456,3 +458,70 @@ def unpack(
         for tool in range(num_tools):
             parts[rules.at_evidence + tool] = row[column]
             column += 1
+
+
+@scalar
+def find_slot(row: Any, rows: Any, slots: Any) -> int:
+    """Return the slot of a row in a hash table: that of its number, or the empty one (-1) where it belongs."""
+    code = 1469598103934665603
+    for column in range(len(row)):
+        code = (code ^ row[column]) * 1099511628211
+        code ^= (code >> 29) & 0x7FFFFFFFF
+    place = code & (len(slots) - 1)
+    while slots[place] >= 0:
+        same = True
+        for column in range(len(row)):
+            if rows[slots[place], column] != row[column]:
+                same = False
+                break
+        if same:
+            return int(place)
+        place = (place + 1) & (len(slots) - 1)
+    return int(place)
+
+
+@kernel
+def fill_slots(rows: NDArray[np.int64], count: int, slots: NDArray[np.int32]) -> None:
+    """Number the first rows in an empty hash table."""
+    for number in range(count):
+        slots[find_slot(rows[number], rows, slots)] = number
+
+
+@kernel
+def find_row(row: NDArray[np.int64], rows: NDArray[np.int64], slots: NDArray[np.int32]) -> int:
+    """Return the number of a row, or -1."""
+    return int(slots[find_slot(row, rows, slots)])
+
+
+class Layer:
+    """The states after so many messages, each once."""
+
+    def __init__(self, width: int) -> None:
+        self.rows = np.zeros((64, width), dtype=np.int64)
+        self.values = np.zeros(64)
+        self.slots = np.full(256, -1, dtype=np.int32)
+        self.count = np.zeros(1, dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return int(self.count[0])
+
+    def grow(self) -> None:
+        """Make room for four times as many."""
+        self.rows = np.concatenate([self.rows, np.zeros((3 * len(self.rows), self.rows.shape[1]), dtype=np.int64)])
+        self.values = np.concatenate([self.values, np.zeros(3 * len(self.values))])
+        self.slots = np.full(4 * len(self.slots), -1, dtype=np.int32)
+        fill_slots(self.rows, self.size, self.slots)
+
+    def add(self, row: NDArray[np.int64]) -> bool:
+        """Add a state, unless it is there; return whether it is new."""
+        if find_row(row, self.rows, self.slots) >= 0:
+            return False
+        if self.size == len(self.rows):
+            self.grow()
+        self.rows[self.size] = row
+        self.count[0] += 1
+        self.slots[:] = -1
+        fill_slots(self.rows, self.size, self.slots)
+        return True
