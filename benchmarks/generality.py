@@ -1,13 +1,15 @@
-"""Two trained policies on the same random libraries with the same luck: by how much the second succeeds more often.
+"""Two trained policies on the same random libraries with the same luck: each one's share of V*, and the difference.
 
-`python -m benchmarks.generality default generalist 10 30` takes for each size and each part of a law, and for none, the
-four libraries that `resilisim train evaluate --random-tools` takes, three tasks of each, 40 episodes of each task, and
-prints the difference for each part and over all libraries, with 95 % intervals over libraries.
+`python -m benchmarks.generality default generalist 10 30` takes for each size, and for each part of a law and for none,
+the first 16 libraries of those that `resilisim train evaluate --random-tools` takes, three tasks of each, 200 episodes
+of each task, and prints a table: the optimum, each policy's share of it, and by how much the second succeeds more
+often, with 95 % intervals clustered by library. `--part rate_limit` (repeatable; `none` is without) takes some parts
+only. A library's luck is the same under every part, so rows are not independent.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,41 +21,59 @@ from resilisim.policies.ppo.policy import actor_of
 from resilisim.policies.ppo.validation import play_closed_loop
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.failure_model import PARTS
+from resilisim.statistics import clustered_mean, clustered_ratio
 
-LIBRARIES, TASKS, EPISODES = 4, 3, 40
+LIBRARIES, TASKS, EPISODES = 16, 3, 200
+PLAIN = "none"
 
 
-def difference(first: str, second: str, num_tools: int, part: str | None, number: int) -> float:
-    """Return the second policy's success less the first one's in one library."""
-    parts = () if part is None else (part,)
+def played(names: Sequence[str], num_tools: int, part: str, number: int) -> tuple[list[float], float]:
+    """Return each policy's mean success in one library, and the mean of V*."""
+    parts = () if part == PLAIN else (part,)
     drawn = random_settings("test", number, TASKS, num_tools=num_tools, parts=parts, solved=True)
     law = drawn.options.failure_model()
-    one, other = (
+    found = [
         play_closed_loop(
             actor_of(load_checkpoint(name), law), drawn.tasks, EPISODES, salt=EVALUATION_SALT, options=drawn.options
         ).mean()
-        for name in (first, second)
-    )
-    return float(other - one)
+        for name in names
+    ]
+    return [float(mean) for mean in found], float(np.mean(drawn.optima))
 
 
-def show(name: str, differences: Sequence[float]) -> None:
-    """Print a mean with its interval."""
-    mean, error = np.mean(differences), np.std(differences, ddof=1) / len(differences) ** 0.5
-    low, high = mean - 1.96 * error, mean + 1.96 * error
-    print(f"{name}: {mean:+.3f} ({low:+.3f} to {high:+.3f}), {len(differences)} libraries", flush=True)
+def show(tools: str, part: str, rows: Sequence[tuple[list[float], float]]) -> None:
+    """Print a row of the table."""
+    ones, optima = [1.0] * len(rows), [optimum for _, optimum in rows]
+    cells = [tools, part, f"{np.mean(optima):.3f}"]
+    for policy in range(2):
+        share = clustered_ratio([found[policy] for found, _ in rows], optima, len(rows)).to_mapping()
+        cells.append(f"{share['value']:.3f} | {share['low']:.2f} to {share['high']:.2f}")
+    more = clustered_mean([found[1] - found[0] for found, _ in rows], ones)
+    low, high = more.to_mapping()["low"], more.to_mapping()["high"]
+    print(f"| {' | '.join(cells)} | {more.value:+.3f} | {low:+.3f} to {high:+.3f} |", flush=True)
 
 
-def main(first: str, second: str, sizes: Sequence[int]) -> None:
-    """Print the differences."""
+def main() -> None:
+    """Play, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("policies", nargs=2)
+    parser.add_argument("sizes", nargs="+", type=int)
+    parser.add_argument("--part", action="append", choices=(PLAIN, *PARTS))
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    everything: list[float] = []
-    for part in (None, *PARTS):
-        found = [difference(first, second, size, part, number) for size in sizes for number in range(LIBRARIES)]
-        show(part or "none", found)
-        everything += found
-    show("all", everything)
+    names, parts = arguments.policies, arguments.part or (PLAIN, *PARTS)
+    head = ("tools", "part", "optimum", names[0], "95 % interval", names[1], "95 % interval", "more", "95 % interval")
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for size in arguments.sizes:
+        everything = []
+        for part in parts:
+            rows = [played(names, size, part, number) for number in range(LIBRARIES)]
+            show(str(size), part, rows)
+            everything.append(rows)
+        if len(parts) > 1:  # a library under all parts is one cluster: its luck is the same
+            means = np.mean([[[*found, optimum] for found, optimum in rows] for rows in everything], axis=0)
+            show(str(size), "all", [([first, second], optimum) for first, second, optimum in means.tolist()])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], [int(size) for size in sys.argv[3:]])
+    main()

@@ -59,7 +59,6 @@ from resilisim.simulator.parts.rules import (
     chance_broken,
     chance_down,
     chance_slow,
-    count_bits,
     fill_chances,
     finish_value,
     is_opened,
@@ -81,7 +80,7 @@ BLOCK = 1  # 0: open, 1: closed until a tool that opens has succeeded, 2: surely
 SOUNDNESS = 2  # of the output; 0: there is none, 1: sound, 2: corrupt, 3: only a validator can tell
 CORRUPT_CHANCE = 3  # chance that the output of a success is corrupt
 FREE_IN = 4  # messages until the rate limit lets a call through; 0: now
-RATE_USED = 5  # calls in its window that count for the limit of this tool
+RATE_CALLS_MADE = 5  # which of the latest eight messages count for the limit of this tool; bit 0: the latest
 GROUP_SEEN = 6  # what was last seen of its group of outages; 0: nothing, or no group, 1: up, 2: down
 SEEN_AGO = 7  # messages since then
 CHANCE_DOWN = 8  # chance that the group is down now
@@ -90,8 +89,12 @@ INPUT_SHARE = 10  # share of failures after which a parameter has to change
 ACCESS_SHARE = 11  # share of failures that close the tool
 IS_VALIDATOR = 12  # 1: its success tells which outputs are corrupt
 IS_OPENER = 13  # 1: its success opens what is closed
-NUM_PART_COLUMNS = 14
-PART_COLUMNS = tuple(name.lower() for name in names_between(globals(), "CHANCE", "IS_OPENER"))
+RATE_NUM_DUE = 14  # tools that are due and counted by the same limit, this one included
+RATE_FIRST_DUE = 15  # the first of them, as DUE has it; 0: none
+GROUP_NUM_DUE = 16  # tools that are due and in the same group of outages, this one included
+GROUP_FIRST_DUE = 17  # the first of them; 0: none
+NUM_PART_COLUMNS = 18
+PART_COLUMNS = tuple(name.lower() for name in names_between(globals(), "CHANCE", "GROUP_FIRST_DUE"))
 
 # Columns of `law`.
 CAN_WAIT = 0  # 1: waiting can help
@@ -262,7 +265,7 @@ def show_parts(episode: Episode, mine: Any, task: TaskRecord, world: World, rule
                 episode.tools[tool, columns.STATUS] = columns.FAILED
         if rules.rate_key[tool] >= 0:
             row[FREE_IN] = messages_until_free(rules, parts, tool)
-            row[RATE_USED] = count_bits(parts[rules.at_rate + rules.rate_key[tool]])
+            row[RATE_CALLS_MADE] = parts[rules.at_rate + rules.rate_key[tool]] & LARGEST
         group = rules.group[tool]
         if group >= 0:
             seen = parts[rules.at_outage + 2 * group]
@@ -286,6 +289,28 @@ def show_parts(episode: Episode, mine: Any, task: TaskRecord, world: World, rule
         shown[TIME_LEFT] = quantised(1.0 - parts[rules.at_time] / rules.budget)
     if not world.hidden:
         show_due_places(episode, mine, task, world, rules)
+        if rules.at_rate >= 0:
+            show_shared(episode, mine, task, world, rules.rate_key, RATE_NUM_DUE)
+        if rules.at_outage >= 0:
+            show_shared(episode, mine, task, world, rules.group, GROUP_NUM_DUE)
+
+
+@scalar
+def show_shared(episode: Episode, mine: Any, task: TaskRecord, world: World, shared: Any, column: int) -> None:
+    """Rewrite two columns: how many tools are due of those that share something with a tool, and the first of them."""
+    rows = mine.tool_parts
+    for tool in range(world.num_tools):
+        rows[tool, column] = rows[tool, column + 1] = 0
+    for index in range(task.closure_size):
+        wanted = task.closure[index]
+        due = episode.tools[wanted, columns.DUE]
+        if due == 0 or shared[wanted] < 0:
+            continue
+        for tool in range(world.num_tools):
+            if shared[tool] == shared[wanted]:
+                rows[tool, column] += 1
+                if rows[tool, column + 1] == 0 or due < rows[tool, column + 1]:
+                    rows[tool, column + 1] = due
 
 
 @scalar

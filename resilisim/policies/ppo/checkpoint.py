@@ -87,7 +87,7 @@ def layout_version(law_parts: bool = False) -> str:
     A policy that was trained on another layout would read nonsense, so it is refused. Those of laws with parts count
     for networks that read them.
     """
-    inputs = [asdict(group) for group in (*PART_GROUPS, *LAW_GROUPS)]
+    inputs = [group.to_mapping() for group in (*PART_GROUPS, *LAW_GROUPS)]
     parts = {"tool_parts": PART_COLUMNS, "law": LAW_COLUMNS, "part_inputs": inputs} if law_parts else {}
     return content_hash(
         parts
@@ -95,7 +95,7 @@ def layout_version(law_parts: bool = False) -> str:
             "tools": TOOL_COLUMNS,
             "task": TASK_COLUMNS,
             "statuses": STATUSES,
-            "inputs": [asdict(group) for group in (*TOOL_GROUPS, *TASK_GROUPS)],
+            "inputs": [group.to_mapping() for group in (*TOOL_GROUPS, *TASK_GROUPS)],
             "networks": NETWORKS_VERSION,
             "actions": ACTION_TYPES,
             "meta_actions": META_ACTIONS,

@@ -22,7 +22,7 @@ tokens of 32 numbers the work lies in the many small matrix products: sharing ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -53,11 +53,17 @@ class Group:
     codes: int = 0  # number of one-hot features: x = 0, x = 1, ..., x >= codes - 1
     positive: bool = False  # whether there is a feature x > 0
     scale: float = 0.0  # divisor of a feature min(x / scale, LARGEST_SCALED); 0 for none
+    bits: int = 0  # number of features that are the lowest bits of x
 
     @property
     def size(self) -> int:
         """The number of features."""
-        return self.codes + self.positive + (self.scale > 0)
+        return self.codes + self.positive + (self.scale > 0) + self.bits
+
+    def to_mapping(self) -> dict[str, int | float | bool]:
+        """Return the fields, `bits` only where there are some: a hash of layouts that ship was made without it."""
+        fields = asdict(self)
+        return fields if self.bits else {name: value for name, value in fields.items() if name != "bits"}
 
     def table(self) -> np.ndarray:
         """Return the features of every value: float32 (NUM_VALUES, size)."""
@@ -67,6 +73,8 @@ class Group:
             parts.append(values[:, None] > 0)
         if self.scale:
             parts.append(np.minimum(values / self.scale, LARGEST_SCALED)[:, None])
+        if self.bits:
+            parts.append(values[:, None] >> np.arange(self.bits) & 1)
         return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
@@ -125,7 +133,7 @@ PART_GROUPS = (
     Group(law_parts.SOUNDNESS, codes=4),
     Group(law_parts.CORRUPT_CHANCE, scale=255),
     Group(law_parts.FREE_IN, codes=5, scale=8),
-    Group(law_parts.RATE_USED, codes=4, scale=8),
+    Group(law_parts.RATE_CALLS_MADE, bits=8),
     Group(law_parts.GROUP_SEEN, codes=3),
     Group(law_parts.SEEN_AGO, codes=3, scale=STEPS_PER_EPISODE),
     Group(law_parts.CHANCE_DOWN, scale=255),
@@ -134,6 +142,10 @@ PART_GROUPS = (
     Group(law_parts.ACCESS_SHARE, scale=255),
     Group(law_parts.IS_VALIDATOR, scale=1),
     Group(law_parts.IS_OPENER, scale=1),
+    Group(law_parts.RATE_NUM_DUE, codes=4, scale=4),
+    Group(law_parts.RATE_FIRST_DUE, codes=PLACES),
+    Group(law_parts.GROUP_NUM_DUE, codes=4, scale=4),
+    Group(law_parts.GROUP_FIRST_DUE, codes=PLACES),
 )
 LAW_GROUPS = (
     Group(law_parts.CAN_WAIT, scale=1),

@@ -154,6 +154,9 @@ def test_what_is_shown_is_what_an_agent_can_know(name: str) -> None:
             shown, _, ended, _, _ = workflow.step(int(random_legal(shown["action_mask"][None], generator)[0]))
     for column, part in {
         law_parts.FREE_IN: "rate",
+        law_parts.RATE_CALLS_MADE: "rate",
+        law_parts.RATE_NUM_DUE: "rate",
+        law_parts.GROUP_NUM_DUE: "outage",
         law_parts.GROUP_SEEN: "outage",
         law_parts.CHANCE_BROKEN: "broken",
         law_parts.SOUNDNESS: "corrupt",
@@ -174,6 +177,12 @@ def _check_columns(workflow: WorkflowEnv, shown: dict[str, Any]) -> None:
         chance = max(parts.chances(state, tool, digest)[1] + parts.chances(state, tool, digest)[2] for digest in (5, 7))
         assert rows[tool, law_parts.CHANCE] == columns.quantised(chance)
         assert rows[tool, law_parts.FREE_IN] == messages_until_free(rules, state.parts, tool)
+        for shared, column in ((rules.rate_key, law_parts.RATE_NUM_DUE), (rules.group, law_parts.GROUP_NUM_DUE)):
+            due = [shown["tools"][other, columns.DUE] for other in range(4) if 0 <= shared[tool] == shared[other]]
+            first = min(filter(None, due), default=0)
+            assert (rows[tool, column], rows[tool, column + 1]) == (np.count_nonzero(due), first)
+        called = state.parts[rules.at_rate + rules.rate_key[tool]] if rules.rate_key[tool] >= 0 else 0
+        assert rows[tool, law_parts.RATE_CALLS_MADE] == called
         sound = state.parts[rules.at_sound + tool] if rules.at_sound >= 0 else 0
         assert rows[tool, law_parts.SOUNDNESS] == sound
         if sound:

@@ -146,7 +146,7 @@ def test_the_network_reads_every_column_and_none_without_a_law():
     shown = {
         "tools": generator.integers(0, 4, (2, 4, 19)),
         "task": generator.integers(0, 4, (2, 38)),
-        "tool_parts": generator.integers(0, 4, (2, 4, 14)),
+        "tool_parts": generator.integers(0, 4, (2, 4, 18)),
         "law": generator.integers(0, 4, (2, 13)),
     }
     tensors = {name: torch.from_numpy(array) for name, array in shown.items()}
