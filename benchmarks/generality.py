@@ -1,6 +1,6 @@
 """Two trained policies on the same random libraries with the same luck: each one's share of V*, and the difference.
 
-`python -m benchmarks.generality default generalist 10 30` takes for each size, and for each part of a law and for none,
+`python -m benchmarks.generality benchmark default 10 30` takes for each size, and for each part of a law and for none,
 the first 16 libraries of those that `resilisim train evaluate --random-tools` takes, three tasks of each, 200 episodes
 of each task, and prints a table: the optimum, each policy's share of it, and by how much the second succeeds more
 often, with 95 % intervals clustered by library. `--part rate_limit` (repeatable; `none` is without) takes some parts

@@ -50,13 +50,13 @@ def measure(long: bool) -> list[Measurement]:
     problems = [build_problem(LIBRARY, task.required_tools) for task in tasks]
     optimum = np.array([known_probabilities(problem) for problem in problems])
     path, limited = (_followed(ExactPlanner(limits=limits), tasks) for limits in (False, True))
-    policy_path, policy_limited = _followed_policy(load_checkpoint("default"), tasks, problems)
+    policy_path, policy_limited = _followed_policy(load_checkpoint("benchmark"), tasks, problems)
     planned = repeated(_PLAN, RUNS if long else 1)
     return [
         *_shares("exact-path", path, optimum),
         *_shares("exact", limited, optimum, TARGET_MEAN, TARGET_WORST),
-        *_shares("policy:default, its path without limits", policy_path, optimum),
-        *_shares("policy:default", policy_limited, optimum),
+        *_shares("policy:benchmark, its path without limits", policy_path, optimum),
+        *_shares("policy:benchmark", policy_limited, optimum),
         *_played(tasks),
         Measurement(
             f"exact plans of {planned[0]['lists']:,} required lists, one process",

@@ -48,7 +48,7 @@ class RunOptions:
     preset: str = option(
         "quick",
         "quick (5 minutes on two cores), full (30 minutes), paper (everything in the paper), or generalist "
-        "(45 minutes: random libraries and laws).",
+        "(25 minutes: random libraries and laws).",
     )
     config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
     settings: tuple[str, ...] = option(
@@ -123,7 +123,7 @@ def train(
 @app.command("evaluate")
 def evaluate(
     checkpoint: Annotated[
-        str, typer.Argument(metavar="DIR|NAME", help="Folder of a run, or a policy that ships: default or generalist.")
+        str, typer.Argument(metavar="DIR|NAME", help="Folder of a run, or a policy that ships: default or benchmark.")
     ],
     episodes: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 200,
     split: Annotated[

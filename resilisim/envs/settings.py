@@ -160,7 +160,7 @@ class EnvironmentSettings(LawOptions):
     planner: str = option(
         "auto",
         "Who makes the plan in prompts that have one: auto, exact, exact-path (without limits of steps), policy:DIR "
-        "(the trained policy in a folder), or policy:default or policy:generalist (those that ship).",
+        "(the trained policy in a folder), or policy:default or policy:benchmark (those that ship).",
         group=ENVIRONMENT_GROUP,
     )
     parameters: Parameters = option(

@@ -45,7 +45,7 @@ PRIVILEGED_POLICIES = ("exact-optimum", "reference", "trained")
 EXTRAS: Mapping[str, str] = {"trained": "train"}
 # policy:DIR is the trained policy whose checkpoint lies in the folder DIR, or that ships under a name.
 CHECKPOINT_PREFIX = "policy:"
-SHIPPED_CHECKPOINTS = ("default", "generalist")
+SHIPPED_CHECKPOINTS = ("default", "benchmark")
 _WITH_OPTIONS = re.compile(r"(?P<name>[^\[\]]+)\[(?P<options>[^\[\]]*)\]\Z", re.DOTALL)
 
 
@@ -84,7 +84,7 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
 
     Args:
         spec: A name (`policy_names`); "policy:DIR" for the trained policy in a folder, "policy:default" or
-            "policy:generalist" for one that ships; "agent:module:function" for an agent that is a function of a
+            "policy:benchmark" for one that ships; "agent:module:function" for an agent that is a function of a
             session, "command:CMD" for a program; or `module:attribute` of a class, a function that returns a policy, or
             a policy. Modules are found as usual, and also in the working directory. Options may follow in brackets,
             separated by commas, as in "kpi-chain[theta=0.8,replanning=false]"; the policy is then shown under the whole

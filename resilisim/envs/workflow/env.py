@@ -69,7 +69,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     * `task`, uint8 (38,): twenty features of the task, then progress, steps, required tools, milestones, failures, the
       law's factor for them, order, loop, base probability, phase and stage, checkpoint, what runs, data flow
     * `action_mask`, int8 (9 x (T + 1) + 4,): 1 for each legal action, never empty
-    * under a law with parts also `tool_parts`, uint8 (T, 18), and `law`, uint8 (13,): what an agent can know of rate
+    * under a law with parts also `tool_parts`, uint8 (T, 18), and `law`, uint8 (14,): what an agent can know of rate
       limits, outages, broken tools, refused inputs, soundness of outputs, time and drift (`law_parts`)
 
     With `required="hidden"` the columns that follow from the required list are 0.

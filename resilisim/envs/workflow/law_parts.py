@@ -106,15 +106,16 @@ RATE_CALLS = 5  # calls that the rate limit lets through; 0: there is none
 RATE_WINDOW = 6  # messages in which they are counted
 OUTAGE_BEGINS = 7  # chance that a group that is up is down at the next message
 OUTAGE_ENDS = 8  # chance that one that is down is up
-DRIFT = 9  # ten times what each message adds to the base, from -1 to 1: 0 is 128
+RISES = 9  # twenty times what each message adds to the base; 0 if it falls
 OPENED = 10  # 1: a tool that opens has succeeded
 NOT_EXECUTED_FACTOR = 11  # factor of the law for each dependency never executed
 FAILED_FACTOR = 12  # factor for each dependency that failed
-NUM_LAW_COLUMNS = 13
-LAW_COLUMNS = tuple(name.lower() for name in names_between(globals(), "CAN_WAIT", "FAILED_FACTOR"))
+FALLS = 13  # twenty times what each message takes from the base; 0 if it rises
+NUM_LAW_COLUMNS = 14
+LAW_COLUMNS = tuple(name.lower() for name in names_between(globals(), "CAN_WAIT", "FALLS"))
 
 CLOSED_TOOL, REFUSED_INPUT = 1, 2  # values of BLOCK
-DRIFT_SCALE = 10.0
+DRIFT_SCALE = 20.0
 
 DRAWN = -1  # instead of a result, where luck decides
 
@@ -322,7 +323,8 @@ def show_law(mine: Any, rules: Any) -> None:
     shown[RATE_WINDOW] = rules.rate_window if rules.rate_calls > 0 else 0
     shown[OUTAGE_BEGINS] = quantised(rules.begins)
     shown[OUTAGE_ENDS] = quantised(rules.ends)
-    shown[DRIFT] = quantised(0.5 + 0.5 * DRIFT_SCALE * rules.drift)
+    shown[RISES] = quantised(max(0.0, DRIFT_SCALE * rules.drift))
+    shown[FALLS] = quantised(max(0.0, -DRIFT_SCALE * rules.drift))
     shown[NOT_EXECUTED_FACTOR] = quantised(rules.not_executed)
     shown[FAILED_FACTOR] = quantised(rules.failed)
     if rules.budget >= 0:

@@ -260,7 +260,8 @@ def _label_under_parts(
 ) -> tuple[Batch, NDArray[np.bool_]]:
     """Do what `_label` does under a law with parts, where waiting and accepting are choices, too.
 
-    Calls that another choice is surely as good as are no targets.
+    Calls that another choice is surely as good as are no targets, nor is waiting where anything else is as good: most
+    probable actions that never change end in episodes of nothing but waiting.
     """
     mask = np.array(observations["action_mask"], dtype=np.bool_)
     num_envs, num_actions = mask.shape
@@ -284,8 +285,8 @@ def _label_under_parts(
         for tool in tools:
             # After a refused input, INVOKE_TOOL changes it.
             row[invoke + tool if mask[env, invoke + tool] else retry + tool] = True
-        row[meta_action_index(META_NO_OP, num_tools)] = best.waits
         row[accept + num_tools] = best.finishes
+        row[meta_action_index(META_NO_OP, num_tools)] = best.waits and not row.any()
     chosen &= mask
     targets = (chosen / np.maximum(chosen.sum(axis=1, keepdims=True), 1)).astype(np.float32)
     return {**observations, "targets": targets, "values": values}, is_choosing

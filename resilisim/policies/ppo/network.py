@@ -157,10 +157,11 @@ LAW_GROUPS = (
     Group(law_parts.RATE_WINDOW, scale=8),
     Group(law_parts.OUTAGE_BEGINS, positive=True, scale=255),
     Group(law_parts.OUTAGE_ENDS, scale=255),
-    Group(law_parts.DRIFT, scale=255),
+    Group(law_parts.RISES, positive=True, scale=255),
     Group(law_parts.OPENED, scale=1),
     Group(law_parts.NOT_EXECUTED_FACTOR, scale=255),
     Group(law_parts.FAILED_FACTOR, scale=255),
+    Group(law_parts.FALLS, positive=True, scale=255),
 )
 # 64, which is worth keeping: matrix products with a multiple of the processor's vector length are faster.
 NUM_TOOL_FEATURES = sum(group.size for group in TOOL_GROUPS)

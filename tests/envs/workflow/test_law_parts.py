@@ -173,6 +173,9 @@ def _check_columns(workflow: WorkflowEnv, shown: dict[str, Any]) -> None:
     assert law[law_parts.FINISH_CHANCE] == columns.quantised(parts.chance_done(state))
     if rules.budget > 0:
         assert law[law_parts.TIME_LEFT] == columns.quantised(1.0 - state.parts[rules.at_time] / rules.budget)
+    drift = parts.numbers.law.drift.per_message if parts.numbers.law.drift is not None else 0.0
+    assert law[law_parts.RISES] == columns.quantised(max(0.0, 20.0 * drift))
+    assert law[law_parts.FALLS] == columns.quantised(max(0.0, -20.0 * drift))
     for tool, name in enumerate(SMALL.names):
         chance = max(parts.chances(state, tool, digest)[1] + parts.chances(state, tool, digest)[2] for digest in (5, 7))
         assert rows[tool, law_parts.CHANCE] == columns.quantised(chance)
