@@ -26,7 +26,12 @@ from resilisim.finetuning.sampling import Played, Sampler, credits_of
 from resilisim.finetuning.training import drawn_tasks, log_probabilities
 
 GROUP, SIDE_BY_SIDE = 4, 4
-CREDITS: tuple[Credit, ...] = ("advantage", "success")
+# By name: the credit, and how many episodes it compares.
+CREDITS: dict[str, tuple[Credit, int]] = {
+    "advantage": ("advantage", 1),
+    "advantage in groups": ("advantage", GROUP),
+    "success in groups": ("success", GROUP),
+}
 SETTINGS = (
     "prompts=optimal,flawed,baseline",
     "train_tasks=40",
@@ -56,7 +61,7 @@ def main(start: str, groups: int) -> None:
         return torch.cat([each.flatten() for each in found]).numpy()
 
     played: list[Played] = []
-    gradients: dict[Credit, list[NDArray[np.float32]]] = {credit: [] for credit in CREDITS}
+    gradients: dict[str, list[NDArray[np.float32]]] = {name: [] for name in CREDITS}
     for first in range(0, len(order), SIDE_BY_SIDE):
         beginnings = [openings[place] for place in order[first : first + SIDE_BY_SIDE] for _ in range(GROUP)]
         began = time.process_time()
@@ -67,13 +72,13 @@ def main(start: str, groups: int) -> None:
         )
         share = 1.0 - regret.mean() / optimum.mean()
         print(f"{len(played)} episodes, {seconds:.1f} processor seconds each, {share:.3f} of V*")
-        for credit in CREDITS:
-            found = credits_of(latest, credit, GROUP)
+        for name, (credit, compared) in CREDITS.items():
+            found = credits_of(latest, credit, compared)
             for place in range(0, len(latest), GROUP):
-                gradients[credit].append(gradient(latest[place : place + GROUP], found[place : place + GROUP]))
-            signal, error = share_of_signal(gradients[credit])
-            teaching = sum(bool(each.any()) for each in gradients[credit])
-            print(f"  {credit}: {teaching} groups of {len(gradients[credit])}, signal {signal:.3f} +- {error:.3f}")
+                gradients[name].append(gradient(latest[place : place + GROUP], found[place : place + GROUP]))
+            signal, error = share_of_signal(gradients[name])
+            teaching = sum(bool(each.any()) for each in gradients[name])
+            print(f"  {name}: {teaching} groups of {len(gradients[name])}, signal {signal:.3f} +- {error:.3f}")
 
 
 def share_of_signal(gradients: list[NDArray[np.float32]]) -> tuple[float, float]:

@@ -48,7 +48,7 @@ class RunOptions:
     preset: str = option(
         "quick",
         "quick (5 minutes on two cores), full (30 minutes), paper (everything in the paper), or generalist "
-        "(25 minutes: random libraries and laws).",
+        "(20 minutes: random libraries and laws).",
     )
     config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
     settings: tuple[str, ...] = option(

@@ -41,8 +41,8 @@ class FinetuningConfig(BaseModel):
             what it does can be read off the plan. Messages that cost more are not learned, but for searches.
         min_margin: Least difference in Q* between the two messages of a pair.
         beta: How dear it is to leave the start's probabilities for a preference (dpo).
-        credit: What a message of the model's own is learned by (grpo): advantage, its exact Q* - V*; success, the
-            outcome of its episode, against the other episodes of its group.
+        credit: What a message of the model's own is learned by (grpo): advantage, its exact Q* - V*, in a group against
+            what the others said at the same place; success, the outcome of its episode, against those of its group.
         group_size: Episodes of the same task with the same luck that are played in one batch (grpo).
         message_tokens: Longest message of the model (grpo).
         epochs: Passes over the conversations, pairs or beginnings of episodes.

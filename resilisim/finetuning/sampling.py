@@ -67,6 +67,9 @@ def credits_of(played: Sequence[Played], credit: Credit, group_size: int) -> lis
     """Return the credit of each message of each episode, episodes of a group standing together.
 
     "advantage": Q* - V*, minus the regret; what the message gave away, whatever the luck and whatever came after it.
+    In a group it is compared with the mean of what the others said at the same place, after the same words; a message
+    at a place where nobody else was has none. Without that, a model that is nearly sure learns to say its likeliest
+    mistake less, whatever comes in its place.
     "success": as GRPO has it (Shao et al., arXiv:2402.03300), the same for all messages of an episode: its outcome less
     the mean of its group, in units of their spread; 0 where all ended alike.
 
@@ -79,11 +82,36 @@ def credits_of(played: Sequence[Played], credit: Credit, group_size: int) -> lis
         [[1.732, 1.732], [-0.577, -0.577]]
     """
     if credit == "advantage":
-        return [0.0 - each.regrets for each in played]
+        groups = [played[first : first + group_size] for first in range(0, len(played), group_size)]
+        return [credit for group in groups for credit in _compared_advantages(group)]
     outcomes = np.array([each.outcome for each in played], dtype=np.float64).reshape(-1, group_size)
     from_mean, spread = outcomes - outcomes.mean(axis=1, keepdims=True), outcomes.std(axis=1, keepdims=True)
     found = np.divide(from_mean, spread, out=np.zeros_like(outcomes), where=spread > 0.0).ravel()
     return [np.full(len(each.regrets), value) for each, value in zip(played, found, strict=True)]
+
+
+def _compared_advantages(group: Sequence[Played]) -> list[NDArray[np.float64]]:
+    """Return the advantage of each message, less the mean of the others' at the same place if the group is not one."""
+    if len(group) == 1:
+        return [0.0 - group[0].regrets]
+    places = [
+        [each.tokens[: (each.message == number).argmax()].tobytes() for number in range(len(each.regrets))]
+        for each in group
+    ]
+    met: dict[bytes, list[float]] = {}
+    for each, own in zip(group, places, strict=True):
+        for place, regret in zip(own, each.regrets.tolist(), strict=True):
+            met.setdefault(place, []).append(regret)
+    return [
+        np.array([_less_than_others(met[place], regret) for place, regret in zip(own, each.regrets, strict=True)])
+        for each, own in zip(group, places, strict=True)
+    ]
+
+
+def _less_than_others(regrets: Sequence[float], own: float) -> float:
+    """Return by how much one of the regrets is less than the mean of the others; 0 if there are none."""
+    others = len(regrets) - 1
+    return (sum(regrets) - own) / others - own if others else 0.0
 
 
 class Sampler:

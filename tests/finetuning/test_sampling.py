@@ -144,7 +144,7 @@ def test_the_gradient_is_that_of_what_is_given_away(tiny_base, monkeypatch):
     assert np.mean(estimates) == pytest.approx(1.0, abs=4 * error)
 
 
-@pytest.mark.parametrize(("credit", "group_size"), [("advantage", 1), ("success", 4)])
+@pytest.mark.parametrize(("credit", "group_size"), [("advantage", 1), ("advantage", 4), ("success", 4)])
 def test_the_better_message_is_learned(tiny_base, monkeypatch, tmp_path, credit, group_size):
     class Judged(OneChoice):
         def send(self, text):
@@ -195,6 +195,19 @@ def test_success_is_compared_within_a_group():
     np.testing.assert_allclose(groups.mean(axis=1), 0.0, atol=1e-12)
     np.testing.assert_allclose(groups.std(axis=1), [1.0, 0.0, 1.0])
     assert groups[0, 0] > 0.0 > groups[0, 1]
+
+
+def test_an_advantage_is_compared_with_what_others_said_at_the_same_place():
+    regrets = ([0.1, 0.2, 0.0], [0.0, 0.1, 0.0], [0.2, 0.0, 0.0])
+    same, better, other = (episode_of(0, [0.5, 0.4, 0.3], own) for own in regrets)
+    other.tokens[2] = 99  # its first message differs, and so do all places after it
+    better.tokens[6] = 98  # its second message does
+    found = credits_of([same, better, other], "advantage", 3)
+    expected = [[0.0, -0.1, 0.0], [0.15, 0.1, 0.0], [-0.15, 0.0, 0.0]]
+    for mine, wanted in zip(found, expected, strict=True):
+        assert mine.tolist() == pytest.approx(wanted)
+    alone = credits_of([same, better, other], "advantage", 1)
+    assert [each.tolist() for each in alone] == [[-0.1, -0.2, 0.0], [0.0, -0.1, 0.0], [-0.2, 0.0, 0.0]]
 
 
 def test_only_messages_with_a_credit_are_learned_and_none_where_all_is_lost():
