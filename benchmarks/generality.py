@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from resilisim.envs.random_libraries import random_settings
+from resilisim.evaluation.trained import PLAIN
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.policy import actor_of
 from resilisim.policies.ppo.validation import play_closed_loop
@@ -24,7 +25,6 @@ from resilisim.simulator.failure_model import PARTS
 from resilisim.statistics import clustered_mean, clustered_ratio
 
 LIBRARIES, TASKS, EPISODES = 16, 3, 200
-PLAIN = "none"
 
 
 def played(names: Sequence[str], num_tools: int, part: str, number: int) -> tuple[list[float], float]:
