@@ -12,7 +12,9 @@ from pathlib import Path
 from resilisim.seeding import Draws
 from resilisim.tasks import benchmark_tasks, sample_tasks
 from resilisim.tool_library import default_library
+from resilisim.tool_library.renaming import renamed_library
 
+# None of the words of `resilisim.tool_library.renaming`, whose names stand in lessons.
 SUBJECTS = ("ledger", "depot", "crew", "meter", "ticket", "parcel", "roster", "sensor", "invoice", "harbour")
 ACTIONS = ("open", "sync", "weigh", "stamp", "rank", "merge", "quote", "seal", "chart", "trace", "audit", "route")
 NUM_TASKS = 60
@@ -28,12 +30,8 @@ def renamed() -> dict[str, str]:
 def main(folder: Path) -> None:
     """Write library and tasks."""
     names = renamed()
-    library = json.loads(default_library().to_json())
-    for tool in library["tools"]:
-        tool["name"] = tool["canonical_name"] = names[tool["name"]]
-        tool["dependencies"] = [names[name] for name in tool["dependencies"]]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tools.json").write_text(json.dumps(library), encoding="utf-8")
+    (folder / "tools.json").write_text(renamed_library(default_library(), names).to_json(), encoding="utf-8")
     with (folder / "tasks.jsonl").open("w", encoding="utf-8") as file:
         for task in sample_tasks(benchmark_tasks(), NUM_TASKS, split="test"):
             required = [names[name] for name in task.required_tools]

@@ -242,7 +242,7 @@ class ConversationSpec(RolloutSpec):
                 raise InvalidInputError(f"{name} is {getattr(self, name)} with {played}: expected {DEMONSTRATOR!r}")
 
     def arguments(self) -> dict[str, Any]:
-        """Return what decides the records; what came later goes without saying where it is as it was before."""
+        """Return what decides the records; what came later is left out where it is as it was before."""
         values = RolloutSpec.arguments(self)
         return {name: value for name, value in values.items() if value or name not in OF_THE_OPTIMUM}
 
@@ -266,29 +266,35 @@ class ConversationSource:
         self._spec = spec
         self._stage = Stage(library, spec, searcher)
         # In a world what is demonstrated are the reference solutions.
-        played = REFERENCE if spec.policy == DEMONSTRATOR and spec.environment.world is not None else spec.policy
-        self._policy = None if played == DEMONSTRATOR else make_policy(played, offered={"library": library})
+        self._played = REFERENCE if spec.policy == DEMONSTRATOR and spec.environment.world is not None else spec.policy
+        self._policy = self._other_policy(library)
+
+    def _other_policy(self, library: ToolLibrary) -> Policy | None:
+        """Return who plays with a library's tools; None if it is the demonstrator, who knows the task, too."""
+        return None if self._played == DEMONSTRATOR else make_policy(self._played, offered={"library": library})
 
     def records(self, task: Task) -> Iterator[Record]:
         """Yield one record for each prompt type and seed, prompt types outermost."""
-        spec, stage, salt = self._spec, self._stage, self._spec.environment.salt
+        spec, salt, split = self._spec, self._spec.environment.salt, split_of_task(task)
+        stage, task = self._stage.of_task(task)
         how = (stage, task, spec.search, spec.pass_parameters, spec.plan_margin)
-        player = self._policy or Demonstrator(*how)
+        policy = self._policy if stage is self._stage else self._other_policy(stage.library)
+        player = policy or Demonstrator(*how)
         for start in stage.starts(task):
             if spec.explore:
                 draws = Draws("resilisim/datasets/mistakes", salt, task.instance_id, start.prompt_type, start.seed)
                 player = MistakenDemonstrator(*how, share=spec.explore, draws=draws)
             recorder = _Recorder(player, stage)
             episode = play_episode(stage.environment, recorder, task, start.prompt, start.seed, salt=salt)
-            yield self._record(task, episode, start, recorder)
+            yield self._record(split, episode, start, recorder)
 
-    def _record(self, task: Task, episode: EpisodeRecord, start: Start, recorder: _Recorder) -> Record:
+    def _record(self, split: str, episode: EpisodeRecord, start: Start, recorder: _Recorder) -> Record:
         own = {
-            "split": split_of_task(task),
+            "split": split,
             "flaw": start.flaw_column(),
             "protocol": self._stage.protocol,
             "messages": recorder.transcript.column(),
-            "tools": self._stage.tools_column,
+            "tools": recorder.stage.tools_column,
             "reward": float(episode["outcome"]),
             "success": episode["outcome"] == 1,
             "level": episode["score"]["level"],
@@ -310,10 +316,10 @@ class _Recorder:
         self.privileged = is_privileged(policy)
         self.places: list[int | None] = []  # for each turn the place of its message, None where the policy stopped
         self._policy = policy
-        self._stage = stage
+        self.stage = stage
 
     def reset(self, observation: str, info: Info) -> None:
-        self.transcript = Transcript(self._stage, observation)
+        self.transcript = Transcript(self.stage, observation)
         self._policy.reset(observation, info)
 
     def act(self, observation: str, info: Info) -> Any:

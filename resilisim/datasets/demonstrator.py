@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from resilisim.datasets.rollout import Stage
+from resilisim.envs.feedback import shown_parameters
 from resilisim.envs.session import Info
 from resilisim.policies.base import (
     FINISH,
@@ -254,7 +255,11 @@ class Demonstrator:
             self._asked.add(self._asking)
         self._last_success = succeeded_tool(info) or self._last_success
         if "execution" in info:
-            self._read.add(info["execution"]["tool"])  # a mistake on purpose may run what nothing named before
+            name = info["execution"]["tool"]
+            self._read.add(name)  # a mistake on purpose may run what nothing named before
+            if info.get("error_kind") == "input" and self._stage.settings.prompt_style == "terse":
+                told = {parameter.name for parameter in shown_parameters(self._library[name])}
+                self._shown[name] = self._shown.get(name, set()) | told
         for hit in info.get("search", ()):
             self._learn(hit["name"], self._stage.settings.search_detail == "full")
         if "tool_info" in info:

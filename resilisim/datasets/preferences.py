@@ -34,7 +34,7 @@ from resilisim.simulator.exact import Solved, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
-from resilisim.tasks.model import split_of
+from resilisim.tasks.model import split_of_task
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 
@@ -90,42 +90,44 @@ class PreferenceSource:
         There is none where the best message would call a tool that the demonstrator has not read of, where no message
         is worse by the margin, and where nothing can succeed any more.
         """
-        for start in self._stage.starts(task):
-            yield from self._episode(task, start)
+        split = split_of_task(task)
+        stage, task = self._stage.of_task(task)
+        for start in stage.starts(task):
+            yield from self._episode(stage, task, start, split)
 
-    def _episode(self, task: Task, start: Start) -> Iterator[Record]:
+    def _episode(self, stage: Stage, task: Task, start: Start, split: str) -> Iterator[Record]:
         spec = self._spec
-        agent = Demonstrator(self._stage, task, spec.search, spec.pass_parameters)
-        session = Session(self._stage.environment, task, start.prompt, start.seed, privileged=True)
+        agent = Demonstrator(stage, task, spec.search, spec.pass_parameters)
+        session = Session(stage.environment, task, start.prompt, start.seed, privileged=True)
         observation, info = session.reply.observation, session.reply.info
         draws = Draws(
             "resilisim/datasets/preferences", spec.environment.salt, task.instance_id, info["prompt_type"], start.seed
         )
         optimum = solve(info["problem"])
-        transcript = Transcript(self._stage, observation)
+        transcript = Transcript(stage, observation)
         agent.reset(observation, info)
         num_mistakes = 0
         while not session.ended and optimum.value(info["state"]) > 0.0:
             text = agent.act(observation, info)
-            said = self._stage.read(text)
-            worse = worse_alternatives(self._stage, optimum, info, agent, said, draws)
+            said = stage.read(text)
+            worse = worse_alternatives(stage, optimum, info, agent, said, draws)
             # Without searching, right calls name tools that were never read of, and wrong ones may as well.
-            named = agent.known_tools if spec.search else frozenset(self._stage.library.names)
+            named = agent.known_tools if spec.search else frozenset(stage.library.names)
             best = _best_value(optimum, info["state"], said)
             rejected = None if best is None else self._draw_rejected(worse, best, named, optimum.gap, draws)
             rejected_text = "" if rejected is None else text_of(rejected, said, agent, info)
             # In strict mode a call that should be executed may be refused, where no plan knows parameters that fit.
-            fits = rejected is not None and self._stage.read(rejected_text).kind == rejected.message.kind
+            fits = rejected is not None and stage.read(rejected_text).kind == rejected.message.kind
             if best is not None and rejected is not None and fits:
                 yield {
                     "instance_id": task.instance_id,
                     "task_type": task.task_type,
                     "complexity": task.complexity,
-                    "split": split_of(task.required_tools),
+                    "split": split,
                     "prompt_type": info["prompt_type"],
                     "planner": info["planner"],
                     "flaw": start.flaw_column(),
-                    "protocol": self._stage.protocol,
+                    "protocol": stage.protocol,
                     "seed": start.seed,
                     "salt": spec.environment.salt,
                     "turn": info["turn"] + 1,
@@ -133,7 +135,7 @@ class PreferenceSource:
                     "prompt": transcript.column(),
                     "chosen": transcript.column([transcript.assistant_message(text)]),
                     "rejected": transcript.column([transcript.assistant_message(rejected_text)]),
-                    "tools": self._stage.tools_column,
+                    "tools": stage.tools_column,
                     "value": optimum.value(info["state"]),
                     "optimum_gap": optimum.gap,
                     "chosen_action_value": best,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from resilisim.envs.conversation import ConversationEnv
@@ -20,6 +20,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
+from resilisim.tool_library.renaming import drawn_names, renamed_library
 from resilisim.tool_library.retrieval import ToolHit
 from resilisim.workflows import Planner, Prompt, ReferencePlanner, resolve_planner, similar_by_retrieval
 from resilisim.workflows.flaws import (
@@ -83,6 +84,13 @@ class RolloutSpec:
         group=EPISODES_GROUP,
     )
     alternatives: bool = option(False, "Name similar tools with each step of a plan.")
+    rename_tools: float = option(
+        0.0,
+        "Share of the tasks whose tools bear drawn names, so that names are read and not learned by heart.",
+        least=0.0,
+        most=1.0,
+        group=EPISODES_GROUP,
+    )
     call_arguments: ArgumentsForm = option(
         "object",
         "Form of the arguments of native calls; text is JSON text in columns of fixed types.",
@@ -109,12 +117,16 @@ class RolloutSpec:
             raise InvalidInputError(f"first_seed is {self.first_seed}: expected seeds of at most 2^63 - 1")
         if self.environment.parameters == "strict" and not self.pass_parameters:
             raise InvalidInputError("pass_parameters is False: expected True, as the mode 'strict' refuses bare calls")
+        if self.rename_tools and self.environment.world is not None:
+            raise InvalidInputError(
+                f"rename_tools is {self.rename_tools} with a world: expected 0, its code knows names"
+            )
 
     def arguments(self) -> dict[str, Any]:
-        """Return what decides the records, as JSON values."""
+        """Return what decides the records, as JSON values; what came later is left out where it is as it was before."""
         values = {**asdict(self), "environment": self.environment.to_mapping()}
         plain: dict[str, Any] = json.loads(json.dumps(values))  # lists, as they come back from a file
-        return plain
+        return {name: value for name, value in plain.items() if value or name != "rename_tools"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +173,18 @@ class Stage:
         )
         self._perturber = Perturber(library, rules, lambda: tool_similarity(retriever))
         self.environment = ConversationEnv(settings, library=library, planner=self._planner, search=self._search)
+
+    def of_task(self, task: Task) -> tuple[Stage, Task]:
+        """Return where a task is played and what it is called there: by the spec's share under drawn names of tools.
+
+        Searches among tools of drawn names are answered by retrieval.
+        """
+        draws = Draws("resilisim/datasets/names", self.settings.salt, task.instance_id)
+        if draws.uniform() >= self._spec.rename_tools:
+            return self, task
+        names = drawn_names(self.library, draws)
+        required = tuple(names[name] for name in task.required_tools)
+        return Stage(renamed_library(self.library, names), self._spec), replace(task, required_tools=required)
 
     def _search(self, query: str, k: int) -> Sequence[ToolHit]:
         return self.searcher.search_many([query], k)[0]

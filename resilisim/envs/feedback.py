@@ -12,7 +12,7 @@ from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState, is_awaiting_closing
-from resilisim.tool_library import DEPENDENCY_ERROR, Tool
+from resilisim.tool_library import DEPENDENCY_ERROR, Parameter, Tool
 
 _CALL_HINT = {
     "text": "Use <tool_search>query</tool_search>, <tool_info>name</tool_info> or <tool_call>name</tool_call>, one a "
@@ -30,6 +30,7 @@ WAITED = "A turn has passed; nothing was executed."
 _EXCERPT_LENGTH = 200
 _PROBLEM_LENGTH = 500
 _MAX_PROBLEMS = 20
+_SHOWN_PARAMETERS = 2
 
 _OUTPUT_MARK = " executed successfully.\nOutput: "
 
@@ -168,6 +169,8 @@ def terse_reply(event: Event, extra: Mapping[str, Any], problem: Problem, state:
         said = f"{event.tool} {'succeeded' if failure is None else f'failed: {failure.code}'}"
         needed = [name for names in extra.get("dependency_problems", {}).values() for name in names]
         said += f", it needs {', '.join(needed)}" if needed else ""
+        if extra.get("error_kind") == "input":
+            said += f", it takes {_parameters_in_a_line(problem.library[event.tool or ''])}"
     elif "search" in extra:
         said = "Found " + ", ".join(hit["name"] for hit in extra["search"])
     elif "tool_info" in extra:
@@ -183,6 +186,17 @@ def terse_reply(event: Event, extra: Mapping[str, Any], problem: Problem, state:
         number, time_left = f"message {state.turns_used} of {problem.rules.max_turns}", _time_left(problem, state)
         ending = f"{number}, {time_left.removeprefix(' and ')} left." if time_left else f"{number}."
     return f"{said}; {ending}" if said else ending
+
+
+def shown_parameters(tool: Tool) -> Sequence[Parameter]:
+    """Return the parameters that a terse reply names where an error asks for another one."""
+    return tool.parameters[:_SHOWN_PARAMETERS]
+
+
+def _parameters_in_a_line(tool: Tool) -> str:
+    shown = [f"{parameter.name} ({parameter.type})" for parameter in shown_parameters(tool)]
+    more = ["..."] if len(tool.parameters) > len(shown) else []
+    return ", ".join(shown + more) or "no parameters"
 
 
 def _time_left(problem: Problem, state: EpisodeState) -> str:

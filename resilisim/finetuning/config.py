@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT, RolloutSpec
+from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.errors import unknown_name
 from resilisim.inputs import validated
 from resilisim.policies.ppo.config import merged_settings
 
 PRESETS = ("cpu", "gpu")
+T = TypeVar("T")
 Credit: TypeAlias = Literal["advantage", "success"]
 _PRESETS_FOLDER = Path(__file__).parent / "presets"
 
@@ -35,6 +37,8 @@ class FinetuningConfig(BaseModel):
         train_tasks: How many of them are drawn; all if there are fewer.
         train_episodes: Episodes of each task and prompt type.
         prompts: Prompt types of the conversations, and of validation.
+        laws: Names of laws or paths of law files; tasks are dealt out to them in turn. Validation has the first.
+        rename_tools: Share of the tasks whose tools bear drawn names. Validation has the names as they are.
         explore: Share of the demonstrator's steps that are mistakes on purpose; nothing is learned from these, only
             from how to go on.
         plan_margin: Most that the demonstrator gives away in a call to do the step that the plan names first, so that
@@ -73,6 +77,8 @@ class FinetuningConfig(BaseModel):
     train_tasks: int = Field(640, ge=1)
     train_episodes: int = Field(1, ge=1)
     prompts: tuple[str, ...] = Field(("optimal",), min_length=1)
+    laws: tuple[str, ...] = Field((BENCHMARK_LAW,), min_length=1)
+    rename_tools: float = Field(0.0, ge=0, le=1)
     explore: float = Field(0.1, ge=0, le=1)
     plan_margin: float = Field(0.002, ge=0, le=1)
     min_margin: float = Field(0.01, gt=0, lt=1)
@@ -95,9 +101,9 @@ class FinetuningConfig(BaseModel):
     validation_tasks: int = Field(20, ge=1)
     validation_episodes: int = Field(1, ge=1)
 
-    @field_validator("prompts", mode="before")
+    @field_validator("prompts", "laws", mode="before")
     @classmethod
-    def _prompts_from_text(cls, value: Any) -> Any:
+    def _names_from_text(cls, value: Any) -> Any:
         """Read `optimal,baseline` as a list."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
@@ -118,24 +124,29 @@ class FinetuningConfig(BaseModel):
         """Conversations, pairs or beginnings of episodes of one step."""
         return self.batch_size // (self.group_size if self.stage == "grpo" else 1)
 
-    def episodes(self) -> RolloutSpec:
-        """Return which episodes of a task are played: in the terse style, without parameters."""
-        return RolloutSpec(**self._episodes)
+    def episodes(self, law: str) -> RolloutSpec:
+        """Return which episodes of a task are played under a law: in the terse style, without parameters."""
+        return RolloutSpec(**self._episodes(law))
 
-    def dataset(self) -> ConversationSpec | PreferenceSpec:
+    def dataset(self, law: str) -> ConversationSpec | PreferenceSpec:
         """Return the conversations or pairs of such episodes that are learned from (sft, dpo)."""
+        episodes = self._episodes(law)
         if self.stage == "dpo":
-            return PreferenceSpec(**self._episodes, explore=self.explore, min_margin=self.min_margin)
-        return ConversationSpec(**self._episodes, explore=self.explore, plan_margin=self.plan_margin)
+            return PreferenceSpec(**episodes, explore=self.explore, min_margin=self.min_margin)
+        return ConversationSpec(**episodes, explore=self.explore, plan_margin=self.plan_margin)
 
-    @property
-    def _episodes(self) -> dict[str, Any]:
+    def _episodes(self, law: str) -> dict[str, Any]:
         return {
             "prompts": self.prompts,
             "seeds": self.train_episodes,
             "pass_parameters": False,
-            "environment": TRAINING_ENVIRONMENT.with_options(prompt_style="terse"),
+            "rename_tools": self.rename_tools,
+            "environment": TRAINING_ENVIRONMENT.with_options(prompt_style="terse", law=law),
         }
+
+    def dealt(self, tasks: Sequence[T]) -> list[tuple[str, Sequence[T]]]:
+        """Return each law with its share of some tasks."""
+        return [(law, tasks[place :: len(self.laws)]) for place, law in enumerate(self.laws)]
 
     def learning_rate_at(self, step: int, num_steps: int) -> float:
         """Return the learning rate of a step, 0 being the first of all.
@@ -164,5 +175,6 @@ def load_config(
     text = (_PRESETS_FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
     merged = merged_settings(text, f"preset {preset!r}", file, settings, values)
     config = validated(FinetuningConfig, merged, "fine-tuning configuration", strict=False)
-    config.episodes()  # refuses prompt types that do not exist
+    for law in config.laws:
+        config.episodes(law)  # refuses laws and prompt types that do not exist
     return config

@@ -83,9 +83,10 @@ class Encoder:
         return self._example(record["messages"], [place for place in places if place is not None])
 
     def _is_good(self, turn: Record) -> bool:
-        # A search costs the turn that it takes: that is a price, as its label says, and no mistake.
+        # A search costs the turn that it takes: that is a price, as its label says, and no mistake; one that leaves no
+        # hope is.
         is_best = turn["regret"] <= self._most_regret or turn["label"] == "information"
-        return bool(turn["value"] > 0.0 and is_best)
+        return bool(turn["action_value"] > 0.0 and is_best)
 
     def _pair(self, record: Record) -> tuple[Example, Example]:
         """Return the better and the worse message of one state."""

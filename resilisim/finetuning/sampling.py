@@ -26,7 +26,7 @@ from resilisim.tool_library import default_library
 
 _GROUPED = "resilisim-grouped"
 
-Opening: TypeAlias = tuple[Task, Start]
+Opening: TypeAlias = tuple[Stage, Task, Start]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,12 +126,13 @@ class Sampler:
 
     def __init__(self, model: Any, encoder: Encoder, config: FinetuningConfig, device: str = "cpu") -> None:
         self._model, self._encoder, self._config, self._device = model.get_base_model(), encoder, config, device
-        self._stage = Stage(default_library(), config.episodes())
+        self._stages = {law: Stage(default_library(), config.episodes(law)) for law in config.laws}
         _attend_in_groups(self._model)
 
     def openings(self, tasks: Sequence[Task]) -> list[Opening]:
         """Return the beginnings of the episodes of some tasks."""
-        return [(task, start) for task in tasks for start in self._stage.starts(task)]
+        dealt = [self._stages[law].of_task(task) for law, share in self._config.dealt(tasks) for task in share]
+        return [(stage, task, start) for stage, task in dealt for start in stage.starts(task)]
 
     @torch.inference_mode()
     def play(self, openings: Sequence[Opening], *name: object) -> list[Played]:
@@ -141,11 +142,11 @@ class Sampler:
         """
         seats = [
             _Seat(
-                JudgedSession(self._stage.environment.twin(), task, start.prompt, start.seed),
+                JudgedSession(stage.environment.twin(), task, start.prompt, start.seed),
                 self._encoder,
                 Draws("resilisim/finetuning/sampling", *name, place),
             )
-            for place, (task, start) in enumerate(openings)
+            for place, (stage, task, start) in enumerate(openings)
         ]
         with torch.autocast(self._device, torch.bfloat16, enabled=self._config.precision == "bfloat16"):
             table = _Table(self._model, len(seats), self._device)

@@ -6,7 +6,7 @@ On a CPU a run is a function of its configuration: the same seed and number of t
 also if it was killed and resumed on the way. What it leaves in its folder: `adapter_model.safetensors` and
 `adapter_config.json` (for peft), `adapter.gguf` (for llama.cpp: `--model local:DIR`), `progress.jsonl` (a line for each
 evaluation), `tensorboard/`, `manifest.json`, `resume.safetensors`, and `data/`, the conversations or pairs with
-their card, if it learns from such.
+their card, if it learns from such (`data-2` those under a second law, and so on).
 """
 
 from __future__ import annotations
@@ -210,10 +210,13 @@ class _Run:
         return every > 0 and self._at.step % every == 0
 
     def _records(self) -> Iterator[dict[str, Any]]:
-        folder = self._folder.directory / DATA_FOLDER
-        tasks = drawn_tasks(self._config, "train", self._config.train_tasks)
-        export_dataset(self._config.dataset(), tasks, folder, tokenizer="none", command="resilisim train-lm")
-        return read_records(folder, "train")
+        config, folder = self._config, self._folder.directory / DATA_FOLDER
+        for number, (law, tasks) in enumerate(config.dealt(drawn_tasks(config, "train", config.train_tasks))):
+            # One data set for each law, which its card tells of; the first lies where it lies if there is one.
+            where = folder if number == 0 else folder.with_name(f"{DATA_FOLDER}-{number + 1}")
+            if tasks:
+                export_dataset(config.dataset(law), tasks, where, tokenizer="none", command="resilisim train-lm")
+                yield from read_records(where, "train")
 
     def _step(self, places: NDArray[np.int64]) -> None:
         began = time.monotonic()
@@ -346,6 +349,7 @@ def validate(folder: Path, tasks: Sequence[Task], config: FinetuningConfig) -> d
         model=ModelSettings((f"local:{folder}",), chat),
         progress=False,
         prompt_style="terse",
+        law=config.laws[0],
         salt=VALIDATION_SALT,
     )
     release(fingerprint([folder / ADAPTER_FILE]))

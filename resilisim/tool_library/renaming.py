@@ -1,0 +1,139 @@
+"""A library under drawn names, for who should read the names of tools and not know them by heart.
+
+Dependencies, chances, parameters and texts stay as they are. A library's names share a style, as those of one team do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from resilisim.seeding import Draws
+from resilisim.tool_library.library import ToolLibrary
+from resilisim.tool_library.model import Tool
+
+_THINGS: Final = (
+    *("account", "album", "badge", "basket", "beacon", "branch", "bundle", "cabin", "canvas", "cargo"),
+    *("catalog", "channel", "claim", "clinic", "contract", "coupon", "desk", "dossier", "draft", "engine"),
+    *("farm", "feed", "fleet", "folder", "garden", "gate", "grant", "graph", "guest", "image"),
+    *("journal", "kernel", "label", "lane", "lease", "lesson", "locker", "loan", "map", "market"),
+    *("menu", "module", "museum", "note", "offer", "order", "patient", "payroll", "permit", "plant"),
+    *("policy", "printer", "profile", "quota", "recipe", "record", "region", "rental", "robot", "route"),
+    *("sample", "school", "script", "season", "shelf", "signal", "stock", "studio", "survey", "table"),
+    *("tariff", "theme", "token", "tower", "track", "train", "tunnel", "vault", "video", "voucher"),
+)
+_DEEDS: Final = (
+    *("add", "apply", "assign", "attach", "balance", "book", "build", "cancel", "charge", "clean"),
+    *("close", "collect", "copy", "count", "deliver", "draw", "edit", "enroll", "expand", "find"),
+    *("fix", "flag", "freeze", "group", "hide", "import", "issue", "join", "keep", "lift"),
+    *("link", "list", "lock", "mark", "move", "notify", "pack", "pick", "plan", "print"),
+    *("publish", "pull", "push", "query", "read", "refund", "release", "remove", "renew", "repair"),
+    *("reset", "resize", "review", "save", "scale", "scan", "sell", "send", "share", "sign"),
+    *("sort", "split", "start", "stop", "store", "swap", "tag", "test", "trim", "update"),
+)
+_STYLES: Final[tuple[Callable[[str, str], str], ...]] = (
+    lambda first, second: f"{first}_{second}",
+    lambda first, second: f"{first}.{second}",
+    lambda first, second: f"{first}-{second}",
+    lambda first, second: first + second.capitalize(),
+)
+_TELLING_SHARE: Final = 0.75
+_NUM_WORDS: Final = 12  # of a description: those at its beginning say most
+_WORD: Final = re.compile(r"[a-z]{3,}")
+_SILENT: Final = frozenset(
+    [
+        "all",
+        "and",
+        "any",
+        "are",
+        "can",
+        "does",
+        "each",
+        "every",
+        "for",
+        "from",
+        "gives",
+        "has",
+        "how",
+        "into",
+        "its",
+        "not",
+        "one",
+        "other",
+        "out",
+        "over",
+        "own",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "they",
+        "this",
+        "through",
+        "under",
+        "was",
+        "what",
+        "when",
+        "where",
+        "which",
+        "while",
+        "who",
+        "will",
+        "with",
+        "without",
+    ]
+)
+
+
+def drawn_names(library: ToolLibrary, draws: Draws) -> dict[str, str]:
+    """Return a new name for each tool: mostly words of what it is for, else of something that it has nothing to do with.
+
+    Example:
+        >>> from resilisim.seeding import Draws
+        >>> from resilisim.tool_library import default_library
+        >>> from resilisim.tool_library.renaming import drawn_names
+        >>> drawn_names(default_library(), Draws("doctest"))["file_operations_reader"]
+        'reads-content'
+    """
+    style, is_telling = draws.choice(_STYLES), draws.uniform() < _TELLING_SHARE
+    others = iter(draws.shuffled(list(itertools.product(_DEEDS, _THINGS))))
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for number, tool in enumerate(library):
+        words = draws.shuffled(_pairs(tool)) if is_telling else []
+        options = (style(*pair) for pair in itertools.chain(words, others))
+        name = next((name for name in options if name.lower() not in taken), f"tool{number}")
+        taken.add(name.lower())
+        names[tool.name] = name
+    return names
+
+
+def _pairs(tool: Tool) -> list[tuple[str, str]]:
+    """Return pairs of words of a tool's description, in its order."""
+    found = _WORD.findall((tool.original_description or tool.description).lower())
+    telling = [word for word in dict.fromkeys(found) if word not in _SILENT]
+    return list(itertools.combinations(telling[:_NUM_WORDS], 2))
+
+
+def renamed_library(library: ToolLibrary, names: Mapping[str, str]) -> ToolLibrary:
+    """Return a library whose tools are called otherwise, without their aliases.
+
+    Args:
+        library: The library.
+        names: The new name of each of its tools.
+    """
+    return ToolLibrary(
+        dataclasses.replace(
+            tool,
+            name=names[tool.name],
+            canonical_name=names[tool.name],
+            aliases=(),
+            dependencies=tuple(names[other] for other in tool.dependencies),
+            equivalents=tuple(names[other] for other in tool.equivalents),
+        )
+        for tool in library
+    )
