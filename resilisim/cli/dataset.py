@@ -74,6 +74,7 @@ SOURCES = options.OptionGroup(
             "call_arguments",
             "explore",
             "plan_margin",
+            "rename_tools",
             "min_margin",
         ],
         *ENVIRONMENT,

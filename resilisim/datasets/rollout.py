@@ -118,9 +118,7 @@ class RolloutSpec:
         if self.environment.parameters == "strict" and not self.pass_parameters:
             raise InvalidInputError("pass_parameters is False: expected True, as the mode 'strict' refuses bare calls")
         if self.rename_tools and self.environment.world is not None:
-            raise InvalidInputError(
-                f"rename_tools is {self.rename_tools} with a world: expected 0, its code knows names"
-            )
+            raise InvalidInputError(f"rename_tools is {self.rename_tools} with a world: expected 0")
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the records, as JSON values; what came later is left out where it is as it was before."""

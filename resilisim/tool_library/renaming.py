@@ -44,53 +44,14 @@ _TELLING_SHARE: Final = 0.75
 _NUM_WORDS: Final = 12  # of a description: those at its beginning say most
 _WORD: Final = re.compile(r"[a-z]{3,}")
 _SILENT: Final = frozenset(
-    [
-        "all",
-        "and",
-        "any",
-        "are",
-        "can",
-        "does",
-        "each",
-        "every",
-        "for",
-        "from",
-        "gives",
-        "has",
-        "how",
-        "into",
-        "its",
-        "not",
-        "one",
-        "other",
-        "out",
-        "over",
-        "own",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "they",
-        "this",
-        "through",
-        "under",
-        "was",
-        "what",
-        "when",
-        "where",
-        "which",
-        "while",
-        "who",
-        "will",
-        "with",
-        "without",
-    ]
+    {"all", "and", "any", "are", "can", "does", "each", "every", "for", "from", "gives", "has", "how", "into", "its"}
+    | {"not", "one", "other", "out", "over", "own", "that", "the", "their", "them", "then", "they", "this", "through"}
+    | {"under", "was", "what", "when", "where", "which", "while", "who", "will", "with", "without"}
 )
 
 
 def drawn_names(library: ToolLibrary, draws: Draws) -> dict[str, str]:
-    """Return a new name for each tool: mostly words of what it is for, else of something that it has nothing to do with.
+    """Return a new name for each tool: mostly two words of its description, else two that say nothing of it.
 
     Example:
         >>> from resilisim.seeding import Draws

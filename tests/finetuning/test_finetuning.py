@@ -53,7 +53,7 @@ def records():
 
 
 def records_of(config):
-    source = config.dataset().make(default_library())
+    source = config.dataset(config.laws[0]).make(default_library())
     return [record for task in drawn_tasks(config, "train", config.train_tasks) for record in source.records(task)]
 
 
@@ -65,7 +65,7 @@ def test_best_messages_are_learned_with_their_end_and_nothing_else(tiny_base):
         (tokens,), (mask,), (labels,) = padded([example])
         assert mask.all()
         learned = [int(token) for token in labels if token != IGNORED]
-        good = [turn for turn in record["turns"] if turn["value"] > 0 and turn["regret"] <= SMALL.plan_margin]
+        good = [turn for turn in record["turns"] if turn["action_value"] > 0 and turn["regret"] <= SMALL.plan_margin]
         mistakes += len(record["turns"]) - len(good)
         said = "".join(record["messages"][turn["message_index"]]["content"] + "<|im_end|>" for turn in good)
         assert encoder._tokenizer.encode(said, add_special_tokens=False).ids == learned
@@ -77,7 +77,7 @@ def test_best_messages_are_learned_with_their_end_and_nothing_else(tiny_base):
 def test_searches_are_learned_although_they_cost_a_turn(tiny_base):
     encoder, searches = Encoder(tiny_base, SMALL.plan_margin), 0
     for record in records_of(SMALL.model_copy(update={"prompts": ("baseline",)})):
-        turns = [turn for turn in record["turns"] if turn["value"] > 0]
+        turns = [turn for turn in record["turns"] if turn["action_value"] > 0]  # no hope is left by what is no lesson
         asked = [turn for turn in turns if turn["label"] == "information" and turn["regret"] > SMALL.plan_margin]
         good = [turn for turn in turns if turn["regret"] <= SMALL.plan_margin or turn in asked]
         ((example,),) = encoder.samples([record])
@@ -293,6 +293,8 @@ def test_the_learning_rate_rises_and_falls_to_nothing():
         ({"settings": ["stage=ppo"]}, "stage"),
         ({"settings": ["prompts=optimum"]}, "unknown prompt type 'optimum'"),
         ({"settings": ["rank=0"]}, "rank"),
+        ({"settings": ["laws=benchmark,rate-limit"]}, "did you mean 'rate-limits'"),
+        ({"settings": ["rename_tools=2"]}, "rename_tools"),
         ({"settings": ["rank"]}, "has no value"),
     ],
 )
@@ -300,6 +302,14 @@ def test_what_no_setting_takes_is_refused_in_one_line(given, words):
     with pytest.raises(InvalidInputError, match=words) as refusal:
         load_config(**given)
     assert "\n" not in str(refusal.value)
+
+
+def test_tasks_are_dealt_out_to_laws():
+    config = load_config(settings=["laws=benchmark,meaningful-errors", "rename_tools=1"])
+    assert config.dealt("abcde") == [("benchmark", "ace"), ("meaningful-errors", "bd")]
+    benchmark, meaning = (config.dataset(law) for law in config.laws)
+    assert (benchmark.rename_tools, benchmark.environment.errors) == (1.0, "transient")
+    assert meaning.environment.failure_model().error_kinds is not None
 
 
 def test_presets_are_what_the_fields_say_and_lists_come_as_text():

@@ -80,7 +80,7 @@ def test_what_the_model_said_is_what_it_learns_and_as_likely_as_when_it_said_it(
     played = sampler.play(openings, "a")
     assert len(played) == 16
     lengths = set()
-    for (_, start), episode in zip(openings, played, strict=True):
+    for (_, _, start), episode in zip(openings, played, strict=True):
         assert len(episode.values) == 1 + start.seed % 3
         said = [episode.tokens[episode.message == number].tolist() for number in range(len(episode.values))]
         assert all(len(message) == 6 or message[-1] == likeliest for message in said)

@@ -103,6 +103,22 @@ def test_an_error_and_missing_dependencies_are_named():
     assert observation == "network_validator failed: DEPENDENCY_ERROR, it needs network_fetcher; message 1 of 10."
 
 
+def test_an_error_of_the_input_says_what_another_call_may_change():
+    env = ConversationEnv(law="meaningful-errors", prompt_style="terse", search="lexical")
+    named = set()
+    for tool, takes in (
+        ("network_fetcher", "source (string), timeout (number), ..."),
+        ("utility_notifier", "destination (string), message (string)"),
+    ):
+        for seed in range(60):
+            env.reset(seed=seed, options={"task": benchmark_tasks()[0], "prompt": "optimal"})
+            observation, _, _, _, info = env.step(f"<tool_call>{tool}</tool_call>")
+            is_input = info.get("error_kind") == "input"
+            assert (f", it takes {takes}; message 1 of 10." in observation) == is_input
+            named |= {tool} if is_input else set()
+    assert len(named) == 2
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
