@@ -15,30 +15,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from resilisim.envs.random_libraries import random_settings
-from resilisim.evaluation.trained import PLAIN
+from resilisim.evaluation.trained import PLAIN, play_random_library
 from resilisim.policies.ppo.checkpoint import load_checkpoint
-from resilisim.policies.ppo.policy import actor_of
-from resilisim.policies.ppo.validation import play_closed_loop
-from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.failure_model import PARTS
 from resilisim.statistics import clustered_mean, clustered_ratio
 
 LIBRARIES, TASKS, EPISODES = 16, 3, 200
-
-
-def played(names: Sequence[str], num_tools: int, part: str, number: int) -> tuple[list[float], float]:
-    """Return each policy's mean success in one library, and the mean of V*."""
-    parts = () if part == PLAIN else (part,)
-    drawn = random_settings("test", number, TASKS, num_tools=num_tools, parts=parts, solved=True)
-    law = drawn.options.failure_model()
-    found = [
-        play_closed_loop(
-            actor_of(load_checkpoint(name), law), drawn.tasks, EPISODES, salt=EVALUATION_SALT, options=drawn.options
-        ).mean()
-        for name in names
-    ]
-    return [float(mean) for mean in found], float(np.mean(drawn.optima))
 
 
 def show(tools: str, part: str, rows: Sequence[tuple[list[float], float]]) -> None:
@@ -62,12 +44,14 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     names, parts = arguments.policies, arguments.part or (PLAIN, *PARTS)
+    policies = [load_checkpoint(name) for name in names]
     head = ("tools", "part", "optimum", names[0], "95 % interval", names[1], "95 % interval", "more", "95 % interval")
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for size in arguments.sizes:
         everything = []
         for part in parts:
-            rows = [played(names, size, part, number) for number in range(LIBRARIES)]
+            played = [play_random_library(policies, size, part, number, TASKS, EPISODES) for number in range(LIBRARIES)]
+            rows = [(found, float(np.mean(drawn.optima))) for found, drawn in played]
             show(str(size), part, rows)
             everything.append(rows)
         if len(parts) > 1:  # a library under all parts is one cluster: its luck is the same

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 EXTRA_PACKAGES = ("safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch", "yaml")
 ALL = "all"
 FEWEST_TOOLS, MAX_TOOLS = 3, 1000  # of a random library
-DEFAULT_SPLIT, LIBRARIES = "test", 8  # what is measured on if nothing is said
+DEFAULT_SPLIT, LIBRARIES = "test", 16  # what is measured on if nothing is said
 
 app = CommandLine(help="Train a policy with PPO, and measure a trained one against the exact optimum.")
 

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.seeding import EVALUATION_SALT
@@ -14,6 +14,10 @@ from resilisim.simulator.law import BenchmarkLaw
 from resilisim.statistics import Estimate, clustered_mean, clustered_ratio
 from resilisim.tasks import TASK_TYPES, Task
 from resilisim.tool_library import ToolLibrary
+
+if TYPE_CHECKING:
+    from resilisim.envs.random_libraries import RandomSettings
+    from resilisim.policies.ppo.checkpoint import LoadedPolicy
 
 PLAIN = "none"  # of the parts of a law
 
@@ -90,31 +94,18 @@ def measure_generality(
     Each row has libraries of its own, each with a law that has the part PLAIN (none) or one of `failure_model.PARTS` in
     a strength of its own, and tasks that can be solved. Intervals of the share of V* are clustered by library.
     """
-    from resilisim.envs.random_libraries import VERSION, random_settings
+    from resilisim.envs.random_libraries import VERSION
     from resilisim.policies.ppo.checkpoint import load_checkpoint
-    from resilisim.policies.ppo.policy import actor_of, check_library, observation_options
-    from resilisim.policies.ppo.validation import play_closed_loop
 
     loaded, rows = load_checkpoint(checkpoint), []
-    shown_as = observation_options(loaded)
-    seen = {"required": shown_as.required, "filters": shown_as.filters}
     with progress("playing on random libraries", len(sizes) * len(parts) * num_libraries) as shown:
         for size, part in itertools.product(sizes, parts):
-            wanted = () if part == PLAIN else (part,)
             successes: list[float] = []
             optima: list[float] = []
             refused = Counter[str]()
             for number in range(num_libraries):
-                drawn = random_settings("test", number, num_tasks, num_tools=size, parts=wanted, solved=True)
-                check_library(loaded, drawn.options.resolved_library())
-                played = play_closed_loop(
-                    actor_of(loaded, drawn.options.failure_model()),
-                    drawn.tasks,
-                    episodes,
-                    salt=EVALUATION_SALT,
-                    options=drawn.options.with_options(seen),
-                )
-                successes.append(float(played.sum()))
+                (success,), drawn = play_random_library([loaded], size, part, number, num_tasks, episodes)
+                successes.append(success * num_tasks * episodes)
                 optima.append(sum(drawn.optima) * episodes)
                 refused.update(drawn.refused)
                 shown.advance(1)
@@ -133,6 +124,35 @@ def measure_generality(
             )
     about = {"checkpoint": checkpoint, "libraries": num_libraries, "tasks": num_tasks, "episodes": episodes}
     return {**about, "random_libraries": VERSION, "rows": rows, "training": dict(loaded.description.training)}
+
+
+def play_random_library(
+    policies: Sequence[LoadedPolicy], size: int, part: str, number: int, num_tasks: int, episodes: int
+) -> tuple[list[float], RandomSettings]:
+    """Return each policy's mean success in a random library with the same luck, and what was drawn.
+
+    Args:
+        policies: Trained policies.
+        size: Tools of the library.
+        part: Part of the law that is drawn, or PLAIN.
+        number: Which of the libraries that measurements take.
+        num_tasks: Tasks of it, all of which can be solved.
+        episodes: Episodes of each task.
+    """
+    from resilisim.envs.random_libraries import random_settings
+    from resilisim.policies.ppo.policy import actor_of, check_library, observation_options
+    from resilisim.policies.ppo.validation import play_closed_loop
+
+    parts = () if part == PLAIN else (part,)
+    drawn = random_settings("test", number, num_tasks, num_tools=size, parts=parts, solved=True)
+    law, found = drawn.options.failure_model(), []
+    for policy in policies:
+        check_library(policy, drawn.options.resolved_library())
+        shown_as = observation_options(policy)
+        options = drawn.options.with_options({"required": shown_as.required, "filters": shown_as.filters})
+        played = play_closed_loop(actor_of(policy, law), drawn.tasks, episodes, salt=EVALUATION_SALT, options=options)
+        found.append(float(played.mean()))
+    return found, drawn
 
 
 def _by_type(
