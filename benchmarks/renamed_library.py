@@ -14,7 +14,7 @@ from resilisim.tasks import benchmark_tasks, sample_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.renaming import renamed_library
 
-# None of the words of `resilisim.tool_library.renaming`, whose names stand in lessons.
+# Names, not words, are new to a model: some of the words also stand in descriptions, work orders and drawn names.
 SUBJECTS = ("ledger", "depot", "crew", "meter", "ticket", "parcel", "roster", "sensor", "invoice", "harbour")
 ACTIONS = ("open", "sync", "weigh", "stamp", "rank", "merge", "quote", "seal", "chart", "trace", "audit", "route")
 NUM_TASKS = 60
