@@ -41,32 +41,39 @@ TRAINING_SALT = "resilisim/training"
 
 def threefry2x32(key0: Any, key1: Any, counter0: Any, counter1: Any) -> tuple[Any, Any]:
     """Encrypt a counter of two 32-bit words under a key of two: Python ints, int64 arrays, or int64 when compiled."""
+
+    def mixed(x0: Any, x1: Any, rotation: int) -> tuple[Any, Any]:
+        x0 = (x0 + x1) & WORD_MASK
+        return x0, (((x1 << rotation) & WORD_MASK) | (x1 >> (32 - rotation))) ^ x0
+
+    # The rounds are written out, not looped over, so that compiled loops over many draws compute several side by side.
     key2 = KEY_PARITY ^ key0 ^ key1
-    x0 = (counter0 + key0) & WORD_MASK
-    x1 = (counter1 + key1) & WORD_MASK
-    for group in range(5):
-        if group % 2 == 0:
-            rotation_a, rotation_b, rotation_c, rotation_d = 13, 15, 26, 6
-        else:
-            rotation_a, rotation_b, rotation_c, rotation_d = 17, 29, 16, 24
-        x0 = (x0 + x1) & WORD_MASK
-        x1 = (((x1 << rotation_a) & WORD_MASK) | (x1 >> (32 - rotation_a))) ^ x0
-        x0 = (x0 + x1) & WORD_MASK
-        x1 = (((x1 << rotation_b) & WORD_MASK) | (x1 >> (32 - rotation_b))) ^ x0
-        x0 = (x0 + x1) & WORD_MASK
-        x1 = (((x1 << rotation_c) & WORD_MASK) | (x1 >> (32 - rotation_c))) ^ x0
-        x0 = (x0 + x1) & WORD_MASK
-        x1 = (((x1 << rotation_d) & WORD_MASK) | (x1 >> (32 - rotation_d))) ^ x0
-        # Key injection after every four rounds: words rotate through (key0, key1, key2).
-        step = group + 1
-        if step % 3 == 0:
-            inject0, inject1 = key0, key1
-        elif step % 3 == 1:
-            inject0, inject1 = key1, key2
-        else:
-            inject0, inject1 = key2, key0
-        x0 = (x0 + inject0) & WORD_MASK
-        x1 = (x1 + inject1 + step) & WORD_MASK
+    x0, x1 = (counter0 + key0) & WORD_MASK, (counter1 + key1) & WORD_MASK
+    x0, x1 = mixed(x0, x1, 13)
+    x0, x1 = mixed(x0, x1, 15)
+    x0, x1 = mixed(x0, x1, 26)
+    x0, x1 = mixed(x0, x1, 6)
+    x0, x1 = (x0 + key1) & WORD_MASK, (x1 + key2 + 1) & WORD_MASK
+    x0, x1 = mixed(x0, x1, 17)
+    x0, x1 = mixed(x0, x1, 29)
+    x0, x1 = mixed(x0, x1, 16)
+    x0, x1 = mixed(x0, x1, 24)
+    x0, x1 = (x0 + key2) & WORD_MASK, (x1 + key0 + 2) & WORD_MASK
+    x0, x1 = mixed(x0, x1, 13)
+    x0, x1 = mixed(x0, x1, 15)
+    x0, x1 = mixed(x0, x1, 26)
+    x0, x1 = mixed(x0, x1, 6)
+    x0, x1 = (x0 + key0) & WORD_MASK, (x1 + key1 + 3) & WORD_MASK
+    x0, x1 = mixed(x0, x1, 17)
+    x0, x1 = mixed(x0, x1, 29)
+    x0, x1 = mixed(x0, x1, 16)
+    x0, x1 = mixed(x0, x1, 24)
+    x0, x1 = (x0 + key1) & WORD_MASK, (x1 + key2 + 4) & WORD_MASK
+    x0, x1 = mixed(x0, x1, 13)
+    x0, x1 = mixed(x0, x1, 15)
+    x0, x1 = mixed(x0, x1, 26)
+    x0, x1 = mixed(x0, x1, 6)
+    x0, x1 = (x0 + key2) & WORD_MASK, (x1 + key0 + 5) & WORD_MASK
     return x0, x1
 
 

@@ -71,8 +71,10 @@ def package_stamp() -> str:
     return digest.hexdigest()
 
 
-threefry = kernel(scalar(threefry2x32))
-draw_bits = kernel(uniform_bits)
+inlined_threefry = inlined(threefry2x32)  # in loops over many draws several are computed side by side
+inlined_bits = inlined(uniform_bits)
+threefry = kernel(inlined_threefry)
+draw_bits = kernel(inlined_bits)
 _name_words = functools.lru_cache(maxsize=4096)(hash_words)  # the same few names in every episode
 
 

@@ -32,7 +32,7 @@ from resilisim.envs.workflow.arrays import (
 )
 from resilisim.envs.workflow.columns import LARGEST, NUM_TASK_COLUMNS, NUM_TOOL_COLUMNS, quantised, saturated
 from resilisim.envs.workflow.context import WEIGHT_EMBEDDING, WEIGHT_PATTERN, WEIGHT_RULE, TaskContext, build_context
-from resilisim.envs.workflow.dynamics import OUTPUT_TYPE, Episodes, TaskRecords, Worlds, show_patterns, write_starts
+from resilisim.envs.workflow.dynamics import OUTPUT_TYPE
 from resilisim.envs.workflow.judging import ActionJudge, StateJudge
 from resilisim.envs.workflow.law_parts import (
     NUM_LAW_COLUMNS,
@@ -42,6 +42,7 @@ from resilisim.envs.workflow.law_parts import (
     message_of,
     state_of,
 )
+from resilisim.envs.workflow.loops import Episodes, TaskRecords, Worlds, show_patterns, write_starts
 from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
 from resilisim.envs.workflow.training import MAX_STAGE
 from resilisim.errors import InvalidInputError

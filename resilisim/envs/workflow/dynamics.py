@@ -1,18 +1,10 @@
-"""What an action does to an episode of Workflow-v0: scalar functions over its record, and the compiled loops over them.
-
-There is one loop that begins episodes and one that steps them, for one environment and for thousands. Thousands of
-episodes do not fit into a core's own caches. A loop that asks for an episode's memory some environments ahead of its
-turn does not wait for it. Prefetching changes no value; plain Python leaves it out.
-"""
+"""What an action does to an episode of Workflow-v0: scalar functions over its record, for the loops of `loops`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
 
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import (
@@ -31,12 +23,11 @@ from resilisim.envs.workflow.actions import (
     show_confidences,
     write_mask,
 )
-from resilisim.envs.workflow.arrays import Bytes, Episode, Int, Records, TaskRecord, World, copy_words
-from resilisim.envs.workflow.columns import saturated, show_counters, show_dependency_counts, show_due, show_trainer
+from resilisim.envs.workflow.arrays import Episode, TaskRecord, World, copy_words
+from resilisim.envs.workflow.columns import saturated, show_counters, show_dependency_counts, show_due
 from resilisim.envs.workflow.law_parts import (
     PartTables,
     allow_under_parts,
-    begin_under_parts,
     call_digest,
     coverage_under_parts,
     end_under_parts,
@@ -57,10 +48,8 @@ from resilisim.seeding import (
     PURPOSE_SUCCESS,
     UNIFORM_BITS,
     WORD_MASK,
-    threefry2x32,
-    uniform_bits,
 )
-from resilisim.simulator.compiled import inlined, kernel, prefetch, scalar
+from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
 from resilisim.simulator.parts.luck import OF_DEPENDENCIES, draw_result, is_down_next
 from resilisim.simulator.parts.rules import (
@@ -102,9 +91,6 @@ OUTPUT_TYPE = 4  # columns.OPERATION_TYPE of an output
 
 MAX_ERRORS = tuple(stage.max_errors for stage in STAGES)  # Table 12 as a plain tuple, which compiled code reads
 
-_threefry2x32 = scalar(threefry2x32)
-_uniform_bits = scalar(uniform_bits)
-
 
 @inlined
 def thresholds(episode: Episode, tool: int, task: TaskRecord, world: World) -> tuple[int, int]:
@@ -125,12 +111,22 @@ def thresholds(episode: Episode, tool: int, task: TaskRecord, world: World) -> t
     return world.threshold[row, num_not_executed, num_failed, failures], world.threshold[row, 0, 0, failures]
 
 
+# Of one execution: the tool's luck key, two words, and the 53 bits that decide whether it succeeds.
+Luck: TypeAlias = tuple[int, int, int]
+
+
+@scalar
+def luck_of(episode: Episode, tool: int, world: World) -> Luck:
+    """Return the luck of a tool's next execution."""
+    key0, key1 = inlined_threefry(episode.key0, episode.key1, world.tool_word0[tool], world.tool_word1[tool])
+    return key0, key1, inlined_bits(key0, key1, int(episode.executions[tool]), PURPOSE_SUCCESS)
+
+
 @inlined
-def execute(episode: Episode, tool: int, outcome: int, task: TaskRecord, world: World) -> float:
+def execute(episode: Episode, tool: int, outcome: int, luck: Luck, task: TaskRecord, world: World) -> float:
     """Execute a tool, with the outcome DRAWN or a status to show, and return what the two-phase reward pays for it."""
     attempt = int(episode.executions[tool])
-    key0, key1 = _threefry2x32(episode.key0, episode.key1, world.tool_word0[tool], world.tool_word1[tool])
-    bits = _uniform_bits(key0, key1, attempt, PURPOSE_SUCCESS)
+    key0, key1, bits = luck
     threshold, clean = thresholds(episode, tool, task, world)
     success = bits < threshold if outcome == DRAWN else outcome == columns.SUCCESS
     before = episode.status[tool]
@@ -215,10 +211,10 @@ def _failure_status(dependencies_to_blame: bool, key0: int, key1: int, attempt: 
     if dependencies_to_blame:
         return columns.DEPENDENCY_FAILED
     if world.weighs_errors[tool]:
-        uniform = _uniform_bits(key0, key1, attempt, PURPOSE_ERROR_CODE) / TWO_TO_THE_BITS
+        uniform = inlined_bits(key0, key1, attempt, PURPOSE_ERROR_CODE) / TWO_TO_THE_BITS
         is_timeout = world.timeout_from[tool] <= uniform < world.timeout_below[tool]
         return columns.TIMEOUT if is_timeout else columns.FAILED
-    drawn = _uniform_bits(key0, key1, attempt, PURPOSE_FAILURE) % world.num_errors[tool]
+    drawn = inlined_bits(key0, key1, attempt, PURPOSE_FAILURE) % world.num_errors[tool]
     return columns.TIMEOUT if drawn == world.timeout_error[tool] else columns.FAILED
 
 
@@ -356,7 +352,7 @@ IN_ORDER_BONUS = 0.1  # beta_sequence
 @scalar
 def begin_episode(episode: Episode, index: int, seed: int, task: TaskRecord, world: World) -> None:
     """Put an environment at the start of the episode of task number `index` under a seed."""
-    key0, key1 = _threefry2x32(task.word0, task.word1, seed & WORD_MASK, seed >> 32)
+    key0, key1 = inlined_threefry(task.word0, task.word1, seed & WORD_MASK, seed >> 32)
     episode.task = index
     episode.seed = seed
     episode.key0 = key0
@@ -369,10 +365,11 @@ def begin_episode(episode: Episode, index: int, seed: int, task: TaskRecord, wor
 
 
 @inlined
-def step_environment(episode: Episode, action: int, outcome: int, task: TaskRecord, world: World) -> None:
+def step_environment(episode: Episode, action: int, outcome: int, luck: Luck, task: TaskRecord, world: World) -> None:
     """Let one action happen in one environment and write what it did into its record.
 
-    One that the mask forbids is like a rejected call: it uses a step. `outcome` is DRAWN or a status to show.
+    One that the mask forbids is like a rejected call: it uses a step. `outcome` is DRAWN or a status to show, `luck`
+    that of the next execution of the action's tool.
     """
     num_tools = world.num_tools
     action_type, tool = int(world.action_type[action]), int(world.action_tool[action])
@@ -398,10 +395,10 @@ def step_environment(episode: Episode, action: int, outcome: int, task: TaskReco
     if legal and action_type == PARALLEL_EXECUTE:
         episode.running = tool
         episode.tools[tool, columns.STATUS] = columns.RUNNING
-    for turn in range(2):  # first what was started in the step before
-        executed = started if turn == 0 else (tool if executes else -1)
-        if executed >= 0 and counters[ENDED] == RUNNING:
-            reward += execute(episode, executed, outcome, task, world)
+    if started >= 0:  # in the step before; the mask forbids to call it in this one
+        reward += execute(episode, started, outcome, luck_of(episode, started, world), task, world)
+    if executes and counters[ENDED] == RUNNING:
+        reward += execute(episode, tool, outcome, luck, task, world)
     if legal and not executes and action_type != PARALLEL_EXECUTE and action_type != NO_OP:
         keep_books(episode, action_type, tool, world)
     if legal and tool >= 0:
@@ -475,7 +472,7 @@ def _execute_under_parts(
     """Execute a tool, and return what the two-phase reward pays for it."""
     rules, luck, counters, status = parts.rules[episode.task], parts.luck, episode.counters, episode.status
     attempt = int(episode.executions[tool])
-    key0, key1 = _threefry2x32(episode.key0, episode.key1, world.tool_word0[tool], world.tool_word1[tool])
+    key0, key1 = inlined_threefry(episode.key0, episode.key1, world.tool_word0[tool], world.tool_word1[tool])
     digest = call_digest(mine, action_type, tool, parts.digests)
     result, ticks, shown = parts.given
     if result == DRAWN:
@@ -533,167 +530,3 @@ def step_under_parts(
     coverage = coverage_under_parts(episode, mine, task, rules)
     _close_step(episode, action_type, coverage, full_success, reward, milestones_before, task, world)
     allow_under_parts(episode, mine, task, world, rules)
-
-
-AHEAD = 6  # environments; twice as far ahead the number of its task is asked for
-WORDS_PER_LINE = 8
-
-
-@inlined
-def look_ahead(env: int, actions: Int, episodes: Records, tasks: Records, world: World) -> None:
-    """Ask for what environments after `env` will need when it is their turn to step."""
-    if env + 2 * AHEAD < len(actions):
-        prefetch(episodes[env + 2 * AHEAD].identity, 0)
-    if env + AHEAD >= len(actions):
-        return
-    episode = episodes[env + AHEAD]
-    action = actions[env + AHEAD]
-    prefetch(episode.action_mask, action)
-    prefetch(episode.task_columns, len(episode.task_columns) - 1)
-    prefetch(episode.state, 0)
-    prefetch(episode.state, WORDS_PER_LINE)
-    prefetch(episode.identity, WORDS_PER_LINE)
-    tool = int(world.action_tool[action])
-    if tool >= 0:
-        prefetch(episode.tools[tool], 0)
-        prefetch(episode.executions, tool)
-        prefetch(episode.retries, tool)
-        prefetch(episode.places, 0)
-        task = tasks[episode.task]
-        prefetch(task.place, tool)
-        prefetch(task.similarity, tool)
-        prefetch(task.numbers, 0)
-
-
-# Arrays of the records of `arrays`: (num_envs,), (num_envs,) or fewer, (num_tasks,), (1,).
-Episodes: TypeAlias = Records
-Finals: TypeAlias = Records
-TaskRecords: TypeAlias = Records
-Worlds: TypeAlias = Records
-
-# What `step_environments` does with an environment whose episode has ended.
-RESET_AT_ONCE = 0  # the same step begins the next episode, and keeps the last observation in `finals`
-RESET_NEXT_STEP = 1  # the next step begins it, whatever its action
-LEAVE_ENDED = 2  # nothing happens until it is reset
-
-
-@scalar
-def _begin(episode: Episode, index: int, seed: int, pool: Int, tasks: TaskRecords, world: World) -> None:
-    """Begin the next episode, a function of the environment's seed and the episode's number; -1 draws task or seed."""
-    word0, word1 = _threefry2x32(episode.seed0, episode.seed1, episode.episode, 0)
-    if index < 0:
-        index = pool[(word0 * len(pool)) >> 32]
-    if seed < 0:
-        seed = word1
-    begin_episode(episode, index, seed, tasks[index], world)
-
-
-@scalar
-def _begin_parts(episode: Episode, mine: Any, parts: PartTables, tasks: TaskRecords, world: World) -> None:
-    task, rules = tasks[episode.task], parts.rules[episode.task]
-    begin_under_parts(episode, mine, task, world, rules, parts.tables, parts.luck)
-
-
-@kernel
-def begin_episodes(
-    envs: Int,
-    indices: Int,
-    seeds: Int,
-    pool: Int,
-    episodes: Episodes,
-    tasks: TaskRecords,
-    worlds: Worlds,
-    parts: PartTables | None,
-) -> None:
-    """Begin episodes of `envs`: tasks `indices` and `seeds`, both (num_chosen,), -1: drawn, tasks from `pool`."""
-    for chosen in range(len(envs)):
-        episode = episodes[envs[chosen]]
-        _begin(episode, indices[chosen], seeds[chosen], pool, tasks, worlds[0])
-        if parts is not None:
-            _begin_parts(episode, parts.episodes[envs[chosen]], parts, tasks, worlds[0])
-
-
-@kernel
-def step_environments(
-    actions: Int,
-    outcome: int,
-    autoreset: int,
-    pool: Int,
-    episodes: Episodes,
-    finals: Finals,
-    tasks: TaskRecords,
-    worlds: Worlds,
-    rewards: NDArray[np.float64],
-    terminated: Bytes,
-    parts: PartTables | None,
-) -> int:
-    """Step every environment with its action, and return how many episodes ended.
-
-    `rewards`, `terminated` and, under RESET_AT_ONCE, `finals` are written, all (num_envs,). `outcome` is as for
-    `step_environment`, `autoreset` one of the codes above; new tasks come from `pool` (num_choices,). Numba compiles
-    the benchmark law, without `parts`, by itself.
-    """
-    num_ended = 0
-    world = worlds[0]
-    for env in range(len(actions)):
-        look_ahead(env, actions, episodes, tasks, world)
-        episode = episodes[env]
-        begins = False
-        if episode.needs_reset:
-            episode.reward = 0.0
-            episode.terminated = autoreset == LEAVE_ENDED
-            episode.tool = -1
-            episode.tool_success = False
-            episode.named_similarity = 0.0
-            episode.pattern = 0.0
-            begins = autoreset == RESET_NEXT_STEP
-        else:
-            if parts is not None:
-                step_under_parts(episode, parts.episodes[env], actions[env], parts, tasks[episode.task], world)
-            else:
-                step_environment(episode, actions[env], outcome, tasks[episode.task], world)
-            if episode.terminated:
-                num_ended += 1
-                begins = autoreset == RESET_AT_ONCE
-                if begins:
-                    copy_words(finals[env].words, episode.observation)
-                    if parts is not None:
-                        copy_words(parts.finals[env], parts.episodes[env].observation)
-        rewards[env] = episode.reward
-        terminated[env] = 1 if episode.terminated else 0
-        if begins:
-            _begin(episode, -1, -1, pool, tasks, world)
-            if parts is not None:
-                _begin_parts(episode, parts.episodes[env], parts, tasks, world)
-    return num_ended
-
-
-@kernel
-def show_patterns(episodes: Episodes, tasks: TaskRecords, worlds: Worlds, parts: PartTables | None) -> None:
-    """Let running episodes show other patterns: their confidences and masks follow at once."""
-    world = worlds[0]
-    for env in range(len(episodes)):
-        episode = episodes[env]
-        if not episode.needs_reset:
-            show_confidences(episode, tasks[episode.task], world)
-            write_mask(episode, tasks[episode.task], world)
-            if parts is not None:
-                allow_under_parts(episode, parts.episodes[env], tasks[episode.task], world, parts.rules[episode.task])
-
-
-@kernel
-def write_starts(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
-    """Complete the observations at the start of episodes with what is computed; `episodes` is one, as scratch."""
-    episode, world = episodes[0], worlds[0]
-    episode.running_success = world.running_success
-    episode.stage = world.stage
-    copy_words(episode.state, world.start_state)
-    for index in range(len(tasks)):
-        task = tasks[index]
-        copy_words(episode.observation, task.start_observation)
-        for tool in range(world.num_tools):
-            show_dependency_counts(episode, tool, task, world)
-        show_due(episode, task, world)
-        show_trainer(episode, world)
-        write_mask(episode, task, world)
-        copy_words(task.start_observation, episode.observation)

@@ -13,7 +13,8 @@ from resilisim.envs.workflow.actions import ACTION_TYPES, action_type_of, tool_o
 from resilisim.envs.workflow.columns import DEPENDENCY_FAILED, FAILED, STATUS, STATUSES, SUCCESS, TIMEOUT
 from resilisim.envs.workflow.core import CoreUser, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.core import Observation as Observation
-from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS, LEAVE_ENDED, begin_episodes, ended_by, step_environments
+from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS, ended_by
+from resilisim.envs.workflow.loops import LEAVE_ENDED, begin_episodes, step_environments
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED

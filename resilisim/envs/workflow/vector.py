@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from resilisim.envs.workflow.arrays import EPISODE_BLOCKS
 from resilisim.envs.workflow.core import CoreUser, Observation, WorkflowCore, plant_seeds
-from resilisim.envs.workflow.dynamics import (
-    DRAWN,
-    END_FIELDS,
+from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS
+from resilisim.envs.workflow.loops import (
     LEAVE_ENDED,
     RESET_AT_ONCE,
     RESET_NEXT_STEP,

@@ -1,0 +1,242 @@
+"""The compiled loops over the episodes of Workflow-v0: they begin, they step, and show other columns.
+
+They are the same for one environment and for thousands. Thousands of episodes do not fit into a core's own caches, so
+the loop asks for an episode's memory some environments ahead of its turn, and does not wait for it; and luck is drawn
+for some environments at once, which a processor does side by side. Neither changes a value. Plain Python leaves
+prefetching out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.envs.workflow.actions import show_confidences, write_mask
+from resilisim.envs.workflow.arrays import Bytes, Episode, Int, Records, World, copy_words
+from resilisim.envs.workflow.columns import show_dependency_counts, show_due, show_trainer
+from resilisim.envs.workflow.dynamics import begin_episode, step_environment, step_under_parts
+from resilisim.envs.workflow.law_parts import PartTables, allow_under_parts, begin_under_parts
+from resilisim.seeding import PURPOSE_SUCCESS
+from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, kernel, prefetch, scalar
+
+AHEAD = 6  # environments; twice as far ahead the number of its task is asked for
+WORDS_PER_LINE = 8
+
+
+@inlined
+def look_ahead(env: int, actions: Int, episodes: Records, tasks: Records, world: World) -> None:
+    """Ask for what environments after `env` will need when it is their turn to step."""
+    if env + 2 * AHEAD < len(actions):
+        prefetch(episodes[env + 2 * AHEAD].identity, 0)
+    if env + AHEAD >= len(actions):
+        return
+    episode = episodes[env + AHEAD]
+    action = actions[env + AHEAD]
+    prefetch(episode.action_mask, action)
+    prefetch(episode.task_columns, len(episode.task_columns) - 1)
+    prefetch(episode.state, 0)
+    prefetch(episode.state, WORDS_PER_LINE)
+    prefetch(episode.identity, WORDS_PER_LINE)
+    tool = int(world.action_tool[action])
+    if tool >= 0:
+        prefetch(episode.tools[tool], 0)
+        prefetch(episode.executions, tool)
+        prefetch(episode.retries, tool)
+        prefetch(episode.places, 0)
+        task = tasks[episode.task]
+        prefetch(task.place, tool)
+        prefetch(task.similarity, tool)
+        prefetch(task.numbers, 0)
+
+
+@scalar
+def _next_words(episode: Episode) -> tuple[int, int]:
+    """Return two 32-bit words for the next episode: of its task and its seed."""
+    word0, word1 = inlined_threefry(episode.seed0, episode.seed1, episode.episode, 0)
+    return word0, word1
+
+
+@scalar
+def _drawn_task(word: int, pool: Int) -> int:
+    return int(pool[(word * len(pool)) >> 32])
+
+
+@inlined
+def look_for_start(episode: Episode, pool: Int, tasks: Records) -> None:
+    """Ask for what an environment's next episode will begin with, and for where it is written."""
+    start = tasks[_drawn_task(_next_words(episode)[0], pool)].start_observation
+    for word in range(0, len(start), WORDS_PER_LINE):
+        prefetch(start, word)
+        prefetch(episode.observation, word)
+
+
+# Rows of what is drawn for some environments at once, one for each column.
+KEY0, KEY1, BITS, WORD0, WORD1, ATTEMPT = range(6)
+NUM_ROWS, NUM_COLUMNS = 6, 16
+
+
+@inlined
+def draw_luck(actions: Int, episodes: Records, pool: Int, tasks: Records, world: World, draws: Int) -> None:
+    """Write what `luck_of` returns for the tools of up to NUM_COLUMNS actions into (NUM_ROWS, NUM_COLUMNS).
+
+    Environments that wait for a reset ask for their start meanwhile.
+    """
+    for column in range(len(actions)):
+        episode = episodes[column]
+        if episode.needs_reset:
+            look_for_start(episode, pool, tasks)
+        tool = max(0, int(world.action_tool[actions[column]]))
+        draws[KEY0, column] = episode.key0
+        draws[KEY1, column] = episode.key1
+        draws[WORD0, column] = world.tool_word0[tool]
+        draws[WORD1, column] = world.tool_word1[tool]
+        draws[ATTEMPT, column] = episode.executions[tool]
+    for column in range(NUM_COLUMNS):  # a constant, and no branches: computed side by side
+        word0, word1 = draws[WORD0, column], draws[WORD1, column]
+        key0, key1 = inlined_threefry(draws[KEY0, column], draws[KEY1, column], word0, word1)
+        draws[KEY0, column] = key0
+        draws[KEY1, column] = key1
+        draws[BITS, column] = inlined_bits(key0, key1, draws[ATTEMPT, column], PURPOSE_SUCCESS)
+
+
+# Arrays of the records of `arrays`: (num_envs,), (num_envs,) or fewer, (num_tasks,), (1,).
+Episodes: TypeAlias = Records
+Finals: TypeAlias = Records
+TaskRecords: TypeAlias = Records
+Worlds: TypeAlias = Records
+
+# What `step_environments` does with an environment whose episode has ended.
+RESET_AT_ONCE = 0  # the same step begins the next episode, and keeps the last observation in `finals`
+RESET_NEXT_STEP = 1  # the next step begins it, whatever its action
+LEAVE_ENDED = 2  # nothing happens until it is reset
+
+
+@scalar
+def _begin(episode: Episode, index: int, seed: int, pool: Int, tasks: TaskRecords, world: World) -> None:
+    """Begin the next episode, a function of the environment's seed and the episode's number; -1 draws task or seed."""
+    word0, word1 = _next_words(episode)
+    if index < 0:
+        index = _drawn_task(word0, pool)
+    if seed < 0:
+        seed = word1
+    begin_episode(episode, index, seed, tasks[index], world)
+
+
+@scalar
+def _begin_parts(episode: Episode, mine: Any, parts: PartTables, tasks: TaskRecords, world: World) -> None:
+    task, rules = tasks[episode.task], parts.rules[episode.task]
+    begin_under_parts(episode, mine, task, world, rules, parts.tables, parts.luck)
+
+
+@kernel
+def begin_episodes(
+    envs: Int,
+    indices: Int,
+    seeds: Int,
+    pool: Int,
+    episodes: Episodes,
+    tasks: TaskRecords,
+    worlds: Worlds,
+    parts: PartTables | None,
+) -> None:
+    """Begin episodes of `envs`: tasks `indices` and `seeds`, both (num_chosen,), -1: drawn, tasks from `pool`."""
+    for chosen in range(len(envs)):
+        episode = episodes[envs[chosen]]
+        _begin(episode, indices[chosen], seeds[chosen], pool, tasks, worlds[0])
+        if parts is not None:
+            _begin_parts(episode, parts.episodes[envs[chosen]], parts, tasks, worlds[0])
+
+
+@kernel
+def step_environments(
+    actions: Int,
+    outcome: int,
+    autoreset: int,
+    pool: Int,
+    episodes: Episodes,
+    finals: Finals,
+    tasks: TaskRecords,
+    worlds: Worlds,
+    rewards: NDArray[np.float64],
+    terminated: Bytes,
+    parts: PartTables | None,
+) -> int:
+    """Step every environment with its action, and return how many episodes ended.
+
+    `rewards`, `terminated` and, under RESET_AT_ONCE, `finals` are written, all (num_envs,). `outcome` is as for
+    `step_environment`, `autoreset` one of the codes above; new tasks come from `pool` (num_choices,). Numba compiles
+    the benchmark law, without `parts`, by itself.
+    """
+    num_ended = 0
+    world = worlds[0]
+    draws = np.zeros((NUM_ROWS, NUM_COLUMNS), dtype=np.int64)
+    for env in range(len(actions)):
+        column = env % NUM_COLUMNS
+        if column == 0:
+            block = episodes[env : env + NUM_COLUMNS]
+            if parts is None:
+                draw_luck(actions[env : env + NUM_COLUMNS], block, pool, tasks, world, draws)
+        look_ahead(env, actions, episodes, tasks, world)
+        episode = episodes[env]
+        begins = False
+        if episode.needs_reset:
+            episode.reward = 0.0
+            episode.terminated = autoreset == LEAVE_ENDED
+            episode.tool = -1
+            episode.tool_success = False
+            episode.named_similarity = 0.0
+            episode.pattern = 0.0
+            begins = autoreset == RESET_NEXT_STEP
+        else:
+            if parts is not None:
+                step_under_parts(episode, parts.episodes[env], actions[env], parts, tasks[episode.task], world)
+            else:
+                luck = draws[KEY0, column], draws[KEY1, column], draws[BITS, column]
+                step_environment(episode, actions[env], outcome, luck, tasks[episode.task], world)
+            if episode.terminated:
+                num_ended += 1
+                begins = autoreset == RESET_AT_ONCE
+                if begins:
+                    copy_words(finals[env].words, episode.observation)
+                    if parts is not None:
+                        copy_words(parts.finals[env], parts.episodes[env].observation)
+        rewards[env] = episode.reward
+        terminated[env] = 1 if episode.terminated else 0
+        if begins:
+            _begin(episode, -1, -1, pool, tasks, world)
+            if parts is not None:
+                _begin_parts(episode, parts.episodes[env], parts, tasks, world)
+    return num_ended
+
+
+@kernel
+def show_patterns(episodes: Episodes, tasks: TaskRecords, worlds: Worlds, parts: PartTables | None) -> None:
+    """Let running episodes show other patterns: their confidences and masks follow at once."""
+    world = worlds[0]
+    for env in range(len(episodes)):
+        episode = episodes[env]
+        if not episode.needs_reset:
+            show_confidences(episode, tasks[episode.task], world)
+            write_mask(episode, tasks[episode.task], world)
+            if parts is not None:
+                allow_under_parts(episode, parts.episodes[env], tasks[episode.task], world, parts.rules[episode.task])
+
+
+@kernel
+def write_starts(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
+    """Complete the observations at the start of episodes with what is computed; `episodes` is one, as scratch."""
+    episode, world = episodes[0], worlds[0]
+    episode.running_success = world.running_success
+    episode.stage = world.stage
+    copy_words(episode.state, world.start_state)
+    for index in range(len(tasks)):
+        task = tasks[index]
+        copy_words(episode.observation, task.start_observation)
+        for tool in range(world.num_tools):
+            show_dependency_counts(episode, tool, task, world)
+        show_due(episode, task, world)
+        show_trainer(episode, world)
+        write_mask(episode, task, world)
+        copy_words(task.start_observation, episode.observation)
