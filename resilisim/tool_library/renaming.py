@@ -40,7 +40,12 @@ _STYLES: Final[tuple[Callable[[str, str], str], ...]] = (
     lambda first, second: f"{first}-{second}",
     lambda first, second: first + second.capitalize(),
 )
-_TELLING_SHARE: Final = 0.75
+# Who only ever saw a few hundred words learns these, not to copy: half of the libraries have words that nobody made up.
+_MADE_UP_SHARE: Final = 0.5
+_TELLING_SHARE: Final = 0.25
+_ONSETS: Final = (*"bcdfghjklmnprstvwz", "br", "ch", "cl", "dr", "fl", "gr", "pl", "pr", "sh", "sk", "st", "tr")
+_VOWELS: Final = tuple("aeiou")
+_CODAS: Final = ("", "", "", "", "l", "m", "n", "r", "s", "t")
 _NUM_WORDS: Final = 12  # of a description: those at its beginning say most
 _WORD: Final = re.compile(r"[a-z]{3,}")
 _SILENT: Final = frozenset(
@@ -51,17 +56,21 @@ _SILENT: Final = frozenset(
 
 
 def drawn_names(library: ToolLibrary, draws: Draws) -> dict[str, str]:
-    """Return a new name for each tool: mostly two words of its description, else two that say nothing of it.
+    """Return a new name for each tool, in half of the libraries two words that do not exist.
+
+    In a quarter they are two words of the tool's description, in another quarter two that say nothing of it.
 
     Example:
         >>> from resilisim.seeding import Draws
         >>> from resilisim.tool_library import default_library
         >>> from resilisim.tool_library.renaming import drawn_names
         >>> drawn_names(default_library(), Draws("doctest"))["file_operations_reader"]
-        'reads-content'
+        'binit-cashem'
     """
-    style, is_telling = draws.choice(_STYLES), draws.uniform() < _TELLING_SHARE
-    others = iter(draws.shuffled(list(itertools.product(_DEEDS, _THINGS))))
+    style, kind = draws.choice(_STYLES), draws.uniform()
+    is_made_up, is_telling = kind < _MADE_UP_SHARE, kind >= 1.0 - _TELLING_SHARE
+    made_up = ((_made_up_word(draws), _made_up_word(draws)) for _ in itertools.count())
+    others = made_up if is_made_up else iter(draws.shuffled(list(itertools.product(_DEEDS, _THINGS))))
     names: dict[str, str] = {}
     taken: set[str] = set()
     for number, tool in enumerate(library):
@@ -71,6 +80,12 @@ def drawn_names(library: ToolLibrary, draws: Draws) -> dict[str, str]:
         taken.add(name.lower())
         names[tool.name] = name
     return names
+
+
+def _made_up_word(draws: Draws) -> str:
+    """Return a word of two or three syllables."""
+    syllables = [draws.choice(_ONSETS) + draws.choice(_VOWELS) for _ in range(draws.choice((2, 2, 3)))]
+    return "".join(syllables) + draws.choice(_CODAS)
 
 
 def _pairs(tool: Tool) -> list[tuple[str, str]]:
