@@ -40,7 +40,7 @@ _STYLES: Final[tuple[Callable[[str, str], str], ...]] = (
     lambda first, second: f"{first}-{second}",
     lambda first, second: first + second.capitalize(),
 )
-# Who only ever saw a few hundred words learns these, not to copy: half of the libraries have words that nobody made up.
+# Who only ever saw a few hundred words learns these, not to copy: half of the libraries have words that do not exist.
 _MADE_UP_SHARE: Final = 0.5
 _TELLING_SHARE: Final = 0.25
 _ONSETS: Final = (*"bcdfghjklmnprstvwz", "br", "ch", "cl", "dr", "fl", "gr", "pl", "pr", "sh", "sk", "st", "tr")
