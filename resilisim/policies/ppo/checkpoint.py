@@ -9,7 +9,8 @@ allocated before names, types and shapes of the tensors in the file are those th
 The folder of a training run also holds `resume.safetensors`, the point from which a killed run goes on, bit for bit on
 a CPU: arrays (network, optimiser, random generators, environments, last observation) and, as JSON text beside them,
 counters and the memory of the training's parts. It is one file, replaced as a whole, and reading it runs no code. It is
-always taken between two rollouts: after an update, before the next step of an environment.
+always taken between two rollouts: after an update, before the next step of an environment; while the network imitates,
+between two batches, with those that are rehearsed.
 """
 
 from __future__ import annotations
@@ -452,9 +453,7 @@ def model_state(model: MaskablePPO) -> ResumePoint:
     arrays: dict[str, NDArray[Any]] = {}
     for name, tensor in model.policy.state_dict().items():
         arrays[f"policy/{name}"] = tensor.detach().cpu().numpy()
-    for place, values in model.policy.optimizer.state_dict()["state"].items():
-        for name, value in values.items():
-            arrays[f"optimizer/{place}/{name}"] = torch.as_tensor(value).detach().cpu().numpy()
+    arrays |= optimizer_state(model.policy.optimizer)
     last = model._last_obs
     if not isinstance(last, dict) or model._last_episode_starts is None:
         raise ValueError("the model has no last observation yet: expected one that has been reset")
@@ -470,12 +469,7 @@ def restore_model(model: MaskablePPO, point: ResumePoint) -> None:
     """Give a model of the same configuration what `model_state` returned; the random generators too."""
     try:
         model.policy.load_state_dict({name: _tensor(array) for name, array in part_of(point.arrays, "policy").items()})
-        optimizer = model.policy.optimizer
-        state: dict[int, dict[str, torch.Tensor]] = {}
-        for key, array in part_of(point.arrays, "optimizer").items():
-            place, _, name = key.partition("/")
-            state.setdefault(int(place), {})[name] = _tensor(array)
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        restore_optimizer(model.policy.optimizer, point.arrays)
         model._last_obs = part_of(point.arrays, "last")
         model._last_episode_starts = point.arrays["last_episode_starts"]
         model.num_timesteps = int(point.facts["model"]["num_timesteps"])
@@ -483,6 +477,24 @@ def restore_model(model: MaskablePPO, point: ResumePoint) -> None:
         set_random_state(point.arrays, point.facts["random"])
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise StoreError(f"{RESUME_FILE} does not fit this training: {one_line(error)}") from error
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, NDArray[Any]]:
+    """Return what an optimiser remembers of its steps, named `optimizer/<parameter>/<name>`."""
+    return {
+        f"optimizer/{place}/{name}": torch.as_tensor(value).detach().cpu().numpy()
+        for place, values in optimizer.state_dict()["state"].items()
+        for name, value in values.items()
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
+    """Give an optimiser of the same parameters what `optimizer_state` returned."""
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for key, array in part_of(arrays, "optimizer").items():
+        place, _, name = key.partition("/")
+        state.setdefault(int(place), {})[name] = _tensor(array)
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def random_state() -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

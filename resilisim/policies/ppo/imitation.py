@@ -10,14 +10,17 @@ action: every choice is as good there.
 from __future__ import annotations
 
 import functools
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load as decode_arrays
+from safetensors.numpy import save as encode_arrays
 from torch import Tensor, nn
 
 from resilisim.envs.workflow import law_parts
@@ -31,6 +34,7 @@ from resilisim.envs.workflow.actions import (
     num_tools_of,
 )
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.policies.ppo.checkpoint import optimizer_state, restore_optimizer
 from resilisim.policies.ppo.network import READ
 from resilisim.policies.ppo.parts import scheduled
 from resilisim.policies.ppo.validation import Actor
@@ -136,44 +140,88 @@ def imitation_batches(
         yield batch
 
 
-def imitate(
-    network: nn.Module,
-    batches: Iterable[Batch],
-    value_weight: float = 0.5,
-    learning_rate: float = LEARNING_RATE,
-    rehearsal: Rehearsal | None = None,
-    report: Callable[[ImitationUpdate], None] = lambda update: None,
-) -> list[ImitationUpdate]:
-    """Train a network on batches, one gradient step for each that has states; return how well it did before each.
+class Imitation:
+    """A network that learns from batches, one gradient step for each that has states.
 
-    It is called with the observations `tools` and `task` and returns [logits | value], float (B, A + 1); its mode
-    (training or evaluation) stays. `value_weight` is that of the value head's squared error beside the cross-entropy:
-    V* is the value under the plain reward without discounting, so for another reward it is 0. With a `rehearsal` it
-    takes its gradient steps, and its learning rate falls to 0 along a half cosine. Each update is reported when it is
-    done.
+    The network is called with the observations `tools` and `task` and returns [logits | value], float (B, A + 1); its
+    mode (training or evaluation) stays. `value_weight` is that of the value head's squared error beside the
+    cross-entropy: V* is the value under the plain reward without discounting, so for another reward it is 0. With a
+    `rehearsal` it takes its gradient steps, and its learning rate falls to 0 along a half cosine. What it knows besides
+    the weights of the network can be kept, so that it goes on to the bit.
     """
-    # An optimiser of its own: moments of this loss would mislead PPO's first updates.
-    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
-    device = next(network.parameters()).device
-    was_training = network.training
-    filled = (batch for batch in batches if len(batch["values"]))
-    updates: list[ImitationUpdate] = []
-    try:
-        for mixed in ([batch] for batch in filled) if rehearsal is None else rehearsal.mixtures(filled):
-            if rehearsal is not None:
-                progress = len(updates) / rehearsal.num_updates
-                optimizer.param_groups[0]["lr"] = scheduled(learning_rate, "cosine", progress)
-            network.train()
-            losses, told = zip(*(_loss(network, batch, value_weight, device) for batch in mixed), strict=True)
-            optimizer.zero_grad()
+
+    def __init__(
+        self,
+        network: nn.Module,
+        value_weight: float = 0.5,
+        learning_rate: float = LEARNING_RATE,
+        rehearsal: Rehearsal | None = None,
+    ) -> None:
+        self.num_batches = 0
+        self.num_updates = 0
+        self.latest: ImitationUpdate | None = None
+        self._network = network
+        self._value_weight = value_weight
+        self._learning_rate = learning_rate
+        self._rehearsal = rehearsal
+        # An optimiser of its own: moments of this loss would mislead PPO's first updates.
+        self._optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
+        self._kept: deque[Batch] = deque(maxlen=rehearsal.num_kept if rehearsal else 0)
+        self._generator = np.random.default_rng(rehearsal.seed if rehearsal else 0)
+
+    def learn(self, batch: Batch) -> Iterator[ImitationUpdate]:
+        """Take the gradient steps of the batch that comes next, and yield how well the network did before each."""
+        self.num_batches += 1
+        if not len(batch["values"]):
+            return
+        if self._rehearsal is None:
+            yield self._update([batch])
+            return
+        # As bytes: most of what a batch takes are its targets, and their shares follow from which there are.
+        self._kept.append({**batch, "targets": batch["targets"] > 0})
+        for _ in range(min(self._rehearsal.of_a_batch, self._rehearsal.num_updates - self.num_updates)):
+            progress = self.num_updates / self._rehearsal.num_updates
+            self._optimizer.param_groups[0]["lr"] = scheduled(self._learning_rate, "cosine", progress)
+            yield self._update(self._rehearsal.mixture(self._kept, self._generator))
+
+    def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return arrays and JSON values of all that is known beside the weights of the network."""
+        arrays = optimizer_state(self._optimizer)
+        for number, batch in enumerate(self._kept):
+            # A tenth of its size; so are all of them 30 MB.
+            packed = zlib.compress(encode_arrays({name: np.ascontiguousarray(batch[name]) for name in batch}), 1)
+            arrays[f"kept/{number}"] = np.frombuffer(packed, np.uint8)
+        return arrays, {
+            "num_batches": self.num_batches,
+            "num_updates": self.num_updates,
+            "latest": None if self.latest is None else astuple(self.latest),
+            "generator": self._generator.bit_generator.state,
+        }
+
+    def set_state(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
+        """Go on where `get_state` was asked."""
+        restore_optimizer(self._optimizer, arrays)
+        packed = [arrays[f"kept/{number}"] for number in range(sum(name.startswith("kept/") for name in arrays))]
+        self._kept.extend(decode_arrays(zlib.decompress(batch.tobytes())) for batch in packed)
+        self.num_batches, self.num_updates = facts["num_batches"], facts["num_updates"]
+        self.latest = None if facts["latest"] is None else ImitationUpdate(*facts["latest"])
+        self._generator.bit_generator.state = facts["generator"]
+
+    def _update(self, mixed: list[Batch]) -> ImitationUpdate:
+        network, was_training = self._network, self._network.training
+        device = next(network.parameters()).device
+        network.train()
+        try:
+            losses, told = zip(*(_loss(network, batch, self._value_weight, device) for batch in mixed), strict=True)
+            self._optimizer.zero_grad()
             torch.autograd.backward(torch.stack(losses).mean())
             nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT_NORM)
-            optimizer.step()
-            updates.append(ImitationUpdate(*np.mean([astuple(one) for one in told], axis=0).tolist()))
-            report(updates[-1])
-    finally:
-        network.train(was_training)
-    return updates
+            self._optimizer.step()
+        finally:
+            network.train(was_training)
+        self.num_updates += 1
+        self.latest = ImitationUpdate(*np.mean([astuple(one) for one in told], axis=0).tolist())
+        return self.latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,19 +246,11 @@ class Rehearsal:
     num_kept: int = 96
     seed: int = 0
 
-    def mixtures(self, batches: Iterable[Batch]) -> Iterator[list[Batch]]:
-        """Yield what each step learns from; a batch is asked for only when its turn has come."""
-        generator = np.random.default_rng(self.seed)
-        kept: deque[Batch] = deque(maxlen=self.num_kept)
-        left = self.num_updates
-        for batch in batches:
-            # As bytes: most of what a batch takes are its targets, and their shares follow from which there are.
-            kept.append({**batch, "targets": batch["targets"] > 0})
-            for _ in range(min(left, self.of_a_batch)):
-                earlier = generator.choice(len(kept), min(self.num_mixed, len(kept)), replace=False).tolist()
-                chosen = [len(kept) - 1, *(number for number in earlier if number != len(kept) - 1)][: self.num_mixed]
-                yield [self._some_of(kept[number], generator) for number in chosen]
-            left -= self.of_a_batch
+    def mixture(self, kept: Sequence[Batch], generator: np.random.Generator) -> list[Batch]:
+        """Return what a step learns from, states of the latest of the batches and of some others."""
+        earlier = generator.choice(len(kept), min(self.num_mixed, len(kept)), replace=False).tolist()
+        chosen = [len(kept) - 1, *(number for number in earlier if number != len(kept) - 1)][: self.num_mixed]
+        return [self._some_of(kept[number], generator) for number in chosen]
 
     def _some_of(self, batch: Batch, generator: np.random.Generator) -> Batch:
         rows = generator.integers(len(batch["values"]), size=self.num_states)

@@ -1,10 +1,11 @@
 """Training a policy with maskable PPO: one loop over rollouts, between which everything else happens.
 
 Before each rollout the parts of the configuration set their values; after it they learn from what happened. Between
-two rollouts the policy is evaluated on validation tasks, the best one so far is kept, and the point from which a killed
-run goes on is written. On a CPU a run is a function of its configuration: the same seed and number of threads give the
-same weights to the bit, also if it was killed and resumed on the way. Where the limit is time, the number of rollouts
-depends on the machine, and so does a learning rate that falls towards the limit.
+two rollouts the policy is evaluated on validation tasks, and the best one so far is kept. The point from which a killed
+run goes on is written between two rollouts, and between two batches of imitation. On a CPU a run is a function of its
+configuration: the same seed and number of threads give the same weights to the bit, also if it was killed and resumed
+on the way. Where the limit is time, the number of rollouts depends on the machine, and so does a learning rate that
+falls towards the limit.
 
 What a run leaves in its folder: `policy.safetensors` and `policy.json` (the best policy), `progress.jsonl` (a line for
 each evaluation), `tensorboard/`, `manifest.json`, and `resume.safetensors`.
@@ -16,7 +17,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
@@ -54,7 +56,7 @@ from resilisim.policies.ppo.checkpoint import (
     set_random_state,
 )
 from resilisim.policies.ppo.config import TrainingConfig
-from resilisim.policies.ppo.imitation import ImitationUpdate, Rehearsal, imitate, imitation_batches
+from resilisim.policies.ppo.imitation import Batch, Imitation, ImitationUpdate, Rehearsal, imitation_batches
 from resilisim.policies.ppo.network import Network, WorkflowActor, WorkflowTransformer
 from resilisim.policies.ppo.parts import Figures, Parts, mean_of
 from resilisim.policies.ppo.policy import check_library, reads_laws
@@ -163,8 +165,9 @@ class _Standing:
 
     @classmethod
     def from_mapping(cls, mapping: dict[str, Any]) -> _Standing:
-        """Read what `asdict` gave after the first evaluation."""
-        return cls(**{**mapping, "latest": Evaluation(**mapping["latest"]), "best": Evaluation(**mapping["best"])})
+        """Read what `asdict` gave."""
+        read = {name: mapping[name] and Evaluation(**mapping[name]) for name in ("latest", "best")}
+        return cls(**{**mapping, **read})
 
 
 class _Run:
@@ -215,9 +218,8 @@ class _Run:
             if self._start is not None:
                 fresh = config.imitation_updates > 0 and not reads_laws(self._start)
                 begin_with(network_of(self._model), self._start.network, keep_others=fresh)
-            if config.imitation_updates:
-                taught = warm_start(config, network_of(self._model), self._lessons(), self._tell_imitated)
-                self._at = replace(self._at, warm_start=taught)
+        if config.imitation_updates and self._at.warm_start is None:
+            self._imitate()
         self._model.set_logger(self._logger())
         try:
             while True:
@@ -251,10 +253,31 @@ class _Run:
         law_parts = self._start is not None and reads_laws(self._start)
         return envs, make_model(config, envs, self._parts, self._device, law_parts=law_parts)
 
-    def _lessons(self) -> Iterator[tuple[WorkflowOptions, int]]:
+    def _imitate(self) -> None:
+        """Teach the network the exact optimum before PPO begins, or go on with that."""
+        network = network_of(self._model)
+        imitation = make_imitation(self._config, network)
+        if self._folder.point is not None:
+            imitation.set_state(part_of(self._folder.point.arrays, "imitation"), self._folder.point.facts["imitation"])
+        # Lessons in given libraries do not depend on what the network has learned, and are played again.
+        done = imitation.num_batches
+        lessons, again = (self._lessons(), done) if self._config.libraries == "given" else (self._lessons(done), 0)
+        kept_at = imitation.num_updates
+        for batch in itertools.islice(lesson_batches(self._config, network, lessons), again, None):
+            for update in imitation.learn(batch):
+                self._tell_imitated(imitation.num_updates, update)
+            if imitation.num_updates - kept_at >= IMITATION_CHECKPOINT_EVERY:
+                kept_at = imitation.num_updates
+                self._write_point(None, imitation)
+        agreement = None if imitation.latest is None else imitation.latest.agreement
+        taught = {"kind": "imitation of the exact optimum", "updates": imitation.num_updates, "agreement": agreement}
+        self._at = replace(self._at, warm_start=taught)
+
+    def _lessons(self, first_number: int = 0) -> Iterator[tuple[WorkflowOptions, int]]:
         """Yield what the optimum is imitated in: the tasks of the training, or random libraries that can be solved.
 
-        With each comes how many batches are made of it. Between the random ones are tasks of the training.
+        With each comes how many batches are made of it. Between the random ones are tasks of the training; these
+        lessons have one batch each, and begin with that of a number.
         """
         config = self._config
         shown = WorkflowOptions(
@@ -267,7 +290,7 @@ class _Run:
         if config.libraries == "given":
             yield shown, config.imitation_updates
             return
-        for number in range(math.ceil(config.imitation_updates / IMITATION_UPDATES_OF_A_LIBRARY)):
+        for number in range(first_number, math.ceil(config.imitation_updates / IMITATION_UPDATES_OF_A_LIBRARY)):
             if number % HOME_LESSONS == 0:
                 first = number * TASKS_OF_A_LIBRARY["imitation"]
                 tasks = [self._tasks[(first + place) % len(self._tasks)] for place in range(HOME_TASKS)]
@@ -390,12 +413,16 @@ class _Run:
         )
         save_checkpoint(self._folder.directory, network_of(self._model), about)
 
-    def _write_point(self, reason: str | None) -> None:
+    def _write_point(self, reason: str | None, imitation: Imitation | None = None) -> None:
         state = model_state(self._model)
         envs = {f"envs/{name}": array for name, array in self._envs.get_state().items()}
         self._steps_of_point = self._steps
         facts = {**state.facts, "parts": self._parts.to_mapping(), "run": asdict(self._standing(reason))}
-        self._folder.write_point({**state.arrays, **envs}, facts)
+        taught: dict[str, NDArray[Any]] = {}
+        if imitation is not None:
+            arrays, facts["imitation"] = imitation.get_state()
+            taught = {f"imitation/{name}": array for name, array in arrays.items()}
+        self._folder.write_point({**state.arrays, **envs, **taught}, facts)
 
     def _standing(self, reason: str | None) -> _Standing:
         return replace(self._at, reason=reason, steps=self._steps, elapsed=self._elapsed)
@@ -459,6 +486,7 @@ VALIDATION_LIBRARIES = 20
 # sizes of the other libraries, for weights do not depend on them, and large ones take time; parts that are drawn more
 # often than others, for they are the hardest.
 IMITATION_UPDATES_OF_A_LIBRARY = 8
+IMITATION_CHECKPOINT_EVERY = 120  # gradient steps between two points to resume from: a minute or two
 HOME_LESSONS, HOME_TASKS = 4, 32
 IMITATION_TOOLS = (10, 15, 20, 30, 45, 60)
 HARD_PARTS = ("rate_limit", "outage", "broken", "corrupt", "error_kinds")
@@ -612,37 +640,28 @@ def begin_with(network: Network, start: Network, *, keep_others: bool = False) -
     )
 
 
-def warm_start(
-    config: TrainingConfig,
-    network: Network,
-    lessons: Iterator[tuple[WorkflowOptions, int]],
-    report: Callable[[int, ImitationUpdate], None],
-) -> dict[str, Any]:
-    """Teach the network the exact optimum before PPO begins, and return what was done as JSON values.
-
-    `lessons` holds what is played, in environments of its own, and how many batches are made of it. Random libraries
-    are rehearsed, and the network plays in half of the environments. Updates are reported with their numbers, from 1.
-    """
-    number = itertools.count(1)
+def make_imitation(config: TrainingConfig, network: Network) -> Imitation:
+    """Return what teaches the network the exact optimum before PPO begins; random libraries are rehearsed."""
+    # V* is the value under the plain reward without discounting only.
+    is_plain = config.reward in ("full_success", "success") and config.gamma == 1.0 and config.reward_scale == 1.0
     is_random = config.libraries == "random"
-    batches = itertools.chain.from_iterable(
-        imitation_batches(
+    rehearsal = Rehearsal(config.imitation_updates, IMITATION_UPDATES_OF_A_LIBRARY) if is_random else None
+    return Imitation(network, 0.5 if is_plain else 0.0, IMITATION_LEARNING_RATE[config.libraries], rehearsal)
+
+
+def lesson_batches(
+    config: TrainingConfig, network: Network, lessons: Iterable[tuple[WorkflowOptions, int]]
+) -> Iterator[Batch]:
+    """Yield the batches of lessons: what is played, in environments of its own, and how many batches are made of it.
+
+    In random libraries the network plays in half of the environments.
+    """
+    for options, num_batches in lessons:
+        yield from imitation_batches(
             WorkflowVectorEnv(IMITATION_ENVS, settings=options, salt=f"{TRAINING_SALT}/imitation"),
             num_batches=num_batches,
             num_steps=IMITATION_STEPS[config.libraries],
             actor_noise=IMITATION_NOISE,
             seed=config.seed,
-            learner=WorkflowActor(network) if is_random else None,
+            learner=WorkflowActor(network) if config.libraries == "random" else None,
         )
-        for options, num_batches in lessons
-    )
-    # V* is the value under the plain reward without discounting only.
-    is_plain = config.reward in ("full_success", "success") and config.gamma == 1.0 and config.reward_scale == 1.0
-    rehearsal = Rehearsal(config.imitation_updates, IMITATION_UPDATES_OF_A_LIBRARY) if is_random else None
-    learning_rate = IMITATION_LEARNING_RATE[config.libraries]
-    updates = imitate(
-        *(network, batches, 0.5 if is_plain else 0.0, learning_rate, rehearsal),
-        report=lambda update: report(next(number), update),
-    )
-    agreement = updates[-1].agreement if updates else None
-    return {"kind": "imitation of the exact optimum", "updates": len(updates), "agreement": agreement}

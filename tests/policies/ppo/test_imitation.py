@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, num_actions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
-from resilisim.policies.ppo.imitation import Rehearsal, collect_batch, imitate, imitation_batches, tool_values
+from resilisim.policies.ppo.imitation import Imitation, Rehearsal, collect_batch, imitation_batches, tool_values
 from resilisim.policies.ppo.network import WorkflowTransformer
 from resilisim.simulator import EndRules, build_problem, execution, next_state, start_state
 from resilisim.simulator.exact import solve
@@ -171,6 +172,11 @@ def small_batch(targets, mask, values):
     return {"tools": zeros, "task": zeros, **arrays, "values": np.array(values, np.float32)}
 
 
+def imitate(network, batches, **options):
+    imitation = Imitation(network, **options)
+    return [update for batch in batches for update in imitation.learn(batch)]
+
+
 def test_progress_is_measured_before_learning():
     batch = small_batch([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 0.0]], [[1, 1, 0]] * 3, [1.0, 1.0, 0.0])
     network = Table()
@@ -207,12 +213,19 @@ def test_steps_are_made_on_states_of_several_batches_the_latest_among_them():
 
     rehearsal = Rehearsal(num_updates=7, of_a_batch=2, num_mixed=2, num_states=5, num_kept=2)
     seen = []
-    for step, mixed in enumerate(rehearsal.mixtures(coming())):
-        assert asked[-1] == step // 2, "a batch is asked for when its turn has come"
-        assert [len(batch["values"]) for batch in mixed] == [5] * min(step // 2 + 1, 2)
-        seen.append([batch["values"][0] for batch in mixed])
-        for batch in mixed:
-            assert {tuple(row) for row in batch["targets"].tolist()} <= {(0.5, 0.5, 0.0), (0.0, 0.0, 0.0)}
+    mixture = rehearsal.mixture
+
+    class Noted(Rehearsal):
+        def mixture(self, kept, generator):
+            step, mixed = len(seen), mixture(kept, generator)
+            assert asked[-1] == step // 2, "a batch is asked for when its turn has come"
+            assert [len(batch["values"]) for batch in mixed] == [5] * min(step // 2 + 1, 2)
+            seen.append([batch["values"][0] for batch in mixed])
+            for batch in mixed:
+                assert {tuple(row) for row in batch["targets"].tolist()} <= {(0.5, 0.5, 0.0), (0.0, 0.0, 0.0)}
+            return mixed
+
+    assert len(imitate(Table(), coming(), rehearsal=Noted(**asdict(rehearsal)))) == len(seen) == 7
     latest = [values[step // 2] for step in range(7)]
     assert [row[0] for row in seen] == pytest.approx(latest)
     assert [row[1] for row in seen[2:]] == pytest.approx([values[step // 2 - 1] for step in range(2, 7)])

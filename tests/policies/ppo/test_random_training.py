@@ -111,3 +111,39 @@ def test_libraries_change_and_a_stopped_run_goes_on_as_if_nothing_had_happened(t
     lines = (tmp_path / "whole" / PROGRESS_FILE).read_text(encoding="utf-8").splitlines()
     assert all("drawn_again" in json.loads(line) for line in lines)
     assert load_checkpoint(tmp_path / "whole").network.part_features is not None
+
+
+def test_imitation_that_was_stopped_goes_on_as_if_nothing_had_happened(tmp_path, drawn, monkeypatch):
+    monkeypatch.setattr(training, "IMITATION_CHECKPOINT_EVERY", 2)
+    config = load_config("generalist", settings=(*SETTINGS, "imitation_updates=7", "max_steps=64"))
+    whole = train(config, tmp_path / "whole")
+    assert drawn["imitation"] == [1, 2, 3]  # lesson 0 is of the training's tasks
+
+    class Stopped(Exception):
+        pass
+
+    told = []
+
+    def stop(progress):
+        told.append(progress.imitated)
+        if progress.imitated == 5:  # the point is that after 4
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "parts", stop)
+    point = read_resume_point(tmp_path / "parts" / RESUME_FILE)
+    assert point.facts["imitation"]["num_updates"] == 4
+    told.clear()
+    drawn["imitation"].clear()
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "parts", stop)
+    assert told == [5]
+    parts = train(config, tmp_path / "parts")
+    assert drawn["imitation"] == [2, 2, 3]
+    assert parts.best.share == whole.best.share
+    one, other = (read_resume_point(tmp_path / name / RESUME_FILE) for name in ("whole", "parts"))
+    assert one.arrays.keys() == other.arrays.keys()
+    assert not any(name.startswith("imitation/") for name in one.arrays), "what only imitation needs goes with it"
+    for name, array in one.arrays.items():
+        np.testing.assert_array_equal(array, other.arrays[name], err_msg=name)
+    assert one.facts["run"]["warm_start"] == other.facts["run"]["warm_start"]

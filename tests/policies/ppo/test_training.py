@@ -159,6 +159,25 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(paper_run, tmp
     assert resumed.minutes > 0
 
 
+def test_imitation_that_was_stopped_goes_on_as_if_nothing_had_happened(paper_run, tmp_path, monkeypatch):
+    folder, _ = paper_run
+    monkeypatch.setattr(training, "IMITATION_CHECKPOINT_EVERY", 1)
+
+    class Stopped(Exception):
+        pass
+
+    def stop(progress):
+        if progress.imitated == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(small("paper", *EVERYTHING), tmp_path, stop)
+    assert read_resume_point(tmp_path / RESUME_FILE).facts["imitation"]["num_batches"] == 1
+    train(small("paper", *EVERYTHING), tmp_path)
+    assert_same(weights(folder), weights(tmp_path))
+    assert without_clock(folder) == without_clock(tmp_path)
+
+
 def test_killed_before_the_first_point_begins_anew(plain_run, tmp_path):
     folder, _, _ = plain_run
     out = tmp_path / "early"
