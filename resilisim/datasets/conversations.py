@@ -95,7 +95,10 @@ class Transcript:
     def assistant_message(self, action: str | Mapping[str, Any]) -> Record:
         """Return the message that a policy's action becomes if it is the next one."""
         if self._stage.protocol == "text":
-            return _message("text", "assistant", cast("str", action))
+            text = cast("str", action)
+            return _message(
+                "text", "assistant", _spaced(text) if self._stage.settings.prompt_style == "terse" else text
+            )
         given = action if isinstance(action, Mapping) else _json_object(action)
         if given is not None:
             return _native_message(given)
@@ -124,6 +127,15 @@ def _message(
 ) -> Record:
     message: Record = {"role": role, "content": content}
     return message if protocol == "text" else {**message, "tool_calls": calls, "tool_call_id": call_id}
+
+
+def _spaced(text: str) -> str:
+    """Return a message with a space before the name that it calls, as the name stands in terse prompts and replies.
+
+    To most tokenizers a word behind a space is one token and without it several others: small models can repeat tokens,
+    but do not know how they are spelled.
+    """
+    return re.sub(r"^<(tool_call|tool_info)>(?=\S)", r"<\1> ", text)
 
 
 def _native_message(given: Mapping[str, Any]) -> Record:
