@@ -341,3 +341,21 @@ def test_searches_by_the_work_order_find_the_tool_that_is_called():
         for query, reply in searches:
             assert query[len("<tool_search>") : -len("</tool_search>")] in task.description
             assert any(name in reply for name in task.required_tools)
+
+
+@pytest.mark.parametrize("prompt", ["optimal", "baseline"])
+def test_names_that_are_called_in_the_terse_style_stand_behind_a_space_and_mean_the_same(prompt):
+    environment = TRAINING_ENVIRONMENT.with_options(prompt_style="terse")
+    terse, full = (
+        source_of(prompts=(prompt,), seeds=2, environment=used, pass_parameters=False)
+        for used in (environment, TRAINING_ENVIRONMENT)
+    )
+    for record, other in zip(terse.records(tasks()[0]), full.records(tasks()[0]), strict=True):
+        said = [message["content"] for message in record["messages"] if message["role"] == "assistant"]
+        calls = [text for text in said if "_call>" in text]
+        assert calls
+        assert all(re.fullmatch(r"<tool_call> \w+</tool_call>", text) for text in calls)
+        spoken = [message["content"] for message in other["messages"] if message["role"] == "assistant"]
+        assert [text.replace("> ", ">") for text in said] == spoken
+        for name in ("turns", "reward", "regret"):
+            assert record[name] == other[name]
