@@ -40,6 +40,7 @@ def test_the_demo_lets_the_adapter_that_ships_play(tmp_path, command):
     outcome = command("demo", "--out", tmp_path, "--tasks", "5", "--seeds", "1", "--workers", "1", "--model-tasks", "3")
     assert outcome.code == 0, outcome.err
     assert "6. A language model" in outcome.out
+    assert (tmp_path / "language-model" / "report.html").is_file()
     played = read_results(tmp_path / "language-model")
     assert {row.policy for row in played.rows} == {"direct[max_tokens=96]", "plan-follower", "exact-optimum"}
     steps = [step for record in played.records() if record["policy"].startswith("direct") for step in record["steps"]]

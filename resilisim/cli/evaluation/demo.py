@@ -138,6 +138,9 @@ def _language_model(tasks: list[Task], out: Path, show: Console) -> EvaluationRe
         prompt_style="terse",
     )
     show.print(result.table())
+    report = write_report(out / MODEL_FOLDER)
+    show.print("   What it said in each episode, and what that gave away:")
+    show.print(plain(f"   {report.resolve()}"), soft_wrap=True)
     return result
 
 
