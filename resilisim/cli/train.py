@@ -308,7 +308,8 @@ class FinetuningOptions:
     )
     stage: str | None = option(
         None,
-        "What is learned from: sft, demonstrations of the exact optimum; dpo, preferences by Q*; grpo, own episodes.",
+        "What is learned from: sft, demonstrations of the exact optimum; dpo, preferences by Q*; dagger, own episodes "
+        "in which the optimum speaks where the model errs; grpo, own episodes.",
         default_text="sft",
     )
     start: str | None = option(

@@ -27,7 +27,8 @@ class FinetuningConfig(BaseModel):
 
     Attributes:
         stage: What is learned from: sft, demonstrations of the exact optimum; dpo, pairs of messages of which one is
-            better by Q*; grpo, episodes of the model's own (policy gradient).
+            better by Q*; dagger, episodes of the model's own in which the demonstrator speaks where it errs; grpo,
+            episodes of its own (policy gradient).
         start: The adapter that the training goes on from, as `--model local:START` names it; a fresh one if empty.
         seed: Decides a fresh adapter's first weights and the order of the examples.
         device: Where the model is trained; auto takes a CUDA device if there is one.
@@ -39,8 +40,8 @@ class FinetuningConfig(BaseModel):
         prompts: Prompt types of the conversations, and of validation.
         laws: Names of laws or paths of law files; tasks are dealt out to them in turn. Validation has the first.
         rename_tools: Share of the tasks whose tools bear drawn names. Validation has the names as they are.
-        explore: Share of the demonstrator's steps that are mistakes on purpose; nothing is learned from these, only
-            from how to go on.
+        explore: Share of the demonstrator's steps that are mistakes on purpose, in dagger of the model's mistakes that
+            stand; nothing is learned from these, only from how to go on.
         plan_margin: Most that the demonstrator gives away in a call to do the step that the plan names first, so that
             what it does can be read off the plan. Messages that cost more are not learned, but for searches.
         min_margin: Least difference in Q* between the two messages of a pair.
@@ -48,7 +49,7 @@ class FinetuningConfig(BaseModel):
         credit: What a message of the model's own is learned by (grpo): advantage, its exact Q* - V*, in a group against
             what the others said at the same place; success, the outcome of its episode, against those of its group.
         group_size: Episodes of the same task with the same luck that are played in one batch (grpo).
-        message_tokens: Longest message of the model (grpo).
+        message_tokens: Longest message of the model (dagger, grpo).
         epochs: Passes over the conversations, pairs or beginnings of episodes.
         rank: Rank of the adapter's matrices, one pair for every linear layer.
         alpha: The adapter's scale is alpha / rank.
@@ -66,7 +67,7 @@ class FinetuningConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    stage: Literal["sft", "dpo", "grpo"] = "sft"
+    stage: Literal["sft", "dpo", "dagger", "grpo"] = "sft"
     start: str = ""
     seed: int = Field(0, ge=0, lt=2**32)
     device: Literal["auto", "cpu", "cuda"] = "auto"

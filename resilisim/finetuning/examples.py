@@ -7,7 +7,7 @@ conversation so far.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -78,11 +78,14 @@ class Encoder:
         return [sample for sample in made if all(example.is_learned.any() for example in sample)]
 
     def _conversation(self, record: Record) -> Example:
-        """Return a whole episode; what was a mistake, or could not win any more, is not learned."""
-        places = [turn["message_index"] for turn in record["turns"] if self._is_good(turn)]
-        return self._example(record["messages"], [place for place in places if place is not None])
+        """Return an episode up to the last message that is learned: no mistake, and something could still be won."""
+        indices = (turn["message_index"] for turn in record["turns"] if self.is_good(turn))
+        places = [index for index in indices if index is not None]
+        # What comes after it changes nothing that is learned: a token is read by those behind it alone.
+        return self._example(record["messages"][: max(places, default=-1) + 1], places)
 
-    def _is_good(self, turn: Record) -> bool:
+    def is_good(self, turn: Mapping[str, Any]) -> bool:
+        """Return whether a message is to be imitated, by what it was worth."""
         # A search costs the turn that it takes: that is a price, as its label says, and no mistake; one that leaves no
         # hope is.
         is_best = turn["regret"] <= self._most_regret or turn["label"] == "information"

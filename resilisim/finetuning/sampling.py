@@ -4,6 +4,9 @@ The model speaks in this process, by the weights that are being trained, at temp
 played side by side: a row each in one batch, whose keys and values are kept from the prompt to the end. What the
 environment says, and a row that is silent while others still speak, is filled up behind and masked, so that rows may
 have any lengths.
+
+A teacher can read along (dagger): where the model errs, the demonstrator's message is sent in place of its own, which
+is masked as if it had never been read.
 """
 
 from __future__ import annotations
@@ -16,11 +19,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from resilisim.datasets.conversations import Transcript
+from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.rollout import Stage, Start
 from resilisim.evaluation.episode.play import JudgedSession
+from resilisim.evaluation.episode.record import REGRET_TOLERANCE
 from resilisim.finetuning.config import Credit, FinetuningConfig
 from resilisim.finetuning.examples import Encoder, Example
 from resilisim.seeding import Draws
+from resilisim.simulator.exact import solve
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 
@@ -40,6 +47,8 @@ class Played:
         values: V* before each message, (num_messages,).
         regrets: What each message gave away of it, (num_messages,).
         outcome: 1 in full success, else 0.
+        is_lesson: Whether each message is to be imitated, (num_messages,); None where no teacher read along.
+        num_mistakes: How many of the model's messages were none, whether they were sent or not.
     """
 
     tokens: NDArray[np.int64]
@@ -48,6 +57,8 @@ class Played:
     values: NDArray[np.float64]
     regrets: NDArray[np.float64]
     outcome: int
+    is_lesson: NDArray[np.bool_] | None = None
+    num_mistakes: int = 0
 
     def learned(self, credit: NDArray[np.float64]) -> Example | None:
         """Return what is learned if each message has a credit, (num_messages,), cut behind the last; None if nothing.
@@ -140,24 +151,24 @@ class Sampler:
 
         Rows of a batch do not change each other's draws, but in the last bits of their probabilities.
         """
-        seats = [
-            _Seat(
-                JudgedSession(stage.environment.twin(), task, start.prompt, start.seed),
-                self._encoder,
-                Draws("resilisim/finetuning/sampling", *name, place),
-            )
-            for place, (stage, task, start) in enumerate(openings)
-        ]
+        seats = [self._seat(opening, (*name, place)) for place, opening in enumerate(openings)]
         with torch.autocast(self._device, torch.bfloat16, enabled=self._config.precision == "bfloat16"):
             table = _Table(self._model, len(seats), self._device)
             playing = list(range(len(seats)))
             while playing:
                 self._turn([seats[place] for place in playing], table)
-                going_on = [row for row, place in enumerate(playing) if not seats[place].session.ended]
+                going_on = [row for row, place in enumerate(playing) if not seats[place].is_over]
                 if len(going_on) < len(playing):
                     table.keep(going_on)
                     playing = [playing[row] for row in going_on]
         return [seat.played() for seat in seats]
+
+    def _seat(self, opening: Opening, name: tuple[object, ...]) -> _Seat:
+        stage, task, start = opening
+        is_taught = self._config.stage == "dagger"
+        session = JudgedSession(stage.environment.twin(), task, start.prompt, start.seed, privileged=is_taught)
+        draws = Draws("resilisim/finetuning/sampling", *name)
+        return _Seat(session, self._encoder, draws, _Teacher(stage, task, session, self._config) if is_taught else None)
 
     def _turn(self, seats: Sequence[_Seat], table: _Table) -> None:
         """Let every seat say one message, and send it."""
@@ -175,7 +186,8 @@ class Sampler:
             if not speaking or said == self._config.message_tokens:
                 break
             hidden = table.read([seat.unread if not seat.is_silent else [] for seat in seats])
-        for seat in seats:
+        for row, seat in enumerate(seats):
+            table.forget(row, seat.mend())
             seat.send()
 
 
@@ -236,6 +248,11 @@ class _Table:
         hidden: torch.Tensor = found.last_hidden_state
         return hidden[torch.arange(len(blocks)), (sizes - 1).clamp(min=0)]
 
+    def forget(self, row: int, count: int) -> None:
+        """Forget the last tokens of a row: nothing reads them any more, and what comes next takes their places."""
+        if count:
+            self._mask[row, self._mask[row].nonzero().flatten()[-count:]] = 0
+
     def keep(self, rows: Sequence[int]) -> None:
         """Forget all rows but some."""
         chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
@@ -243,11 +260,46 @@ class _Table:
         self._cache.batch_select_indices(chosen)
 
 
+class _Teacher:
+    """Reads along in an episode: judges what the model is about to send, and knows what the demonstrator would."""
+
+    def __init__(self, stage: Stage, task: Task, session: JudgedSession, config: FinetuningConfig) -> None:
+        self._stage, self._session, self.lets_stand = stage, session, config.explore
+        self._most_regret = max(config.plan_margin, REGRET_TOLERANCE)
+        self._agent = Demonstrator(stage, task, pass_parameters=False, plan_margin=config.plan_margin)
+        self._agent.reset(session.reply.observation, session.reply.info)
+        self._transcript = Transcript(stage, session.reply.observation)
+
+    @property
+    def has_hope(self) -> bool:
+        """Whether anything can still be won; else all messages are alike, and nothing is taught."""
+        info = self._session.reply.info
+        return solve(info["problem"]).value(info["state"]) > 0.0
+
+    def judge(self, text: str) -> tuple[bool, str]:
+        """Return whether a message is as good as any, and what the demonstrator says; to be asked once a turn.
+
+        A call of another tool is as good if it gives away no more than `plan_margin`; a search only in the same words,
+        as it is their price and not their use that the optimum knows.
+        """
+        info = self._session.reply.info
+        said = self._agent.act(self._session.reply.observation, info)
+        advice = str(self._transcript.assistant_message(said)["content"])
+        if text.strip() == advice.strip():
+            return True, advice
+        own, best = self._stage.read(text), self._stage.read(advice)
+        optimum = solve(info["problem"])
+        given_away = optimum.value(info["state"]) - optimum.action_value(info["state"], own)
+        return own.kind == best.kind != "search" and given_away <= self._most_regret, advice
+
+
 class _Seat:
     """One episode in tokens, with what the model has not read yet."""
 
-    def __init__(self, session: JudgedSession, encoder: Encoder, draws: Draws) -> None:
-        self.session, self.draws, self._encoder = session, draws, encoder
+    def __init__(self, session: JudgedSession, encoder: Encoder, draws: Draws, teacher: _Teacher | None = None) -> None:
+        self.session, self.draws, self._encoder, self._teacher = session, draws, encoder, teacher
+        self._lessons: list[bool] = []
+        self._num_mistakes = 0
         self._conversation = [{"role": "user", "content": session.reply.text}]
         self._tokens = encoder.tokens(encoder.text(self._conversation, asks=True))
         self._message, self._log_probabilities = [-1] * len(self._tokens), [0.0] * len(self._tokens)
@@ -264,6 +316,33 @@ class _Seat:
     def _number(self) -> int:
         """The message under way."""
         return len(self.session.steps)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the episode has ended, or can teach nothing more."""
+        return self.session.ended or (self._teacher is not None and not self._teacher.has_hope)
+
+    def mend(self) -> int:
+        """Put the teacher's words in place of a mistake, and return how many tokens of it the model has read.
+
+        Some mistakes stand, so that going on after one is learned, too.
+        """
+        if self._teacher is None:
+            return 0
+        is_good, advice = self._teacher.judge(self._encoder.words(self._tokens[self._begins :]))
+        is_good = is_good and self.is_silent
+        self._num_mistakes += not is_good
+        is_replaced = not is_good and self.draws.uniform() >= self._teacher.lets_stand
+        self._lessons.append(is_good or is_replaced)
+        if not is_replaced:
+            return 0
+        num_read = len(self._tokens) - self._begins - len(self.unread)
+        for each in (self._tokens, self._message, self._log_probabilities):
+            del each[self._begins :]
+        self.unread.clear()
+        self._add([*self._encoder.tokens(advice), self._encoder.end], self._number)
+        self.is_silent = True
+        return num_read
 
     def send(self) -> None:
         """Send the message, as far as it came, and add what the environment says to it."""
@@ -298,4 +377,11 @@ class _Seat:
             np.array([step["value"] for step in steps]),
             np.array([step["regret"] for step in steps]),
             self.session.outcome,
+            None if self._teacher is None else self._is_lesson(),
+            self._num_mistakes,
         )
+
+    def _is_lesson(self) -> NDArray[np.bool_]:
+        """Return which messages are imitated: no mistake that stood, and none that left no hope."""
+        both = zip(self._lessons, self.session.steps, strict=True)
+        return np.array([is_right and self._encoder.is_good(step) for is_right, step in both], dtype=np.bool_)

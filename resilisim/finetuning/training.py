@@ -1,6 +1,7 @@
 """Fine-tuning an adapter: batches of samples in a drawn order, and between two of them everything else.
 
-Samples are conversations (sft), pairs (dpo), or beginnings of episodes, which the model plays before it learns (grpo).
+Samples are conversations (sft), pairs (dpo), or beginnings of episodes, which the model plays before it learns (dagger,
+grpo).
 
 On a CPU a run is a function of its configuration: the same seed and number of threads give the same adapter to the bit,
 also if it was killed and resumed on the way. What it leaves in its folder: `adapter_model.safetensors` and
@@ -55,7 +56,7 @@ class Standing:
     num_tokens: int = 0  # of what was read, not only learned; of episodes that were played, all
     num_samples: int = 0  # conversations, pairs or episodes
     seconds: float = 0.0  # of training without evaluations, over all resumed parts
-    # Of the latest batch: mean nats of learned tokens (sft) or pairs (dpo), mean of V* that episodes gave away (grpo).
+    # Of the latest batch: mean nats of learned tokens (sft, dagger) or pairs (dpo), mean of V* given away (grpo).
     loss: float | None = None
     evaluated_at: int = -1
     success: float | None = None  # on validation tasks, at the latest evaluation
@@ -177,7 +178,7 @@ class _Run:
             return self._at
         self._model = add_adapter(load_base(self._base, self._config.precision), self._config).to(self._device)
         encoder = Encoder(self._base, self._config.plan_margin)
-        if self._config.stage == "grpo":
+        if self._config.stage in ("dagger", "grpo"):
             self._sampler = Sampler(self._model, encoder, self._config, self._device)
             self._openings = self._sampler.openings(drawn_tasks(self._config, "train", self._config.train_tasks))
             batches = batch_places(len(self._openings), self._config)
@@ -256,29 +257,33 @@ class _Run:
         return _Batch(samples, learned, num_tokens, len(samples))
 
     def _played(self, sampler: Sampler, places: NDArray[np.int64]) -> _Batch:
-        """Play the episodes that begin at some places, each `group_size` times, and return what is learned from them.
+        """Play the episodes that begin at some places, in groups several times each, and return what they teach.
 
-        Episodes in which no message has a credit are left out; the loss is a mean over all.
+        Episodes in which no message has a credit are left out; the loss is a mean over all, with a teacher over all
+        learned tokens.
         """
         config = self._config
-        openings = [self._openings[place] for place in places for _ in range(config.group_size)]
+        times = config.batch_size // config.starts_per_step
+        openings = [self._openings[place] for place in places for _ in range(times)]
         played = sampler.play(openings, config.seed, self._at.step)
-        credits = credits_of(played, config.credit, config.group_size)
-        examples = [episode.learned(credit) for episode, credit in zip(played, credits, strict=True)]
+        num_tokens = sum(len(episode.tokens) for episode in played)
         chances = np.concatenate([episode.log_probabilities[episode.message >= 0] for episode in played])
-        regret = float(np.mean([episode.regrets.sum() for episode in played]))
-        return _Batch(
-            [(example,) for example in examples if example is not None],
-            len(played),
-            sum(len(episode.tokens) for episode in played),
-            len(played),
-            told={
-                "regret": regret,
-                "share": 1.0 - regret / float(np.mean([episode.values[0] for episode in played])),
-                "success": float(np.mean([episode.outcome for episode in played])),
-                "entropy": float(-chances.mean()),
-            },
-        )
+        told = {"entropy": float(-chances.mean())}
+        if config.stage == "dagger":
+            lessons = [episode.learned(np.asarray(episode.is_lesson, dtype=np.float64)) for episode in played]
+            examples = [example for example in lessons if example is not None]
+            num_parts = sum(len(example.learned_credit) for example in examples)
+            num_messages = sum(len(episode.values) for episode in played)
+            told["mistakes"] = sum(episode.num_mistakes for episode in played) / num_messages
+        else:
+            credits = credits_of(played, config.credit, config.group_size)
+            credited = [episode.learned(credit) for episode, credit in zip(played, credits, strict=True)]
+            examples = [example for example in credited if example is not None]
+            num_parts = len(played)
+            told["regret"] = float(np.mean([episode.regrets.sum() for episode in played]))
+            told["share"] = 1.0 - told["regret"] / float(np.mean([episode.values[0] for episode in played]))
+            told["success"] = float(np.mean([episode.outcome for episode in played]))
+        return _Batch([(example,) for example in examples], num_parts, num_tokens, len(played), told=told)
 
     def _loss_sum(self, samples: Sequence[Sample], margins: NDArray[np.float32]) -> torch.Tensor:
         """Return the sum of losses of learned tokens or, with margins, of pairs (Rafailov et al., arXiv:2305.18290)."""

@@ -70,6 +70,8 @@ def test_best_messages_are_learned_with_their_end_and_nothing_else(tiny_base):
         said = "".join(record["messages"][turn["message_index"]]["content"] + "<|im_end|>" for turn in good)
         assert encoder._tokenizer.encode(said, add_special_tokens=False).ids == learned
         assert encoder.text(record["messages"]) == _by_hand(record["messages"])
+        read = _by_hand(record["messages"][: good[-1]["message_index"] + 1])  # what comes after it teaches nothing
+        assert encoder._tokenizer.encode(read, add_special_tokens=False).ids == tokens.tolist()
         assert all(label in (IGNORED, following) for label, following in zip(labels[:-1], tokens[1:], strict=True))
     assert mistakes > 2
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from resilisim.datasets.conversations import ConversationSource
 from resilisim.errors import InvalidInputError
 from resilisim.finetuning import sampling
 from resilisim.finetuning.config import load_config
@@ -15,6 +16,8 @@ from resilisim.finetuning.examples import Encoder, Example
 from resilisim.finetuning.model import WEIGHTS_FILE, adapter_arrays, add_adapter, load_base, set_adapter
 from resilisim.finetuning.sampling import Played, Sampler, credits_of
 from resilisim.finetuning.training import _Run, drawn_tasks, train
+from resilisim.policies.base import FINISH
+from resilisim.tool_library import default_library
 from tests.finetuning.test_finetuning import SMALL
 
 OWN = SMALL.model_copy(
@@ -28,11 +31,13 @@ OWN = SMALL.model_copy(
     }
 )
 
+TAUGHT = OWN.model_copy(update={"stage": "dagger", "explore": 0.0, "prompts": ("optimal", "baseline"), "rank": 2})
+
 
 class Choices:
     """An episode of up to three messages, in which all that matters is what a message begins with."""
 
-    def __init__(self, environment, task, prompt, seed):
+    def __init__(self, environment, task, prompt, seed, privileged):
         self.reply = SimpleNamespace(text="say" + "." * (seed % 5), ended=False)
         self.steps, self.most, self.outcome = [], 1 + seed % 3, 0
 
@@ -41,7 +46,8 @@ class Choices:
         return 0.0 if text < "P" else 0.25
 
     def send(self, text):
-        self.steps.append({"value": 0.75, "regret": self.regret(text)})
+        regret = self.regret(text)
+        self.steps.append({"value": 0.75, "regret": regret, "action_value": 0.75 - regret, "label": None})
         self.reply = SimpleNamespace(text="no" * len(self.steps), ended=len(self.steps) == self.most)
         return self.reply
 
@@ -53,8 +59,8 @@ class Choices:
 class OneChoice(Choices):
     """Such an episode of one message."""
 
-    def __init__(self, *where):
-        super().__init__(*where)
+    def __init__(self, *where, **how):
+        super().__init__(*where, **how)
         self.reply, self.most = SimpleNamespace(text="say", ended=False), 1
 
 
@@ -161,12 +167,93 @@ def test_the_better_message_is_learned(tiny_base, monkeypatch, tmp_path, credit,
     assert told[-1].loss < 0.6 * told[0].loss
 
 
-def test_a_killed_run_of_own_episodes_ends_where_it_would_have_ended(tiny_base, tmp_path):
+def test_where_every_message_errs_the_demonstrator_plays_its_own_episode(tiny_base):
+    encoder = Encoder(tiny_base, TAUGHT.plan_margin)
+    sampler = Sampler(with_weights(tiny_base)._model, encoder, TAUGHT)
+    tasks = drawn_tasks(TAUGHT, "train", 2)
+    played = sampler.play(sampler.openings(tasks), "a")
+    spec = TAUGHT.model_copy(update={"stage": "sft"}).dataset("benchmark")
+    source = ConversationSource(spec, default_library())
+    records = [record for task in tasks for record in source.records(task)]
+    assert len(played) == len(records) == 12
+    num_lost = 0
+    for episode, record in zip(played, records, strict=True):
+        assert episode.num_mistakes == len(episode.values)
+        good = map(encoder.is_good, record["turns"])
+        assert episode.is_lesson.tolist() == list(good)[: len(episode.values)]
+        assert not episode.log_probabilities.any()
+        # Nothing is played any more once all is lost; what was learned up to there is what is learned of the record.
+        num_lost += len(episode.values) < len(record["turns"])
+        assert episode.values.tolist() == [turn["value"] for turn in record["turns"]][: len(episode.values)]
+        learned = episode.learned(episode.is_lesson.astype(np.float64))
+        ((expected,),) = encoder.samples([record])
+        size = len(learned.tokens)  # without the end of the line
+        assert learned.tokens.tolist() == expected.tokens[:size].tolist()
+        assert learned.is_learned.tolist() == expected.is_learned[:size].tolist()
+        assert not expected.is_learned[size:].any()
+    assert num_lost > 0
+
+
+def test_a_mistake_that_was_replaced_is_not_read_any_more(tiny_base, monkeypatch):
+    class Teacher:
+        has_hope, lets_stand = True, 0.5
+
+        def __init__(self, *where):
+            pass
+
+        def judge(self, text):
+            return text < "P", "Do this instead"
+
+    monkeypatch.setattr(sampling, "JudgedSession", Choices)
+    monkeypatch.setattr(sampling, "_Teacher", Teacher)
+    config = TAUGHT.model_copy(update={"message_tokens": 6, "train_episodes": 8})
+    run, encoder = with_weights(tiny_base, config), Encoder(tiny_base)
+    sampler = Sampler(run._model, encoder, config)
+    openings = sampler.openings(drawn_tasks(config, "train", 2))
+    drawn = np.concatenate([episode.tokens[episode.log_probabilities < 0.0] for episode in sampler.play(openings, "a")])
+    monkeypatch.setitem(encoder.__dict__, "end", int(np.bincount(drawn).argmax()))
+    instead, kinds = [*encoder.tokens("Do this instead"), encoder.end], set()
+    for episode in sampler.play(openings, "a"):
+        for number, is_lesson in enumerate(episode.is_lesson):
+            is_replaced = episode.tokens[episode.message == number].tolist() == instead
+            assert is_lesson or not is_replaced
+            kinds.add((bool(is_lesson), is_replaced))
+        is_own = episode.log_probabilities != 0.0
+        with torch.no_grad():
+            found = float(run._log_probabilities([(Example(episode.tokens, is_own),)]))
+        assert found == pytest.approx(float(episode.log_probabilities.sum()), abs=1e-3)
+    assert kinds == {(True, True), (True, False), (False, False)}
+
+
+def test_a_search_is_right_in_the_words_of_the_demonstrator_only_and_a_call_if_it_is_as_good(tiny_base):
+    sampler = Sampler(with_weights(tiny_base)._model, Encoder(tiny_base), TAUGHT)
+    openings = sampler.openings(drawn_tasks(TAUGHT, "train", 1))
+
+    def judge(opening, text):
+        return sampler._seat(opening, ("a",))._teacher.judge(text)
+
+    planned, searching = openings[0], openings[-1]
+    _, call = judge(planned, "")
+    tool = call.removeprefix("<tool_call> ").removesuffix("</tool_call>")
+    assert tool in default_library().names
+    assert judge(planned, call) == (True, call)
+    assert judge(planned, f"<tool_call>{tool}</tool_call>") == (True, call)
+    assert judge(planned, FINISH) == (False, call)
+    assert judge(planned, "<tool_call>utility_helper</tool_call>") == (False, call)
+    _, search = judge(searching, "")
+    assert search.startswith("<tool_search>")
+    assert judge(searching, search) == (True, search)
+    assert judge(searching, "<tool_search>other words</tool_search>") == (False, search)
+    assert judge(searching, f"<tool_call>{tool}</tool_call>") == (False, search)
+
+
+@pytest.mark.parametrize("own", [OWN, TAUGHT])
+def test_a_killed_run_of_own_episodes_ends_where_it_would_have_ended(tiny_base, tmp_path, own):
     told = []
-    train(OWN, tmp_path / "run", told.append, tiny_base)
-    assert [standing.num_samples for standing in told] == [3, 6]
+    train(own, tmp_path / "run", told.append, tiny_base)
+    assert [standing.num_samples for standing in told] == list(range(3, 6 * len(own.prompts) + 1, 3))
     assert all(standing.loss > 0.0 for standing in told)
-    config = OWN.model_copy(update={"checkpoint_every": 1})
+    config = own.model_copy(update={"checkpoint_every": 1})
 
     def kill(standing):
         raise KeyboardInterrupt
@@ -175,7 +262,7 @@ def test_a_killed_run_of_own_episodes_ends_where_it_would_have_ended(tiny_base, 
         train(config, tmp_path / "killed", kill, tiny_base)
     resumed = []
     train(config, tmp_path / "killed", resumed.append, tiny_base)
-    assert [(standing.step, standing.loss) for standing in resumed] == [(2, told[1].loss)]
+    assert [(standing.step, standing.loss) for standing in resumed] == [(at.step, at.loss) for at in told[1:]]
     assert (tmp_path / "killed" / WEIGHTS_FILE).read_bytes() == (tmp_path / "run" / WEIGHTS_FILE).read_bytes()
 
 
