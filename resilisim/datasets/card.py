@@ -84,9 +84,24 @@ USUAL_MAX_LENGTH = 1024  # what TRL's trainers cut at unless they are told other
 Lengths = dict[tuple[str, str], list[int]]
 
 
+# Parts of a law under which calling again at once can be wrong, and what the card says of each.
+_LASTING = {
+    "rate_limit": "What a rate limit refused works again only when its window has moved on.",
+    "outage": "`SERVICE_UNAVAILABLE` lasts until the outage ends.",
+    "broken": "A broken tool never works, however often it is called, and shows the same errors.",
+}
+
+
 def describe_failures(environment: Mapping[str, Any]) -> str:
     """Return what the dataset card says about failed calls, as an item of a list, under an environment's options."""
-    if environment.get("errors") == "transient":
+    law = environment.get("law", {})  # only where it is more than four constants
+    if "error_kinds" in law:
+        text = (
+            f"Errors mean what they say (law `{law['name']}`): after a transient one calling again unchanged is right, "
+            "after one of the input a parameter has to change, and after one of access what opens the tool has to "
+            "succeed first."
+        )
+    elif environment.get("errors") == "transient":
         text = (
             "Failed calls show transient errors only (`TIMEOUT`, `NETWORK_ERROR`, `RATE_LIMIT_ERROR`, "
             "`OPERATION_FAILED`), after which calling again unchanged is right (`--errors transient`, the default)."
@@ -97,6 +112,9 @@ def describe_failures(environment: Mapping[str, Any]) -> str:
             "calling again unchanged, `INVALID_INPUT` too: a habit that a model should not learn for tools whose "
             "errors mean what they say."
         )
+    for part, exception in _LASTING.items():
+        if part in law:
+            text += f" {exception}"
     return textwrap.fill(text, 120, initial_indent="- ", subsequent_indent="  ")
 
 

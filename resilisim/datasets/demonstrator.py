@@ -250,8 +250,10 @@ class Demonstrator:
         return {name: value for name, value in parameters.items() if self._knows_parameter(tool, name)}
 
     def _read_reply(self, info: Info) -> None:
-        # What was sent can be another message than the last one of the demonstrator (`preferences`).
-        if self._asking is not None and info["event"] != "execute":
+        # What was sent can be another message than the last one of the demonstrator (`preferences`, `finetuning`).
+        sent: Message | None = info.get("message")
+        asked = None if self._asking is None else self._stage.read(self._asking).signature
+        if self._asking is not None and sent is not None and sent.signature == asked:
             self._asked.add(self._asking)
         self._last_success = succeeded_tool(info) or self._last_success
         if "execution" in info:

@@ -40,8 +40,8 @@ class FinetuningConfig(BaseModel):
         prompts: Prompt types of the conversations, and of validation.
         laws: Names of laws or paths of law files; tasks are dealt out to them in turn. Validation has the first.
         rename_tools: Share of the tasks whose tools bear drawn names. Validation has the names as they are.
-        explore: Share of the demonstrator's steps that are mistakes on purpose, in dagger of the model's mistakes that
-            stand; nothing is learned from these, only from how to go on.
+        explore: Share of the demonstrator's steps that are mistakes on purpose; under dagger, share of the model's
+            mistakes that are sent as they are. Nothing is learned from these, only from how to go on.
         plan_margin: Most that the demonstrator gives away in a call to do the step that the plan names first, so that
             what it does can be read off the plan. Messages that cost more are not learned, but for searches.
         min_margin: Least difference in Q* between the two messages of a pair.

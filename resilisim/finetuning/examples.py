@@ -82,7 +82,7 @@ class Encoder:
         indices = (turn["message_index"] for turn in record["turns"] if self.is_good(turn))
         places = [index for index in indices if index is not None]
         # What comes after it changes nothing that is learned: a token is read by those behind it alone.
-        return self._example(record["messages"][: max(places, default=-1) + 1], places)
+        return self._example(record["messages"][: max(places, default=0) + 1], places)
 
     def is_good(self, turn: Mapping[str, Any]) -> bool:
         """Return whether a message is to be imitated, by what it was worth."""

@@ -5,15 +5,15 @@ played side by side: a row each in one batch, whose keys and values are kept fro
 environment says, and a row that is silent while others still speak, is filled up behind and masked, so that rows may
 have any lengths.
 
-A teacher can read along (dagger): where the model errs, the demonstrator's message is sent in place of its own, which
-is masked as if it had never been read.
+A teacher can read along (dagger): where the model errs, the demonstrator's message is sent in place of its own. The
+replaced message is masked as if it had never been read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from resilisim.evaluation.episode.play import JudgedSession
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE
 from resilisim.finetuning.config import Credit, FinetuningConfig
 from resilisim.finetuning.examples import Encoder, Example
+from resilisim.policies.base import call_message
 from resilisim.seeding import Draws
 from resilisim.simulator.exact import solve
 from resilisim.tasks import Task
@@ -42,13 +43,14 @@ class Played:
 
     Attributes:
         tokens: The whole conversation, (num_tokens,).
-        message: Number of the message that the model said a token in, (num_tokens,); -1 for all that it was told.
+        message: Number of the message that a token belongs to, the model's or its teacher's, (num_tokens,); -1 for all
+            that the environment said.
         log_probabilities: What the model gave each of its tokens when it drew them, (num_tokens,); 0 elsewhere.
         values: V* before each message, (num_messages,).
         regrets: What each message gave away of it, (num_messages,).
         outcome: 1 in full success, else 0.
         is_lesson: Whether each message is to be imitated, (num_messages,); None where no teacher read along.
-        num_mistakes: How many of the model's messages were none, whether they were sent or not.
+        num_mistakes: How many of the model's messages were mistakes, whether they were sent or replaced.
     """
 
     tokens: NDArray[np.int64]
@@ -260,6 +262,14 @@ class _Table:
         self._cache.batch_select_indices(chosen)
 
 
+class Advice(NamedTuple):
+    """What a teacher thinks of a message: what to say in its place, in the plainest words if it was right."""
+
+    text: str
+    is_right: bool
+    leaves_hope: bool
+
+
 class _Teacher:
     """Reads along in an episode: judges what the model is about to send, and knows what the demonstrator would."""
 
@@ -276,21 +286,22 @@ class _Teacher:
         info = self._session.reply.info
         return solve(info["problem"]).value(info["state"]) > 0.0
 
-    def judge(self, text: str) -> tuple[bool, str]:
-        """Return whether a message is as good as any, and what the demonstrator says; to be asked once a turn.
+    def judge(self, text: str) -> Advice:
+        """Return what is to be said in place of a message; to be asked once a turn.
 
-        A call of another tool is as good if it gives away no more than `plan_margin`; a search only in the same words,
-        as it is their price and not their use that the optimum knows.
+        A call of another tool that it has read of is as good if it gives away no more than `plan_margin`. A search or a
+        request for information is only if the demonstrator has the same, as the optimum knows its price, not its use.
         """
         info = self._session.reply.info
         said = self._agent.act(self._session.reply.observation, info)
-        advice = str(self._transcript.assistant_message(said)["content"])
-        if text.strip() == advice.strip():
-            return True, advice
-        own, best = self._stage.read(text), self._stage.read(advice)
+        own, best = self._stage.read(text), self._stage.read(said)
         optimum = solve(info["problem"])
-        given_away = optimum.value(info["state"]) - optimum.action_value(info["state"], own)
-        return own.kind == best.kind != "search" and given_away <= self._most_regret, advice
+        worth = optimum.action_value(info["state"], own)
+        is_right = own.signature == best.signature
+        if own.kind == best.kind == "execute" and own.tool in self._agent.known_tools and not is_right:
+            is_right = optimum.value(info["state"]) - worth <= self._most_regret
+            said = call_message(own.tool or "", own.parameters) if is_right else said
+        return Advice(str(self._transcript.assistant_message(said)["content"]), is_right, worth > 0.0)
 
 
 class _Seat:
@@ -323,24 +334,26 @@ class _Seat:
         return self.session.ended or (self._teacher is not None and not self._teacher.has_hope)
 
     def mend(self) -> int:
-        """Put the teacher's words in place of a mistake, and return how many tokens of it the model has read.
+        """Put the teacher's words in place of the model's, and return how many tokens of these the model has read.
 
-        Some mistakes stand, so that going on after one is learned, too.
+        So mistakes are mended, and what was right is said plainly. Some mistakes stand if anything can still be won, so
+        that going on after one is learned, too.
         """
         if self._teacher is None:
             return 0
-        is_good, advice = self._teacher.judge(self._encoder.words(self._tokens[self._begins :]))
-        is_good = is_good and self.is_silent
-        self._num_mistakes += not is_good
-        is_replaced = not is_good and self.draws.uniform() >= self._teacher.lets_stand
-        self._lessons.append(is_good or is_replaced)
-        if not is_replaced:
+        said = self._tokens[self._begins :]
+        advice = self._teacher.judge(self._encoder.words(said))
+        self._num_mistakes += not advice.is_right
+        stands = advice.leaves_hope and not advice.is_right and self.draws.uniform() < self._teacher.lets_stand
+        self._lessons.append(not stands)
+        plain = [*self._encoder.tokens(advice.text), self._encoder.end]
+        if stands or said == plain:
             return 0
-        num_read = len(self._tokens) - self._begins - len(self.unread)
+        num_read = len(said) - len(self.unread)
         for each in (self._tokens, self._message, self._log_probabilities):
             del each[self._begins :]
         self.unread.clear()
-        self._add([*self._encoder.tokens(advice), self._encoder.end], self._number)
+        self._add(plain, self._number)
         self.is_silent = True
         return num_read
 
@@ -368,7 +381,7 @@ class _Seat:
         self._log_probabilities += [log_probability] * len(tokens)
 
     def played(self) -> Played:
-        """Return the episode, which has ended."""
+        """Return the episode, as far as it was played."""
         steps = self.session.steps
         return Played(
             np.array(self._tokens, dtype=np.int64),

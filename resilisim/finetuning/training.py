@@ -263,12 +263,11 @@ class _Run:
         learned tokens.
         """
         config = self._config
-        times = config.batch_size // config.starts_per_step
+        times = config.group_size if config.stage == "grpo" else 1
         openings = [self._openings[place] for place in places for _ in range(times)]
         played = sampler.play(openings, config.seed, self._at.step)
         num_tokens = sum(len(episode.tokens) for episode in played)
-        chances = np.concatenate([episode.log_probabilities[episode.message >= 0] for episode in played])
-        told = {"entropy": float(-chances.mean())}
+        told = {}
         if config.stage == "dagger":
             lessons = [episode.learned(np.asarray(episode.is_lesson, dtype=np.float64)) for episode in played]
             examples = [example for example in lessons if example is not None]
@@ -283,6 +282,8 @@ class _Run:
             told["regret"] = float(np.mean([episode.regrets.sum() for episode in played]))
             told["share"] = 1.0 - told["regret"] / float(np.mean([episode.values[0] for episode in played]))
             told["success"] = float(np.mean([episode.outcome for episode in played]))
+            chances = np.concatenate([episode.log_probabilities[episode.message >= 0] for episode in played])
+            told["entropy"] = float(-chances.mean())
         return _Batch([(example,) for example in examples], num_parts, num_tokens, len(played), told=told)
 
     def _loss_sum(self, samples: Sequence[Sample], margins: NDArray[np.float32]) -> torch.Tensor:

@@ -20,6 +20,7 @@ from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import LOSS_LABELS
+from resilisim.simulator.failure_model import load_law
 from resilisim.simulator.scoring import Level
 from resilisim.simulator.state import ENDED_BY
 from resilisim.tool_library import default_library
@@ -70,10 +71,11 @@ def test_the_card_of_a_dataset(tmp_path):
     assert json.loads(arguments) == result.manifest["arguments"]
 
 
-def card_of(kind, num_records=1, schema=TOY_SCHEMA, form="object", errors="transient"):
+def card_of(kind, num_records=1, schema=TOY_SCHEMA, form="object", errors="transient", law=None):
+    environment = {"errors": errors} if law is None else {"errors": errors, "law": load_law(law).to_mapping()}
     manifest = {
         "hash": "ab",
-        "arguments": {"kind": kind, "source": {"call_arguments": form, "environment": {"errors": errors}}},
+        "arguments": {"kind": kind, "source": {"call_arguments": form, "environment": environment}},
         "versions": {"resilisim": "1"},
         "tasks_per_split": {"test": 2},
     }
@@ -190,6 +192,22 @@ def test_the_card_of_preferences_turns_rows_into_prompt_chosen_and_rejected(prot
 def test_the_card_says_what_failures_are(kind):
     assert "show transient errors only" in card_of(kind)
     assert "a habit that a model should not learn" in card_of(kind, errors="documented")
+
+
+def test_the_card_says_what_failures_are_under_a_law():
+    def said(law=None):
+        return " ".join(card_of("conversations", law=law).split())
+
+    meant = said("meaningful-errors")
+    assert "(law `meaningful-errors`)" in meant
+    assert "a parameter has to change" in meant
+    assert "goes away" not in meant
+    limited = said("rate-limits")
+    assert "show transient errors only" in limited
+    assert "only when its window has moved on" in limited
+    assert "SERVICE_UNAVAILABLE" in said("outages")
+    assert "however often" in said({"name": "worn", "broken": {"probability": 0.1}})
+    assert "window has moved on" not in said()
 
 
 def test_the_card_lists_every_value_that_records_hold():

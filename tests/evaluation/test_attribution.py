@@ -5,10 +5,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.episode.attribution import sound_steps
+from resilisim.evaluation.episode.attribution import loss_label, sound_steps
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies.registry import make_policy
-from resilisim.simulator import FINISH, STOP, EndRules, Message, build_problem, execution, next_state, start_state
+from resilisim.simulator import (
+    FINISH,
+    STOP,
+    WAIT,
+    EndRules,
+    Episode,
+    Law,
+    Message,
+    Outage,
+    build_problem,
+    execution,
+    next_state,
+    start_state,
+)
 from resilisim.simulator.exact import solve
 from resilisim.simulator.state import has_succeeded, is_awaiting_closing
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -18,6 +31,7 @@ from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Edit, FlawedWork
 from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.prompts import Prompt
 from tests.evaluation.toy_policies import FILTER, PARSER, READER, TRANSFORMER, Scripted, call, task_of
+from tests.simulator.test_parts import LAWS, SMALL
 
 FETCHER = "network_fetcher"
 USELESS, OTHER_USELESS = "utility_cache", "utility_logger"
@@ -191,3 +205,34 @@ def test_a_judgement_is_the_two_values_that_it_stands_for(said, rules):
         assert has_succeeded(state, message, after) == (executes and success)
         assert optimum.judge(state, message, after) == (optimum.action_value(state, message), optimum.value(after))
         state = after
+
+
+A, B = map(execution, "ab")
+
+
+# What went before, as messages and what they brought; then a message that gives something away, and why.
+@pytest.mark.parametrize(
+    ("law", "before", "said", "reason"),
+    [
+        ("rate limit of tools", [(A, "failure")], A, "rate_limited_call"),
+        ("error kinds", [(A, "input_failure")], A, "repeated_invalid_call"),
+        ("error kinds", [(A, "access_failure")], A, "call_without_access"),
+        ("long outages", [(A, "outage")], A, "did_not_wait"),
+        ("outage", [(A, "failure")], WAIT, "waited_in_vain"),
+        ("broken with an equivalent", [(A, "failure"), (A, "failure")], A, "kept_at_broken_tool"),
+        ("corrupt", [(A, "corrupt"), (B, "success")], B, "believed_corrupt_data"),
+        ("corrupt", [(A, "success"), (B, "corrupt")], FINISH, "believed_corrupt_data"),
+    ],
+)
+def test_what_a_law_would_have_asked_for_is_named(law, before, said, reason):
+    laws = LAWS | {"long outages": Law(outage=Outage(0.05, 0.15))}
+    problem = build_problem(SMALL, ["a", "b"], laws[law], EndRules(9, 0, 0))
+    for seed in range(1000):
+        episode = Episode(problem, "reasons", seed)
+        if all(episode.apply(message).result == result for message, result in before):
+            break
+    else:
+        pytest.fail(f"no episode brings {before}")
+    optimum = solve(problem)
+    assert optimum.value(episode.state) - optimum.action_value(episode.state, said) > 0.001
+    assert loss_label(problem, episode.state, said, plan_in_prompt=True) == reason

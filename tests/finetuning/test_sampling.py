@@ -14,7 +14,7 @@ from resilisim.finetuning import sampling
 from resilisim.finetuning.config import load_config
 from resilisim.finetuning.examples import Encoder, Example
 from resilisim.finetuning.model import WEIGHTS_FILE, adapter_arrays, add_adapter, load_base, set_adapter
-from resilisim.finetuning.sampling import Played, Sampler, credits_of
+from resilisim.finetuning.sampling import Advice, Played, Sampler, credits_of
 from resilisim.finetuning.training import _Run, drawn_tasks, train
 from resilisim.policies.base import FINISH
 from resilisim.tool_library import default_library
@@ -202,7 +202,7 @@ def test_a_mistake_that_was_replaced_is_not_read_any_more(tiny_base, monkeypatch
             pass
 
         def judge(self, text):
-            return text < "P", "Do this instead"
+            return Advice(text, True, True) if text < "P" else Advice("Do this instead", False, True)
 
     monkeypatch.setattr(sampling, "JudgedSession", Choices)
     monkeypatch.setattr(sampling, "_Teacher", Teacher)
@@ -218,7 +218,7 @@ def test_a_mistake_that_was_replaced_is_not_read_any_more(tiny_base, monkeypatch
             is_replaced = episode.tokens[episode.message == number].tolist() == instead
             assert is_lesson or not is_replaced
             kinds.add((bool(is_lesson), is_replaced))
-        is_own = episode.log_probabilities != 0.0
+        is_own = episode.log_probabilities < 0.0
         with torch.no_grad():
             found = float(run._log_probabilities([(Example(episode.tokens, is_own),)]))
         assert found == pytest.approx(float(episode.log_probabilities.sum()), abs=1e-3)
@@ -233,21 +233,48 @@ def test_a_search_is_right_in_the_words_of_the_demonstrator_only_and_a_call_if_i
         return sampler._seat(opening, ("a",))._teacher.judge(text)
 
     planned, searching = openings[0], openings[-1]
-    _, call = judge(planned, "")
+    call, is_right, leaves_hope = judge(planned, "")
+    assert (is_right, leaves_hope) == (False, True)  # a turn is lost
     tool = call.removeprefix("<tool_call> ").removesuffix("</tool_call>")
     assert tool in default_library().names
-    assert judge(planned, call) == (True, call)
-    assert judge(planned, f"<tool_call>{tool}</tool_call>") == (True, call)
-    assert judge(planned, FINISH) == (False, call)
-    assert judge(planned, "<tool_call>utility_helper</tool_call>") == (False, call)
-    _, search = judge(searching, "")
+    assert judge(planned, call) == (call, True, True)
+    assert judge(planned, f"I begin. <tool_call>{tool}</tool_call>") == (call, True, True)
+    assert judge(planned, FINISH) == (call, False, False)
+    assert judge(planned, "<tool_call>utility_helper</tool_call>") == (call, False, True)
+    search, *_ = judge(searching, "")
     assert search.startswith("<tool_search>")
-    assert judge(searching, search) == (True, search)
-    assert judge(searching, "<tool_search>other words</tool_search>") == (False, search)
-    assert judge(searching, f"<tool_call>{tool}</tool_call>") == (False, search)
+    assert judge(searching, search) == (search, True, True)
+    assert judge(searching, "<tool_search>other words</tool_search>") == (search, False, True)
+    assert judge(searching, f"<tool_call>{tool}</tool_call>") == (search, False, True)  # a name that it did not read of
 
 
-@pytest.mark.parametrize("own", [OWN, TAUGHT])
+def test_a_call_that_is_as_good_as_the_demonstrators_is_right_if_it_has_read_of_it(tiny_base):
+    lax = TAUGHT.model_copy(update={"plan_margin": 1.0, "prompts": ("optimal",)})
+    sampler = Sampler(with_weights(tiny_base)._model, Encoder(tiny_base), lax)
+    opening = sampler.openings(drawn_tasks(lax, "train", 1))[0]
+    other = opening[1].required_tools[-1]
+    assert len(opening[1].required_tools) > 1
+    said = f"<tool_call>{other}</tool_call>"
+    found = sampler._seat(opening, ("a",))._teacher.judge(said)
+    assert (found.text, found.is_right) == (f"<tool_call> {other}</tool_call>", True)
+    unread = sampler._seat(opening, ("a",))._teacher
+    unread._agent._read.discard(other)
+    assert not unread.judge(said).is_right
+
+
+def test_a_search_that_was_not_sent_is_advised_again(tiny_base):
+    sampler = Sampler(with_weights(tiny_base)._model, Encoder(tiny_base), TAUGHT)
+    seat = sampler._seat(sampler.openings(drawn_tasks(TAUGHT, "train", 1))[-1], ("a",))
+    first = seat._teacher.judge("")
+    assert first.text.startswith("<tool_search>")
+    for other in ("no tag at all", "<tool_call> invented</tool_call>", "<tool_search>other words</tool_search>"):
+        seat.session.send(other)
+        assert seat._teacher.judge("").text == first.text
+    seat.session.send(first.text)
+    assert seat._teacher.judge("").text != first.text
+
+
+@pytest.mark.parametrize("own", [OWN, TAUGHT.model_copy(update={"explore": 0.5})])
 def test_a_killed_run_of_own_episodes_ends_where_it_would_have_ended(tiny_base, tmp_path, own):
     told = []
     train(own, tmp_path / "run", told.append, tiny_base)

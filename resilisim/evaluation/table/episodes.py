@@ -53,6 +53,7 @@ class GroupFacts:
     # Of an LLM agent, the model that it asks; several are joined by " + ". None for other policies.
     model: str | None = None
     optimum_gap: float = 0.0  # by how much any V* of its episodes may be too low; 0 where all are exact
+    is_informed: bool = False  # whether any V* of its episodes is that of an agent that sees what is hidden
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,11 @@ class EpisodeTable:
     def optimum_gap(self) -> float:
         """By how much any V* may be too low; 0 where all are exact."""
         return max((known.optimum_gap for known in self.facts.values()), default=0.0)
+
+    @property
+    def is_informed(self) -> bool:
+        """Whether any V* is that of an agent that sees what is hidden: a bound that nobody may reach."""
+        return any(known.is_informed for known in self.facts.values())
 
     @cached_property
     def task_folds(self) -> IntArray:
@@ -362,7 +368,9 @@ class TableBuilder:
             model = " + ".join(sorted(set(agent["models"].values()))) or None
             known = self._facts[names] = replace(known, architecture=agent["architecture"], model=model)
         if record["optimum_gap"] > known.optimum_gap:
-            self._facts[names] = replace(known, optimum_gap=record["optimum_gap"])
+            known = self._facts[names] = replace(known, optimum_gap=record["optimum_gap"])
+        if record.get("optimum_knowledge") == "informed" and not known.is_informed:
+            self._facts[names] = replace(known, is_informed=True)
 
 
 def table_of(

@@ -57,6 +57,7 @@ class GroupSummary:
             that V* stands in for their ceiling.
         optimum_gap: By how much any V* may be too low (of all tasks, also when the summary is of a part): 0 where all
             are exact, as they are unless a large library holds tools of unequal reliability.
+        is_informed: Whether any V* (likewise) is that of an agent that also sees what the law hides.
         share_of_ceiling: Successes divided by the sum of the ceilings.
         adjusted_share: The same with the luck taken out: the score that policies are sorted by.
         luck_adjusted: mean(outcome - beta luck), beta cross-fitted over folds of tasks.
@@ -94,6 +95,7 @@ class GroupSummary:
     regret: Estimate
     turns: Estimate
     optimum_gap: float
+    is_informed: bool
     ceiling_name: Ceiling
     num_without_ceiling: int
     mean_beta: float
@@ -175,6 +177,7 @@ def summarise_group(
         partial_success=clustered_proportion(column(group.partial), count),
         optimum=clustered_mean(optimum, count),
         optimum_gap=group.optimum_gap,
+        is_informed=group.is_informed,
         ceiling=ceiling,
         ceiling_name=ceiling_name,
         num_without_ceiling=int(group.without_ceiling.sum()),
@@ -242,15 +245,21 @@ def summarise(table: EpisodeTable) -> list[GroupSummary]:
 
 
 def bound_note(rows: Sequence[GroupSummary]) -> str | None:
-    """Return a sentence that says how exact V* is, or None where it is exact."""
+    """Return what is to be said of how exact V* is, or None where it is exact and of what agents can know."""
+    notes = []
     gap = max((row.optimum_gap for row in rows), default=0.0)
-    if gap <= 0.0:
-        return None
-    points = math.ceil(1000.0 * gap) / 10.0
-    return (
-        f"Some V* are lower bounds, at most {points:.1f} points too low, because an exact solution would be too large; "
-        "what calls cost there is as uncertain."
-    )
+    if gap > 0.0:
+        points = math.ceil(1000.0 * gap) / 10.0
+        notes.append(
+            f"Some V* are lower bounds, at most {points:.1f} points too low, because an exact solution would be too "
+            "large; what calls cost there is as uncertain."
+        )
+    if any(row.is_informed for row in rows):
+        notes.append(
+            "Some V* are those of an agent that also sees what is down, broken or wrong (informed): bounds that nobody "
+            "may reach."
+        )
+    return " ".join(notes) or None
 
 
 def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:

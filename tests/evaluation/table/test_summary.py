@@ -153,6 +153,12 @@ def test_a_bound_in_place_of_the_optimum_is_said(records: list[EpisodeRecord]) -
     assert {row.to_mapping()["optimum_gap"] for row in rows} == {0.0, 0.02}
     assert "at most 2.0 points too low" in " ".join(printed(bounded, 200).split())
     assert "lower bounds" not in printed(records, 200)
+    seeing = [{**bounded[0], "optimum_knowledge": "informed"}, *bounded[1:]]
+    assert [row.is_informed for row in summarise(sums_of(seeing))].count(True) == 1
+    text = " ".join(printed(seeing, 200).split())
+    assert "at most 2.0 points too low" in text
+    assert "(informed): bounds that nobody may reach" in text
+    assert "informed" not in printed([{**record, "optimum_knowledge": "observing"} for record in records], 200)
 
 
 def test_the_table_shows_every_number_with_its_interval(records: list[EpisodeRecord]) -> None:
