@@ -10,6 +10,7 @@ import gymnasium
 import resilisim  # registers the environment
 from benchmarks.measurement import Measurement
 from resilisim.seeding import Draws
+from resilisim.simulator import Law
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 
@@ -18,9 +19,9 @@ STEPS, RUNS, NUM_TASKS = 10_000, 5, 50
 PEER = "CartPole-v1"
 
 
-def _conversation() -> tuple[float, float]:
-    """Return tool-call steps a second by the clock, resets included, and by CPU time."""
-    env = gymnasium.make(resilisim.CONVERSATION_ID)
+def conversation_rates(law: Law | str = "benchmark") -> tuple[float, float]:
+    """Return tool-call steps a second under a law by the clock, resets included, and by CPU time."""
+    env = gymnasium.make(resilisim.CONVERSATION_ID, law=law)
     tasks = benchmark_tasks()[:NUM_TASKS]
     draws = Draws("benchmarks/environment")
     calls = {
@@ -61,7 +62,7 @@ def measure(long: bool) -> list[Measurement]:
     """Measure tool-call steps, resets included, in one process; both environments take turns."""
     rates, cpu_rates, ratios = [], [], []
     for _ in range(RUNS):
-        rate, cpu_rate = _conversation()
+        rate, cpu_rate = conversation_rates()
         rates.append(rate)
         cpu_rates.append(cpu_rate)
         ratios.append(_peer() / cpu_rate)

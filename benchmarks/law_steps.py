@@ -1,0 +1,64 @@
+"""What a step costs under each part of a law, beside one under the benchmark's, in both environments."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+
+import gymnasium
+import numpy as np
+
+import resilisim  # registers the environments
+from benchmarks.environment import conversation_rates
+from benchmarks.laws import PARTS
+from benchmarks.measurement import Measurement
+from resilisim.simulator import Law
+
+RUNS, NUM_ENVS, STEPS = 5, 1024, 40
+PLAIN = "benchmark"
+# Each part at its middle strength.
+LAWS: dict[str, Law] = {name: law(strengths[len(strengths) // 2]) for name, (_, strengths, law) in PARTS.items()}
+
+
+def _conversation(law: Law | str) -> float:
+    return conversation_rates(law)[1]
+
+
+def _workflow(law: Law | str) -> float:
+    """Return steps a second of CPU time of a batch on one thread, resets included, with random legal actions."""
+    envs = gymnasium.make_vec(
+        resilisim.WORKFLOW_ID,
+        num_envs=NUM_ENVS,
+        vectorization_mode="vector_entry_point",
+        tasks="all",
+        copy=False,
+        threads=1,
+        law=law,
+    )
+    generator = np.random.default_rng(0)
+    observation, _ = envs.reset(seed=0)
+    taken = 0.0
+    for step in range(STEPS + STEPS // 4):
+        mask = observation["action_mask"]
+        actions = (generator.random(mask.shape, dtype=np.float32) * mask).argmax(axis=1)
+        start = time.process_time()
+        observation, *_ = envs.step(actions)
+        if step >= STEPS // 4:  # what came before was only to warm up
+            taken += time.process_time() - start
+    return NUM_ENVS * STEPS / taken
+
+
+def measure(long: bool) -> list[Measurement]:
+    """Measure steps under every law in one process, in turns with the benchmark's."""
+    found = []
+    for environment, rate in (("Conversation-v0", _conversation), (f"Workflow-v0, {NUM_ENVS:,} at once", _workflow)):
+        ratios: defaultdict[str, list[float]] = defaultdict(list)
+        for _ in range(RUNS):
+            for name, law in LAWS.items():
+                plain = rate(PLAIN)
+                ratios[name].append(plain / rate(law))
+        found += [
+            Measurement(f"a step of {environment} under {name} / under the benchmark law", "x the time", values)
+            for name, values in ratios.items()
+        ]
+    return found
