@@ -379,6 +379,16 @@ def test_what_does_not_fit_a_library_or_the_solver_is_refused() -> None:
         solve_reachable(problem, max_states=20)
 
 
+def test_where_what_agents_know_takes_too_many_states_the_informed_optimum_stands_in() -> None:
+    problem = small_problem("outage", 8)
+    observing, informed = (solve_reachable(problem, knowledge) for knowledge in ("observing", "informed"))
+    assert informed.num_states < 300 < observing.num_states
+    found, start = solve_reachable(problem, max_states=300), start_state(problem)
+    assert (found.knowledge, found.value(start)) == ("informed", informed.value(start))
+    assert found.value(start) > observing.value(start)
+    assert solve_reachable(problem).knowledge == "observing"
+
+
 @settings(max_examples=15)
 @given(st.floats(0.0, 1.0), st.integers(1, 9))
 def test_more_of_a_part_is_never_better(strength: float, turns: int) -> None:
