@@ -387,6 +387,12 @@ def test_where_what_agents_know_takes_too_many_states_the_informed_optimum_stand
     assert (found.knowledge, found.value(start)) == ("informed", informed.value(start))
     assert found.value(start) > observing.value(start)
     assert solve_reachable(problem).knowledge == "observing"
+    # Asked before anything was seen, it says what is best on average over all that can be hidden.
+    choices, messages = found.best_choices(start), [execution("a"), execution("b"), WAIT, FINISH]
+    values = [found.action_value(start, message) for message in messages]
+    assert found.best_action(start).tool == "a"
+    assert values[0] == pytest.approx(max(values)) == pytest.approx(choices.value)
+    assert choices.value < found.value(start)  # who sees what is down chooses by that
 
 
 @settings(max_examples=15)

@@ -529,13 +529,15 @@ class ReachableOptimum:
         state = self._as_known(state)
         if state.counters[ENDED] != RUNNING:
             return self._outcome(state)
+        return sum(chance * self.states.value(known) for chance, known in self._possible(state))
+
+    def _possible(self, state: EpisodeState) -> list[tuple[float, EpisodeState]]:
+        """Return with their chances the states that one can be which leaves open what the informed see, else itself."""
         if self.knowledge == "observing" or state.hidden or not self._hides:
-            return self.states.value(state)
+            return [(1.0, state)]
         if any(state.executions):
             raise InvalidInputError("the informed optimum has to know what is hidden: expected a state of an episode")
-        return sum(
-            chance * self.states.value(known) for chance, known in first_states(self.problem, state, self.states)
-        )
+        return first_states(self.problem, state, self.states)
 
     @property
     def _hides(self) -> bool:
@@ -567,13 +569,17 @@ class ReachableOptimum:
 
     def action_value(self, state: EpisodeState, message: Message) -> float:
         """Return Q*(state, message): the highest probability of full success if this message is sent next."""
-        known = self._as_known(state)
-        return sum(chance * self.value(after) for chance, after in branches(self.problem, known, message))
+        return sum(
+            chance * share * self.value(after)
+            for share, known in self._possible(self._as_known(state))
+            for chance, after in branches(self.problem, known, message)
+        )
 
     def best_choices(self, state: EpisodeState) -> Choices:
         """Return the best choices in a running state, which takes much less time than asking for each Q*."""
-        known, tools = self._as_known(state), self.states.stage.tools
-        values: list[float] = self.states.choices(known).tolist()
+        tools = self.states.stage.tools
+        possible = self._possible(self._as_known(state))
+        values = np.sum([share * self.states.choices(known) for share, known in possible], axis=0).tolist()
         best = max(values)
         if best <= TIE_TOLERANCE:
             return Choices(0.0, (), (), waits=False, finishes=False)
