@@ -577,8 +577,7 @@ class ReachableOptimum:
 
     def best_choices(self, state: EpisodeState) -> Choices:
         """Return the best choices in a running state, which takes much less time than asking for each Q*."""
-        tools = self.states.stage.tools
-        possible = self._possible(self._as_known(state))
+        tools, possible = self.states.stage.tools, self._possible(self._as_known(state))
         values = np.sum([share * self.states.choices(known) for share, known in possible], axis=0).tolist()
         best = max(values)
         if best <= TIE_TOLERANCE:
