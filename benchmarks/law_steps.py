@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
-import gymnasium
-import numpy as np
-
-import resilisim  # registers the environments
 from benchmarks.environment import conversation_rates
 from benchmarks.laws import PARTS
 from benchmarks.measurement import Measurement
+from benchmarks.workflow import batched, random_legal
 from resilisim.simulator import Law
 
 RUNS, NUM_ENVS, STEPS = 5, 1024, 40
@@ -26,23 +23,12 @@ def _conversation(law: Law | str) -> float:
 
 def _workflow(law: Law | str) -> float:
     """Return steps a second of CPU time of a batch on one thread, resets included, with random legal actions."""
-    envs = gymnasium.make_vec(
-        resilisim.WORKFLOW_ID,
-        num_envs=NUM_ENVS,
-        vectorization_mode="vector_entry_point",
-        tasks="all",
-        copy=False,
-        threads=1,
-        law=law,
-    )
-    generator = np.random.default_rng(0)
-    observation, _ = envs.reset(seed=0)
-    taken = 0.0
+    envs, choose, taken = batched(copy=False, threads=1, num_envs=NUM_ENVS, law=law), random_legal(), 0.0
+    envs.reset(seed=0)
     for step in range(STEPS + STEPS // 4):
-        mask = observation["action_mask"]
-        actions = (generator.random(mask.shape, dtype=np.float32) * mask).argmax(axis=1)
+        actions = choose(envs)
         start = time.process_time()
-        observation, *_ = envs.step(actions)
+        envs.step(actions)
         if step >= STEPS // 4:  # what came before was only to warm up
             taken += time.process_time() - start
     return NUM_ENVS * STEPS / taken

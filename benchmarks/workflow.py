@@ -16,6 +16,7 @@ import resilisim  # registers the environment
 from benchmarks.baselines import GreedyActor
 from benchmarks.measurement import Measurement
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.simulator import Law
 
 BATCHED_PEER, SCALAR_PEER = "CartPole-v1", "Taxi-v4"
 NUM_ENVS, BATCHED_STEPS, SCALAR_STEPS, RUNS = 4096, 40, 5000, 15
@@ -26,7 +27,7 @@ NUM_TOOLS, PEER_ACTIONS = 30, 6  # scalar actions: calls of any tool; those of T
 Policy = Callable[[WorkflowVectorEnv], NDArray[np.int64]]
 
 
-def _random_legal() -> Policy:
+def random_legal() -> Policy:
     """Return a policy that draws among the legal actions."""
     generator = np.random.default_rng(0)
 
@@ -43,14 +44,18 @@ def _sensible(env: WorkflowVectorEnv) -> NDArray[np.int64]:
     return GreedyActor().act(env.core.observation, env.core.observation["action_mask"])
 
 
-def _batched(copy: bool, threads: int | None) -> WorkflowVectorEnv:
+def batched(
+    copy: bool, threads: int | None, num_envs: int = NUM_ENVS, law: Law | str = "benchmark"
+) -> WorkflowVectorEnv:
+    """Return environments of all tasks under a law."""
     made = gymnasium.make_vec(
         resilisim.WORKFLOW_ID,
-        num_envs=NUM_ENVS,
+        num_envs=num_envs,
         vectorization_mode="vector_entry_point",
         tasks="all",
         copy=copy,
         threads=threads,
+        law=law,
     ).unwrapped
     if not isinstance(made, WorkflowVectorEnv):
         raise TypeError(f"{resilisim.WORKFLOW_ID} is not batched by its own class")
@@ -70,7 +75,7 @@ def _batched_ratios(policy: Policy, copy: bool, is_threaded: bool) -> tuple[list
 
     On one thread the time is the processor's; on as many as the environment takes by itself it is the clock's.
     """
-    ours = _batched(copy, None if is_threaded else 1)
+    ours = batched(copy, None if is_threaded else 1)
     clock = time.perf_counter if is_threaded else time.process_time
     peer = gymnasium.make_vec(BATCHED_PEER, num_envs=NUM_ENVS, vectorization_mode="vector_entry_point")
     peer.reset(seed=0)
@@ -107,7 +112,7 @@ def _scalar_rate(name: str, actions: list[int]) -> float:
 def measure(long: bool) -> list[Measurement]:
     """Measure batched steps with full observation and mask, copied and in place, and scalar steps."""
     found = []
-    for policy_name, policy in (("random legal", _random_legal()), ("sensible", _sensible)):
+    for policy_name, policy in (("random legal", random_legal()), ("sensible", _sensible)):
         ways = ((True, TARGET_COPIED), (False, TARGET_IN_PLACE))
         for (copy, target), is_threaded in itertools.product(ways, (False, True)):
             ratios, rate = _batched_ratios(policy, copy, is_threaded)
