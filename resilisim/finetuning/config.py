@@ -8,13 +8,15 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from resilisim.datasets.conversations import ConversationSpec
+from resilisim.datasets.conversations import DEMONSTRATOR, OF_THE_OPTIMUM, ConversationSpec
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT, RolloutSpec
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.errors import unknown_name
 from resilisim.inputs import validated
 from resilisim.policies.ppo.config import merged_settings
+from resilisim.policies.registry import make_policy
+from resilisim.tool_library import default_library
 
 PRESETS = ("cpu", "gpu")
 T = TypeVar("T")
@@ -40,6 +42,8 @@ class FinetuningConfig(BaseModel):
         prompts: Prompt types of the conversations, and of validation.
         laws: Names of laws or paths of law files; tasks are dealt out to them in turn. Validation has the first.
         rename_tools: Share of the tasks whose tools bear drawn names. Validation has the names as they are.
+        policy: Who plays the conversations (sft): exact-optimum, the demonstrator, or any policy. Of others, too, only
+            messages that give away no more than `plan_margin` are learned.
         explore: Share of the demonstrator's steps that are mistakes on purpose; under dagger, share of the model's
             mistakes that are sent as they are. Nothing is learned from these, only from how to go on.
         plan_margin: Most that the demonstrator gives away in a call to do the step that the plan names first, so that
@@ -80,6 +84,7 @@ class FinetuningConfig(BaseModel):
     prompts: tuple[str, ...] = Field(("optimal",), min_length=1)
     laws: tuple[str, ...] = Field((BENCHMARK_LAW,), min_length=1)
     rename_tools: float = Field(0.0, ge=0, le=1)
+    policy: str = Field(DEMONSTRATOR, min_length=1)
     explore: float = Field(0.1, ge=0, le=1)
     plan_margin: float = Field(0.002, ge=0, le=1)
     min_margin: float = Field(0.01, gt=0, lt=1)
@@ -120,6 +125,13 @@ class FinetuningConfig(BaseModel):
                 raise ValueError("group_size is 1: expected at least 2, as success is compared within a group")
         return self
 
+    @model_validator(mode="after")
+    def _check_policy(self) -> Self:
+        """Refuse others than the demonstrator where it alone has an answer to every state."""
+        if self.policy != DEMONSTRATOR and self.stage != "sft":
+            raise ValueError(f"policy is {self.policy!r} in stage {self.stage!r}: expected {DEMONSTRATOR!r}")
+        return self
+
     @property
     def starts_per_step(self) -> int:
         """Conversations, pairs or beginnings of episodes of one step."""
@@ -134,7 +146,8 @@ class FinetuningConfig(BaseModel):
         episodes = self._episodes(law)
         if self.stage == "dpo":
             return PreferenceSpec(**episodes, explore=self.explore, min_margin=self.min_margin)
-        return ConversationSpec(**episodes, explore=self.explore, plan_margin=self.plan_margin)
+        of_the_optimum = {name: getattr(self, name) for name in OF_THE_OPTIMUM} if self.policy == DEMONSTRATOR else {}
+        return ConversationSpec(**episodes, policy=self.policy, **of_the_optimum)
 
     def _episodes(self, law: str) -> dict[str, Any]:
         return {
@@ -178,4 +191,6 @@ def load_config(
     config = validated(FinetuningConfig, merged, "fine-tuning configuration", strict=False)
     for law in config.laws:
         config.episodes(law)  # refuses laws and prompt types that do not exist
+    if config.policy != DEMONSTRATOR:
+        make_policy(config.policy, offered={"library": default_library()})  # refuses policies that do not exist
     return config

@@ -163,6 +163,16 @@ def test_a_killed_run_ends_where_it_would_have_ended(whole, tiny_base, tmp_path)
         train(SMALL.model_copy(update={"seed": 1}), tmp_path / "run", None, tiny_base)
 
 
+def test_of_a_follower_is_learned_what_is_about_best(tiny_base):
+    follower = SMALL.model_copy(update={"policy": "plan-follower", "prompts": ("flawed:sequential_order",)})
+    encoder, made = Encoder(tiny_base, follower.plan_margin), records_of(follower)
+    learned = {encoder.words(each.tokens[each.is_learned]) for (each,) in encoder.samples(made)}
+    sent = [[(turn, record["messages"][turn["message_index"]]) for turn in record["turns"]] for record in made]
+    good = ["".join(message["content"] for turn, message in each if encoder.is_good(turn)) for each in sent]
+    assert learned == set(good) - {""}
+    assert any(turn["regret"] > follower.plan_margin for each in sent for turn, _ in each)
+
+
 @pytest.mark.parametrize("prompt", ["flawed:missing_step", "baseline"])
 def test_what_no_plan_names_is_searched_for_by_the_work_order(prompt):
     made = records_of(SMALL.model_copy(update={"prompts": (prompt,), "train_episodes": 1, "explore": 0.0}))
@@ -298,6 +308,8 @@ def test_the_learning_rate_rises_and_falls_to_nothing():
         ({"settings": ["laws=benchmark,rate-limit"]}, "did you mean 'rate-limits'"),
         ({"settings": ["rename_tools=2"]}, "rename_tools"),
         ({"settings": ["rank"]}, "has no value"),
+        ({"settings": ["policy=plan-folower"]}, "did you mean 'plan-follower'"),
+        ({"settings": ["policy=plan-follower", "stage=dagger"]}, "policy is 'plan-follower' in stage 'dagger'"),
     ],
 )
 def test_what_no_setting_takes_is_refused_in_one_line(given, words):

@@ -337,6 +337,8 @@ def _areas_table(axes: Sequence[AxisProfile]) -> Table:
 
 def _axis_table(axis: AxisProfile) -> Table:
     value = value_text(axis.axis, axis.standard)
+    informed = ", ".join(value_text(axis.axis, each) for each in axis.informed)
+    notes = [say("profile_exact"), *([say("profile_informed", values=informed)] if informed else [])]
     named = {RELIABILITY: f"a reliability of {value}", TURNS: f"{value} {axis.axis}"}
     standard = named.get(axis.axis, "the law without this part")
     return Table(
@@ -350,7 +352,7 @@ def _axis_table(axis: AxisProfile) -> Table:
         ],
         is_stacked=True,
         summary_rows=2 + axis.searches,
-        notes=(say("profile_exact"), say("profile_standard", setting=standard)),
+        notes=(*notes, say("profile_standard", setting=standard)),
     )
 
 

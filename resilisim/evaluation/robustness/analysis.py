@@ -61,6 +61,7 @@ class SettingReferences:
     # V* after the fewest searches that show the task's tools; V* where they are unknown or nobody has to search
     after_search: FloatArray
     gap: float  # by how much any V* may be too low; 0 where all are exact
+    is_informed: bool  # whether any V* is that of an agent that sees what the law hides
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +90,7 @@ def setting_references(
     for place, task in enumerate(tasks):
         places.setdefault(_problem(task, settings, library), []).append(place)
     optimum, plan_following, after_search = np.empty((3, len(tasks)))
-    gap = 0.0
+    gap, is_informed = 0.0, False
     with ThreadPoolExecutor(THREADS) as pool:
         answers = pool.map(solved_references, places)
         for own in places.values():
@@ -102,8 +103,9 @@ def setting_references(
             plan_following[own] = solved.plan_following
             after_search[own] = [solved.after_search[searches[place] or 0] for place in own]
             gap = max(gap, solved.known_probabilities_gap)
+            is_informed = is_informed or solved.knowledge == "informed"
             on_task(len(own))
-    return SettingReferences(optimum, plan_following, after_search, gap)
+    return SettingReferences(optimum, plan_following, after_search, gap, is_informed)
 
 
 def obedience(
@@ -344,7 +346,8 @@ def analyse_axis(
         return tuple(float(getattr(reference, name).mean()) for reference in references)
 
     means = (mean("optimum"), mean("after_search"), mean("plan_following"))
-    return AxisProfile(axis, standard, tuple(points), *means, tuple(curves))
+    informed = tuple(value for value, (_, found) in points.items() if found.is_informed)
+    return AxisProfile(axis, standard, tuple(points), *means, informed, tuple(curves))
 
 
 def _point(

@@ -181,6 +181,7 @@ class AxisProfile:
     # prompt leaves the tools to be found
     after_search: tuple[float, ...]
     plan_following: tuple[float, ...]  # mean chance of the required tools in order, each repeated until it succeeds
+    informed: tuple[float, ...]  # the values at which some V* are those of an agent that also sees what the law hides
     curves: tuple[Curve, ...]  # one for each policy and prompt
 
     @property

@@ -28,6 +28,7 @@ from resilisim.seeding import EVALUATION_SALT, PURPOSE_SUCCESS, episode_key, has
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.optimum import Solved, solve, solve_afresh
 from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
+from resilisim.simulator.exact.reachable import Knowledge
 from resilisim.simulator.exact.search_kernels import mix_bits
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import (
@@ -277,6 +278,7 @@ class References:
     Attributes:
         known_probabilities: V*(start): the best that an agent can do that knows the law but not its luck.
         known_probabilities_gap: How far V*(start) may lie above that value: 0 where it is exact (`Optimum.gap`).
+        knowledge: What that agent knows: what agents can see, or, under laws that hide something, everything.
         plan_following: The required tools in order, each again until it succeeds, nothing else.
         plan_following_with_search: The same with one turn fewer for each required tool.
         first_call: The tool that the optimal policy calls first.
@@ -293,6 +295,7 @@ class References:
 
     known_probabilities: float
     known_probabilities_gap: float
+    knowledge: Knowledge
     plan_following: float
     plan_following_with_search: float
     first_call: str
@@ -318,6 +321,7 @@ def _references_of(optimum: Solved) -> References:
     return References(
         known_probabilities=optimum.value(start),
         known_probabilities_gap=optimum.start_gap,
+        knowledge=optimum.knowledge,
         plan_following=plan_following(optimum.problem),
         plan_following_with_search=plan_following_with_search(optimum.problem),
         first_call=optimum.best_action(start).tool or "",

@@ -140,6 +140,15 @@ def test_bounds_that_are_not_exact_are_told(result: ProfileResult, tmp_path: Pat
     assert re.search(r"Some V\* are lower bounds, at most 0\.42 points too low", text)
 
 
+def test_points_whose_optimum_is_informed_are_told(result: ProfileResult, tmp_path: Path) -> None:
+    first, *others = result.axes
+    seeing = replace(result, axes=(replace(first, informed=first.values[:2]), *others))
+    text = write_profile_page(seeing, tmp_path / "page.html").read_text(encoding="utf-8")
+    places = ", ".join(f"{value:.2f}" for value in first.values[:2])
+    assert text.count(f"At {places} some V* are those of an agent that also sees") == 1
+    assert "(informed)" not in write_profile_page(result, tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_a_place_that_cannot_be_written_is_named(result: ProfileResult, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot write"):
         write_profile_page(result, tmp_path / "missing" / "page.html")
