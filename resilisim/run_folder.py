@@ -36,7 +36,7 @@ TAIL_BLOCK: Final = 65536  # bytes read at a time when looking backwards for the
 _TEMPORARY: Final = re.compile(r"\.(.+)\.\d+\.tmp")
 ABSENT: Final = object()
 # What manifests mean that do not say it; so those of runs that were made before it was an option stay as they are.
-UNSAID: Final[Mapping[str, object]] = {"environment.search": "semantic"}
+UNSAID: Final[Mapping[str, object]] = {"environment.search": "semantic", "finetuning.policy": "exact-optimum"}
 TYPED_NAMES: Final = frozenset({"policies", "prompts", "seeds"})  # arguments of a run as somebody typed them
 DERIVED_NAMES: Final = frozenset({"num_episodes"})  # what follows from other arguments, whose difference says more
 

@@ -135,7 +135,7 @@ def _spaced(text: str) -> str:
     To most tokenizers a word behind a space is one token and without it several others: small models can repeat tokens,
     but do not know how they are spelled.
     """
-    return re.sub(r"^<(tool_call|tool_info)>(?=\S)", r"<\1> ", text)
+    return re.sub(r"<(tool_call|tool_info)>(?=\S)", r"<\1> ", text)
 
 
 def _native_message(given: Mapping[str, Any]) -> Record:

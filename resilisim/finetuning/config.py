@@ -43,7 +43,7 @@ class FinetuningConfig(BaseModel):
         laws: Names of laws or paths of law files; tasks are dealt out to them in turn. Validation has the first.
         rename_tools: Share of the tasks whose tools bear drawn names. Validation has the names as they are.
         policy: Who plays the conversations (sft): exact-optimum, the demonstrator, or any policy. Of others, too, only
-            messages that give away no more than `plan_margin` are learned.
+            searches and messages that give away no more than `plan_margin` are learned.
         explore: Share of the demonstrator's steps that are mistakes on purpose; under dagger, share of the model's
             mistakes that are sent as they are. Nothing is learned from these, only from how to go on.
         plan_margin: Most that the demonstrator gives away in a call to do the step that the plan names first, so that

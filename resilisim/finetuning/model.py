@@ -27,6 +27,7 @@ from resilisim.run_folder import temporary_path, write_file_atomically
 
 # What peft calls its files, so that it loads them, too.
 WEIGHTS_FILE, DESCRIPTION_FILE = "adapter_model.safetensors", "adapter_config.json"
+_ALPHA: Final = "adapter.lora.alpha"  # the scale times the rank
 _PREFIX: Final = "base_model.model.model.layers."
 # The layers of Llama in transformers and in GGUF files.
 _LAYERS: Final = {
@@ -78,15 +79,20 @@ def adapter_arrays(model: Any) -> dict[str, NDArray[np.float32]]:
     return {name: found[name].detach().float().cpu().numpy() for name in sorted(found)}
 
 
+def check_size(path: Path, config: FinetuningConfig) -> None:
+    """Refuse an adapter that does not have the rank and the scale of a training."""
+    reader = gguf.GGUFReader(path)
+    rank = max((tensor.data.shape[0] for tensor in reader.tensors if tensor.name.endswith("lora_a")), default=0)
+    alpha = reader.fields[_ALPHA].contents()
+    if (rank, alpha) != (config.rank, config.alpha):
+        raise InvalidInputError(
+            f"adapter {str(path)!r} has rank {rank} and alpha {alpha:g}: expected {config.rank} and {config.alpha}"
+        )
+
+
 def start_from(model: Any, path: Path) -> None:
     """Put the matrices of another training's adapter in place of a fresh one's; rank and scale have to be the same."""
-    arrays, alpha = read_gguf_adapter(path, _heads(model))
-    own, config = adapter_arrays(model), model.peft_config["default"]
-    rank = max((array.shape[0] for name, array in arrays.items() if ".lora_A." in name), default=0)
-    if (rank, alpha) != (config.r, config.lora_alpha):
-        raise InvalidInputError(
-            f"adapter {str(path)!r} has rank {rank} and alpha {alpha:g}: expected {config.r} and {config.lora_alpha}"
-        )
+    arrays, own = read_gguf_adapter(path, _heads(model)), adapter_arrays(model)
     if {name: array.shape for name, array in arrays.items()} != {name: array.shape for name, array in own.items()}:
         raise InvalidInputError(f"adapter {str(path)!r} has other matrices than this model's linear layers")
     set_adapter(model, arrays)
@@ -130,7 +136,7 @@ def write_gguf_adapter(
     writer = gguf.GGUFWriter(temporary, "llama")
     writer.add_string("general.type", "adapter")
     writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", float(alpha))
+    writer.add_float32(_ALPHA, float(alpha))
     writer.add_string(BASE_KEY, base)
     for name, array in arrays.items():
         writer.add_tensor(*_in_gguf(name, array, heads))
@@ -144,8 +150,8 @@ def write_gguf_adapter(
         temporary.unlink(missing_ok=True)
 
 
-def read_gguf_adapter(path: Path, heads: tuple[int, int]) -> tuple[dict[str, NDArray[np.float32]], float]:
-    """Return the matrices of an adapter by peft's names, as `adapter_arrays`, and its scale times its rank."""
+def read_gguf_adapter(path: Path, heads: tuple[int, int]) -> dict[str, NDArray[np.float32]]:
+    """Return the matrices of an adapter by peft's names, as `adapter_arrays`."""
     reader, arrays = gguf.GGUFReader(path), {}
     modules = {short: module for module, short in _LAYERS.items()}
     for tensor in reader.tensors:
@@ -155,7 +161,7 @@ def read_gguf_adapter(path: Path, heads: tuple[int, int]) -> tuple[dict[str, NDA
         if part == "lora_b" and short in ("attn_q", "attn_k"):
             array = _interleaved(array, heads[short == "attn_k"], back=True)
         arrays[name] = array
-    return arrays, float(reader.fields["adapter.lora.alpha"].contents())
+    return arrays
 
 
 def _in_gguf(name: str, array: NDArray[Any], heads: tuple[int, int]) -> tuple[str, NDArray[np.float16]]:

@@ -289,18 +289,21 @@ class _Teacher:
     def judge(self, text: str) -> Advice:
         """Return what is to be said in place of a message; to be asked once a turn.
 
-        A call of another tool that it has read of is as good if it gives away no more than `plan_margin`. A search or a
-        request for information is only if the demonstrator has the same, as the optimum knows its price, not its use.
+        A call of a tool that it has read of is as good if it gives away no more than `plan_margin`. A search or a
+        request for information is only if the demonstrator has the same: the optimum knows its price, not its use.
         """
         info = self._session.reply.info
         said = self._agent.act(self._session.reply.observation, info)
         own, best = self._stage.read(text), self._stage.read(said)
         optimum = solve(info["problem"])
         worth = optimum.action_value(info["state"], own)
-        is_right = own.signature == best.signature
-        if own.kind == best.kind == "execute" and own.tool in self._agent.known_tools and not is_right:
+        is_right = own.signature == best.signature or own.kind == best.kind == "finish"
+        if own.kind == "execute" and own.tool in self._agent.known_tools and not is_right:
             is_right = optimum.value(info["state"]) - worth <= self._most_regret
-            said = call_message(own.tool or "", own.parameters) if is_right else said
+            if is_right and own.tool != best.tool:
+                bare = call_message(own.tool or "")
+                is_as_good = optimum.action_value(info["state"], self._stage.read(bare)) >= worth - REGRET_TOLERANCE
+                said = bare if is_as_good else call_message(own.tool or "", own.parameters)  # none that change nothing
         return Advice(str(self._transcript.assistant_message(said)["content"]), is_right, worth > 0.0)
 
 

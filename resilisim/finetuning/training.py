@@ -31,7 +31,15 @@ from resilisim.errors import InvalidInputError, StoreError, one_line
 from resilisim.evaluation import ModelSettings, evaluate
 from resilisim.finetuning.config import FinetuningConfig
 from resilisim.finetuning.examples import Encoder, Sample, padded
-from resilisim.finetuning.model import adapter_arrays, add_adapter, load_base, set_adapter, start_from, write_adapter
+from resilisim.finetuning.model import (
+    adapter_arrays,
+    add_adapter,
+    check_size,
+    load_base,
+    set_adapter,
+    start_from,
+    write_adapter,
+)
 from resilisim.finetuning.sampling import Sampler, credits_of
 from resilisim.policies.ppo.checkpoint import ResumePoint, TrainingFolder, part_of
 from resilisim.provenance import describe_os_error
@@ -90,6 +98,7 @@ def train(
     """
     path = shipped_model_path() if base is None else base
     start = adapter_path(config.start, path) if config.start else None
+    _check(config, start)  # before the folder becomes that of this run
     arguments = {
         "finetuning": config.to_mapping(),
         "base": model_fingerprint(path),
@@ -106,6 +115,15 @@ def train(
         raise StoreError(f"cannot write {out}: {describe_os_error(error)}") from error
     finally:
         torch.set_num_threads(threads)
+
+
+def _check(config: FinetuningConfig, start: Path | None) -> None:
+    """Refuse what this machine, the start or the tasks do not allow."""
+    _device(config.device)
+    for split in ("train", "validation"):
+        drawn_tasks(config, split, 1)
+    if start is not None:
+        check_size(start, config)
 
 
 def drawn_tasks(config: FinetuningConfig, split: str, most: int) -> list[Task]:
@@ -181,10 +199,16 @@ class _Run:
         if self._config.stage in ("dagger", "grpo"):
             self._sampler = Sampler(self._model, encoder, self._config, self._device)
             self._openings = self._sampler.openings(drawn_tasks(self._config, "train", self._config.train_tasks))
-            batches = batch_places(len(self._openings), self._config)
+            num_samples = len(self._openings)
         else:
             self._samples = encoder.samples(self._records())
-            batches = batch_places(len(self._samples), self._config)
+            num_samples = len(self._samples)
+        if not num_samples:
+            raise InvalidInputError(
+                f"stage {self._config.stage!r} found nothing to learn in {self._config.train_tasks} tasks: expected "
+                "more tasks, other prompts, or a smaller min_margin"
+            )
+        batches = batch_places(num_samples, self._config)
         self._at = replace(self._at, num_steps=len(batches))
         self._validation = drawn_tasks(self._config, "validation", self._config.validation_tasks)
         self._weights = [weight for weight in self._model.parameters() if weight.requires_grad]
@@ -196,7 +220,8 @@ class _Run:
                 start_from(self._model, self._start)
             self._margins = self._starting_margins() if self._config.stage == "dpo" else _NO_MARGINS
             self._write_point()
-        with SummaryWriter(str(self._folder.directory / TENSORBOARD_FOLDER), purge_step=self._at.step) as log:
+        purge_step = self._at.step + 1  # what a killed run wrote behind its last point is written again
+        with SummaryWriter(str(self._folder.directory / TENSORBOARD_FOLDER), purge_step=purge_step) as log:
             self._log = log
             for places in batches[self._at.step :]:
                 self._step(places)
@@ -352,7 +377,7 @@ def validate(folder: Path, tasks: Sequence[Task], config: FinetuningConfig) -> d
         list(tasks),
         config.prompts,
         config.validation_episodes,
-        model=ModelSettings((f"local:{folder}",), chat),
+        model=ModelSettings((f"local:{folder.resolve()}",), chat),  # not a name, whatever the folder is called
         progress=False,
         prompt_style="terse",
         law=config.laws[0],

@@ -21,6 +21,7 @@ from resilisim.finetuning.model import (
     WEIGHTS_FILE,
     adapter_arrays,
     add_adapter,
+    check_size,
     load_base,
     read_gguf_adapter,
     set_adapter,
@@ -76,15 +77,17 @@ def test_best_messages_are_learned_with_their_end_and_nothing_else(tiny_base):
     assert mistakes > 2
 
 
-def test_searches_are_learned_although_they_cost_a_turn(tiny_base):
+@pytest.mark.parametrize("prompt", ["baseline", "flawed:missing_step", "flawed:tool_misuse"])
+def test_searches_are_learned_although_they_cost_a_turn(tiny_base, prompt):
     encoder, searches = Encoder(tiny_base, SMALL.plan_margin), 0
-    for record in records_of(SMALL.model_copy(update={"prompts": ("baseline",)})):
+    for record in records_of(SMALL.model_copy(update={"prompts": (prompt,), "train_tasks": 6})):
         turns = [turn for turn in record["turns"] if turn["action_value"] > 0]  # no hope is left by what is no lesson
-        asked = [turn for turn in turns if turn["label"] == "information" and turn["regret"] > SMALL.plan_margin]
+        asked = [turn for turn in turns if turn["kind"] in ("search", "info") and turn["regret"] > SMALL.plan_margin]
         good = [turn for turn in turns if turn["regret"] <= SMALL.plan_margin or turn in asked]
-        ((example,),) = encoder.samples([record])
+        samples = encoder.samples([record])
         said = "".join(record["messages"][turn["message_index"]]["content"] + "<|im_end|>" for turn in good)
-        assert encoder._tokenizer.encode(said, add_special_tokens=False).ids == list(example.tokens[example.is_learned])
+        learned = [token for (example,) in samples for token in example.tokens[example.is_learned]]
+        assert encoder._tokenizer.encode(said, add_special_tokens=False).ids == learned
         searches += len(asked)
     assert searches > 2
 
@@ -229,6 +232,11 @@ def test_preferences_are_learned_from_a_start_and_a_killed_run_ends_where_it_wou
     assert manifest["arguments"]["start"] == fingerprint([whole[0] / ADAPTER_FILE])
 
 
+def test_where_nothing_can_be_learned_one_line_says_so(tiny_base, tmp_path):
+    with pytest.raises(InvalidInputError, match="stage 'dpo' found nothing to learn in 1 tasks"):
+        train(PAIRED.model_copy(update={"min_margin": 0.99}), tmp_path, None, tiny_base)
+
+
 def test_a_start_is_taken_over_as_it_is_or_refused(whole, tiny_base, tmp_path):
     model = add_adapter(load_base(tiny_base), SMALL)
     start_from(model, whole[0] / ADAPTER_FILE)
@@ -238,8 +246,10 @@ def test_a_start_is_taken_over_as_it_is_or_refused(whole, tiny_base, tmp_path):
         ({"rank": 3}, "has rank 2 and alpha 4: expected 3 and 4"),
         ({"alpha": 5}, "expected 2 and 5"),
     ):
+        other = SMALL.model_copy(update={**changed, "start": str(whole[0])})
         with pytest.raises(InvalidInputError, match=words):
-            start_from(add_adapter(load_base(tiny_base), SMALL.model_copy(update=changed)), whole[0] / ADAPTER_FILE)
+            train(other, tmp_path / "run", base=tiny_base)
+    assert not (tmp_path / "run").exists()  # what is refused leaves no folder that is taken for a run
     with pytest.raises(InvalidInputError, match=r"was trained on tiny\.gguf .*expected SmolLM2"):
         train(SMALL.model_copy(update={"start": str(whole[0])}), tmp_path / "run")
     with pytest.raises(InvalidInputError, match="does not exist"):
@@ -339,8 +349,9 @@ def test_the_adapter_that_ships_is_the_one_of_its_card_and_lies_on_the_model_tha
     assert f"`{fingerprint([adapter])}`" in card
     assert f"`{model_fingerprint(base)}`" in card
     assert local_identity(SHIPPED_ADAPTER, ChatModelSettings()).startswith(f"{ADAPTER_FILE} {fingerprint([adapter])}")
-    arrays, alpha = read_gguf_adapter(adapter, (9, 3))
-    assert (len(arrays), alpha) == (2 * 7 * 30, 32.0)
+    arrays = read_gguf_adapter(adapter, (9, 3))
+    assert len(arrays) == 2 * 7 * 30
+    check_size(adapter, FinetuningConfig())
     assert all(np.isfinite(array).all() and array.any() for array in arrays.values())
 
 

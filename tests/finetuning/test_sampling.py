@@ -257,6 +257,10 @@ def test_a_call_that_is_as_good_as_the_demonstrators_is_right_if_it_has_read_of_
     said = f"<tool_call>{other}</tool_call>"
     found = sampler._seat(opening, ("a",))._teacher.judge(said)
     assert (found.text, found.is_right) == (f"<tool_call> {other}</tool_call>", True)
+    for tool in (other, opening[1].required_tools[0]):  # parameters that change nothing are not learned
+        name = default_library()[tool].parameters[0].name
+        filled = sampler._seat(opening, ("a",))._teacher.judge(f'<tool_call>{tool} {{"{name}": "a"}}</tool_call>')
+        assert (filled.text, filled.is_right) == (f"<tool_call> {tool}</tool_call>", True)
     unread = sampler._seat(opening, ("a",))._teacher
     unread._agent._read.discard(other)
     assert not unread.judge(said).is_right
