@@ -86,8 +86,8 @@ class Encoder:
 
     def is_good(self, turn: Mapping[str, Any]) -> bool:
         """Return whether a message is to be imitated, by what it was worth."""
-        # The optimum knows which tools there are, so that a search costs the turn that it takes: a price, and no mistake,
-        # unless it leaves no hope or asks once more. Under a flawed plan, too, though its label says otherwise there.
+        # The optimum knows which tools there are, so that a search costs the turn that it takes: a price, and no
+        # mistake, unless it leaves no hope or asks once more. Under a flawed plan, too, whatever its label says there.
         asks = turn["kind"] in ("search", "info") and turn["label"] != "repeated_search"
         return bool(turn["action_value"] > 0.0 and (asks or turn["regret"] <= self._most_regret))
 
