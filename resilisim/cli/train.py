@@ -361,7 +361,9 @@ def train_lm(
         *([name, "-" if value is None else f"{value:.4f}"] for name, value in shares.items()),
     ]
     prompts = " ".join(f"--prompt {prompt}" for prompt in configuration.prompts)
-    player = f"--policy 'direct[max_tokens=96]' --model local:{out} --local-reuse-prompts --prompt-style terse {prompts}"
+    player = (
+        f"--policy 'direct[max_tokens=96]' --model local:{out} --local-reuse-prompts --prompt-style terse {prompts}"
+    )
     output.answer(
         as_json,
         {**asdict(reached), "directory": str(out)},

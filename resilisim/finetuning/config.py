@@ -39,7 +39,7 @@ class FinetuningConfig(BaseModel):
         tasks: Tasks to train on: the train split of a reference that `resilisim.tasks.sources.read_tasks` takes.
         train_tasks: How many of them are drawn; all if there are fewer.
         train_episodes: Episodes of each task and prompt type.
-        prompts: Prompt types of the conversations, and of validation.
+        prompts: Prompt types of the conversations, and, flaws drawn for each task, of validation.
         laws: Names of laws or paths of law files; tasks are dealt out to them in turn. Validation has the first.
         rename_tools: Share of the tasks whose tools bear drawn names. Validation has the names as they are.
         policy: Who plays the conversations (sft): exact-optimum, the demonstrator, or any policy. Of others, too, only

@@ -358,12 +358,12 @@ def test_the_adapter_that_ships_is_the_one_of_its_card_and_lies_on_the_model_tha
 @pytest.mark.long
 def test_the_real_model_learns_and_plays(tmp_path):
     """Two conversations; then the adapter plays an episode by its own validation, and thinks as transformers does."""
-    settings = ["prompts=optimal,baseline", "train_tasks=1", "batch_size=1", "validation_tasks=1", "warmup=0"]
+    settings = ["prompts=optimal,flawed:tool_misuse", "train_tasks=1", "batch_size=1", "validation_tasks=1", "warmup=0"]
     told = []
     reached = train(load_config(settings=settings), tmp_path / "run", told.append)
     assert (reached.step, reached.evaluated_at) == (2, 2)
     assert reached.success in (0.0, 0.5, 1.0)
-    assert list(reached.shares) == ["optimal", "baseline"]
+    assert list(reached.shares) == ["optimal", "flawed"]
     assert all(0.0 < standing.loss < 2.0 for standing in told)
     base = shipped_model_path()
     model = add_adapter(load_base(base), load_config())
