@@ -47,7 +47,8 @@ class Choices:
 
     def send(self, text):
         regret = self.regret(text)
-        self.steps.append({"value": 0.75, "regret": regret, "action_value": 0.75 - regret, "label": None})
+        worth = {"value": 0.75, "regret": regret, "action_value": 0.75 - regret}
+        self.steps.append({"kind": "execute", "label": None, **worth})
         self.reply = SimpleNamespace(text="no" * len(self.steps), ended=len(self.steps) == self.most)
         return self.reply
 
