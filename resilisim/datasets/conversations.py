@@ -283,7 +283,12 @@ class ConversationSource:
 
     def _other_policy(self, library: ToolLibrary) -> Policy | None:
         """Return who plays with a library's tools; None if it is the demonstrator, who knows the task, too."""
-        return None if self._played == DEMONSTRATOR else make_policy(self._played, offered={"library": library})
+        if self._played == DEMONSTRATOR:
+            return None
+        policy = make_policy(self._played, offered={"library": library})
+        if not hasattr(policy, "reset"):  # an agent with a loop of its own
+            raise InvalidInputError(f"policy is {self._played!r}: expected one that answers message by message")
+        return policy
 
     def records(self, task: Task) -> Iterator[Record]:
         """Yield one record for each prompt type and seed, prompt types outermost."""

@@ -131,10 +131,11 @@ def worse_alternatives(
 ) -> list[Alternative]:
     """Return messages that cost something in a state, in an order that never changes.
 
-    Looking for tools is left out where the prompt names none: it has a price there, and is no mistake. What executes
-    nothing is made to look like what the agent has `said` there.
+    Looking for tools is left out where the prompt has no sound plan: it has a price there, and is no mistake. What
+    executes nothing is made to look like what the agent has `said` there.
     """
     problem, state = optimum.problem, info["state"]
+    has_sound_plan = info["planner"] is not None and info["flaw"] is None
     value = optimum.value(state)
     beside = said.tool if said.kind == "execute" else None
     calls = [
@@ -147,7 +148,7 @@ def worse_alternatives(
     for message in (*calls, *map(stage.read, texts)):
         action_value = optimum.action_value(state, message)
         if value - action_value > REGRET_TOLERANCE:
-            label = loss_label(problem, state, message, plan_in_prompt=info["planner"] is not None)
+            label = loss_label(problem, state, message, plan_in_prompt=has_sound_plan)
             if label != "information":
                 found.append(Alternative(message, action_value, label))
     return found

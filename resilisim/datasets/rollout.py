@@ -212,7 +212,8 @@ class Stage:
         if not isinstance(found, FlawedWorkflow):
             return None
         found = found if program is None else program.with_flaw(found)
-        return Start(self.environment.render_prompt(task, FLAWED, found.workflow), seed, found.flaw)
+        prompt = self.environment.render_prompt(task, FLAWED, found.workflow)
+        return Start(replace(prompt, flaw=found.flaw_mapping()), seed, found.flaw)
 
     @property
     def tools_column(self) -> list[dict[str, Any]] | str | None:

@@ -15,7 +15,6 @@ from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.errors import unknown_name
 from resilisim.inputs import validated
 from resilisim.policies.ppo.config import merged_settings
-from resilisim.policies.registry import make_policy
 from resilisim.tool_library import default_library
 
 PRESETS = ("cpu", "gpu")
@@ -42,8 +41,9 @@ class FinetuningConfig(BaseModel):
         prompts: Prompt types of the conversations, and, flaws drawn for each task, of validation.
         laws: Names of laws or paths of law files; tasks are dealt out to them in turn. Validation has the first.
         rename_tools: Share of the tasks whose tools bear drawn names. Validation has the names as they are.
-        policy: Who plays the conversations (sft): exact-optimum, the demonstrator, or any policy. Of others, too, only
-            searches and messages that give away no more than `plan_margin` are learned.
+        policy: Who plays the conversations (sft): exact-optimum, the demonstrator, or a scripted or trained policy. Of
+            whoever plays, only messages that give away no more than `plan_margin` are learned, and searches that no
+            sound plan makes needless.
         explore: Share of the demonstrator's steps that are mistakes on purpose; under dagger, share of the model's
             mistakes that are sent as they are. Nothing is learned from these, only from how to go on.
         plan_margin: Most that the demonstrator gives away in a call to do the step that the plan names first, so that
@@ -192,5 +192,5 @@ def load_config(
     for law in config.laws:
         config.episodes(law)  # refuses laws and prompt types that do not exist
     if config.policy != DEMONSTRATOR:
-        make_policy(config.policy, offered={"library": default_library()})  # refuses policies that do not exist
+        config.dataset(config.laws[0]).make(default_library())  # refuses policies that do not exist
     return config

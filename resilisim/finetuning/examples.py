@@ -86,10 +86,10 @@ class Encoder:
 
     def is_good(self, turn: Mapping[str, Any]) -> bool:
         """Return whether a message is to be imitated, by what it was worth."""
-        # The optimum knows which tools there are, so that a search costs the turn that it takes: a price, and no
-        # mistake, unless it leaves no hope or asks once more. Under a flawed plan, too, whatever its label says there.
-        asks = turn["kind"] in ("search", "info") and turn["label"] != "repeated_search"
-        return bool(turn["action_value"] > 0.0 and (asks or turn["regret"] <= self._most_regret))
+        # A search costs the turn that it takes: that is a price, as its label says, and no mistake; one that leaves no
+        # hope is.
+        is_best = turn["regret"] <= self._most_regret or turn["label"] == "information"
+        return bool(turn["action_value"] > 0.0 and is_best)
 
     def _pair(self, record: Record) -> tuple[Example, Example]:
         """Return the better and the worse message of one state."""

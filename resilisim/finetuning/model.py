@@ -79,19 +79,21 @@ def adapter_arrays(model: Any) -> dict[str, NDArray[np.float32]]:
     return {name: found[name].detach().float().cpu().numpy() for name in sorted(found)}
 
 
-def check_size(path: Path, config: FinetuningConfig) -> None:
+def check_size(path: Path, expected_rank: int, expected_alpha: int) -> None:
     """Refuse an adapter that does not have the rank and the scale of a training."""
     reader = gguf.GGUFReader(path)
     rank = max((tensor.data.shape[0] for tensor in reader.tensors if tensor.name.endswith("lora_a")), default=0)
     alpha = reader.fields[_ALPHA].contents()
-    if (rank, alpha) != (config.rank, config.alpha):
+    if (rank, alpha) != (expected_rank, expected_alpha):
         raise InvalidInputError(
-            f"adapter {str(path)!r} has rank {rank} and alpha {alpha:g}: expected {config.rank} and {config.alpha}"
+            f"adapter {str(path)!r} has rank {rank} and alpha {alpha:g}: expected {expected_rank} and {expected_alpha}"
         )
 
 
 def start_from(model: Any, path: Path) -> None:
     """Put the matrices of another training's adapter in place of a fresh one's; rank and scale have to be the same."""
+    config = model.peft_config["default"]
+    check_size(path, config.r, config.lora_alpha)
     arrays, own = read_gguf_adapter(path, _heads(model)), adapter_arrays(model)
     if {name: array.shape for name, array in arrays.items()} != {name: array.shape for name, array in own.items()}:
         raise InvalidInputError(f"adapter {str(path)!r} has other matrices than this model's linear layers")

@@ -300,7 +300,7 @@ class _Teacher:
         is_right = own.signature == best.signature or own.kind == best.kind == "finish"
         if own.kind == "execute" and own.tool in self._agent.known_tools and not is_right:
             is_right = optimum.value(info["state"]) - worth <= self._most_regret
-            if is_right and own.tool != best.tool:
+            if is_right and (best.kind, best.tool) != ("execute", own.tool):
                 bare = call_message(own.tool or "")
                 is_as_good = optimum.action_value(info["state"], self._stage.read(bare)) >= worth - REGRET_TOLERANCE
                 said = bare if is_as_good else call_message(own.tool or "", own.parameters)  # none that change nothing

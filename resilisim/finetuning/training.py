@@ -124,7 +124,7 @@ def _check(config: FinetuningConfig, start: Path | None) -> None:
     for split in ("train", "validation"):
         drawn_tasks(config, split, 1)
     if start is not None:
-        check_size(start, config)
+        check_size(start, config.rank, config.alpha)
 
 
 def drawn_tasks(config: FinetuningConfig, split: str, most: int) -> list[Task]:
