@@ -14,10 +14,10 @@ SOLVED = ("known_probabilities", "known_probabilities_gap", "plan_following", "p
 def test_one_tool_in_few_turns_is_a_geometric_series(command):
     # p falls by the factor 0.9 with every failure: 0.8, 0.72, 0.648.
     values = command("bound", "--tools", "file_operations_reader", "--turns", "3", "--json").json()
-    assert values.keys() == {*SOLVED, "clairvoyant", "clairvoyant_se", "first_call"}
+    assert values.keys() == {*SOLVED, "clairvoyant", "clairvoyant_se", "first_call", "knowledge"}
     assert values["known_probabilities"] == pytest.approx(1 - 0.2 * 0.28 * 0.352, abs=1e-12)
     assert values["plan_following_with_search"] == pytest.approx(1 - 0.2 * 0.28, abs=1e-12)
-    assert values["first_call"] == "file_operations_reader"
+    assert (values["first_call"], values["knowledge"]) == ("file_operations_reader", "observing")
     assert values["clairvoyant_se"] >= 0.0
     certain = command("bound", "--tools", "file_operations_reader", "--success-probability", "1", "--json").json()
     assert certain["known_probabilities"] == 1.0

@@ -17,7 +17,7 @@ from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Problem, build_problem
-from resilisim.simulator.exact import References, references, solve, solved_references
+from resilisim.simulator.exact import References, references, solved_references
 from resilisim.simulator.exact.references import clairvoyant_if_known
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
@@ -89,16 +89,16 @@ def bound(
     )
     shown = [name for name in EXPLANATIONS if values.get(name) is not None and (name != GAP or values[name])]
     rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
-    notes = [*_no_ceiling(values), *_knowledge(build_problem(chosen, required, law, rules))]
+    notes = [*_no_ceiling(values), *_knowledge(law, values["knowledge"])]
     found_table = table("bounds of " + ", ".join(required), ["reference", "value", "meaning"], rows, digits=6)
     answer(as_json, values, found_table, notes=notes)
 
 
-def _knowledge(problem: Problem) -> list[str]:
+def _knowledge(law: BenchmarkLaw | Law, knowledge: object) -> list[str]:
     """Say what the best agent knows under a law of whose state agents cannot see everything."""
-    if not isinstance(problem.law, Law) or not problem.law.has_hidden_state:
+    if not isinstance(law, Law) or not law.has_hidden_state:
         return []
-    if solve(problem).knowledge == "observing":
+    if knowledge == "observing":
         return ["V* is that of an agent that sees what agents can see (observing)"]
     return ["V* is a bound: that of an agent that also sees what is down or broken (informed)"]
 

@@ -372,11 +372,11 @@ def references(
             omitted.
 
     Returns:
-        `known_probabilities`, `known_probabilities_gap`, `plan_following`, `plan_following_with_search`, `first_call`,
-        and, with seeds, `clairvoyant` and its standard error `clairvoyant_se`, which are None under a law with parts
-        and where there are too many sequences of calls to look through. Of a task also `known_after_search`, the
-        ceiling of an agent that has to find its tools, with `searches_needed`; where nobody knows that number both are
-        None, and `no_search_ceiling` says why.
+        `known_probabilities`, `known_probabilities_gap`, `knowledge` (`References`), `plan_following`,
+        `plan_following_with_search`, `first_call`, and, with seeds, `clairvoyant` and its standard error
+        `clairvoyant_se`, which are None under a law with parts and where there are too many sequences of calls to look
+        through. Of a task also `known_after_search`, the ceiling of an agent that has to find its tools, with
+        `searches_needed`; where nobody knows that number both are None, and `no_search_ceiling` says why.
 
     Raises:
         InvalidInputError: Unknown, repeated or missing tools, or too many seeds.
