@@ -24,7 +24,6 @@ from resilisim.options import option
 from resilisim.simulator.failure_model import PARTS
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import sample_tasks
-from resilisim.workflows.prompts import parse_prompt_choice
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -361,10 +360,7 @@ def train_lm(
         ["tokens a second", f"{reached.tokens_per_second:,.0f}"],
         *([name, "-" if value is None else f"{value:.4f}"] for name, value in shares.items()),
     ]
-    kinds = dict.fromkeys(
-        parse_prompt_choice(prompt).type for prompt in configuration.prompts
-    )  # any task can carry them
-    prompts = " ".join(f"--prompt {kind}" for kind in kinds)
+    prompts = " ".join(f"--prompt {name}" for name in configuration.prompt_types)
     player = (
         f"--policy 'direct[max_tokens=96]' --model local:{out} --local-reuse-prompts --prompt-style terse {prompts}"
     )

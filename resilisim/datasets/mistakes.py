@@ -10,7 +10,7 @@ from typing import Any
 from resilisim.datasets.demonstrator import MISTAKEN_REASONS, Demonstrator, purpose
 from resilisim.datasets.rollout import Stage
 from resilisim.envs.session import Info
-from resilisim.evaluation.episode.attribution import loss_label
+from resilisim.evaluation.episode.attribution import has_sound_plan, loss_label
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE
 from resilisim.policies.base import FINISH, call_message, search_message
 from resilisim.seeding import Draws
@@ -135,7 +135,7 @@ def worse_alternatives(
     executes nothing is made to look like what the agent has `said` there.
     """
     problem, state = optimum.problem, info["state"]
-    has_sound_plan = info["planner"] is not None and info["flaw"] is None
+    is_told = has_sound_plan(info["planner"], info["flaw"])
     value = optimum.value(state)
     beside = said.tool if said.kind == "execute" else None
     calls = [
@@ -148,7 +148,7 @@ def worse_alternatives(
     for message in (*calls, *map(stage.read, texts)):
         action_value = optimum.action_value(state, message)
         if value - action_value > REGRET_TOLERANCE:
-            label = loss_label(problem, state, message, plan_in_prompt=has_sound_plan)
+            label = loss_label(problem, state, message, plan_in_prompt=is_told)
             if label != "information":
                 found.append(Alternative(message, action_value, label))
     return found

@@ -16,6 +16,7 @@ from resilisim.errors import unknown_name
 from resilisim.inputs import validated
 from resilisim.policies.ppo.config import merged_settings
 from resilisim.tool_library import default_library
+from resilisim.workflows.prompts import parse_prompt_choice
 
 PRESETS = ("cpu", "gpu")
 T = TypeVar("T")
@@ -131,6 +132,11 @@ class FinetuningConfig(BaseModel):
         if self.policy != DEMONSTRATOR and self.stage != "sft":
             raise ValueError(f"policy is {self.policy!r} in stage {self.stage!r}: expected {DEMONSTRATOR!r}")
         return self
+
+    @property
+    def prompt_types(self) -> tuple[str, ...]:
+        """The prompt types without names of flaws, which not every task can carry."""
+        return tuple(dict.fromkeys(parse_prompt_choice(prompt).type for prompt in self.prompts))
 
     @property
     def starts_per_step(self) -> int:

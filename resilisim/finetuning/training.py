@@ -49,7 +49,6 @@ from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tasks.model import split_of_task
 from resilisim.tasks.sources import read_tasks
 from resilisim.tool_library import default_library
-from resilisim.workflows.prompts import parse_prompt_choice
 
 DATA_FOLDER, TENSORBOARD_FOLDER = "data", "tensorboard"
 PLAYER = "direct[max_tokens=96]"
@@ -371,15 +370,12 @@ class _Run:
 
 
 def validate(folder: Path, tasks: Sequence[Task], config: FinetuningConfig) -> dict[str, Any]:
-    """Return `success`, `share` and `shares` of a `Standing`, on tasks, of the adapter in a folder.
-
-    Flaws are drawn for each task, as not every task can carry each.
-    """
+    """Return `success`, `share` and `shares` of a `Standing`, on tasks, of the adapter in a folder."""
     chat = ChatModelSettings(local_threads=config.num_threads, local_reuse_prompts=True)
     result = evaluate(
         PLAYER,
         list(tasks),
-        tuple(dict.fromkeys(parse_prompt_choice(prompt).type for prompt in config.prompts)),
+        config.prompt_types,
         config.validation_episodes,
         model=ModelSettings((f"local:{folder.resolve()}",), chat),  # not a name, whatever the folder is called
         progress=False,

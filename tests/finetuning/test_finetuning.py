@@ -213,6 +213,13 @@ def test_pairs_are_a_better_and_a_worse_message_of_one_state(tiny_base):
             assert example.tokens[~example.is_learned].tolist() == ids(asked) + ids("\n")
 
 
+def test_a_search_that_a_flawed_plan_calls_for_is_no_worse_message():
+    flawed = {"prompts": ("flawed:missing_step",), "train_tasks": 6, "min_margin": 0.001}
+    rejected = [record["rejected"][0]["content"] for record in records_of(PAIRED.model_copy(update=flawed))]
+    assert len(rejected) > 20
+    assert not any("<tool_search>" in text for text in rejected)
+
+
 def test_preferences_are_learned_from_a_start_and_a_killed_run_ends_where_it_would_have_ended(
     whole, tiny_base, tmp_path
 ):

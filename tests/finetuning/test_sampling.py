@@ -47,8 +47,7 @@ class Choices:
 
     def send(self, text):
         regret = self.regret(text)
-        worth = {"value": 0.75, "regret": regret, "action_value": 0.75 - regret}
-        self.steps.append({"kind": "execute", "label": None, **worth})
+        self.steps.append({"value": 0.75, "regret": regret, "action_value": 0.75 - regret, "label": None})
         self.reply = SimpleNamespace(text="no" * len(self.steps), ended=len(self.steps) == self.most)
         return self.reply
 

@@ -69,8 +69,7 @@ class Attribution:
         self._problem = problem
         self._judge = Judge(problem) if reference is None else ReferenceJudge(reference)
         self._has_hidden_state = isinstance(problem.law, Law) and problem.law.has_hidden_state
-        # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
-        self._plan_in_prompt = planner is not None and flaw is None
+        self._plan_in_prompt = has_sound_plan(planner, flaw)
         self._asked: set[int] = set()
         self._flawed_plan: FlawedPlan | None = None
         if flaw is not None and "plan" in flaw:
@@ -135,6 +134,11 @@ def losses_of(steps: Iterable[StepRecord]) -> dict[str, float]:
         if step["label"] is not None:
             losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
     return losses
+
+
+def has_sound_plan(planner: str | None, flaw: Mapping[str, Any] | None) -> bool:
+    """Return whether a prompt says what to do: looking for it is information without a plan, and under a flawed one."""
+    return planner is not None and flaw is None
 
 
 def loss_label(
