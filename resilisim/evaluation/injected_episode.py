@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import InvalidInputError, one_line, unknown_name
+from resilisim.evaluation.call_arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.evaluation.episode.attribution import loss_label, losses_of
 from resilisim.evaluation.episode.record import RECORD_SCHEMA, REGRET_TOLERANCE, EpisodeRecord, StepRecord
 from resilisim.evaluation.run.store import EPISODES_NAME
@@ -49,7 +50,6 @@ CALL_SCHEMA: Final = "resilisim-call-1"
 CALLS_NAME: Final = "calls.jsonl"
 TASK_TYPE: Final = "own_program"
 PROMPT_TYPE: Final = "own program"
-LONGEST_ARGUMENTS: Final = 500  # characters of a call's arguments that records keep
 
 
 class InjectedFailure(Exception):
@@ -266,7 +266,7 @@ class InjectedEpisode:
         self._tool_keys = {name: tool_luck_key(*self._key, name) for name in self._library.names}
         self._state = start_state(self._problem, self._key)
 
-    def draw(self, name: str, shown: str) -> DrawnCall:
+    def draw(self, name: str, arguments: CallArguments) -> DrawnCall:
         """Draw a call, and let the law's state take it in as if the function itself will work."""
         self._check_open()
         parts = self._problem.parts
@@ -274,9 +274,8 @@ class InjectedEpisode:
             self._begin_law(self._attempts.total())
         tool, key, attempt = self._library.index(name), self._tool_keys[name], self._attempts[name]
         self._attempts[name] += 1
-        given = {"arguments": shown} if shown else {}
-        text = "" if self.goal is None else call_message(name, given or None)
-        message = Message("execute", tool=name, text=text, parameters=given)
+        text = "" if self.goal is None else call_message(name, _as_parameters(arguments.shown))
+        message = Message("execute", tool=name, text=text, parameters=_as_parameters(arguments.digest, arguments.shown))
         before = self._state
         errors: Errors = "documented" if self._law_says_errors else "transient"
         probability = success_probability(self._problem, before, tool, message)
@@ -292,7 +291,13 @@ class InjectedEpisode:
         return DrawnCall(message, before, attempt + 1, probability, failure)
 
     def settle(
-        self, name: str, shown: str, drawn: DrawnCall, failure: tuple[str, str] | None, ran: bool, seconds: float
+        self,
+        name: str,
+        arguments: CallArguments,
+        drawn: DrawnCall,
+        failure: tuple[str, str] | None,
+        ran: bool,
+        seconds: float,
     ) -> InjectedCall:
         """Write down what became of a call; `failure` is the function's own, its kind and its words."""
         outcome: Outcome = "real" if failure is not None else "injected" if drawn.failure is not None else "ok"
@@ -306,22 +311,22 @@ class InjectedEpisode:
             elif refused:
                 self._count_failure()
         call = InjectedCall(
-            name, outcome, drawn.attempt, drawn.probability, ran, error, words, round(seconds, 6), shown
+            name, outcome, drawn.attempt, drawn.probability, ran, error, words, round(seconds, 6), arguments.shown
         )
         self._write(call)
         if self.goal is not None:
             self._judged(drawn.message, drawn.before, call, refused)
         return call
 
-    def misused(self, name: str, shown: str, error: str, words: str) -> InjectedCall:
+    def misused(self, name: str, arguments: CallArguments, error: str, words: str) -> InjectedCall:
         """Write down a call that cannot be made, with the kind and the words of the mistake; it uses up one call."""
         self._check_open()
         words = one_line(words, LONGEST_ARGUMENTS)
-        text = call_message(name, {"arguments": shown} if shown else None)
+        text = call_message(name, _as_parameters(arguments.shown))
         message = Message("rejected", tool=name, problems=(words,), text=text)
         before = self._state
         self._go_on(message, False)
-        call = InjectedCall(name, "misuse", None, None, False, error, words, 0.0, shown)
+        call = InjectedCall(name, "misuse", None, None, False, error, words, 0.0, arguments.shown)
         self._write(call)
         if self.goal is not None:
             self._judged(message, before, call, False)
@@ -513,3 +518,8 @@ class InjectedEpisode:
         if self._folder is not None:
             line = {"schema": CALL_SCHEMA, "episode": self._index, "seed": self._settings.seed, "call": self._calls}
             self._folder.write_call({**line, **call.to_mapping()})
+
+
+def _as_parameters(text: str, shown: str | None = None) -> dict[str, Any]:
+    """Return what stands for the arguments of a call, among which there is nothing if nothing is shown."""
+    return {"arguments": text} if (text if shown is None else shown) else {}

@@ -23,9 +23,9 @@ from typing import Any, Final, ParamSpec, Self, TypeVar, cast, get_args, overloa
 
 from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import MAX_TURNS, InvalidInputError, ResiliSimError, check_integer, unknown_name
+from resilisim.evaluation.call_arguments import CallArguments
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.injected_episode import (
-    LONGEST_ARGUMENTS,
     InjectedCall,
     InjectedEpisode,
     InjectedFailure,
@@ -206,7 +206,7 @@ class Injected(Sequence[Callable[..., Any]]):
         self, episode: InjectedEpisode, name: str, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Iterator[_Making]:
         """Draw a call, let it be made, and write down what became of it; raises what the caller has to see."""
-        shown = shown_arguments(args, kwargs)
+        shown = CallArguments.of(args, kwargs, signature)
         try:
             if signature is not None:
                 signature.bind(*args, **kwargs)
@@ -398,18 +398,3 @@ def _described(function: Callable[..., Any]) -> Tool:
             kind = _TYPES.get(each.annotation, "object")
             parameters.append(Parameter(each.name, kind, required=each.default is each.empty))
     return Tool(name, doc[0] if doc else f"The function {name}.", tuple(parameters))
-
-
-def shown_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """Return arguments as text, shortened; values that cannot be shown are named by their class."""
-    parts = []
-    for label, value in (*(("", value) for value in args), *((f"{name}=", value) for name, value in kwargs.items())):
-        try:
-            parts.append(label + repr(value))
-        except Exception:
-            parts.append(f"{label}<{type(value).__name__}>")
-        if sum(map(len, parts)) > LONGEST_ARGUMENTS:
-            break
-    text = ", ".join(parts)
-    text = text if len(text) <= LONGEST_ARGUMENTS else text[: LONGEST_ARGUMENTS - 3] + "..."
-    return text.encode("utf-8", "replace").decode("utf-8")

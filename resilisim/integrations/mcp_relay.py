@@ -36,6 +36,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from resilisim.errors import InfrastructureError, InvalidInputError, count_of, nearest_name
+from resilisim.evaluation.call_arguments import CallArguments
 from resilisim.evaluation.injected_episode import (
     DrawnCall,
     InjectedCall,
@@ -44,7 +45,6 @@ from resilisim.evaluation.injected_episode import (
     InjectionFolder,
     InjectionSettings,
 )
-from resilisim.evaluation.injection import shown_arguments
 from resilisim.simulator import FINISH, STOP
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.tool_library.model import VALUE_TYPES
@@ -74,7 +74,7 @@ class _Call:
     request: JSONRPCRequest
     name: str
     arguments: Mapping[str, Any]
-    shown: str
+    shown: CallArguments
     mistake: Failure | None = None  # what the list of tools says against it
     drawn: DrawnCall | None = None
     began: float | None = None  # when it was sent to the server
@@ -279,7 +279,7 @@ class Relay:
                 await self._send(paused)
                 return
         arguments = given if isinstance(given, Mapping) else {}
-        self._held.append(_Call(request, name, arguments, shown_arguments((), arguments)))
+        self._held.append(_Call(request, name, arguments, CallArguments.of(kwargs=arguments)))
         await self._release()
 
     async def _release(self) -> None:

@@ -1,0 +1,268 @@
+"""What a function was called with: a text for records, which may be cut, and a digest of all of it, which never is.
+
+The digest decides whether two calls have the same input. It follows the values and not their texts: order within
+mappings and sets, the way in which an argument was given (by place, by name, by default) and where an object lies in
+memory change nothing. What an object is made of is asked of the object, as `copy` does; nothing is pickled. What tells
+nothing about itself (an open file, a lock) is the same as long as it is the same object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import inspect
+import itertools
+import math
+import struct
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+
+LONGEST_ARGUMENTS: Final = 500  # characters of a call's arguments that records keep
+CUT: Final = "... (cut)"  # how a text ends that was longer
+_SIZE: Final = 16  # bytes of a digest
+_MOST_OBJECTS: Final = 100_000  # that are asked what they are made of; further ones are told apart by identity
+_MOST_HELD: Final = 1000  # objects that are kept only so that no other comes to stand in their place
+
+# What asks for the digests of the values that something is made of, and returns its own.
+_Encoder: TypeAlias = Generator[Any, bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """The arguments of one call.
+
+    Attributes:
+        shown: As text, at most `LONGEST_ARGUMENTS` characters; one that is cut ends with `CUT`.
+        digest: Hexadecimal text that stands for the whole of them.
+
+    Example:
+        >>> from resilisim.evaluation.call_arguments import CallArguments
+        >>> one, other = CallArguments.of(("x" * 600 + "a",)), CallArguments.of(("x" * 600 + "b",))
+        >>> one.shown == other.shown, one.shown[-9:], one.digest == other.digest
+        (True, '... (cut)', False)
+        >>> CallArguments.of(({"a": 1, "b": {2, 3}},)).digest == CallArguments.of(({"b": {3, 2}, "a": 1},)).digest
+        True
+    """
+
+    shown: str
+    digest: str
+
+    @classmethod
+    def of(
+        cls,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        signature: inspect.Signature | None = None,
+    ) -> CallArguments:
+        """Return what stands for arguments; with the function's signature it does not matter how they were given."""
+        named = dict(kwargs or {})
+        values: Any = (args, named) if args else named
+        if signature is not None:
+            try:
+                bound = signature.bind(*args, **named)
+                bound.apply_defaults()
+                values = bound.arguments
+            except TypeError:  # the function does not take them
+                pass
+        return cls(_shown(args, named), digest_of(values))
+
+
+def _shown(args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return arguments as text, cut; values that cannot be shown are named by their class."""
+    parts: list[str] = []
+    length = 0
+    for label, value in (*(("", value) for value in args), *((f"{name}=", value) for name, value in kwargs.items())):
+        try:
+            parts.append(label + repr(value))
+        except Exception:
+            parts.append(f"{label}<{type(value).__name__}>")
+        length += len(parts[-1]) + 2
+        if length > LONGEST_ARGUMENTS + 2:
+            break
+    text = ", ".join(parts)
+    text = text if len(text) <= LONGEST_ARGUMENTS else text[: LONGEST_ARGUMENTS - len(CUT)] + CUT
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def digest_of(value: object) -> str:
+    """Return a hexadecimal text that is the same for values that are made of the same.
+
+    Example:
+        >>> from resilisim.evaluation.call_arguments import digest_of
+        >>> digest_of([1, (2, 3)]) == digest_of([1, [2, 3]]), digest_of(1) == digest_of("1")
+        (True, False)
+    """
+    return _Digest().of(value).hex()
+
+
+class _Digest:
+    """The digests of one value and of all that it is made of, however deep that goes."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[bytes, object]] = {}  # with the object, which keeps its number as long as it lives
+        self._path: dict[int, int] = {}  # what is being looked into, and how deep that is
+        self._num_objects = 0
+
+    def of(self, value: object) -> bytes:
+        """Return the digest of a value."""
+        waiting: list[tuple[object, _Encoder]] = []  # a stack of our own: values may be deeper than Python nests
+        answer = self._at_once(value)
+        if answer is not None:
+            return answer
+        self._begin(value, waiting)
+        while waiting:
+            asker, encoder = waiting[-1]
+            try:
+                asked = next(encoder) if answer is None else encoder.send(answer)
+            except StopIteration as done:
+                answer = cast("bytes", done.value)
+            except Exception:  # an object of somebody else's that cannot say what it is made of
+                answer = _by_identity(asker)
+            else:
+                answer = self._at_once(asked)
+                if answer is None:
+                    self._begin(asked, waiting)
+                continue
+            waiting.pop()
+            del self._path[id(asker)]
+            self._known[id(asker)] = answer, asker
+        assert answer is not None
+        return answer
+
+    def _at_once(self, value: object) -> bytes | None:
+        answer = _of_atom(value)
+        if answer is None and id(value) in self._known:
+            return self._known[id(value)][0]
+        if answer is None and id(value) in self._path:  # it holds itself
+            return _hashed("above", str(len(self._path) - self._path[id(value)]).encode())
+        return answer
+
+    def _begin(self, value: object, waiting: list[tuple[object, _Encoder]]) -> None:
+        self._path[id(value)] = len(self._path)
+        waiting.append((value, self._encoder(value)))
+
+    def _encoder(self, value: Any) -> _Encoder:
+        """Ask for the digests of what a value is made of, and return its own."""
+        kind = _name_of(type(value))
+        if isinstance(value, np.generic) and value.dtype.kind in "biufc":
+            return (yield value.item())
+        if type(value) is np.ndarray and not value.dtype.hasobject:
+            return _hashed("array", _encoded(value.dtype.str), repr(value.shape).encode(), value.tobytes())
+        if isinstance(value, memoryview):
+            return _hashed("bytes", value.tobytes())
+        if isinstance(value, Mapping):
+            pairs = []
+            for key, item in list(value.items()):
+                pairs.append((yield key) + (yield item))
+            return _hashed("mapping", *sorted(pairs))
+        if isinstance(value, Set):
+            return _hashed("set", *sorted((yield from _each(list(value)))))
+        if isinstance(value, list) or (isinstance(value, tuple) and not hasattr(value, "_fields")):
+            return _hashed("sequence", *(yield from _each(list(value))))
+        if dataclasses.is_dataclass(value):
+            fields = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+            return _hashed("object", kind, (yield fields))
+        if hasattr(type(value), "__pydantic_fields__"):
+            return _hashed("object", kind, (yield {**vars(value), **(value.__pydantic_extra__ or {})}))
+        if isinstance(value, types.CodeType):
+            return _hashed("code", value.co_code, *(yield from _each((value.co_names, value.co_consts))))
+        if isinstance(value, types.FunctionType):
+            kept = [cell.cell_contents for cell in value.__closure__ or ()]
+            made_of = (value.__code__, kept, value.__defaults__, value.__kwdefaults__)
+            return _hashed("function", _name_of(value), *(yield from _each(made_of)))
+        if isinstance(value, types.MethodType):
+            return _hashed("method", *(yield from _each((value.__self__, value.__func__))))
+        self._num_objects += 1
+        if type(value) is object or isinstance(value, Generator) or self._num_objects > _MOST_OBJECTS:
+            return _by_identity(value)
+        made = value.__reduce_ex__(4)  # how `copy` asks what an object is made of
+        if isinstance(made, str):
+            return _hashed("global", kind, _encoded(made))
+        function, args, state, items, pairs_of = (*made, None, None, None)[:5]
+        listed = [None if each is None else list(each) for each in (items, pairs_of)]
+        return _hashed("object", kind, *(yield from _each((function, args, state, *listed))))
+
+
+def _each(values: Iterable[Any]) -> Generator[Any, bytes, list[bytes]]:
+    found = []
+    for value in values:
+        found.append((yield value))
+    return found
+
+
+def _of_atom(value: Any) -> bytes | None:
+    """Return the digest of a value that holds no others; None of one that may."""
+    if isinstance(value, enum.Enum):
+        return _hashed("enum", _name_of(type(value)), _encoded(str(value.name)))
+    if isinstance(value, str):
+        return _hashed("text", _encoded(value))
+    if value is None or isinstance(value, bool):
+        return _hashed(repr(value))
+    if isinstance(value, int):
+        return _hashed("number", int.to_bytes(value, value.bit_length() // 8 + 1, "little", signed=True))
+    if isinstance(value, float):
+        return _hashed("float", b"nan" if math.isnan(value) else struct.pack("<d", value))
+    if isinstance(value, bytes | bytearray):
+        return _hashed("bytes", bytes(value))
+    if isinstance(value, type | types.ModuleType):
+        return _hashed("name", _name_of(value))
+    if isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType | None):
+        return _hashed("name", _name_of(value))
+    return None
+
+
+def _hashed(kind: str, *parts: bytes) -> bytes:
+    made = hashlib.blake2b(kind.encode(), digest_size=_SIZE)
+    for part in parts:
+        made.update(len(part).to_bytes(8, "little"))
+        made.update(part)
+    return made.digest()
+
+
+def _encoded(text: str) -> bytes:
+    return str.encode(text, "utf-8", "surrogatepass")
+
+
+def _name_of(value: Any) -> bytes:
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "")
+    return _encoded(f"{getattr(value, '__module__', '')}.{name}")
+
+
+_serials: Final = itertools.count()
+_seen: Final[dict[int, tuple[Callable[[], Any], int]]] = {}  # by place in memory: what returns the object, its number
+_held: Final = deque[object]()  # what nothing would tell the end of
+
+
+def _by_identity(value: Any) -> bytes:
+    """Return what stands for an object as long as it lives: its place in memory is another's afterwards."""
+    place = id(value)
+    there = _seen.get(place)
+    if there is None or there[0]() is not value:
+        try:
+            lives: Callable[[], Any] = weakref.ref(value, functools.partial(_forget, place))
+        except TypeError:
+            lives = functools.partial(_itself, value)
+            _held.append(value)
+            if len(_held) > _MOST_HELD:
+                _seen.pop(id(_held[0]), None)
+                _held.popleft()
+        there = _seen[place] = lives, next(_serials)
+    return _hashed("itself", str(there[1]).encode())
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _forget(place: int, gone: Callable[[], Any]) -> None:
+    there = _seen.get(place)
+    if there is not None and there[0] is gone:
+        del _seen[place]
