@@ -52,6 +52,7 @@ _BOUNDS: Mapping[str, str] = {
     "maxItems": "at most {:,} items",
 }
 _HALF_CHARACTER = re.compile(r"\\ud[89a-f]")  # may be a whole one, too
+_UNION_MEMBER = re.compile(r"[\w-]+\[.*\]")  # as pydantic calls one in a path: literal['category','all']
 _UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -216,7 +217,8 @@ def _one_line(errors: list[ErrorDetails], adapter: TypeAdapter[Any], where: str)
     if first["type"] in _UNKNOWN_FIELD:
         holder, place = _followed(schema, first["loc"][:-1])
         field = str(first["loc"][-1])
-        known = list(holder.get("properties", ()))
+        members = [holder, *(_resolved(member, schema) for member in holder.get("anyOf", ()))]
+        known = [name for member in members for name in member.get("properties", ())]
         near = nearest_name(field, known)
         hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(known)
         return f"{_joined(where, place)}: unknown field {field!r:.100}: {hint}"
@@ -254,8 +256,9 @@ def _followed(schema: Mapping[str, Any], path: tuple[int | str, ...]) -> tuple[M
     here: Mapping[str, Any] | None = schema
     place: list[str] = []
     for step in path:
-        inner = _inner(here or {}, step, schema)
-        if inner is None and isinstance(step, str) and here is not None and "anyOf" in _resolved(here, schema):
+        in_union = isinstance(step, str) and here is not None and "anyOf" in _resolved(here, schema)
+        inner = None if in_union and _UNION_MEMBER.fullmatch(str(step)) else _inner(here or {}, step, schema)
+        if inner is None and in_union:
             continue
         here = inner
         place.append(f"item {step + 1}" if isinstance(step, int) else f"field {step!r}")

@@ -16,7 +16,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.law_fit import PERCENTILES, Failures, fit_law
 from resilisim.run_folder import write_file_atomically
 from resilisim.simulator.failure_model import PARTS, SUFFIXES, Law, law_schema, load_law, shipped_laws
-from resilisim.simulator.problem import build_problem
+from resilisim.simulator.problem import check_law_names
 from resilisim.statistics.product_rates import Bounded
 from resilisim.worlds import load_world
 
@@ -62,17 +62,22 @@ def check(
     world: Annotated[
         str | None, typer.Option("--tasks", metavar="WORLD", help="The law is for the tools of a world (apis-v1).")
     ] = None,
+    own_tools: Annotated[
+        bool, typer.Option("--own-tools", help="The law is for functions or a server of your own: any names will do.")
+    ] = False,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Check a law file: what is wrong with it is one line, with the place, the value, and what was expected."""
+    if own_tools and (library is not None or world is not None):
+        raise InvalidInputError("--own-tools says that no library is known: expected it without --library and --tasks")
     law = load_law(file)
-    chosen = options.load(library) if world is None else load_world(world).library
-    is_for_others = len(law.bases) > 1 and all(chosen.resolve(name) is None for name in law.bases)
-    if library is None and world is None and is_for_others:
-        named = list(law.bases)
-        note(f"its tools ({', '.join(named[:3])}, ...) are none of the default library: --library checks their names")
-    else:
-        build_problem(chosen, chosen.names[:1], law)  # refuses tools that the law names and the library lacks
+    if not own_tools:
+        try:
+            check_law_names(options.load(library) if world is None else load_world(world).library, law)
+        except InvalidInputError as error:
+            if library is None and world is None:
+                raise InvalidInputError(f"{error} (the default library; --library FILE or --own-tools)") from None
+            raise
     values = {"name": law.name, "parts": list(law.parts), "hash": law.content_hash}
     note(f"{file} is a law: {', '.join(law.parts) or 'no parts'}; hash {law.content_hash[:12]}")
     if as_json:

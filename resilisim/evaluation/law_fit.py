@@ -19,6 +19,7 @@ from typing_extensions import TypedDict  # pydantic cannot read that of `typing`
 
 from resilisim.errors import InvalidInputError, StoreError, count_of, unknown_name
 from resilisim.evaluation.injected_episode import CALLS_NAME, Outcome
+from resilisim.evaluation.law_signs import FittedCalls, errors_differ, signs_of_order, what_order_hides
 from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest, read_records
 from resilisim.inputs import validated
@@ -33,7 +34,6 @@ Failures = Literal["all", "real", "injected"]
 
 FACTORS = ("history", "failed", "not_executed")
 FEW_CALLS = 10  # of a tool, or of calls to which a factor applied: fewer say next to nothing
-STRIKING = 3.0  # standard deviations from which on a sign of something that the law leaves out is told
 PERCENTILES = (50, 90)
 GIVEN_UP = ("cancelled", "CancelledError", "KeyboardInterrupt")  # by the caller, which says nothing of the tool
 _SHARES = 10  # durations that a law's latency has
@@ -49,6 +49,7 @@ class CallLine(TypedDict, total=False):
     episode: int
     outcome: Outcome
     ran: bool
+    position: int  # messages before it in its episode; where none is said, calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class RecordedCall:
     seconds: float  # NaN if nobody measured them
     counts: tuple[int, ...]  # (len(FACTORS),)
     follows: bool  # whether the call before it stands before it in the same episode
+    position: int  # messages, or else calls, before it in its episode
+    own_failures: int  # of the same tool, likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,24 +240,26 @@ class _Reading:
     def _take(self, calls: Iterable[CallLine], told: Mapping[str, Any], has_order: bool) -> None:
         """Take the calls of an episode, in order."""
         status: dict[str, bool] = {}
-        num_failures, follows = 0, False
+        failures = Counter[str]()
+        follows = False
         self.has_order |= has_order
-        for call in calls:
+        for position, call in enumerate(calls):
             tool, outcome = call["tool"], _outcome(call)
             self.outcomes[outcome] += 1
             success = self._counts(call, outcome, told)
             if success is not None:
                 unmet = [status.get(needed) for needed in self.dependencies.get(tool, ())]
-                counts = (num_failures, unmet.count(False), unmet.count(None))
+                counts = (failures.total(), unmet.count(False), unmet.count(None))
                 seconds = call.get("seconds", math.nan)
                 error = None if success else call["error"]
-                self.calls.append(RecordedCall(tool, success, error, seconds, counts, follows))
+                place = call.get("position", position)
+                self.calls.append(RecordedCall(tool, success, error, seconds, counts, follows, place, failures[tool]))
                 follows = has_order
             # What tools do by themselves follows from what they did; a law that acts counts every failure there was.
             done = success if self._failures == "real" else None if outcome == "misuse" else outcome == "ok"
             if done is not None:
                 status[tool] = done or status.get(tool, False)
-                num_failures += not done
+                failures[tool] += not done
 
     def _counts(self, call: CallLine, outcome: Outcome, told: Mapping[str, Any]) -> bool | None:
         """Return whether a call was a success in the sense that is asked for; None if it says nothing about it."""
@@ -281,12 +286,12 @@ def _outcome(call: CallLine) -> Outcome:
 
 def _of_episode(steps: Iterable[Mapping[str, Any]]) -> Iterator[CallLine]:
     """Yield the executions of an episode as calls."""
-    for step in steps:
+    for position, step in enumerate(steps):
         if step["attempt"] is not None:
             outcome = "ok" if step["success"] else "real" if step.get("real") else "injected"
             measured = {"seconds": step["seconds"]} if "seconds" in step else {}
             found = {"tool": step["tool"], "error": step["error"], "outcome": outcome, "ran": outcome != "injected"}
-            yield cast("CallLine", found | measured)
+            yield cast("CallLine", found | {"position": position} | measured)
 
 
 def _fitted(reading: _Reading, latency: bool, name: str) -> FittedLaw:
@@ -383,37 +388,35 @@ def _untold(reading: _Reading, tools: Sequence[FittedTool], law: Law, factors: S
         told.append(f"Never called before what they depend on: {', '.join(always)}; the factors are those of others.")
     if not reading.has_order:
         told.append("These calls have no order, so nothing is said about what one changes for the next.")
-    signs = _signs(calls, law, factors) if reading.has_order else ()
-    return [*told, *signs, *_of_errors(tools), *_of_latency(tools, law)]
+    if reading.has_order:
+        with_chances = _with_chances(calls, law, factors)
+        signs = list(signs_of_order(with_chances))
+        told += signs
+        told += what_order_hides(with_chances)
+        if signs:
+            told.append("Where calls do not look as if the law drew them, intervals are narrower than they should be.")
+    return [*told, *_of_errors(tools), *_of_latency(tools, law)]
 
 
-def _signs(calls: Sequence[RecordedCall], law: Law, factors: Sequence[str]) -> Iterator[str]:
-    """Yield what does not look as if calls were drawn by the law one by one."""
-    chances = np.array(
-        [law.bases[call.tool] * math.prod(getattr(law, one) ** call.counts[FACTORS.index(one)] for one in factors)
-         for call in calls]
-    )  # fmt: skip
-    surprise = np.array([call.success for call in calls]) - chances
-    spread = chances * (1.0 - chances)
-    time = np.arange(len(calls)) - (len(calls) - 1) / 2.0
-    trend = float(surprise @ time) / math.sqrt(float(spread @ time**2) or 1.0)
-    if abs(trend) >= STRIKING:
-        more = "more" if trend > 0 else "less"
-        yield f"Later calls succeeded {more} often ({trend:+.1f} standard deviations): the law has no drift."
-    after = np.array([call.follows for call in calls[1:]], dtype=bool)
-    before = surprise[:-1][after]
-    runs = float(surprise[1:][after] @ before) / math.sqrt(float(spread[1:][after] @ before**2) or 1.0)
-    if runs >= STRIKING:
-        yield (
-            f"Failures come in a row more often than by chance ({runs:+.1f} standard deviations), as in outages, or "
-            "where the same call fails again: the law has neither."
-        )
+def _with_chances(calls: Sequence[RecordedCall], law: Law, factors: Sequence[str]) -> FittedCalls:
+    counts = np.array([[call.counts[FACTORS.index(one)] for one in factors] for call in calls], dtype=np.float64)
+    bases = np.array([law.bases[call.tool] for call in calls])
+    names = list(law.bases)
+    of_tools = np.eye(len(names))[[names.index(call.tool) for call in calls]]
+    return FittedCalls(
+        success=np.array([call.success for call in calls], dtype=np.float64),
+        chance=bases * np.prod(np.array([getattr(law, one) for one in factors]) ** counts, axis=1),
+        design=np.hstack([of_tools, counts]),
+        position=np.array([call.position for call in calls], dtype=np.float64),
+        own_failures=np.array([call.own_failures for call in calls], dtype=np.float64),
+        follows=np.array([call.follows for call in calls], dtype=bool),
+    )
 
 
 def _of_errors(tools: Sequence[FittedTool]) -> Iterator[str]:
     if limited := sum(row.errors.get("RATE_LIMIT_ERROR", 0) for row in tools):
         yield f"RATE_LIMIT_ERROR came {count_of(limited, 'time')}: the law draws it, and knows no limit behind it."
-    if len({tuple(sorted(row.errors)) for row in tools if row.errors}) > 1:
+    if errors_differ([row.errors for row in tools]):
         yield "Tools differ in their errors; the law draws codes alike for all that document them."
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError
-from resilisim.simulator.failure_model import Law
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.simulator.failure_model import ACCESS_CODES, INPUT_CODES, Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable, tabulate_law
 from resilisim.simulator.parts.build import law_numbers
 from resilisim.simulator.parts.play import LawParts
@@ -140,6 +140,26 @@ def _with_declared_equivalents(library: ToolLibrary, law: Law) -> Law:
     """
     declared = {tool.name: tool.equivalents for tool in library if tool.equivalents}
     return replace(law, equivalents=declared) if declared else law
+
+
+def check_law_names(library: ToolLibrary, law: Law) -> None:
+    """Refuse a law that says something of tools or error codes that a library does not have.
+
+    A run takes a law whose codes the tools do not document: their own codes are alike there.
+
+    Raises:
+        InvalidInputError: A tool, a category or a code is unknown; the line gives the nearest name.
+    """
+    build_problem(library, library.names[:1], law)  # tools and categories
+    documented = sorted({error.code for tool in library for error in tool.failure_errors})
+    given = [("errors", code) for code in law.errors]
+    if law.error_kinds is not None:
+        told = {"input_codes": law.error_kinds.input_codes, "access_codes": law.error_kinds.access_codes}
+        usual = {*INPUT_CODES, *ACCESS_CODES}  # those that nobody wrote down
+        given += [(name, code) for name, codes in told.items() for code in codes if code not in usual]
+    for field, code in given:
+        if code not in documented:
+            raise unknown_name("error code", code, documented, f"{field} (no tool documents it, so it never occurs)")
 
 
 _law_numbers = functools.lru_cache(maxsize=16)(law_numbers)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, count_of
 from resilisim.statistics.comparison import INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Pairs
 from resilisim.statistics.estimates import ROUNDING, FloatArray, finite_or_none, t_quantile
 from resilisim.statistics.luck import FoldSums, fit_beta
@@ -20,6 +20,7 @@ SAME_TASKS = "same_tasks_independent_luck"
 
 SEEDS = (1, 2, 4, 8)  # seeds per task for which sample sizes are given
 MOST_TASKS = 2**30
+MOST_SPREAD = 2.0  # upper end of the episodes needed by their lower end, from which on a pilot is called small
 _PLAIN_T = 2_000  # with more tasks the normal distribution gives the same to three digits
 
 
@@ -235,13 +236,19 @@ def plan_sample(
         for method, part in parts.items()
         for num_seeds in seeds
     )
-    note = None
+    notes = []
     if factor > 1.0:
-        note = (
+        notes.append(
             f"the pilot's policies are more alike than policies {100.0 * difference:g} points apart can be: the "
             f"variances of both paired methods were multiplied by {factor:.1f}, a rough guess"
         )
-    return PowerPlan(difference, power, level, parts, sizes, pilot, note)
+    best = next(size for size in reversed(sizes) if size.num_seeds == seeds[0])
+    if best.low is not None and best.high is not None and best.high > MOST_SPREAD * best.low:
+        notes.append(
+            f"a pilot of {count_of(pilot.pairs.num_tasks, 'task')} leaves {best.low:,} to {best.high:,} episodes "
+            "possible where the best method is used: plan for the upper end, or play a larger pilot"
+        )
+    return PowerPlan(difference, power, level, parts, sizes, pilot, "; ".join(notes) or None)
 
 
 def power_of_test(difference: float, variance: float, num_tasks: int, level: float = 0.05) -> float:

@@ -181,12 +181,33 @@ def test_a_law_is_fitted_written_checked_and_shown(command: Command, tmp_path: P
         law = load_law(out)
         assert (law.name, law.base, law.bases) == ("mine", 0.8, {"find_a": 0.8, "find_b": 0.8})
         assert law.latency is not None
-        assert "none of the default library" in command("law", "check", out).err
+        assert "--library FILE or --own-tools" in command("law", "check", out).refusal()
+        assert "is a law" in command("law", "check", out, "--own-tools").err
         assert command("law", "show", out, "--json").json()["errors"] == {"TIMEOUT": 12.0}
     fitted = command("law", "fit", tmp_path, "--json").json()
     assert fitted["law"]["bases"] == {"find_a": 0.8, "find_b": 0.8}
     assert [row["calls"] for row in fitted["tools"]] == [30, 30]
     assert fitted["tools"][0]["base"]["low"] == pytest.approx(0.6143, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("errors: {MAINTENANCE: 3}", "unknown error code 'MAINTENANCE' in errors (no tool documents it"),
+        ("errors: {TIMEOUTS: 3}", "did you mean 'TIMEOUT'?"),
+        ("error_kinds: {input_codes: [INVALID_INPUTS]}", "did you mean 'INVALID_INPUT'?"),
+        ("bases: {reader: 0.5, writer: 0.6}", "unknown tool 'reader'"),
+        ("broken: {probability: 0.1, tools: [netwrk]}", "did you mean 'network'?"),
+        ("equivalents: {utility_cache: [utility_cash]}", "did you mean 'utility_cache'?"),
+    ],
+)
+def test_names_that_a_library_does_not_have_are_refused(
+    text: str, refusal: str, command: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    assert refusal in command("law", "check", path).refusal()
+    assert "is a law" in command("law", "check", path, "--own-tools").err
 
 
 def test_a_law_for_the_tools_of_a_world_is_checked_by_its_library(command: Command, tmp_path: Path) -> None:

@@ -135,6 +135,11 @@ def test_more_seeds_need_fewer_tasks_and_more_episodes():
     assert plan.size("paired_luck_adjusted", 1).episodes < plan.size("independent", 1).episodes
 
 
+def test_a_small_pilot_says_how_little_it_knows():
+    assert "a pilot of 10 tasks leaves 111 to 381 episodes possible" in (plan_sample(pilot(10, 1), 0.05).note or "")
+    assert plan_sample(pilot(2000, 1), 0.05).note is None
+
+
 def test_a_pilot_of_twins_is_not_taken_at_its_word():
     pairs = [(task, task % 2, (task % 2) if task else 1 - task % 2, 0.1, 0.1) for task in range(100)]
     plan = plan_sample(compare_tables(*tables_of(pairs)), 0.2)

@@ -27,6 +27,9 @@ from resilisim.simulator.parts.rules import (
     Tables,
 )
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
+from resilisim.tool_library.model import standard_error_specs
+
+OPERATION_FAILED = "OPERATION_FAILED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +60,31 @@ class WeighedError:
 
 
 def weighed_errors(law: Law, tool: Tool, is_opener: bool, opened: bool) -> tuple[WeighedError, ...]:
-    """Return the errors that an ordinary failure of a tool can show; after opening none is of access."""
+    """Return the errors that an ordinary failure of a tool can show.
+
+    Where errors mean what they say, a tool shows none that it cannot mean: none of the input if it takes no parameters,
+    none of access if it opens what is closed itself, or once that is open. If nothing is left, it shows
+    OPERATION_FAILED, which is transient.
+    """
     kinds = law.error_kinds
     errors = tool.failure_errors
     if kinds is None:
         return tuple(WeighedError(error, 1.0, FAILURE) for error in errors)
+    weight_of = {error.code: law.error_weight(error.code) for error in errors}
+    if not sum(weight_of.values()) > 0.0:  # the law weighs none of the tool's codes, so they are alike
+        weight_of = dict.fromkeys(weight_of, 1.0)
     weighed = []
     for error in errors:
-        weight = law.error_weight(error.code)
-        if error.code in kinds.input_codes:  # a tool that takes no parameters leaves none to change
-            weighed.append(WeighedError(error, weight * kinds.input, INPUT_FAILURE if tool.parameters else FAILURE))
+        if error.code in kinds.input_codes:
+            result, weight = INPUT_FAILURE, kinds.input if tool.parameters else 0.0
         elif error.code in kinds.access_codes:
-            weighed.append(WeighedError(error, 0.0 if opened or is_opener else weight * kinds.access, ACCESS_FAILURE))
+            result, weight = ACCESS_FAILURE, 0.0 if opened or is_opener else kinds.access
         else:
-            weighed.append(WeighedError(error, weight * kinds.transient, FAILURE))
+            result, weight = FAILURE, kinds.transient
+        weighed.append(WeighedError(error, weight * weight_of[error.code], result))
     if sum(one.weight for one in weighed) > 0.0:
         return tuple(one for one in weighed if one.weight > 0.0)
-    return tuple(WeighedError(error, 1.0, FAILURE) for error in errors)  # it has to show something
+    return (WeighedError(standard_error_specs()[OPERATION_FAILED], 1.0, FAILURE),)
 
 
 def _share(weighed: Sequence[WeighedError], result: int) -> float:

@@ -168,7 +168,8 @@ def draw_result(
     if bits < threshold and not is_broken:
         is_corrupt = draw_bits(key0, key1, attempt, PURPOSE_CORRUPT) * UNIT < rules.corrupt_chance[tool]
         return CORRUPT if is_corrupt else SUCCESS, ticks, OTHER_ERROR
-    if is_broken and threshold < CERTAIN:  # it fails as an unlucky tool does, so that its errors tell nothing
+    if is_broken:  # it fails as an unlucky tool does, so that its errors tell nothing; of a sure one, which has no
+        # failing part, the draw goes past the end, where no failure is of dependencies
         bits = threshold + share_of_bits(bits, CERTAIN - threshold)
     if bits < success_threshold(clean_probability(rules, tables, counters, tool)):
         return FAILURE, ticks, OF_DEPENDENCIES
