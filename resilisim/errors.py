@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from numbers import Real
 from typing import Any, SupportsIndex
 
+from resilisim.redaction import without_steering
+
 LONGEST_NAME = 300  # characters of a value that may be a misspelt name, and of a value that an error repeats
 
 # Largest numbers that are taken; nobody means a larger one, and much would run out of memory or time before it ended.
@@ -98,12 +100,12 @@ def shown_value(value: object, length: int = 60) -> str:
     """Return a value as an error repeats it: cut, and without the digits of a number that Python refuses to write."""
     if isinstance(value, int) and value.bit_length() > 1000:
         return f"a number of {value.bit_length():,} bits"
-    return f"{value!r:.{length}}"
+    return without_steering(f"{value!r:.{length}}")
 
 
 def one_line(text: object, length: int = 200) -> str:
     """Return a text (or an error's) as an error repeats it: on one line, and cut with three dots if it is long."""
-    line = " ".join(str(text).split())
+    line = without_steering(" ".join(str(text).split()))
     return line if len(line) <= length else line[: length - 3] + "..."
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 from resilisim.errors import InvalidInputError, nearest_name
+from resilisim.redaction import json_without_steering, without_steering
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -62,7 +63,7 @@ def shown(value: Any, length: int = 60) -> str:
         text = json.dumps(value, ensure_ascii=False, default=repr)
     except (RecursionError, TypeError, ValueError):
         text = f"<{type(value).__name__}>"
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = json_without_steering(text.encode("utf-8", "backslashreplace").decode("utf-8"))
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
@@ -351,4 +352,4 @@ def look_into_working_directory() -> None:
 
 def error_line(error: BaseException) -> str:
     """Return an error with its class on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    return without_steering(f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": "))

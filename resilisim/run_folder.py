@@ -25,6 +25,7 @@ from typing import Any, Final, Self, cast
 from resilisim.errors import StoreError
 from resilisim.inputs import finite_number
 from resilisim.provenance import content_hash, describe_os_error, encode_json, encode_json_line, package_versions
+from resilisim.redaction import may_hold_secrets, without_secrets_in
 
 if sys.platform != "win32":
     import fcntl
@@ -42,7 +43,11 @@ DERIVED_NAMES: Final = frozenset({"num_episodes"})  # what follows from other ar
 
 
 def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a run: its arguments (what decides the results, as JSON values), their hash, versions, platform."""
+    """Describe a run: its arguments (what decides the results, as JSON values), their hash, versions, platform.
+
+    Secrets among the arguments are left out.
+    """
+    arguments = without_secrets_in(arguments)
     return {
         "schema": MANIFEST_SCHEMA,
         "hash": content_hash(arguments),
@@ -235,7 +240,11 @@ class JsonLinesWriter(Closing):
         self.write_encoded(encode_json_line(value))
 
     def write_encoded(self, lines: bytes) -> None:
-        """Append lines of JSON text, each with its end, in one write; if they do not fit, the file stays as it was."""
+        """Append lines of JSON text, each with its end, in one write; if they do not fit, the file stays as it was.
+
+        Secrets are taken out of them.
+        """
+        lines = without_secrets_in_lines(lines)
         start = os.lseek(self._descriptor, 0, os.SEEK_END) if self._is_regular else 0
         rest = memoryview(lines)
         try:
@@ -267,6 +276,13 @@ class JsonLinesWriter(Closing):
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+def without_secrets_in_lines(lines: bytes) -> bytes:
+    """Return lines of JSON text without secrets in their values; the same bytes if they hold none."""
+    if not may_hold_secrets(lines.decode(errors="replace")):
+        return lines
+    return b"".join(encode_json_line(without_secrets_in(json.loads(line))) for line in lines.splitlines())
 
 
 def is_stream(path: Path) -> bool:

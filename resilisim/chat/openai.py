@@ -18,7 +18,6 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -37,6 +36,7 @@ from resilisim.chat.types import (
 )
 from resilisim.errors import InvalidInputError, import_extra, one_line
 from resilisim.provenance import content_hash, without_surrogates
+from resilisim.redaction import MARK, SHORTEST_SECRET, keep_secret, without_known
 from resilisim.seeding import Draws
 
 if TYPE_CHECKING:
@@ -45,17 +45,10 @@ if TYPE_CHECKING:
 BASE_URL_VARIABLE = "OPENAI_BASE_URL"
 API_KEY_VARIABLE = "OPENAI_API_KEY"
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
-KEY_MARK = "[key]"  # stands where a key stood
 NO_KEY = "none"  # what is sent to an endpoint that needs no key; the client library insists on one
-# Shorter ones are the "EMPTY" and "test" that local servers are given: no secrets, and words that answers may hold.
-SHORTEST_SECRET = 12
 
 # What keys of common services look like, also when an endpoint repeats one cut or masked.
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-[\w*.\-]{4,}|\bBearer\s+\S+", re.IGNORECASE)
-
-# A backslash, or several of them, which JSON may spell as escapes in their turn.
-_BACKSLASHES = r"\\(?:\\|u005[cC])*"
-
 
 # OpenAI renamed the limit for its later models, which refuse the old name; most other servers know only that.
 TOKEN_LIMIT: Final = "max_tokens"
@@ -83,17 +76,6 @@ LONGEST_BODY = 8_000_000
 LONGEST_ERROR = 64_000
 
 
-@lru_cache(maxsize=64)
-def _spellings(key: str) -> re.Pattern[str]:
-    """Return what finds a key however it is escaped; a run of backslashes is looked at once, however long it is."""
-    spelt = [f"(?:{re.escape(c)}|{_BACKSLASHES}(?:{re.escape(c)}|(?i:u00|x){_hexadecimal(ord(c))}))" for c in key]
-    return re.compile(rf"(?:(?!\\)|(?<!\\)(?<!\\u005[cC])){''.join(spelt)}")
-
-
-def _hexadecimal(code: int) -> str:
-    return "".join(f"[{digit.lower()}{digit.upper()}]" for digit in f"{code:02x}")
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """An address without a slash at its end, and its key or `NO_KEY`."""
@@ -103,11 +85,11 @@ class Endpoint:
 
     def without_key(self, text: str) -> str:
         """Return a text without the key, if it is long enough to be a secret, or its JSON escapes at any depth."""
-        return text if len(self.key) < SHORTEST_SECRET else _spellings(self.key).sub(KEY_MARK, text)
+        return text if len(self.key) < SHORTEST_SECRET else without_known(text, [self.key])
 
     def excerpt(self, text: str, length: int = 200) -> str:
         """Return the beginning of an endpoint's own words on one line, without anything that looks like a key."""
-        line = _KEY_LIKE.sub(KEY_MARK, self.without_key(" ".join(text.split())))
+        line = _KEY_LIKE.sub(MARK, self.without_key(" ".join(text.split())))
         return one_line(without_surrogates(line), length)
 
 
@@ -144,6 +126,7 @@ def find_endpoint(base_url: str | None = None, api_key: str | None = None) -> En
         )
     if not key.isascii() or not key.isprintable() or " " in key:
         raise InvalidInputError(f"{API_KEY_VARIABLE}: not a key; expected printable ASCII characters without spaces")
+    keep_secret(key)
     return Endpoint(url, key or NO_KEY)
 
 

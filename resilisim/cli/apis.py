@@ -18,6 +18,7 @@ from resilisim.evaluation.real_apis import real_api_tables
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.inputs import shown
 from resilisim.provenance import encode_json
+from resilisim.redaction import fit_to_show
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics.estimates import fields_to_json
 from resilisim.worlds.apis import Address, ApiCall, ApiClient, PublicApi, Twin, TwinLaw, assess, find_api, public_apis
@@ -208,7 +209,7 @@ def print_tables(
     """Make tables 5, 14, 15 and 16 of the ResiliBench paper from a run on apis-v1, its figures beside (Markdown)."""
     text = real_api_tables(directory)
     if out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(fit_to_show(text))
     else:
         write_file_atomically(out, text.encode("utf-8"))
         note(f"wrote {out}")

@@ -16,6 +16,7 @@ import typer
 from resilisim import __version__
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, CommandLine, Group, give_up_output, prepare_streams
 from resilisim.errors import InfrastructureError, ResiliSimError
+from resilisim.redaction import fit_to_show
 
 BUG = 1  # as Python itself leaves after a traceback
 BAD_INPUT = 2
@@ -174,13 +175,18 @@ def _usage_message(error: Exception, arguments: Sequence[str]) -> str:
 
 def _refuse(text: str, code: int = BAD_INPUT) -> NoReturn:
     """Print one line on standard error and leave."""
-    sys.stderr.write("resilisim: " + " ".join(text.split()) + "\n")
+    sys.stderr.write("resilisim: " + fit_to_show(text, one_line=True) + "\n")
     sys.exit(code)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Print a warning for a user: its text, without the place in the source that raised it."""
-    sys.stderr.write("resilisim: warning: " + " ".join(str(message).split()) + "\n")
+    sys.stderr.write("resilisim: warning: " + fit_to_show(str(message), one_line=True) + "\n")
+
+
+def _show_bug(_: type[BaseException], error: BaseException, __: object) -> None:
+    """Print what nothing has caught as Python does, except that its words steer no terminal."""
+    sys.stderr.write(fit_to_show("".join(traceback.format_exception(error))))
 
 
 def print_policy_error(error: Exception) -> bool:
@@ -198,7 +204,7 @@ def print_policy_error(error: Exception) -> bool:
         _keep_frames_of_others(told)
         if not told.stack:
             return False  # all frames are this package's: a bug of its own
-    sys.stderr.write("".join(told.format()))
+    sys.stderr.write(fit_to_show("".join(told.format())))
     return True
 
 
@@ -220,6 +226,7 @@ def _calls_policies(name: str) -> bool:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with these arguments, or those of the process, and leave the process."""
     prepare_streams()
+    sys.excepthook = _show_bug
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:

@@ -25,13 +25,16 @@ from rich.console import Console, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from resilisim.redaction import fit_to_show, json_without_steering, without_secrets
+from resilisim.terminal import SafeConsole
+from resilisim.terminal import plain as plain
+
 # Wide enough that no cell is cut when the output goes to a file or a pipe, where no terminal tells a width.
 PIPE_WIDTH = 160
 LONGEST_UNBROKEN = 18  # characters of a name that no narrow table breaks
 INCOMPLETE = 3  # exit code of a run that something outside of it has kept from its end
 STOPPED_BY_USER = 130  # exit code after Ctrl-C, as shells have it
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and line ends: a terminal would obey them
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -76,12 +79,12 @@ def give_up_output() -> None:
 
 def console() -> Console:
     """Return a console on the present standard output."""
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    return SafeConsole(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def error_console() -> Console:
     """Return a console on the present standard error."""
-    return Console(stderr=True, width=None if sys.stderr.isatty() else PIPE_WIDTH, highlight=False)
+    return SafeConsole(stderr=True, width=None if sys.stderr.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def print_json(value: Any) -> None:
@@ -111,17 +114,16 @@ def say(*lines: str, style: str = "") -> None:
 
 
 def write_json(text: str) -> None:
-    """Write JSON text to standard output; what its encoding lacks becomes an escape of JSON, so that it stays JSON."""
+    """Write JSON text to standard output; what its encoding lacks becomes an escape of JSON, so that it stays JSON.
+
+    So does what steers a terminal; secrets are taken out.
+    """
+    text = json_without_steering(without_secrets(text))
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         text = _NOT_ASCII.sub(lambda found: json.dumps(found.group())[1:-1], text)
     sys.stdout.write(text)
-
-
-def plain(text: str, style: str = "") -> Text:
-    """Return text to be shown as it stands: no markup, no emoji codes, control characters as escapes."""
-    return Text(_CONTROL.sub(lambda found: repr(found.group())[1:-1], text), style)
 
 
 def figure(value: Any, digits: int = 4) -> str:
@@ -215,7 +217,8 @@ def markdown_table(columns: Sequence[Shown], rows: Iterable[Any]) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """Return text that Markdown shows as it stands."""
+    """Return text that Markdown shows as it stands, and a terminal as well."""
+    text = fit_to_show(text)
     for mark in "\\`*_|<>[]":
         text = text.replace(mark, f"\\{mark}")
     return text
@@ -247,7 +250,7 @@ def _cell(cell: CellLike, is_stacked: bool) -> Text:
 
 def note(text: str) -> None:
     """Print a line for people on standard error, whole, whatever the width."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(fit_to_show(text) + "\n")
 
 
 if TYPE_CHECKING:

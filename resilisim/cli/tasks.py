@@ -14,12 +14,13 @@ from rich.columns import Columns
 
 from resilisim.chat import ChatModelSettings, ResponseCache, make_chat_model, model_identity
 from resilisim.chat.middleware import request_key
-from resilisim.chat.openai import SHORTEST_SECRET, endpoint_url
+from resilisim.chat.openai import endpoint_url
 from resilisim.cli import options
 from resilisim.cli.output import answer, command_group, note, plain, table
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing
+from resilisim.redaction import SHORTEST_SECRET
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks import COMPLEXITIES
 from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure

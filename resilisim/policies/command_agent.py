@@ -23,6 +23,7 @@ from resilisim.policies.function_agent import AgentFailed
 from resilisim.policies.llm.record import AgentRecord
 from resilisim.policies.llm.run import Journal
 from resilisim.policies.mcp_host import EpisodeHost, Hosts, http_server
+from resilisim.redaction import without_named, without_secret_arguments
 
 COMMAND_PREFIX: Final = "command:"  # of a policy that is a program
 _SHOWN_OUTPUT: Final = 2_000  # characters of what a program wrote last, for the file of failures
@@ -53,12 +54,12 @@ class CommandAgent:
         try:
             self._command = shlex.split(command)
         except ValueError as error:
-            raise InvalidInputError(f"command {command!r:.80} cannot be read: {error}") from error
+            raise InvalidInputError(f"command {without_named(command)!r:.80} cannot be read: {error}") from error
+        self.name = shown_command(command)
         if not self._command or shutil.which(self._command[0]) is None:
             raise InvalidInputError(
-                f"command {command!r:.80}: expected a program that can be started, and its arguments"
+                f"command {self.name!r:.80}: expected a program that can be started, and its arguments"
             )
-        self.name = " ".join(command.split())
         self._stack = AsyncExitStack()
         self._hosts = Hosts(_no_such_episode)
         self._server: asyncio.Task[str] | None = None
@@ -133,6 +134,16 @@ class CommandAgent:
             raise AgentFailed(f"agent {self.name} cannot be started: {error}", type(error).__name__) from error
         finally:
             os.close(outgoing)
+
+
+def shown_command(command: str) -> str:
+    """Return a command as it is written and shown: on one line, without the secrets among its arguments."""
+    try:
+        arguments = shlex.split(command)
+    except ValueError:
+        return without_named(command)
+    shown = without_secret_arguments(arguments)
+    return " ".join(command.split()) if shown == arguments else " ".join(" ".join(shown).split())
 
 
 class _Output(asyncio.Protocol):

@@ -16,8 +16,9 @@ from typing import Any
 from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimError, unknown_name
 from resilisim.inputs import error_line, import_attribute, look_into_working_directory
 from resilisim.policies.base import Policy
-from resilisim.policies.command_agent import COMMAND_PREFIX, CommandAgent
+from resilisim.policies.command_agent import COMMAND_PREFIX, CommandAgent, shown_command
 from resilisim.policies.function_agent import AGENT_PREFIX, FunctionAgent
+from resilisim.redaction import is_secret_name, keep_secret, without_named
 
 ENTRY_POINT_GROUP = "resilisim.policies"
 
@@ -123,7 +124,7 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
             )
     if options:
         try:
-            policy.name = spec.strip()
+            policy.name = shown_spec(spec.strip())
         except AttributeError as error:
             raise InvalidInputError(f"{where} cannot be shown under its options: {error_line(error)}") from error
     made: Policy = policy
@@ -147,7 +148,22 @@ def split_options(spec: str) -> tuple[str, dict[str, Any]]:
         if option in options:
             raise InvalidInputError(f"policy {spec!r}: option {option!r} is given twice")
         options[option] = _option_value(value)
+        if is_secret_name(option):
+            keep_secret(value, str(options[option]))
     return match["name"].strip(), options
+
+
+def shown_spec(spec: str) -> str:
+    """Return the text of a policy as it is written and shown: without secrets in its options or arguments.
+
+    Example:
+        >>> from resilisim.policies.registry import shown_spec
+        >>> shown_spec("command:my_agent --api-key hunter2"), shown_spec("my.agents:Agent[token=hunter2]")
+        ('command:my_agent --api-key [secret]', 'my.agents:Agent[token=[secret]]')
+    """
+    if spec.startswith(COMMAND_PREFIX):
+        return COMMAND_PREFIX + shown_command(spec.removeprefix(COMMAND_PREFIX))
+    return without_named(spec)
 
 
 def _option_value(text: str) -> Any:
@@ -163,7 +179,7 @@ def _plug_ins() -> dict[str, EntryPoint]:
 
 def _find(spec: str) -> tuple[Any, str]:
     """Return what a spec names, and what it is called in messages."""
-    where = f"policy {spec!r}"
+    where = f"policy {shown_spec(spec)!r}"
     if spec in BUILT_IN_POLICIES:
         return _built_in(spec, where), where
     entry = _plug_ins().get(spec)

@@ -476,7 +476,7 @@ def test_the_key_stands_nowhere(caplog, capfd):
         pickle.dumps(model)
     captured = capfd.readouterr()
     everything = "\n".join([*texts, caplog.text, captured.out, captured.err])
-    assert "[key]" in everything
+    assert "[secret]" in everything
     assert KEY not in everything
     assert "sk-sec" not in everything
 
@@ -492,8 +492,12 @@ def test_the_key_stands_nowhere_however_it_is_escaped():
         outer = dataclasses.replace(answer, body=answer.body.replace(KEY.encode(), escaped.encode()))
         for sent in (answer, outer):
             reply = ask(sent).outcome
-            assert (reply.text, reply.tool_calls[0].id, reply.finish_reason) == ("it is [key].", "[key]", "[key]")
-            assert reply.tool_calls[0].arguments == '{"x": "[key]"}'
+            assert (reply.text, reply.tool_calls[0].id, reply.finish_reason) == (
+                "it is [secret].",
+                "[secret]",
+                "[secret]",
+            )
+            assert reply.tool_calls[0].arguments == '{"x": "[secret]"}'
             assert KEY not in str(reply)
 
 
@@ -596,7 +600,7 @@ def test_excerpts_hold_nothing_that_looks_like_a_key():
     endpoint = find_endpoint(api_key="abc123def456")
     text = "abc123def456 is wrong, sk-proj-x*****Yz too,\nand Bearer xyz; " + "so " * 200
     excerpt = endpoint.excerpt(text)
-    assert excerpt.startswith("[key] is wrong, [key] too, and [key] so so")
+    assert excerpt.startswith("[secret] is wrong, [secret] too, and [secret] so so")
     assert len(excerpt) == 200
     assert find_endpoint("http://a").without_key("none of it") == "none of it"
     assert find_endpoint("http://a", "EMPTY").without_key("EMPTY") == "EMPTY"

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, cast, get_args
 from resilisim.envs.session import observation_text
 from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts
+from resilisim.redaction import without_secrets_in
 
 RecordTexts = Literal["all", "failures", "none"]
 RECORD_TEXTS: Final = get_args(RecordTexts)
@@ -37,15 +38,15 @@ _FRAME_LENGTH: Final = 80  # of what an agent writes around a reply ("Observatio
 
 
 def stored(record: EpisodeRecord, keep: RecordTexts | None = None) -> EpisodeRecord:
-    """Return a record as it is written: with its texts packed, or without them.
+    """Return a record as it is written: without secrets, with its texts packed, or without them.
 
     Those of "all" episodes are kept, of "failures" (no full success), or of "none"; if omitted, all of LLM agents and
     in worlds, and the failures of other policies.
     """
-    spoken = record.get("texts")
-    if isinstance(spoken, str):
+    if isinstance(record.get("texts"), str):
         return record
-    agent = record.get("agent")
+    record = without_secrets_in(record)  # before they are packed
+    spoken, agent = record.get("texts"), record.get("agent")
     # What calls in a world returned is needed to grade the episode again.
     keep = keep or (DEFAULT_FOR_OTHERS if agent is None and "world" not in record else DEFAULT_FOR_AGENTS)
     kept = {name: value for name, value in record.items() if name != "texts"}

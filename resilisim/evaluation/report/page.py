@@ -22,6 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from resilisim.evaluation.table.summary import GroupSummary, format_interval, format_percent
+from resilisim.redaction import STEERING, without_secrets
 from resilisim.statistics import Estimate
 
 Row = TypeVar("Row")
@@ -35,7 +36,7 @@ _ESCAPED = re.compile(r"([\\`*_\[\]<>|#~&$])")
 # Characters that some readers take for the end of a line, which would end a row of a table.
 _LINE_END = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 # What no page should hold: control characters but line ends and tabs, and halves of characters.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNPRINTABLE = re.compile(f"[{STEERING}\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,8 @@ def draw(macro: str, *values: object) -> Markup:
 
 
 def printable(text: str) -> str:
-    """Return a text with a mark in place of whatever cannot be printed."""
+    """Return a text without secrets, with a mark in place of whatever cannot be printed."""
+    text = without_secrets(text)
     if text.isprintable():  # as nearly all texts are
         return text
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -15,7 +15,7 @@ from resilisim.options import check_options, option
 from resilisim.policies.base import Contender, Policy, policy_name
 from resilisim.policies.function_agent import AGENT_PREFIX, AgentFunction, FunctionAgent
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.registry import make_policy
+from resilisim.policies.registry import make_policy, shown_spec
 from resilisim.tool_library import ToolLibrary
 
 # What can be given as a policy: text that `make_policy` understands, or a class or function that returns a policy.
@@ -103,9 +103,9 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def describe_policy(spec: PolicySpec) -> str:
-    """Return how a manifest names a policy: its text, or where its class or function stands."""
+    """Return how a manifest names a policy: its text without secrets, or where its class or function stands."""
     if isinstance(spec, str):
-        return spec
+        return shown_spec(spec)
     if isinstance(spec, AgentSpec):
         return AGENT_PREFIX + describe_policy(cast("Any", spec.function))
     return f"{getattr(spec, '__module__', '?')}:{getattr(spec, '__qualname__', type(spec).__qualname__)}"

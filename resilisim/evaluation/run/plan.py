@@ -33,6 +33,7 @@ from resilisim.policies.command_agent import COMMAND_PREFIX
 from resilisim.policies.function_agent import AGENT_PREFIX
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import checkpoint_hashes
+from resilisim.redaction import without_secrets_in
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact.optimum import check_solvable as check_problem_solvable
@@ -177,7 +178,7 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, made:
     specs = [contestant.policy for contestant in settings.contestants]
     named = [spec for spec in specs if isinstance(spec, str)]
     checkpoints = checkpoint_hashes([settings.environment.planner, *named])
-    return {
+    arguments = {
         "benchmark": benchmark_identity(),
         # Only where there are some, so that the manifests of other runs stay as they were.
         **({"checkpoints": checkpoints} if checkpoints else {}),
@@ -192,6 +193,7 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, made:
         "seeds": list(plan.seeds),
         "tasks": {"count": len(plan.tasks), "sha256": hash_tasks(plan.tasks)},
     }
+    return without_secrets_in(arguments)
 
 
 def _agent_arguments(made: Made) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from resilisim.policies.function_agent import AgentFailed
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.processes import answers_of_processes
 from resilisim.provenance import canonical_json, encode_json_line
+from resilisim.redaction import fit_to_show
 from resilisim.worlds.base import WorldFailed
 
 # What an episode comes to: its record, or what kept it from its end; as it is, and as one JSON line.
@@ -142,7 +143,7 @@ class EpisodePlayer:
         return EpisodeJournal(self._journals.kept(episode.index), identity, write)
 
     def _failure(self, episode: PlannedEpisode, error: Exception, num_calls: int) -> FailureRecord:
-        words = " ".join(str(error).split())
+        words = fit_to_show(str(error), one_line=True)
         if isinstance(error, TimeoutError):
             words = f"the agent took longer than {self._settings.models.episode_seconds:g} seconds"
         failure = FailureRecord(
@@ -157,7 +158,7 @@ class EpisodePlayer:
             calls=num_calls,
         )
         if isinstance(error, AgentFailed | WorldFailed):
-            failure["traceback"] = error.traceback
+            failure["traceback"] = fit_to_show(error.traceback)
         return failure
 
     def _place(self, episode: PlannedEpisode) -> PlaceInRun:

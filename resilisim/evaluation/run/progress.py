@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from rich import box
-from rich.console import Console, ConsoleRenderable, Group, RichCast
+from rich.console import ConsoleRenderable, Group, RichCast
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
-from rich.text import Text
 
 from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.statistics.estimates import FloatArray
+from resilisim.terminal import SafeConsole, plain
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ class Progressing:
         bar = Progress(*columns)
         task = bar.add_task(self._what, total=self._total, completed=self._finished, estimate=self._estimate())
         content = bar if self._table is None else Group(self._table, bar)
-        console = Console(file=self._stream)
+        console = SafeConsole(file=self._stream)
         with Live(content, console=console, transient=True, refresh_per_second=REFRESHES_PER_SECOND):
             while not self._ended.wait(1.0 / REFRESHES_PER_SECOND):
                 bar.update(task, completed=self._finished, estimate=self._estimate())
@@ -182,7 +182,7 @@ class LiveTable:
                 cells += [f"{calls:,}", f"{tokens:,}", "?" if cost is None else f"{cost:.2f}"]
             if self._broken:
                 cells.append(str(self._broken[names]))
-            table.add_row(*map(Text, (*names, *cells)))
+            table.add_row(*map(plain, (*names, *cells)))
         if len(rows) > MOST_ROWS:
             table.caption += f"; {len(rows) - MOST_ROWS} more rows"
         return table

@@ -22,6 +22,7 @@ from resilisim.evaluation.run.store import EpisodeJournal, JournalFolder, read_f
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
 from resilisim.provenance import canonical_json
+from resilisim.redaction import MARK
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.worlds.base import world_task
@@ -161,6 +162,10 @@ def replay_episode(
     settings = EnvironmentSettings(**arguments["environment"])
     env = ConversationEnv(settings, library=library)
     spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
+    if MARK in spec:
+        raise InvalidInputError(
+            f"policy {spec!r:.120} was played with a secret, which is not kept: it cannot be replayed"
+        )
     recorded = finished(episode)
     asked = _recorded_models(recorded) if recorded is not None and models is None else None
     models_to_ask = models if models is not None else ModelSettings(prices=prices)

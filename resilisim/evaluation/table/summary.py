@@ -25,6 +25,7 @@ from resilisim.statistics import (
     luck_adjusted_mean,
 )
 from resilisim.statistics.estimates import ROUNDING, FloatArray, fields_to_json, within_range
+from resilisim.terminal import SafeConsole, plain
 
 # Characters below which intervals go to a second line, and the share of the ceiling is left out.
 WIDE_TERMINAL = 120
@@ -329,7 +330,7 @@ class SummaryTable:
 
     def __str__(self) -> str:
         """Return the table as text, for `print`."""
-        console = Console(width=WIDE_TERMINAL, no_color=True)
+        console = SafeConsole(width=WIDE_TERMINAL, no_color=True)
         with console.capture() as captured:
             console.print(self)
         return captured.get().rstrip()
@@ -363,9 +364,13 @@ class SummaryTable:
             cells = {"ceiling": Text(format_percent(row.ceiling.value)), "V*": Text(format_percent(row.optimum.value))}
             cells |= dict.fromkeys(("of ceiling", "of V*"), _with_interval(row.adjusted_share, separator))
             marks = " *" * row.privileged + " †" * row.tries_again
-            name = Text.assemble(row.policy, (marks, "bold"))
+            name = Text.assemble(plain(row.policy), (marks, "bold"))
             table.add_row(
-                *([name, Text(row.prompt_type)] if wide else [Text.assemble(name, "\n", (row.prompt_type, "dim"))]),
+                *(
+                    [name, plain(row.prompt_type)]
+                    if wide
+                    else [Text.assemble(name, "\n", plain(row.prompt_type, "dim"))]
+                ),
                 Text(f"{row.num_episodes:,}"),
                 _with_interval(row.success, separator),
                 *(cells[head] for head in heads),

@@ -19,6 +19,7 @@ import numpy as np
 
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer
 from resilisim.provenance import content_hash, encode_json
+from resilisim.redaction import without_credentials
 from resilisim.run_folder import RunFolder, write_file_atomically
 from resilisim.statistics import Estimate, clopper_pearson, clustered_proportion
 from resilisim.statistics.estimates import fields_to_json, to_json
@@ -174,7 +175,7 @@ def assess(
     arguments = {
         "assess": {api.name: content_hash(fields_to_json(api))[:16] for api in apis},
         "calls": calls,
-        "where": "its own twin" if address is None else address.twin or "the real hosts",
+        "where": "its own twin" if address is None else without_credentials(address.twin) or "the real hosts",
         "law": fields_to_json(law) if address is None else None,
     }
     with RunFolder(out, arguments, CALLS_NAME) as folder:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from resilisim import __version__
 from resilisim.errors import InvalidInputError, check_integer, check_number, import_extra, one_line
 from resilisim.inputs import read_json
+from resilisim.redaction import without_credentials
 from resilisim.tool_library import check_parameters
 from resilisim.worlds.apis.api import PublicApi
 from resilisim.worlds.apis.twin import Twin, TwinLaw
@@ -92,8 +93,9 @@ class Address:
         """Refuse what is no address."""
         if self.twin and not self.twin.startswith(("http://", "https://")):
             raise InvalidInputError(
-                f"the twin's address is {self.twin!r:.80}: expected a URL, such as http://127.0.0.1:8750"
+                f"the twin's address is {without_credentials(self.twin)!r:.80}: expected a URL, such as http://127.0.0.1:8750"
             )
+        without_credentials(self.twin)  # which are secret from here on
         check_number("speed", self.speed, 0.01, 10_000)
         if not self.twin and self.speed != 1.0:
             raise InvalidInputError(f"speed is {self.speed:g}: expected 1, the clock of real hosts cannot be changed")
