@@ -67,9 +67,34 @@ def shown(value: Any, length: int = 60) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
-def read_text(path: Path, what: str, expected: str = "the path of a JSON file") -> str:
-    """Return the text of a file that a user names, without a byte order mark; refusals call it `what`."""
+def inside(folder: Path | str, path: Path, what: str, error: Callable[[str], Exception] = InvalidInputError) -> Path:
+    """Return a path in a folder that a user brings; a link out of it and what is no file are refused, called `what`.
+
+    The folder itself may be reached by links: its owner has named it. What a cache of Hugging Face links from a
+    snapshot to its blobs belongs to the snapshot.
+    """
+    root = Path(folder).resolve()
+    roots = [root, *([root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [])]
+    try:
+        target = path.resolve()
+        is_other = target.exists() and not target.is_file()  # a pipe would be waited for without end
+    except (OSError, RuntimeError) as problem:  # links in a circle
+        raise error(f"{what} {str(path)!r} cannot be read: {problem}") from None
+    if not any(target.is_relative_to(place) for place in roots):
+        raise error(f"{what} {str(path)!r} is a link out of its folder: expected a file of its own")
+    if is_other:
+        raise error(f"{what} {str(path)!r} is no file: expected one")
+    return path
+
+
+def read_text(path: Path, what: str, expected: str = "the path of a JSON file", within: Path | None = None) -> str:
+    """Return the text of a file that a user names, without a byte order mark; refusals call it `what`.
+
+    Of a folder that somebody brings (`within`), links that lead out of it are not followed.
+    """
     place = f"{what} {str(path)!r}"
+    if within is not None:
+        inside(within, path, what)
     try:
         return path.read_bytes().decode("utf-8-sig")  # line ends as they are
     except FileNotFoundError:

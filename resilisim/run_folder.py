@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from resilisim.errors import StoreError
-from resilisim.inputs import finite_number
+from resilisim.inputs import finite_number, inside
 from resilisim.provenance import content_hash, describe_os_error, encode_json, encode_json_line, package_versions
 from resilisim.redaction import may_hold_secrets, without_secrets_in
 
@@ -340,6 +340,11 @@ def read_json_lines(path: Path | str) -> Iterator[Any]:
         yield parse_line(line, number, source)
 
 
+def own_file(directory: Path | str, name: str) -> Path:
+    """Return a file of a folder of results, which need not be there; one that is a link out of it is refused."""
+    return inside(directory, Path(directory) / name, "file of results", StoreError)
+
+
 def make_folder(directory: Path) -> list[Path]:
     """Make a folder, and those that it stands in, if they are not there; return what was made, the outermost first."""
     try:
@@ -373,9 +378,9 @@ class RunFolder(Closing):
         make_folder(self.directory)
         there = sorted(entry.name for entry in self.directory.iterdir())
         found = next((name for name in there if is_exclusive or name == lines_name), None)
-        path = self.directory / MANIFEST_NAME
+        path = own_file(self.directory, MANIFEST_NAME)
         self.manifest, _ = claim(path, run_manifest(arguments), self.directory, found=found)
-        self.lines = JsonLinesWriter(self.directory / lines_name)
+        self.lines = JsonLinesWriter(own_file(self.directory, lines_name))
 
     def close(self) -> None:
         """Hand everything to the disk and release the folder."""

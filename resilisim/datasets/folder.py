@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias, cast
 from resilisim.datasets.schema import DataType, Record, RecordSchema, SourceSpec, convert_json, import_parquet
 from resilisim.errors import StoreError, unknown_name
 from resilisim.evaluation.run.plan import hash_tasks
+from resilisim.inputs import inside
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json, package_versions
 from resilisim.run_folder import (
     MANIFEST_NAME,
@@ -337,7 +338,7 @@ def verify_dataset(directory: Path | str) -> Verification:
 
 
 def _shard_problem(folder: Path, facts: ShardFacts) -> str | None:
-    path = folder / facts.file
+    path = inside(folder.parent, folder / facts.file, "shard", StoreError)
     if not path.is_file():
         return f"{path} is missing: the same command makes it again"
     try:
@@ -371,7 +372,7 @@ def read_records(directory: Path | str, split: str | None = None) -> Iterator[Re
     names = [path.name for path in (folder / DATA_NAME).glob("*") if is_shard_name(path.name)]
     for part in SPLITS if split is None else (split,):
         for name in sorted(name for name in names if name.startswith(f"{part}-")):
-            yield from _records_of_file(folder / DATA_NAME / name, types)
+            yield from _records_of_file(inside(folder, folder / DATA_NAME / name, "shard", StoreError), types)
 
 
 def facts_of_file(path: Path) -> ShardFacts:

@@ -34,7 +34,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError, MissingExtraError, import_extra, one_line, unknown_name
+from resilisim.errors import InvalidInputError, MissingExtraError, import_extra, one_line, shown_value, unknown_name
+from resilisim.inputs import read_json, read_text
 from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.model import Tool
 
@@ -584,9 +585,17 @@ def _load_model(model: str | None) -> Any:
     path = _default_model_path() if model is None else model
     library = _require("sentence_transformers")
     offline = model is None or Path(path).is_dir()
+    if offline:
+        _refuse_programs(Path(path))
     try:
         with _no_progress_bar():
-            return library.SentenceTransformer(path, device="cpu", local_files_only=offline)
+            return library.SentenceTransformer(
+                path,
+                device="cpu",
+                local_files_only=offline,
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},
+            )
     except Exception as error:
         if model is None:
             raise
@@ -594,6 +603,23 @@ def _load_model(model: str | None) -> Any:
         raise InvalidInputError(
             f"embedding model {model!r} cannot be loaded ({one_line(error)}): {_MODEL_RULE}"
         ) from error
+
+
+def _refuse_programs(folder: Path) -> None:
+    """Refuse a folder whose parts are classes of somebody's own, or whose weights are pickles: both would be run."""
+    place = f"embedding model {str(folder)!r}"
+    file = folder / "modules.json"
+    listed = read_json(read_text(file, "list of modules"), str(file)) if file.is_file() else []
+    for entry in listed if isinstance(listed, list) else ():
+        kind = entry.get("type") if isinstance(entry, dict) else None
+        if not isinstance(kind, str) or not kind.startswith("sentence_transformers."):
+            raise InvalidInputError(f"{place}: its part {shown_value(kind)} is none of sentence_transformers")
+    for weights in folder.rglob("pytorch_model*.bin"):
+        if not (weights.parent / "model.safetensors").is_file():
+            name = str(weights.relative_to(folder))
+            raise InvalidInputError(
+                f"{place}: {name!r:.200} is a pickle, which is never read: expected model.safetensors"
+            )
 
 
 @contextlib.contextmanager

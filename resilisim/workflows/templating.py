@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.inputs import inside
 
 # File -> the placeholders that its text may hold, and those that it must hold to be what its name says.
 PLACEHOLDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -119,7 +120,7 @@ def load_templates(directory: str | Path) -> PromptTemplates:
 def read_template(path: Path, permitted: Collection[str], needed: Collection[str]) -> str:
     """Return the text of a template of the user's; refuse placeholders that do not exist, and the lack of one."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = inside(path.parent, path, "template").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"template {str(path)!r} cannot be read: {error}") from None
     template = string.Template(text)

@@ -82,8 +82,10 @@ def _loaded(path: Path, threads: int | None) -> tuple[Any, Any]:
 
 def _load(path: Path) -> tuple[Any, Any]:
     try:
-        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(str(path), local_files_only=True)
+        # Weights are no pickles, and nothing in the folder is run.
+        only_data = {"local_files_only": True, "trust_remote_code": False}
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(str(path), **only_data)
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(str(path), use_safetensors=True, **only_data)
     except (OSError, ValueError, KeyError) as error:
         raise InvalidInputError(f"local model {str(path)!r} cannot be loaded: {one_line(error)}") from error
     if not tokenizer.chat_template:

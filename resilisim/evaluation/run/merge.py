@@ -21,6 +21,7 @@ from resilisim.evaluation.run.store import (
     read_manifest,
     read_records,
 )
+from resilisim.inputs import inside
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json_line
 from resilisim.run_folder import MANIFEST_NAME, refuse_other_arguments, write_file_atomically, write_manifest
 
@@ -213,7 +214,7 @@ class _Merge:
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             found = _JOURNAL_NAME.fullmatch(path.name)
             if found is not None and int(found[1]) < self._num_planned:
-                yield int(found[1]), path
+                yield int(found[1]), inside(directory, path, "replies", StoreError)
 
     def _remember(self, record: EpisodeRecord) -> None:
         start = DIGEST_BYTES * record["index"]

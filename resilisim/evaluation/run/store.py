@@ -24,6 +24,7 @@ from resilisim.run_folder import (
     JsonLinesWriter,
     RunFolder,
     load_manifest,
+    own_file,
     read_json_lines,
     write_file_atomically,
 )
@@ -81,7 +82,7 @@ class RunStore(RunFolder):
     def append_failure(self, line: bytes) -> None:
         """Append what kept an episode from its end, encoded as one JSON line; the episode stays unfinished."""
         if self._failures is None:
-            self._failures = JsonLinesWriter(self.directory / FAILURES_NAME)
+            self._failures = JsonLinesWriter(own_file(self.directory, FAILURES_NAME))
         self._failures.write_encoded(line)
 
     def close(self) -> None:
@@ -121,7 +122,7 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
     """
     if Path(directory).is_file():
         raise StoreError(f"{directory} is a file: expected the folder of a run")
-    manifest = load_manifest(Path(directory) / MANIFEST_NAME)
+    manifest = load_manifest(own_file(directory, MANIFEST_NAME))
     if manifest is None:
         raise StoreError(f"{directory} is no folder of results: it holds no {MANIFEST_NAME}")
     return manifest
@@ -143,7 +144,7 @@ def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
         >>> [(record["index"], record["seed"]) for record in read_records(result.directory)]
         [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0), (5, 1)]
     """
-    path = Path(directory) / EPISODES_NAME
+    path = own_file(directory, EPISODES_NAME)
     if not path.exists():
         read_manifest(directory)  # a run that was stopped before its first episode has one; nothing else does
         return
@@ -161,7 +162,7 @@ def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iter
 
 def read_failures(directory: Path | str) -> Iterator[FailureRecord]:
     """Yield the failures that a run's folder tells of, also those of episodes that were finished later."""
-    path = Path(directory) / FAILURES_NAME
+    path = own_file(directory, FAILURES_NAME)
     if path.exists():
         for value in read_json_lines(path):
             if isinstance(value, Mapping) and is_failure(value):

@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.inputs import inside
 from resilisim.provenance import content_hash
 from resilisim.workflows.templating import read_template
 
@@ -92,7 +93,7 @@ def _own_templates(folder: Path, packaged: Mapping[str, str]) -> dict[str, str]:
         if path.stem not in packaged:
             raise unknown_name("template", path.name, [f"{name}.md" for name in packaged], str(folder))
         if path.stem == EXAMPLES_NAME:
-            texts[path.stem] = _read(path, "template")
+            texts[path.stem] = _read(inside(folder, path, "template"), "template")
             continue
         placeholders = string.Template(packaged[path.stem]).get_identifiers()
         needed = [name for name in placeholders if name not in (EXAMPLES_NAME, "facts")]

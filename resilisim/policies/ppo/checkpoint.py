@@ -39,7 +39,7 @@ from resilisim.envs.workflow.actions import ACTION_TYPES, META_ACTIONS
 from resilisim.envs.workflow.columns import STATUSES, TASK_COLUMNS, TOOL_COLUMNS
 from resilisim.envs.workflow.law_parts import LAW_COLUMNS, PART_COLUMNS
 from resilisim.errors import InvalidInputError, StoreError, one_line, unknown_name
-from resilisim.inputs import read_json, shown, validated
+from resilisim.inputs import inside, read_json, shown, validated
 from resilisim.policies.ppo.network import (
     LAW_GROUPS,
     PART_GROUPS,
@@ -327,6 +327,7 @@ def checkpoint_folder(folder: Path | str) -> Path:
 
 
 def _read_file(path: Path, limit: int, where: str) -> bytes:
+    inside(path.parent, path, f"{where}: file")
     try:
         info = path.stat()
         if not stat.S_ISREG(info.st_mode):

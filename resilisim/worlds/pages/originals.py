@@ -196,12 +196,12 @@ def read_pages(folder: str | Path) -> list[tuple[str, str]]:
     for file in files:
         if file.stem in pages:
             raise InvalidInputError(f"folder of pages {str(folder)!r}: two files for {file.stem!r:.60}; expected one")
-        pages[file.stem] = read_text(file, "page")
+        pages[file.stem] = read_text(file, "page", within=place)
     return list(pages.items())
 
 
 def _lines(file: Path, what: str) -> list[tuple[Any, str]]:
-    text = read_text(file, what, "a folder of LOFT, with corpus.jsonl and dev_queries.jsonl")
+    text = read_text(file, what, "a folder of LOFT, with corpus.jsonl and dev_queries.jsonl", within=file.parent)
     places = [(line, f"{file}, line {number}") for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not places:
         raise InvalidInputError(f"{what} {str(file)!r} is empty; expected one JSON object a line")

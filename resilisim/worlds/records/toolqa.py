@@ -16,19 +16,18 @@ What is not there is missed only by the question that needs it. There are no ref
 
 from __future__ import annotations
 
-import json
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from resilisim.errors import InvalidInputError, import_extra, one_line
-from resilisim.inputs import read_json, read_text, validated
+from resilisim.inputs import inside, read_json, read_text, validated
 from resilisim.provenance import content_hash
 from resilisim.tasks import Task
 from resilisim.worlds.answers import number_in
 from resilisim.worlds.records.contents import Graphs, Records
 from resilisim.worlds.records.database import Database
+from resilisim.worlds.records.graph_files import read_graph, read_names
 from resilisim.worlds.records.tools import records_library
 from resilisim.worlds.records.world import RecordsWorld
 
@@ -43,6 +42,7 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "agenda": ("agenda/agenda_descriptions_merged.jsonl", "event"),
     "scirex": ("scirex/Preprocessed_Scirex.jsonl", "content"),
 }
+_GRAPH_FILES: Final = ("paper_net", "author_net", "id2title_dict", "id2author_dict")
 # Their domain -> ours, and the tool that is looked for in plans and prompts, as there are no references.
 _DOMAINS: Final[Mapping[str, tuple[str, str]]] = {
     "agenda": ("agenda", "RetrieveAgenda"),
@@ -82,32 +82,35 @@ def load_toolqa(folder: str | Path = "") -> RecordsWorld:
     files = sorted(root.glob("data/questions/*/*.jsonl"))
     if not files:
         raise InvalidInputError(f"ToolQA {str(folder)!r} has no data/questions/*/*.jsonl; expected its repository")
-    tasks = [task for file in files for task in _tasks(file)]
-    found = [name for name, file in _TABLES.items() if (root / _CORPUS / file).is_file()]
+    name = f"toolqa:{folder}"
+    tasks = [task for file in files for task in _tasks(file, root, name)]
+    if not tasks:
+        raise InvalidInputError(f"ToolQA {str(folder)!r} holds no question: its files in data/questions are empty")
+    found = [table for table, file in _TABLES.items() if inside(root, root / _CORPUS / file, "ToolQA file").is_file()]
     stamps = [[file, (root / _CORPUS / _TABLES[file]).stat().st_mtime_ns] for file in found]
     key = content_hash([str(root.resolve()), stamps])[:16]
     database = Database(f"toolqa-{key}", lambda connection: _fill(connection, root, found))
     passages: dict[str, Callable[[], Sequence[str]]] = {
-        name: _reader(root / _CORPUS / file, field) for name, (file, field) in _TEXTS.items()
+        name: _reader(root / _CORPUS / file, root, field) for name, (file, field) in _TEXTS.items()
     }
-    records = Records(database, found, passages, lambda: _graphs(root / _CORPUS / "dblp"))
-    return RecordsWorld("toolqa", tasks, records)
+    records = Records(database, found, passages, lambda: _graphs(root))
+    return RecordsWorld(name, tasks, records)
 
 
-def _lines(file: Path) -> Iterator[tuple[str, Any]]:
+def _lines(file: Path, root: Path) -> Iterator[tuple[str, Any]]:
     """Yield the place and the value of each line of a file of JSON Lines."""
-    for number, line in enumerate(read_text(file, "ToolQA file").splitlines(), 1):
+    for number, line in enumerate(read_text(file, "ToolQA file", within=root).split("\n"), 1):
         if line.strip():
             where = f"{str(file)!r}, line {number}"
             yield where, read_json(line, where)
 
 
-def _tasks(file: Path) -> Iterator[Task]:
+def _tasks(file: Path, root: Path, world: str) -> Iterator[Task]:
     name, _, difficulty = file.stem.rpartition("-")
     if name not in _DOMAINS or difficulty not in ("easy", "hard"):
         raise InvalidInputError(f"ToolQA file {str(file)!r}: expected a name such as flight-easy.jsonl")
     domain, tool = _DOMAINS[name]
-    for where, line in _lines(file):
+    for where, line in _lines(file, root):
         given = validated(dict[str, str | float | int], line, where)
         missing = [key for key in ("qid", "question", "answer") if key not in given]
         if missing:
@@ -115,7 +118,7 @@ def _tasks(file: Path) -> Iterator[Task]:
         answer = str(given["answer"])
         number = number_in(answer) if answer.strip("-.0123456789") == "" else None
         metadata = {
-            "world": "toolqa",
+            "world": world,
             "qid": str(given["qid"]),
             "domain": domain,
             "difficulty": difficulty,
@@ -145,10 +148,10 @@ def _fill(connection: Any, root: Path, tables: Sequence[str]) -> None:
             raise InvalidInputError(f"ToolQA file {str(file)!r} cannot be read: {one_line(error)}") from None
 
 
-def _reader(file: Path, field: str) -> Callable[[], list[str]]:
+def _reader(file: Path, root: Path, field: str) -> Callable[[], list[str]]:
     def read() -> list[str]:
         texts = []
-        for where, line in _lines(file):
+        for where, line in _lines(file, root):
             if not isinstance(line, dict) or not isinstance(line.get(field), str):
                 raise InvalidInputError(f"{where}: field {field!r} is missing; expected a text")
             texts.append(line[field])
@@ -157,33 +160,14 @@ def _reader(file: Path, field: str) -> Callable[[], list[str]]:
     return read
 
 
-def _graphs(folder: Path) -> Graphs:
+def _graphs(root: Path) -> Graphs:
     """Return the graphs with titles and names in place of ids."""
     networkx = import_extra("networkx", "graphs of worlds need", "worlds")
-    titles, names = _unpickled(folder / "id2title_dict.pkl"), _unpickled(folder / "id2author_dict.pkl")
-    papers = networkx.relabel_nodes(_unpickled(folder / "paper_net.pkl"), titles)
-    authors = networkx.relabel_nodes(_unpickled(folder / "author_net.pkl"), names)
+    files = {name: inside(root, root / _CORPUS / "dblp" / f"{name}.pkl", "ToolQA file") for name in _GRAPH_FILES}
+    titles, names = read_names(files["id2title_dict"]), read_names(files["id2author_dict"])
+    papers = networkx.relabel_nodes(read_graph(files["paper_net"]), titles)
+    authors = networkx.relabel_nodes(read_graph(files["author_net"]), names)
     for _, _, about in authors.edges(data=True):
-        about["papers"] = [titles.get(paper, paper) for paper in about.get("papers", [])]
-    for nodes in (papers.nodes, authors.nodes):
-        for _, about in nodes(data=True):
-            about.update(json.loads(json.dumps(about, default=str)))
+        listed = about.get("papers", [])
+        about["papers"] = [titles.get(one, one) if isinstance(one, str | int) else one for one in listed or ()]
     return Graphs(papers, authors)
-
-
-class _OnlyGraphs(pickle.Unpickler):
-    """Reads pickles of graphs and of plain values; a pickle that names anything else could run anything."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return a class of networkx that holds a graph."""
-        if module.startswith("networkx.classes.") or (module, name) in (("builtins", "set"), ("builtins", "dict")):
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}")
-
-
-def _unpickled(file: Path) -> Any:
-    try:
-        with file.open("rb") as stream:
-            return _OnlyGraphs(stream).load()
-    except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, ValueError) as error:
-        raise InvalidInputError(f"ToolQA file {str(file)!r} cannot be read: {one_line(error)}") from None

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 
 import networkx
 import pytest
@@ -9,14 +10,6 @@ import pytest
 from resilisim.errors import InvalidInputError
 from resilisim.worlds import load_world
 from resilisim.worlds.records import load_toolqa
-
-
-class Evil:
-    def __reduce__(self):
-        return print, ("ran",)
-
-
-EVIL = {"call": pickle.dumps(Evil()), "system": b"cos\nsystem\n(S'true'\ntR.", "text": b"no pickle", "empty": b""}
 
 
 @pytest.fixture
@@ -73,13 +66,42 @@ def test_its_questions_and_its_data_are_there(folder):
     world.records.database.close()
 
 
-@pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL)
-def test_pickles_run_nothing(folder, evil, capsys):
-    (folder / "data/external_corpus/dblp/paper_net.pkl").write_bytes(evil)
-    world = load_toolqa(folder)
-    with pytest.raises(InvalidInputError, match=r"paper_net.pkl' cannot be read"):
-        _ = world.records.graphs
-    assert capsys.readouterr().out == ""
+@pytest.mark.parametrize(
+    "place",
+    [
+        "questions/easy/flight-easy.jsonl",
+        "external_corpus/coffee/coffee_price.csv",
+        "external_corpus/agenda/agenda_descriptions_merged.jsonl",
+        "external_corpus/dblp/paper_net.pkl",
+        "questions/easy",
+    ],
+)
+def test_links_out_of_the_folder_are_not_followed(folder, place, tmp_path):
+    secret = tmp_path / "elsewhere"
+    secret.mkdir()
+    (secret / "coffee-easy.jsonl").write_text("root:x:0:0\n")
+    file = folder / "data" / place
+    if file.is_dir():
+        shutil.rmtree(file)
+        file.symlink_to(secret)
+    else:
+        file.unlink(missing_ok=True)
+        file.symlink_to(secret / "coffee-easy.jsonl")
+
+    def read():
+        world = load_toolqa(folder)
+        world.records.find_passages("agenda", "art", 1)
+        return world.records.graphs
+
+    with pytest.raises(InvalidInputError, match="is a link out of its folder"):
+        read()
+
+
+def test_links_within_the_folder_and_to_it_are_followed(folder, tmp_path):
+    easy = folder / "data/questions/easy"
+    (easy / "flight-easy.jsonl").symlink_to(easy / "coffee-easy.jsonl")
+    (tmp_path / "link").symlink_to(folder)
+    assert len(load_toolqa(tmp_path / "link").tasks()) == 4
 
 
 @pytest.mark.parametrize(
