@@ -7,13 +7,16 @@ What is left are the classes below; anything else that is raised is a bug.
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import math
 import operator
 import re
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
 from numbers import Real
-from typing import Any, SupportsIndex
+from pathlib import PurePath
+from typing import Any, Final, Literal, SupportsIndex
 
 from resilisim.redaction import without_steering
 
@@ -56,6 +59,102 @@ class StoreError(ResiliSimError):
 
 class InfrastructureError(ResiliSimError):
     """Something outside simulator and agent broke (an endpoint is down): recorded, kept apart from the scores."""
+
+    is_from_outside = True
+
+
+class CheckFailed(AssertionError):
+    """A check of our own failed, so this software is wrong: a bug, which stops everything wherever it comes up."""
+
+
+# Whose fault it is that an episode did not come to its end: of the agent (the episode is lost), of something outside
+# simulator and agent (kept apart from scores), nobody can tell (kept apart, and ranks take the worst case), or ours.
+Fault = Literal["agent", "infrastructure", "unclear", "bug"]
+
+_LONGEST_CHAIN: Final = 100  # of errors raised from each other; nothing forbids a ring
+# Packages that ask endpoints: what they raise may come of the endpoint, or of what the agent asked for.
+_ENDPOINT_PACKAGES: Final = frozenset(
+    {"openai", "anthropic", "httpx", "httpx2", "httpcore", "requests", "urllib3", "aiohttp", "litellm", "grpc"}
+    | {"mistralai", "cohere", "botocore", "google", "groq", "ollama", "websockets", "http"}
+)
+_STATUSES_OF_ENDPOINTS: Final = frozenset({401, 403, 404, 405, 407, 408, 409, 425, 429})  # and all from 500 on
+_MACHINE_IS_FULL: Final = frozenset(
+    getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "EIO") if hasattr(errno, name)
+)
+
+
+def fault_of(error: BaseException, is_ours: bool = False) -> Fault:
+    """Say whose fault an exception is that came out of an agent: the one place where this is decided.
+
+    The agent's, unless it can be told that it is not. A failed check of our own is a bug, whoever has caught it
+    meanwhile. `InfrastructureError` (or another that `is_from_outside`) counts as such only where this package raised
+    it, as an agent could raise it as well. What looks like an endpoint, a network or a full machine in somebody else's
+    code is unclear: it may be one, and an agent may pretend it.
+
+    Args:
+        error: What came out.
+        is_ours: Whether the agent is one of this package, so that everything else is a bug.
+
+    Example:
+        >>> from resilisim.errors import fault_of
+        >>> fault_of(ValueError("no such key")), fault_of(ConnectionError("no route")), fault_of(ValueError(), True)
+        ('agent', 'unclear', 'bug')
+    """
+    chain = list(_chain_of(error))
+    if any(isinstance(each, CheckFailed) for each in chain):
+        return "bug"
+    if any(getattr(each, "is_from_outside", False) and _is_raised_here(each) for each in chain):
+        return "infrastructure"
+    if is_ours:
+        return "bug"
+    return "unclear" if any(map(_may_be_outside, chain)) else "agent"
+
+
+def _chain_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, what it was raised from, and what it groups."""
+    waiting, seen = [error], 0
+    while waiting and seen < _LONGEST_CHAIN:
+        each, seen = waiting.pop(), seen + 1
+        yield each
+        waiting += [other for other in (each.__cause__, each.__context__) if other is not None]
+        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+
+
+def _is_raised_here(error: BaseException) -> bool:
+    """Tell whether code of this package has raised an exception."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and str(place.tb_frame.f_globals.get("__name__")).partition(".")[0] == "resilisim"
+
+
+def _may_be_outside(error: BaseException) -> bool:
+    """Tell whether an exception looks like an endpoint, a network or a machine that failed."""
+    if isinstance(error, OSError) and error.errno in _MACHINE_IS_FULL:
+        return True
+    if isinstance(error, ConnectionError | TimeoutError | MemoryError | InfrastructureError):
+        return True
+    if type(error).__module__.partition(".")[0] not in (*_ENDPOINT_PACKAGES, "socket", "ssl"):
+        return False
+    status = getattr(error, "status_code", getattr(getattr(error, "response", None), "status_code", None))
+    return not isinstance(status, int) or status >= 500 or status in _STATUSES_OF_ENDPOINTS
+
+
+def told_error(error: BaseException) -> str:
+    """Return an exception on one line, with where it was raised; some are unable to say what they are.
+
+    Example:
+        >>> from resilisim.errors import told_error
+        >>> told_error(KeyError("plan"))
+        "KeyError: 'plan'"
+    """
+    try:
+        words = f"{type(error).__name__}: {error}".removesuffix(": ")
+    except Exception:
+        words = type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    where = f" ({PurePath(frames[0].filename).name}:{frames[0].lineno})" if frames else ""
+    return one_line(words) + where
 
 
 def nearest_name(value: str, valid: Iterable[str]) -> str | None:

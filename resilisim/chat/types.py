@@ -291,6 +291,7 @@ class RequestRefusedError(InvalidInputError):
         True
     """
 
+    is_from_outside = True  # `resilisim.errors.fault_of`
     # Who asks is unknown, not permitted, or asks at a wrong address: no other request would fare better.
     _STATUSES_OF_ALL = frozenset({401, 403, 404, 405})
 

@@ -51,6 +51,7 @@ _ENDINGS = {
     "consecutive_failures": "The episode has ended: too many executions failed in a row.",
     "loop": "The episode has ended: the same unproductive message was sent too many times in a row.",
     "stopped": "The episode has ended: the agent stopped.",
+    "agent_error": "The episode has ended: the agent broke or was given up.",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,11 +13,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.envs.protocol import native_text
+from resilisim.errors import InfrastructureError
 from resilisim.simulator import Problem
 from resilisim.simulator.state import EpisodeState, is_done, outcome
 from resilisim.tasks import Task
 from resilisim.workflows.prompts import Prompt
-from resilisim.worlds.base import WorldFailed
 
 # What the environment tells about the last message (docstring of the environment); it is only read.
 Info: TypeAlias = Mapping[str, Any]
@@ -26,6 +27,7 @@ AssistantMessage: TypeAlias = str | Mapping[str, Any]
 T = TypeVar("T")
 
 _LONGEST_CHAIN = 100  # of errors raised from each other; nothing forbids a ring
+_LAST_CALL_SECONDS = 5.0  # for a message under way in another thread when its agent is given up
 
 
 class EpisodeEnded(BaseException):
@@ -91,6 +93,9 @@ class Session:
     Attributes:
         reply: What the environment said last.
         rewards: What the environment paid for each message, for a trainer (`EnvironmentSettings.reward`).
+        sent: The messages, as texts; None is a stop. Also those of tries before `restart`.
+        broken: What the environment itself raised, a world that failed or a bug of ours: never the agent's doing,
+            whatever the agent makes of it. The episode then has no score.
 
     Example:
         >>> from resilisim.envs import ConversationEnv, Session
@@ -113,11 +118,13 @@ class Session:
         self._privileged = privileged
         # Calls of a world take time. One thread keeps their order, whatever event loops they come from.
         self._worker = None if env.world is None else ThreadPoolExecutor(1, "resilisim-calls")
+        self._at_work = threading.Lock()
+        self.sent: list[str | None] = []
         self.restart()
 
     def restart(self) -> Reply:
         """Begin the episode anew, with the same seed, and return the prompt."""
-        self._broken: WorldFailed | None = None
+        self.broken: Exception | None = None
         options = {"task": self._task, "prompt": self._prompt}
         observation, self._info = self._env.reset(seed=self._seed, options=options)
         self.reply = Reply(observation, self._view())
@@ -129,19 +136,48 @@ class Session:
         """Send a message and return the reply; None stops the episode. EpisodeEnded tells that it is over already."""
         if self.reply.ended:
             raise EpisodeEnded(self.reply)
-        text = message if message is None or isinstance(message, str) else native_text(message)
-        before: EpisodeState = self._info["state"]
-        if self._broken is not None:
-            raise self._broken
+        text = as_text(message)
+        with self._at_work:
+            if self.reply.ended:
+                raise EpisodeEnded(self.reply)
+            return self._step(text, self._env.stop if text is None else lambda: self._env.step(text))
+
+    def lose(self, why: str) -> Reply:
+        """End the episode as lost: the agent has raised something, has failed, or is given up; `why` says how.
+
+        What the agent did before does not matter any more. An episode that has ended stays as it ended.
+
+        Raises:
+            InfrastructureError: A message is still under way in another thread.
+        """
+        if not self._at_work.acquire(timeout=_LAST_CALL_SECONDS):
+            raise InfrastructureError(f"a call is still under way, so the episode cannot end ({why})")
         try:
-            observation, reward, ended, _, self._info = self._env.stop() if text is None else self._env.step(text)
-        except WorldFailed as error:
-            self._broken = error  # for ever: an agent that goes on in spite of it must not get a score
+            return self.reply if self.reply.ended else self._step(None, lambda: self._env.lose(why))
+        finally:
+            self._at_work.release()
+
+    def _step(self, text: str | None, act: Callable[[], Any]) -> Reply:
+        """Let a message happen, or what else ends the episode."""
+        if self.broken is not None:
+            raise self.broken
+        before: EpisodeState = self._info["state"]
+        self.sent.append(text)
+        try:
+            observation, reward, ended, _, self._info = act()
+            reply = Reply(observation, self._view(), ended, self._env.words)
+            self._answered(str(text or ""), before, reply)
+        except Exception as error:
+            self.broken = error  # for ever: an agent that goes on in spite of it must not get a score
             raise
-        self.reply = Reply(observation, self._view(), ended, self._env.words)
         self.rewards.append(float(reward))
-        self._answered(str(text or ""), before)
-        return self.reply
+        self.reply = reply
+        return reply
+
+    def raise_if_broken(self) -> None:
+        """Raise what the environment itself has raised, if it has, whatever the agent has made of it."""
+        if self.broken is not None:
+            raise self.broken
 
     async def beside(self, work: Callable[[], T]) -> T:
         """Do something to the session where other sessions share the event loop, which in a world must not wait for it.
@@ -211,8 +247,13 @@ class Session:
     def _begun(self) -> None:
         """Note that the episode has begun, perhaps anew."""
 
-    def _answered(self, text: str, before: EpisodeState) -> None:
-        """Note a step: the message as text, and the state before it; `_info` is what came of it."""
+    def _answered(self, text: str, before: EpisodeState, reply: Reply) -> None:
+        """Note a step: the message as text, the state before it, and the reply; `_info` is what came of it."""
+
+
+def as_text(message: AssistantMessage | None) -> str | None:
+    """Return a message as the environment takes it: an OpenAI-style assistant message as JSON text."""
+    return message if message is None or isinstance(message, str) else native_text(message)
 
 
 def observation_text(observation: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -153,6 +153,7 @@ class EvaluationResult:
             "num_failures": self.call.num_failures,
             "last_error": self.call.last_error or None,
             "stopped_by": self.call.stopped_by,
+            "agent_errors": [asdict(errors) for errors in self.call.agent_errors],
             "results": [row.to_mapping() for row in self.rows],
             "agents": [sums.to_mapping() for sums in self.agents()],
         }

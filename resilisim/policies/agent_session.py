@@ -22,10 +22,19 @@ from resilisim.chat import ChatReply, ChatRequest, TokenUsage
 from resilisim.envs.feedback import FINISH_HINT
 from resilisim.envs.protocol import WAIT_FUNCTION
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply, Session, tells_the_end
-from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
+from resilisim.errors import (
+    InvalidInputError,
+    ResiliSimError,
+    check_number,
+    fault_of,
+    one_line,
+    told_error,
+    unknown_name,
+)
 from resilisim.policies.llm.conversation import finish_message, native_arguments, result_of
-from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord, Transcript
+from resilisim.policies.llm.record import AgentRecord, Transcript, empty_part
 from resilisim.policies.llm.tools import ToolResult
+from resilisim.redaction import fit_to_show
 
 OnFailure = Literal["return", "raise"]
 
@@ -234,6 +243,13 @@ class AgentSession:
             if not self.ended:
                 self._session.send(None)
 
+    def lose(self, why: str) -> None:
+        """End the episode as lost, since its agent broke or is given up; changes nothing if it is over.
+
+        `why` stands in the record, as how the agent broke.
+        """
+        self._session.lose(why)
+
     def close(self) -> None:
         """Refuse every further call, where whoever calls cannot be stopped otherwise; the episode stays unfinished."""
         self._is_closed = True
@@ -311,25 +327,10 @@ class AgentSession:
         """Return the agent's part of the record."""
         transcript = self._transcript
         ending = self._session.score or {}
-        return {
-            "schema": AGENT_SCHEMA,
-            "architecture": architecture,
-            "options": {},
-            "prompts": "",
-            "protocol": "native",
-            "models": {},
-            "messages": transcript.messages,
-            "calls": transcript.calls,
-            "events": transcript.events,
-            "counters": {},
-            "components": transcript.components(("agent",)),
-            "first_failure": None,
-            "structure": {},
-            "answer": self._answer,
-            "ended_by": _ENDED_BY.get(str(ending.get("ended_by")), "environment"),
-            "restarts": 0,
-            "oracle": False,
-        }
+        part = empty_part(architecture, _ENDED_BY.get(str(ending.get("ended_by")), "environment"))
+        part["messages"], part["calls"], part["events"] = transcript.messages, transcript.calls, transcript.events
+        part["components"], part["answer"] = transcript.components(("agent",)), self._answer
+        return part
 
     def __enter__(self) -> Self:
         """Make this the session that a watched client notes its usage in (`track_usage`)."""
@@ -339,11 +340,16 @@ class AgentSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Stop an episode that was not finished; what is raised goes on, but for the news that it is over."""
+        """Stop an episode that was not finished; what is raised goes on, but for the news that it is over.
+
+        What the agent raised has lost it the episode, unless it may come of an endpoint or the network (`fault_of`).
+        """
         with contextlib.suppress(ValueError, IndexError):  # a generator may be closed in another context
             _CURRENT.reset(self._contexts.pop())
         if error is None:
             self.stop()
+        elif isinstance(error, Exception) and self._session.broken is None and fault_of(error) == "agent":
+            self.lose(fit_to_show(told_error(error), one_line=True))
         return error is not None and self.ended and tells_the_end(error)
 
     def _as_tool(self, function: Mapping[str, Any]) -> SessionTool:
@@ -375,7 +381,7 @@ class AgentSession:
 
 # The session in whose `with` block or agent function the running code stands.
 _CURRENT: contextvars.ContextVar[AgentSession | None] = contextvars.ContextVar("resilisim_session", default=None)
-_ENDED_BY: Final = {"completion": "answer", "stopped": "gave_up"}
+_ENDED_BY: Final = {"completion": "answer", "stopped": "gave_up", "agent_error": "agent_error"}
 _WITH_ANSWER: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {"answer": {"type": "string", "description": "The answer, or what was done, in words."}},

@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
+import traceback as tracebacks
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from resilisim.envs.session import Info, Session
+from resilisim.errors import Fault, ResiliSimError, fault_of, told_error
 from resilisim.workflows.templating import inline_json
 
 FINISH = "<finish/>"
 WAIT = "<wait/>"
 # What a scripted policy says in its closing message when it is not done: no tag and no signal of completion.
 OUT_OF_TURNS = "I have used all my turns and could not do everything."
+_LONGEST_TRACEBACK: Final = 20_000  # characters
 
 if TYPE_CHECKING:
     from resilisim.policies.llm.record import AgentRecord
     from resilisim.policies.llm.run import Journal
+
+
+class AgentFailed(ResiliSimError):
+    """An agent of somebody else's broke, and its episode with it (docs/specification, section 9).
+
+    Attributes:
+        reason: What it raised, by name.
+        traceback: Where.
+        fault: Whose fault that is: where it is the "agent"'s, the episode is lost.
+        part: The agent's part of the record so far.
+        messages: What it had sent; None is a stop.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        reason: str = "AgentFailed",
+        traceback: str = "",
+        fault: Fault = "agent",
+        part: AgentRecord | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.traceback = traceback
+        self.fault: Fault = fault
+        self.part = part
+        self.messages: tuple[str | None, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, error: BaseException, part: AgentRecord | None = None) -> AgentFailed:
+        """Return what an agent of that name did when it raised something."""
+        text = "".join(tracebacks.format_exception(error))[-_LONGEST_TRACEBACK:]
+        return cls(f"agent {name} raised {told_error(error)}", type(error).__name__, text, fault_of(error), part)
 
 
 @runtime_checkable
@@ -103,6 +139,20 @@ def is_privileged(policy: object) -> bool:
         (True, False)
     """
     return bool(getattr(policy, "privileged", False))
+
+
+def is_ours(policy: Contender) -> bool:
+    """Return whether whoever plays is code of this package alone, so that an exception of it is a bug of ours.
+
+    Example:
+        >>> from resilisim.policies import FunctionAgent, make_policy
+        >>> from resilisim.policies.base import is_ours
+        >>> is_ours(make_policy("random")), is_ours(FunctionAgent(print))
+        (True, False)
+    """
+    return type(policy).__module__.partition(".")[0] == "resilisim" and not getattr(
+        policy, "runs_code_of_others", False
+    )
 
 
 def policy_name(policy: object) -> str:

@@ -14,12 +14,12 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.policies.agent_session import AgentSession
-from resilisim.policies.function_agent import AgentFailed
+from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.record import AgentRecord
 from resilisim.policies.llm.run import Journal
 from resilisim.policies.mcp_host import EpisodeHost, Hosts, http_server
@@ -35,8 +35,8 @@ class CommandAgent:
 
     The program finds the URL of an MCP server with this episode in RESILISIM_MCP_URL, the prompt in RESILISIM_PROMPT,
     and both in the JSON file that RESILISIM_EPISODE names (`mcp_url`, `prompt`). The episode has begun; the tools are
-    those of the library and `episode_finish`. Exit code 0 without `episode_finish` is the agent's stop; any other is a
-    failure, and no score.
+    those of the library and `episode_finish`. Exit code 0 without `episode_finish` is the agent's stop; with any other
+    code the episode is lost, unless it has ended before.
 
     Args:
         command: The command with its arguments, as in a shell, of which there is none.
@@ -49,6 +49,8 @@ class CommandAgent:
         >>> CommandAgent("python -m my_agent --fast").name
         'python -m my_agent --fast'
     """
+
+    runs_code_of_others: ClassVar[bool] = True
 
     def __init__(self, command: str) -> None:
         try:
@@ -82,6 +84,9 @@ class CommandAgent:
         try:
             await self._run(url, host.prompt)
             agent_session.stop()
+        except AgentFailed as error:
+            error.part = agent_session.part(self.name)
+            raise
         finally:
             agent_session.close()
             self._hosts.forget(name)
@@ -131,7 +136,8 @@ class CommandAgent:
                 start_new_session=True,  # its children end with it
             )
         except (OSError, ValueError) as error:  # it is gone, the machine is full, or the prompt is too long for it
-            raise AgentFailed(f"agent {self.name} cannot be started: {error}", type(error).__name__) from error
+            text = f"agent {self.name} cannot be started: {error}"
+            raise AgentFailed(text, type(error).__name__, fault="unclear") from error
         finally:
             os.close(outgoing)
 

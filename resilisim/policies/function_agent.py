@@ -7,13 +7,13 @@ import contextlib
 import contextvars
 import inspect
 import threading
-import traceback
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, ClassVar, Final, TypeAlias, cast
 
 from resilisim.envs.session import Session
-from resilisim.errors import InfrastructureError, InvalidInputError, one_line
+from resilisim.errors import InvalidInputError
 from resilisim.policies.agent_session import AgentSession
+from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.record import AgentRecord
 from resilisim.policies.llm.run import Journal
 
@@ -21,21 +21,6 @@ from resilisim.policies.llm.run import Journal
 AgentFunction: TypeAlias = "Callable[[AgentSession], object | Awaitable[object]]"
 
 AGENT_PREFIX: Final = "agent:"  # of a policy that is a function of a session, agent:module:function
-_LONGEST_TRACEBACK: Final = 20_000  # characters
-
-
-class AgentFailed(InfrastructureError):
-    """An agent of somebody else's broke; an episode that it broke in has no score.
-
-    Attributes:
-        reason: What it raised, by name.
-        traceback: Where, for the file of failures.
-    """
-
-    def __init__(self, message: str, reason: str = "AgentFailed", traceback: str = "") -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.traceback = traceback
 
 
 class FunctionAgent:
@@ -54,6 +39,8 @@ class FunctionAgent:
         >>> evaluate(agents=one_call, tasks=2).rows[0].policy
         'one_call'
     """
+
+    runs_code_of_others: ClassVar[bool] = True
 
     def __init__(self, function: AgentFunction) -> None:
         if not callable(function):
@@ -82,8 +69,7 @@ class FunctionAgent:
         except BaseException as error:
             if _gives_up(error):
                 raise
-            text = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
-            raise AgentFailed(f"agent {self.name} raised {_named(error)}", type(error).__name__, text) from error
+            raise AgentFailed.of(self.name, error, agent_session.part(self.name)) from error
         finally:
             agent_session.close()  # a thread that was given up must not play on
         return agent_session.part(self.name)
@@ -107,14 +93,6 @@ def _gives_up(error: BaseException) -> bool:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return isinstance(error, KeyboardInterrupt)
-
-
-def _named(error: BaseException) -> str:
-    """Return what was raised on one line; an error of somebody else's may be unable to say what it is."""
-    try:
-        return one_line(f"{type(error).__name__}: {error}".removesuffix(": "))
-    except Exception:
-        return type(error).__name__
 
 
 async def _in_thread(function: Callable[[AgentSession], Any], session: AgentSession) -> Any:

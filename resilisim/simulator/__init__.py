@@ -18,12 +18,13 @@ from resilisim.simulator.failure_model import (
     shipped_laws,
 )
 from resilisim.simulator.law import BenchmarkLaw, EndRules
-from resilisim.simulator.messages import FINISH, STOP, WAIT, Message, execution
+from resilisim.simulator.messages import AGENT_ERROR, FINISH, STOP, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.scoring import Score, graded_score, rescore, score_episode
 from resilisim.simulator.state import EpisodeState, branches, next_state, start_state, success_probability
 
 __all__ = [
+    "AGENT_ERROR",
     "FINISH",
     "STOP",
     "WAIT",

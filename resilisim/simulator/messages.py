@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from resilisim.seeding import hash_words
 
-MessageKind = Literal["execute", "search", "info", "format_error", "rejected", "finish", "stop", "wait"]
+MessageKind = Literal["execute", "search", "info", "format_error", "rejected", "finish", "stop", "wait", "agent_error"]
 
 # Signatures of unproductive messages lie above every tool index; below them, a tool's index stands for calling it
 # again.
@@ -22,7 +22,7 @@ class Message:
     Attributes:
         kind: execute (a tool runs), search, info, format_error (nothing could be read), rejected (unknown tool or
             refused parameters: not an execution), finish (completion signal), stop (the agent stopped by itself or hit
-            its cap), wait (a turn passes).
+            its cap), wait (a turn passes), agent_error (the agent broke or was given up: the episode is lost).
         tool: Canonical tool name (execute, info), or the name as it was given (rejected).
         parameters: Parameters of an execution, as given.
         query: What was searched for.
@@ -79,3 +79,4 @@ def execution(tool: str, parameters: Mapping[str, Any] | None = None) -> Message
 FINISH = Message("finish")
 STOP = Message("stop")
 WAIT = Message("wait")
+AGENT_ERROR = Message("agent_error")

@@ -13,7 +13,7 @@ Level = Literal["full_success", "partial_success", "failure"]
 
 # An agent that stops by itself has nothing more to say: its stop counts as its completion signal (docs/decisions).
 _COMPLETION_ENDS = frozenset({"completion", "stopped"})
-_HOPELESS_ENDS = frozenset({"consecutive_failures", "loop"})
+_HOPELESS_ENDS = frozenset({"consecutive_failures", "loop", "agent_error"})
 PARTIAL_GRADE = 0.5  # of a world, from which on an episode counts as partial success
 
 
@@ -28,7 +28,7 @@ class Score:
         order: Whether their first successes came in the required order (also if there were none).
         output: Whether a required output tool succeeded (also if the list has none).
         completion: Whether completion was signalled.
-        ended_by: completion, turns, time, consecutive_failures, loop or stopped.
+        ended_by: completion, turns, time, consecutive_failures, loop, stopped or agent_error.
 
     Example:
         >>> from resilisim.simulator import score_episode

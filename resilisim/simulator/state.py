@@ -44,8 +44,9 @@ CONSECUTIVE = 3  # too many failed executions without a successful one between t
 LOOP = 4  # the same unproductive message too many times in a row
 STOPPED = 5  # the agent stopped by itself or hit a cap of its own
 TIME = 6  # the closing message came without a completion signal, after the time that the law gives
+LOST = 7  # the agent broke or was given up, which is lost whatever was done before
 
-ENDED_BY = (None, "completion", "turns", "consecutive_failures", "loop", "stopped", "time")
+ENDED_BY = (None, "completion", "turns", "consecutive_failures", "loop", "stopped", "time", "agent_error")
 
 
 @scalar
@@ -205,6 +206,8 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
     status, executions, counters = state.status, state.executions, list(state.counters)
     if message.kind == "stop":
         counters[ENDED] = STOPPED
+    elif message.kind == "agent_error":
+        counters[ENDED] = LOST
     elif message.kind == "finish":
         if counters[TURNS_USED] < problem.rules.max_turns:
             counters[TURNS_USED] += 1

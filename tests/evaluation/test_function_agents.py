@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ import pytest
 from resilisim import ModelSettings, evaluate
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import read_records
+from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.policies import AgentSession
 from resilisim.workflows import parse_plan
 from tests.guards import WAITING_SECONDS
@@ -78,7 +78,9 @@ def test_processes_find_agents_by_their_module(tmp_path: Path, monkeypatch: pyte
     sys.modules.pop("their_agents", None)
 
 
-def test_what_an_agent_raises_is_a_failure_and_no_score(tmp_path: Path) -> None:
+def test_what_an_agent_raises_is_lost_and_what_may_be_an_endpoint_is_tried_again(
+    tmp_path: Path,
+) -> None:
     tries: dict[str, int] = {}
 
     def shaky(session: AgentSession) -> str:
@@ -91,13 +93,23 @@ def test_what_an_agent_raises_is_a_failure_and_no_score(tmp_path: Path) -> None:
         session.tools[0]()
         raise SystemExit("bye")
 
+    def unreachable(session: AgentSession) -> None:
+        raise ConnectionError("no route")
+
     run = evaluate(agents=[shaky, broken], tasks=2, out=tmp_path, model=ModelSettings(episode_retries=1))
-    assert (run.num_episodes, run.call.num_failures) == (2, 2)
-    failures = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]
-    assert {failure["reason"] for failure in failures} == {"SystemExit"}
-    assert all("bye" in failure["error"] and "in broken" in failure["traceback"] for failure in failures)
+    assert (run.num_episodes, run.call.num_failures) == (4, 0)
+    assert [(each.policy, each.num_episodes) for each in run.call.agent_errors] == [("broken", 2)]
+    for record in run.records():
+        lost = record["policy"] == "broken"
+        assert (record["ended_by"] == "agent_error", record["outcome"]) == (lost, 0)
+        if lost:
+            event = record["agent"]["first_failure"]
+            assert "SystemExit: bye (test_function_agents.py:" in event["text"] == record["steps"][-1]["error"]
+            assert "in broken" in event["details"]["traceback"]
+            assert record["steps"][-1]["label"] == "agent_error"
+    assert rescore_run(tmp_path).agrees
     with pytest.raises(InfrastructureError, match="2 episodes in a row broke"):
-        evaluate(agents=broken, tasks=4, model=ModelSettings(give_up_after=2))
+        evaluate(agents=unreachable, tasks=4, model=ModelSettings(give_up_after=2))
 
 
 class Unspeakable(Exception):
@@ -123,8 +135,10 @@ def test_whatever_an_agent_raises_the_others_play_on() -> None:
                 group.create_task(session.acall("network_fetcher"))
 
     run = evaluate(agents=[unspeakable, cancelled, cancelled_too, many_at_once], tasks=2)
-    assert (run.num_episodes, run.call.num_failures) == (2, 6)
-    assert {record["policy"] for record in run.records()} == {"many_at_once"}
+    assert (run.num_episodes, run.call.num_failures) == (8, 0)
+    ended = {(record["policy"], record["ended_by"]) for record in run.records()}
+    others = {"unspeakable", "cancelled", "cancelled_too"}
+    assert {policy for policy, ended_by in ended if ended_by == "agent_error"} == others
 
 
 def test_an_agent_that_takes_too_long_is_given_up() -> None:
@@ -143,8 +157,8 @@ def test_an_agent_that_takes_too_long_is_given_up() -> None:
             ended.set()
 
     run = evaluate(agents=[sleeper, thread], tasks=1, model=ModelSettings(episode_seconds=0.3))
-    assert run.call.num_failures == 2
-    assert "took longer than 0.3 seconds" in run.call.last_error
+    assert [record["ended_by"] for record in run.records()] == ["agent_error"] * 2
+    assert {each.first for each in run.call.agent_errors} == {"the agent took longer than 0.3 seconds"}
     given_up.set()
     assert ended.wait(WAITING_SECONDS)
     assert not played_on

@@ -15,7 +15,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
+from resilisim.errors import CheckFailed, InfrastructureError, InvalidInputError, MissingExtraError
 from resilisim.evaluation import ModelSettings, evaluate, opened, read_records
 from resilisim.evaluation.run import ray_cluster
 from resilisim.evaluation.run.contestants import Contestant
@@ -147,12 +147,11 @@ def test_agents_survive_the_death_of_a_machine(machines, tmp_path):
             agents=agents, tasks=toy_tasks(3), prompts="optimal", seeds=2, model=limits, out=tmp_path, ray="auto"
         )
     counts = Counter(record["policy"] for record in read_records(tmp_path))
-    assert counts == {"follow": 6, "shaky": 6, "true": 6}
+    assert counts == {"follow": 6, "shaky": 6, "true": 6, "broken": 6}
     follower, shaky = (result.row(name, "optimal") for name in ("follow", "shaky"))
     assert follower.success == shaky.success
-    failures = list(read_failures(tmp_path))
-    assert Counter(failure["reason"] for failure in failures) == {"KeyError": 6}
-    assert all("in broken" in failure["traceback"] for failure in failures)
+    assert list(read_failures(tmp_path)) == []
+    assert {record["ended_by"] for record in read_records(tmp_path) if record["policy"] == "broken"} == {"agent_error"}
 
 
 def bodies(requests):
@@ -301,14 +300,14 @@ def test_what_a_machine_cannot_play_is_named():
     (refusal,) = player.start(nobody, version)
     assert isinstance(refusal, InvalidInputError)
     assert re.search(r"Nobody.*\(on .+\)", str(refusal))
-    broken = settings_of("Broken")
-    (refusal,) = player.start(broken, "0.0.0")
+    unsound = settings_of("Unsound")
+    (refusal,) = player.start(unsound, "0.0.0")
     assert "all machines need the same" in str(refusal)
-    assert player.start(broken, version) == [None]
-    messages = player.play(episodes_of(broken))
+    assert player.start(unsound, version) == [None]
+    messages = player.play(episodes_of(unsound))
     while isinstance(messages[-1], bytes):
         messages += player.play()
     *lines, problem = messages
     assert [json.loads(line)["index"] for line in lines] == [0, 1]
-    assert isinstance(problem, KeyError)
-    assert any("episode 2: policy broken" in note for note in problem.__notes__)
+    assert isinstance(problem, CheckFailed)
+    assert any("episode 2: policy unsound" in note for note in problem.__notes__)

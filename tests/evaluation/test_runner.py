@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,12 +14,22 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from resilisim.errors import ExactLimitError, InfrastructureError, InvalidInputError
-from resilisim.evaluation import RunLimits, evaluate, read_results, write_report
+from resilisim.errors import CheckFailed, ExactLimitError, InfrastructureError, InvalidInputError
+from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results, write_report
 from resilisim.evaluation.run.plan import Plan
-from resilisim.evaluation.run.store import RunStore, read_manifest, read_records
+from resilisim.evaluation.run.store import RunStore, read_failures, read_manifest, read_records
 from resilisim.tool_library import ToolLibrary, default_library
-from tests.evaluation.toy_policies import Broken, Exiting, Halves, Quitter, Reading, Searching, Unreachable, toy_tasks
+from tests.evaluation.toy_policies import (
+    Broken,
+    Exiting,
+    Halves,
+    Quitter,
+    Reading,
+    Searching,
+    Unreachable,
+    Unsound,
+    toy_tasks,
+)
 from tests.guards import no_endless_wait
 
 ROOT = Path(__file__).parents[2]
@@ -152,22 +163,36 @@ def test_without_a_folder_the_records_live_as_long_as_the_result():
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    ("policy", "error", "words"),
+    ("policy", "words"),
     [
-        (Broken, KeyError, "no such thing"),
-        (Exiting, RuntimeError, r"raised SystemExit: good bye \(episode 4: policy exiting, .*, seed 0\)"),
-        (Unreachable, InfrastructureError, r"^the endpoint does not answer \(episode \d+: policy unreachable.*\)$"),
+        (Broken, r"KeyError: 'no such thing' \(toy_policies.py:\d+\)"),
+        (Exiting, r"SystemExit: good bye \(toy_policies.py:\d+\)"),
     ],
 )
-def test_what_a_policy_raises_is_told_with_its_episode_and_the_rest_is_kept(tmp_path, workers, policy, error, words):
-    with pytest.raises(error, match=words) as raised:
-        evaluate(policy, toy_tasks(), "optimal", 2, out=tmp_path, workers=workers)
-    assert "\n" not in str(raised.value)
-    if policy is Broken:
-        (note,) = raised.value.__notes__
-        assert f"episode 4: policy broken, prompt optimal, task {toy_tasks()[2].instance_id}, seed 0" in note
-    if workers == 1:
-        assert indices(tmp_path) == ([] if policy is Unreachable else [0, 1, 2, 3])
+def test_what_a_policy_raises_has_lost_it_the_episode_and_the_others_are_played(tmp_path, workers, policy, words):
+    result = evaluate(policy, toy_tasks(), "optimal", 2, out=tmp_path, workers=workers)
+    assert result.num_episodes == result.num_planned
+    lost = [record for record in result.records() if record["ended_by"] == "agent_error"]
+    assert 4 in [record["index"] for record in lost]
+    assert all(record["outcome"] == 0 and re.fullmatch(words, record["steps"][-1]["error"]) for record in lost)
+    (told,) = result.call.agent_errors
+    assert (told.policy, told.num_episodes) == (policy.name, len(lost))
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_what_may_be_an_endpoint_is_no_score_and_many_in_a_row_stop_the_run(tmp_path, workers):
+    with pytest.raises(InfrastructureError, match=r"2 episodes in a row broke, .* the endpoint does not answer"):
+        evaluate(
+            Unreachable,
+            toy_tasks(),
+            "optimal",
+            2,
+            out=tmp_path,
+            workers=workers,
+            model=ModelSettings(give_up_after=2),
+        )
+    assert indices(tmp_path) == []
+    assert {failure["fault"] for failure in read_failures(tmp_path)} == {"unclear"}
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
@@ -329,3 +354,13 @@ def test_results_can_be_read_while_nothing_is_finished(tmp_path):
     RunStore(tmp_path, {"policies": []}, 5).close()
     result = read_results(tmp_path)
     assert (result.num_episodes, result.rows, result.to_mapping()["results"]) == (0, (), [])
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_failed_check_of_ours_stops_the_run_and_keeps_the_rest(tmp_path, workers):
+    with pytest.raises(CheckFailed, match="the identity does not hold") as raised:
+        evaluate(Unsound, toy_tasks(), "optimal", 2, out=tmp_path, workers=workers)
+    (note,) = raised.value.__notes__
+    assert f"episode 4: policy unsound, prompt optimal, task {toy_tasks()[2].instance_id}, seed 0" in note
+    if workers == 1:
+        assert indices(tmp_path) == [0, 1, 2, 3]

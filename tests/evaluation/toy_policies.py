@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from resilisim.errors import InfrastructureError
+from resilisim.errors import CheckFailed, InfrastructureError
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import parse_steps
@@ -121,6 +121,18 @@ class Broken(Reading):
         super().reset(observation, info)
         if "Toy number 2" in observation:
             raise KeyError("no such thing")
+
+
+class Unsound(Broken):
+    """Runs into a check of ours in the third toy task."""
+
+    name = "unsound"
+
+    def reset(self, observation, info):
+        try:
+            super().reset(observation, info)
+        except KeyError as error:
+            raise CheckFailed("the identity does not hold") from error
 
 
 class Unreachable(Reading):

@@ -273,20 +273,24 @@ def test_others_come_in_only_with_a_token() -> None:
         serve_http(ServedRun(1), "127.0.0.1", 99999)
 
 
-def test_programs_play_and_what_breaks_them_is_no_score(tmp_path: Path) -> None:
+def test_programs_play_and_what_breaks_them_is_lost(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     sound, failing, sleeping = [f"command:{sys.executable} {program}{argument}" for argument in ("", " fail", " sleep")]
     out = tmp_path / "run"
     run = evaluate(agents=[sound, failing], tasks=[TASK], seeds=2, out=out)
-    assert (run.num_episodes, run.call.num_failures) == (2, 2)
+    assert (run.num_episodes, run.call.num_failures) == (4, 0)
     for record in run.records():
+        if record["policy"].endswith("fail"):
+            assert (record["ended_by"], record["outcome"]) == ("agent_error", 0)
+            assert "nothing works here" in record["steps"][-1]["error"]
+            continue
         mine = same_calls(record["seed"])
         assert all(record[name] == mine[name] for name in ("outcome", "optimum", "regret", "luck", "losses", "score"))
         assert record["agent"]["answer"] == "done"
-    assert all("nothing works here" in failure["error"] for failure in read_failures(out))
     slow = evaluate(agents=sleeping, tasks=[TASK], model=ModelSettings(episode_seconds=0.5))
-    assert (slow.num_episodes, slow.call.last_error) == (0, "the agent took longer than 0.5 seconds")
+    (told,) = slow.call.agent_errors
+    assert (slow.num_episodes, told.first) == (1, "the agent took longer than 0.5 seconds")
     with pytest.raises(InvalidInputError, match="expected a program that can be started"):
         evaluate(agents="command:no-such-program-anywhere", tasks=1)
 

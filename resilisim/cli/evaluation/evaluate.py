@@ -198,6 +198,9 @@ def _tell_what_is_wrong(result: EvaluationResult, out: Path) -> None:
         typer.Exit: Something was not played.
     """
     call = result.call
+    for errors in call.agent_errors:
+        are = "is" if errors.num_episodes == 1 else "are"
+        note(f"{errors.policy} broke in {count_of(errors.num_episodes, 'episode')}, which {are} lost: {errors.first}")
     for name in call.silent_policies:
         count = sum(row.num_episodes for row in result.rows if row.policy == name)
         note(

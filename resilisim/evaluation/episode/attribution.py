@@ -154,6 +154,8 @@ def loss_label(
     A plan in the prompt names the tools to use, so that looking for them is no longer needed. What was asked just now
     is seen in the state, what was asked before that is told.
     """
+    if message.kind == "agent_error":
+        return "agent_error"  # whatever was done before: it broke
     if is_done(problem, state):
         return "no_completion_signal"  # whatever was sent instead: the signal alone was missing
     if obeys_flaw:
@@ -240,6 +242,8 @@ def world_loss_label(
 
     It was sent in a state in which so many calls of the reference solution were `done`.
     """
+    if message.kind == "agent_error":
+        return "agent_error"
     if message.kind in ("finish", "stop"):
         return "gave_up_early" if message.answer is None else "wrong_answer"
     if message.kind in _QUESTIONS:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypedDict, Unpack, cast
 
 from resilisim.envs.conversation import ConversationEnv, reference_of
-from resilisim.envs.session import Session
+from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply, Session, as_text
 from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings, Tools
-from resilisim.errors import one_line
+from resilisim.errors import CheckFailed, fault_of, one_line, told_error
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution, identity_error
 from resilisim.evaluation.episode.record import (
     RECORD_SCHEMA,
@@ -22,10 +22,19 @@ from resilisim.evaluation.episode.record import (
     fitting_ceiling,
 )
 from resilisim.policies.agent_session import AgentSession, OnFailure
-from resilisim.policies.base import Contender, SessionAgent, is_privileged, play, policy_name
-from resilisim.policies.llm.record import AgentRecord
+from resilisim.policies.base import (
+    AgentFailed,
+    Contender,
+    SessionAgent,
+    is_ours,
+    is_privileged,
+    play,
+    policy_name,
+)
+from resilisim.policies.llm.record import AgentRecord, EventRecord, empty_part
 from resilisim.policies.llm.run import Journal
 from resilisim.provenance import content_hash
+from resilisim.redaction import fit_to_show
 from resilisim.simulator import rescore
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
@@ -34,6 +43,8 @@ from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.prompts import Prompt
 
 PROBLEM_LENGTH = 300  # of a problem in a record
+LONGEST_TRACEBACK = 4_000  # characters in a record
+PLAYED_OTHERWISE = "the agent broke, and then played the same draws in another way"
 
 
 class PlaceInRun(TypedDict, total=False):
@@ -52,6 +63,11 @@ class PlaceInRun(TypedDict, total=False):
 class JudgedSession(Session):
     """An episode whose every message is judged by the exact optimum.
 
+    Args:
+        env, task, prompt, seed, privileged: Those of every session.
+        sent: What an earlier try of the episode has sent, which broke for reasons that nobody can tell: it has to be
+            sent again, or the episode is lost.
+
     Attributes:
         steps: What each message was worth.
         texts: All that the environment said.
@@ -59,6 +75,27 @@ class JudgedSession(Session):
     Raises:
         ExactLimitError: The task is too large to be solved exactly.
     """
+
+    def __init__(
+        self,
+        env: ConversationEnv,
+        task: Task,
+        prompt: str | Prompt,
+        seed: int,
+        *,
+        privileged: bool = False,
+        sent: Sequence[str | None] = (),
+    ) -> None:
+        self._sent_before = sent
+        super().__init__(env, task, prompt, seed, privileged=privileged)
+
+    def send(self, message: AssistantMessage | None) -> Reply:
+        """Send a message and return the reply (`Session.send`)."""
+        place = len(self.sent)
+        if place < len(self._sent_before) and not self.ended and as_text(message) != self._sent_before[place]:
+            self.lose(PLAYED_OTHERWISE)
+            raise EpisodeEnded(self.reply)
+        return super().send(message)
 
     def _begun(self) -> None:
         self._flaw = self._flaw_with_plan()
@@ -68,12 +105,12 @@ class JudgedSession(Session):
         self.texts = SpokenTexts(prompt=self.reply.observation, replies=[])
         self._used_native_calls = False
 
-    def _answered(self, text: str, before: EpisodeState) -> None:
+    def _answered(self, text: str, before: EpisodeState, reply: Reply) -> None:
         message = self._info["message"]
         self._used_native_calls = self._used_native_calls or message.native
         refused = bool(self._info.get("execution", {}).get("real"))
         worth = self._attribution.judge(before, message, self._info["state"], self.outcome, refused)
-        self.texts["replies"].append(self.reply.observation)
+        self.texts["replies"].append(reply.observation)
         self.steps.append(_step_record(len(self.steps) + 1, text, self._info, worth))
 
     def record(self, policy: str, **place: Unpack[PlaceInRun]) -> EpisodeRecord:
@@ -118,7 +155,7 @@ class JudgedSession(Session):
         record = cast("EpisodeRecord", fields)  # mypy takes none whose keys come from two places
         error = identity_error(record)
         if error > IDENTITY_TOLERANCE:
-            raise AssertionError(
+            raise CheckFailed(
                 f"the attribution of {task.instance_id}, seed {self._seed}, misses its identity by {error:.3g}"
             )
         return record
@@ -145,9 +182,17 @@ class JudgedSession(Session):
 
 
 def play_episode(
-    env: ConversationEnv, policy: Contender, task: Task, prompt: str | Prompt, seed: int, **place: Unpack[PlaceInRun]
+    env: ConversationEnv,
+    policy: Contender,
+    task: Task,
+    prompt: str | Prompt,
+    seed: int,
+    sent: Sequence[str | None] = (),
+    **place: Unpack[PlaceInRun],
 ) -> EpisodeRecord:
     """Play one episode to its end.
+
+    What a policy of somebody else's raises has lost it the episode; what one of this package raises is a bug.
 
     Args:
         env: The environment; it is reset.
@@ -155,6 +200,8 @@ def play_episode(
         task: The task.
         prompt: Prompt type, or a rendered prompt.
         seed: Episode seed.
+        sent: What was sent in an earlier try that broke, nobody can tell why; whoever sends something else now has seen
+            the draws before, and the episode is lost.
         **place: For the record: its `index` in a run, the `name` of the policy (its own if omitted), the `salt` of the
             environment's luck, the hash `manifest` of the run's arguments.
 
@@ -163,7 +210,8 @@ def play_episode(
 
     Raises:
         ExactLimitError: The task is too large to be solved exactly.
-        Exception: Whatever the policy raises.
+        AgentFailed: The policy raised something that may be its own fault or that of an endpoint.
+        Exception: Whatever a policy of this package raises.
 
     Example:
         >>> from resilisim import benchmark_tasks, make_policy
@@ -174,10 +222,59 @@ def play_episode(
         (1, 0.0, 9)
     """
     if isinstance(policy, SessionAgent):
-        return play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, **place))
-    session = JudgedSession(env, task, prompt, seed, privileged=is_privileged(policy))
-    play(policy, session)
+        return play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, sent=sent, **place))
+    session = JudgedSession(env, task, prompt, seed, privileged=is_privileged(policy), sent=sent)
+    try:
+        play(policy, session)
+    except BaseException as error:
+        _settle(session, policy, error)
+    session.raise_if_broken()
     return session.record(policy_name(policy), **place)
+
+
+def _settle(session: JudgedSession, player: Contender, error: BaseException) -> AgentFailed | None:
+    """Return if what came out of an agent has ended its episode, or comes after the end; raise it if not.
+
+    An episode that the agent broke in is lost (`fault_of` says whose fault it is), and how it broke is returned.
+
+    Raises:
+        AgentFailed: Nobody can tell whose fault it is.
+        BaseException: What was raised, where it is not the agent's doing.
+    """
+    if isinstance(error, KeyboardInterrupt | GeneratorExit | asyncio.CancelledError):
+        raise error
+    session.raise_if_broken()
+    if isinstance(error, EpisodeEnded):
+        return None
+    failed = error if isinstance(error, AgentFailed) else None
+    if failed is None:
+        if fault_of(error, is_ours(player)) in ("bug", "infrastructure"):
+            raise error
+        failed = AgentFailed.of(policy_name(player), error)
+        failed.__cause__ = error
+    if not session.ended:
+        if failed.fault != "agent":
+            if not is_ours(player):  # replies of models that ours has asked are kept, and bring it to the same place
+                failed.messages = tuple(session.sent)
+            raise failed
+        session.lose(fit_to_show(_why(failed), one_line=True))
+    return failed
+
+
+def _note_loss(part: AgentRecord, step: StepRecord, traceback: str) -> None:
+    """Write into an agent's part of a record how it broke, after its last message."""
+    event = EventRecord(kind="failure", component="agent", text=step["error"] or "", call=len(part["calls"]))
+    event["turn"] = step["turn"] - 1
+    if traceback:
+        event["details"] = {"traceback": fit_to_show(traceback)[-LONGEST_TRACEBACK:]}
+    part["ended_by"] = "agent_error"
+    part["events"] = [*part["events"], event]
+    part["first_failure"] = part["first_failure"] or event
+
+
+def _why(failed: AgentFailed) -> str:
+    """Return how an agent broke, for the step of the record: what it raised, or that it ended with an error."""
+    return str(failed) if failed.__cause__ is None else told_error(failed.__cause__)
 
 
 def play_in_own_loop(agent: SessionAgent, episode: Coroutine[Any, Any, EpisodeRecord]) -> EpisodeRecord:
@@ -201,23 +298,41 @@ async def play_agent_episode(
     prompt: str | Prompt,
     seed: int,
     journal: Journal | None = None,
+    sent: Sequence[str | None] = (),
+    seconds: float | None = None,
     **place: Unpack[PlaceInRun],
 ) -> EpisodeRecord:
     """Play one episode of an agent with a loop of its own (`play_episode`).
 
     Many can be under way at once, each in its own environment.
 
-    The journal keeps the model's replies while the episode is under way; None keeps none.
+    The journal keeps the model's replies while the episode is under way; None keeps none. An agent that takes longer
+    than `seconds` is given up, which has lost it the episode; one of this package mostly waits for its model, so that
+    nobody can tell.
 
     Raises:
         InfrastructureError: An endpoint is down; what was answered so far is in the journal.
-        Exception: Whatever else the agent raises.
+        AgentFailed: The agent broke or was given up, and nobody can tell whose fault it is.
+        Exception: Whatever else an agent of this package raises.
     """
-    session = JudgedSession(env, task, prompt, seed)
+    session = JudgedSession(env, task, prompt, seed, sent=sent)
     text = prompt if isinstance(prompt, str) else prompt.text
     identity = content_hash([task.instance_id, seed, place.get("salt", ""), text])
-    part = await agent.play_session(session, identity=identity, journal=journal)
+    part: AgentRecord | None = None
+    failed: AgentFailed | None = None
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            part = await agent.play_session(session, identity=identity, journal=journal)
+    except BaseException as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            words = f"the agent took longer than {seconds:g} seconds"
+            error = AgentFailed(words, "TimeoutError", fault="unclear" if is_ours(agent) else "agent")
+        failed = _settle(session, agent, error)
+    session.raise_if_broken()
     record = session.record(policy_name(agent), **place)
+    part = part or (failed.part if failed is not None else None) or empty_part(policy_name(agent))
+    if record["ended_by"] == "agent_error":
+        _note_loss(part, record["steps"][-1], "" if failed is None else failed.traceback)
     record["agent"] = part
     record["privileged"] = part["oracle"]  # it was told what no agent may know
     return record
@@ -308,7 +423,7 @@ def _step_record(turn: int, action: str, info: Mapping[str, Any], worth: Worth) 
 
 def _first_problem(info: Mapping[str, Any]) -> str | None:
     """Return why a message was not obeyed, as the agent was told; None if there was nothing to say."""
-    if info["event"] not in ("rejected", "format_error"):
+    if info["event"] not in ("rejected", "format_error", "agent_error"):
         return None
     return one_line(next(iter(info.get("problems", ())), ""), PROBLEM_LENGTH) or None
 

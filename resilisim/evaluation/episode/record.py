@@ -36,6 +36,7 @@ LOSS_LABELS: Final[dict[str, str]] = {
     "format_error": "a message that could not be read",
     "rejected_call": "a call with an unknown tool or refused parameters",
     "gave_up_early": "stopping before the task was done",
+    "agent_error": "an exception, an error code or a time limit of the agent, which ended the episode",
     "no_completion_signal": "not saying that the task was done",
     "information": "finding out which tools to use, which the prompt did not say (a price, not a blame)",
     "rate_limited_call": "calling a tool that its rate limit was sure to refuse",
@@ -87,7 +88,8 @@ class StepRecord(Worth):
 
     The five fields from `tool` to `success_probability` are None unless the message executed a tool, with two
     exceptions: `tool` also names what was asked for or rejected, and `error`, else the code of a failed execution, is
-    the first problem of a message of kind "rejected" or "format_error" (older records lack it). In worlds `real` is
+    the first problem of a message of kind "rejected" or "format_error" (older records lack it), and how the agent broke
+    in a step of kind "agent_error", which is no message. In worlds `real` is
     there, and true, where the tool itself failed although the law let the call through. Of executions under a law with
     parts, `result` is what luck brought (`simulator.parts.rules.RESULTS`: "corrupt" is a success with wrong data), and
     under one with latency `seconds` how long it took.
@@ -232,10 +234,13 @@ class EpisodeRecord(Totals):
 
 
 class FailureRecord(TypedDict):
-    """One try at an episode that did not come to its end.
+    """One try at an episode that did not come to its end, and is not the agent's loss (docs/specification, section 9).
 
     `calls` is how many calls of the model were answered before; their replies are kept, so that the next try goes on
-    from there. `traceback` is there if an agent of somebody else's raised something, which `reason` names.
+    from there. `traceback` is there if an agent of somebody else's raised something, which `reason` names. `fault` says
+    whose fault it was, as far as that can be told (older ones lack it: unclear); where it is unclear, `messages` are
+    what the agent had sent, which the next try has to send again. "begun" is the reason of an episode that was handed
+    out, and is lost if it is never finished.
     """
 
     schema: str
@@ -247,6 +252,8 @@ class FailureRecord(TypedDict):
     error: str
     reason: str
     calls: int
+    fault: NotRequired[Literal["infrastructure", "unclear"]]
+    messages: NotRequired[list[str | None]]
     traceback: NotRequired[str]
 
 

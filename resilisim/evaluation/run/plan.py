@@ -71,13 +71,17 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class PlannedEpisode:
-    """One episode of a plan; contestant and prompt type by their places in the settings."""
+    """One episode of a plan; contestant and prompt type by their places in the settings.
+
+    `sent` is what an earlier try has sent that broke for reasons nobody can tell (`JudgedSession`).
+    """
 
     index: int
     task: Task = field(repr=False)
     policy: int
     prompt: int
     seed: int
+    sent: tuple[str | None, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

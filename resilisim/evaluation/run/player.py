@@ -19,16 +19,15 @@ from typing import Any, TypeAlias
 
 from resilisim.chat import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, one_line
+from resilisim.errors import CheckFailed, InfrastructureError, InvalidInputError, ResiliSimError, one_line
 from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode
 from resilisim.evaluation.episode.record import FAILURE_SCHEMA, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.run.store import EpisodeJournal, JournalFolder, Journals
-from resilisim.policies.base import Policy, SessionAgent
+from resilisim.policies.base import AgentFailed, Policy, SessionAgent
 from resilisim.policies.command_agent import CommandAgent
-from resilisim.policies.function_agent import AgentFailed
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.processes import answers_of_processes
 from resilisim.provenance import canonical_json, encode_json_line
@@ -65,8 +64,8 @@ class EpisodePlayer:
 
         Raises:
             ResiliSimError: Something was refused; the text names the episode.
-            RuntimeError: A policy wanted to end the process (`SystemExit`) or the like; the text names the episode.
-            Exception: Whatever else a policy raises, with a note that names the episode.
+            Exception: Whatever else a policy of this package raises, with a note that names the episode. What others
+                raise has lost them the episode.
         """
         if not any(isinstance(policy, SessionAgent) for policy in self._policies):
             for episode in pending:
@@ -105,8 +104,10 @@ class EpisodePlayer:
         place = self._place(episode)
         with _named(self._describe(episode)):
             try:
-                record = play_episode(self._environment, policy, episode.task, prompt, episode.seed, **place)
-            except WorldFailed as error:  # as of those who wait: other episodes need not break with this one
+                record = play_episode(
+                    self._environment, policy, episode.task, prompt, episode.seed, sent=episode.sent, **place
+                )
+            except (WorldFailed, AgentFailed) as error:  # as of those who wait: other episodes need not break with it
                 return self._failure(episode, error, 0)
         return stored(record, self._settings.record_texts)
 
@@ -114,26 +115,35 @@ class EpisodePlayer:
         prompt = self._settings.prompts[episode.prompt]
         place = self._place(episode)
         models = self._settings.models
-        journal = self._journal(agent, episode)
+        journal, sent = self._journal(agent, episode), episode.sent
         with _named(self._describe(episode)):
             for retries_left in reversed(range(models.episode_retries + 1)):
                 env = slot.environment = slot.environment or self._environment.twin()
                 try:
-                    async with asyncio.timeout(models.episode_seconds):
-                        record = await play_agent_episode(
-                            env, agent, episode.task, prompt, episode.seed, journal, **place
-                        )
-                    return stored(record, self._settings.record_texts)
-                except (InfrastructureError, RequestRefusedError, TimeoutError) as error:
-                    if env.world is not None:
+                    record = await play_agent_episode(
+                        env,
+                        agent,
+                        episode.task,
+                        prompt,
+                        episode.seed,
+                        journal,
+                        sent,
+                        models.episode_seconds,
+                        **place,
+                    )
+                    if env.world is not None and record["ended_by"] == "agent_error":
                         slot.environment = None  # a call that was given up may still be at work in this one
+                    return stored(record, self._settings.record_texts)
+                except (InfrastructureError, RequestRefusedError, AgentFailed) as error:
+                    if env.world is not None:
+                        slot.environment = None
                     if isinstance(error, RequestRefusedError) and error.concerns_all_requests:
                         raise
-                    if isinstance(error, TimeoutError) and models.episode_seconds is None:
-                        raise  # not ours
+                    if isinstance(error, AgentFailed):
+                        sent = error.messages if len(error.messages) > len(sent) else sent
                     if not retries_left:
                         return self._failure(episode, error, 0 if journal is None else journal.num_kept)
-        raise AssertionError("an episode is tried at least once")
+        raise CheckFailed("an episode is tried at least once")
 
     def _journal(self, agent: SessionAgent, episode: PlannedEpisode) -> EpisodeJournal | None:
         if self._journals is None or not isinstance(agent, LlmPolicy):
@@ -144,8 +154,6 @@ class EpisodePlayer:
 
     def _failure(self, episode: PlannedEpisode, error: Exception, num_calls: int) -> FailureRecord:
         words = fit_to_show(str(error), one_line=True)
-        if isinstance(error, TimeoutError):
-            words = f"the agent took longer than {self._settings.models.episode_seconds:g} seconds"
         failure = FailureRecord(
             schema=FAILURE_SCHEMA,
             index=episode.index,
@@ -156,7 +164,10 @@ class EpisodePlayer:
             error=words,
             reason=error.reason if isinstance(error, AgentFailed | WorldFailed) else type(error).__name__,
             calls=num_calls,
+            fault="unclear" if isinstance(error, AgentFailed) else "infrastructure",
         )
+        if isinstance(error, AgentFailed):
+            failure["messages"] = list(error.messages)
         if isinstance(error, AgentFailed | WorldFailed):
             failure["traceback"] = fit_to_show(error.traceback)
         return failure

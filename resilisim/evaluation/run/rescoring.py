@@ -242,7 +242,7 @@ def _message_of(step: StepRecord, read: ReadMessage, in_world: bool = False, has
     if kind == "execute":
         again = read(step["message"]) if has_parts else Message(kind, tool=step["tool"])
         return again if again.tool == step["tool"] else Message(kind, tool=step["tool"])
-    if kind in ("finish", "stop", "wait"):
+    if kind in ("finish", "stop", "wait", "agent_error"):
         return Message(kind)
     if kind not in ("search", "info", "format_error", "rejected"):
         raise InvalidInputError(f"message {step['turn']} is of the unknown kind {kind!r:.60}")

@@ -76,15 +76,25 @@ class RunInterrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, slots=True)
+class AgentErrors:
+    """In how many episodes of a folder an agent broke, which has lost it these, and how it did first."""
+
+    policy: str
+    num_episodes: int
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallOutcome:
     """What one call of `evaluate` did to a folder.
 
     Attributes:
         num_already_there: Episodes that an earlier call had left in the folder; they were not played again.
-        num_failures: Episodes that broke in this call for reasons of infrastructure; they are unfinished, and the same
-            call tries them again.
+        num_failures: Episodes that broke in this call, and not by the agent's fault as far as can be told; they are
+            unfinished, and the same call tries them again.
         last_error: What the last of them broke on.
         stopped_by: The limit that ended the call before everything was played; None if none did.
+        agent_errors: Agents that broke in episodes of the folder, which are lost.
         silent_policies: Policies that ask no model and ended every episode in the folder by returning None at once.
     """
 
@@ -93,6 +103,7 @@ class CallOutcome:
     last_error: str = ""
     stopped_by: str | None = None
     silent_policies: tuple[str, ...] = ()
+    agent_errors: tuple[AgentErrors, ...] = ()
 
 
 class _Tally:
@@ -112,6 +123,7 @@ class _Tally:
         self._num_failures = 0
         self._failures_in_a_row = 0
         self._last_error = ""
+        self._agent_errors: dict[str, AgentErrors] = {}
         self._speaks: dict[str, bool] = {}  # policy -> whether any of its episodes began with more than silence
 
     def add(self, record: EpisodeRecord) -> None:
@@ -124,6 +136,11 @@ class _Tally:
         for used in components:
             self._tokens += used["prompt_tokens"] + used["completion_tokens"]
             self._cost += used["cost"] or 0.0
+        if record["ended_by"] == "agent_error":
+            known = self._agent_errors.get(record["policy"])
+            first = record["steps"][-1]["error"] or "" if known is None else known.first
+            count = 1 if known is None else known.num_episodes + 1
+            self._agent_errors[record["policy"]] = AgentErrors(record["policy"], count, first)
         stopped_at_once = "agent" not in record and [step["kind"] for step in record["steps"]] == ["stop"]
         self._speaks[record["policy"]] = self._speaks.get(record["policy"], False) or not stopped_at_once
 
@@ -160,7 +177,8 @@ class _Tally:
     def outcome(self, already_there: int, stopped_by: str | None) -> CallOutcome:
         """Return what this call did; a policy that never sent anything may lack a `return`."""
         silent = tuple(policy for policy, speaks in self._speaks.items() if not speaks)
-        return CallOutcome(already_there, self._num_failures, self._last_error, stopped_by, silent)
+        errors = tuple(self._agent_errors.values())
+        return CallOutcome(already_there, self._num_failures, self._last_error, stopped_by, silent, errors)
 
 
 # The folder, what is known of its episodes, what the call did; and what keeps a folder alive that nobody asked for.
@@ -215,7 +233,9 @@ def _play_pending(
     stopped_by = tally.reached()
     if not num_pending or stopped_by is not None:
         return stopped_by if num_pending else None
-    pending = map(plan.episode, plan.pending(store.is_finished))
+    sent = store.sent_before() if num_pending else {}
+    episodes = map(plan.episode, plan.pending(store.is_finished))
+    pending = (replace(each, sent=sent[each.index]) if each.index in sent else each for each in episodes)
     players = replace(players, until=tally.until)
     play = play_here if players.ray is None else play_on_cluster
     playing = play(settings, pending, num_pending, players)

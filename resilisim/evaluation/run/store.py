@@ -17,7 +17,14 @@ from typing import Any, Protocol
 from resilisim.chat import ChatReply, ChatRequest
 from resilisim.chat.middleware import request_key
 from resilisim.errors import StoreError
-from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, checked_record, is_failure
+from resilisim.evaluation.episode.record import (
+    FAILURE_SCHEMA,
+    EpisodeRecord,
+    FailureRecord,
+    checked_record,
+    is_failure,
+)
+from resilisim.inputs import validated
 from resilisim.provenance import describe_os_error, encode_json_line
 from resilisim.run_folder import (
     MANIFEST_NAME,
@@ -31,6 +38,7 @@ from resilisim.run_folder import (
 
 EPISODES_NAME = "episodes.jsonl"
 FAILURES_NAME = "failures.jsonl"
+BEGUN = "begun"  # the reason of an episode that was handed out
 
 
 class RunStore(RunFolder):
@@ -84,6 +92,27 @@ class RunStore(RunFolder):
         if self._failures is None:
             self._failures = JsonLinesWriter(own_file(self.directory, FAILURES_NAME))
         self._failures.write_encoded(line)
+
+    def begin(self, failure: FailureRecord) -> None:
+        """Write down that an episode is handed out (`begun`), before its first reply goes out.
+
+        One that is never finished counts as lost: whoever handed it out cannot know what was done with the draws.
+        """
+        self.append_failure(encode_json_line(failure))
+
+    def begun(self) -> set[int]:
+        """Return the episodes that were handed out (`begin`) and never finished."""
+        failures = read_failures(self.directory)
+        return {each["index"] for each in failures if each["reason"] == BEGUN and not self.is_finished(each["index"])}
+
+    def sent_before(self) -> dict[int, tuple[str | None, ...]]:
+        """Return the longest messages of each unfinished episode that broke for reasons nobody can tell."""
+        sent: dict[int, tuple[str | None, ...]] = {}
+        for failure in read_failures(self.directory):
+            index, messages = failure["index"], tuple(failure.get("messages", ()))
+            if messages and not self.is_finished(index):
+                sent[index] = messages if len(messages) > len(sent.get(index, ())) else sent[index]
+        return sent
 
     def close(self) -> None:
         """Hand everything to the disk and release the folder."""
@@ -164,9 +193,26 @@ def read_failures(directory: Path | str) -> Iterator[FailureRecord]:
     """Yield the failures that a run's folder tells of, also those of episodes that were finished later."""
     path = own_file(directory, FAILURES_NAME)
     if path.exists():
-        for value in read_json_lines(path):
+        for number, value in enumerate(read_json_lines(path), start=1):
             if isinstance(value, Mapping) and is_failure(value):
+                validated(FailureRecord, value, f"line {number} of {path}", error=StoreError)
                 yield value
+
+
+def begun(index: int, policy: str, prompt_type: str, instance_id: str, seed: int) -> FailureRecord:
+    """Return the line that says of an episode that it was handed out (`RunStore.begin`)."""
+    return FailureRecord(
+        schema=FAILURE_SCHEMA,
+        index=index,
+        policy=policy,
+        prompt_type=prompt_type,
+        instance_id=instance_id,
+        seed=seed,
+        error="it was handed out, and not finished",
+        reason=BEGUN,
+        calls=0,
+        fault="unclear",
+    )
 
 
 def foreign_episode(directory: Path, index: int) -> StoreError:

@@ -15,7 +15,8 @@ from resilisim.envs.conversation import public_info
 from resilisim.envs.feedback import FINISH_HINT
 from resilisim.envs.protocol import native_tools
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Info, Reply, Session
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, fault_of
+from resilisim.policies.base import AgentFailed, is_ours
 from resilisim.policies.llm.conversation import ConversationToolbox, finish_message, task_of
 from resilisim.policies.llm.options import LENGTHS, AgentOptions, read_options
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord
@@ -164,7 +165,12 @@ class LlmPolicy(ABC, Generic[Options]):
     async def _played(self, start: Reply, send: Send, hooks: EpisodeHooks) -> AgentRecord:
         """Play an episode over whatever answers messages, to its end."""
         run = self._run(start, send, hooks)
-        ended_by, answer = await self._outcome(run)
+        try:
+            ended_by, answer = await self._outcome(run)
+        except Exception as error:
+            if is_ours(self) or fault_of(error) in ("bug", "infrastructure"):
+                raise
+            raise AgentFailed.of(self.name, error, self._record(run, "agent_error", None)) from error
         if ended_by != "environment" and not run.is_over:
             closing = (
                 None if answer is None else finish_message(run.native, answer if start.info.get("answers") else None)

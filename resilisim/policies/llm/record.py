@@ -128,8 +128,8 @@ class AgentRecord(TypedDict, total=False):
     `protocol` says how the model called tools: "text" or "native". `models` is component -> model. `messages` is the
     table that `calls[].messages` points into. `events` are in order; each has `kind` (`EVENT_KINDS`), `component`,
     `text`, `call` (calls made before it), `turn` (messages sent before it). `first_failure` is the first event of kind
-    "failure", or None. `ended_by` is "answer", "gave_up", "environment" (the episode ended under the agent), or the
-    cap that was hit.
+    "failure", or None. `ended_by` is "answer", "gave_up", "environment" (the episode ended under the agent),
+    "agent_error" (it broke), or the cap that was hit.
     """
 
     schema: str
@@ -149,6 +149,29 @@ class AgentRecord(TypedDict, total=False):
     ended_by: str
     restarts: WholeNumber
     oracle: bool
+
+
+def empty_part(architecture: str, ended_by: str = "environment") -> AgentRecord:
+    """Return the part of an agent of which nothing more is known."""
+    return {
+        "schema": AGENT_SCHEMA,
+        "architecture": architecture,
+        "options": {},
+        "prompts": "",
+        "protocol": "native",
+        "models": {},
+        "messages": [],
+        "calls": [],
+        "events": [],
+        "counters": {},
+        "components": {},
+        "first_failure": None,
+        "structure": {},
+        "answer": None,
+        "ended_by": ended_by,
+        "restarts": 0,
+        "oracle": False,
+    }
 
 
 class Transcript:

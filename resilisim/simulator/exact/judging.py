@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from resilisim.errors import CheckFailed
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE, solve
 from resilisim.simulator.messages import Message
@@ -94,6 +95,6 @@ class Judge:
         value = self.optimum.value(state) if self._value is None else self._value
         action_value, reached = self.optimum.judge(state, message, after)
         if value - action_value < -(LARGEST_ERROR + self.optimum.gap):
-            raise AssertionError(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
+            raise CheckFailed(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
         self._value = reached
         return Judgement(value, action_value, reached, regret_of(value, action_value, self.optimum.gap))

@@ -41,6 +41,7 @@ from resilisim.simulator.state import (
     COMPLETION,
     ENDED,
     LOOP_SIGNATURE,
+    LOST,
     NO_LOOP,
     NUM_COUNTERS,
     RUNNING,
@@ -165,6 +166,8 @@ class LawParts:
         parts, hidden = list(state.parts), list(state.hidden)
         if message.kind == "stop":
             counters[ENDED] = STOPPED
+        elif message.kind == "agent_error":
+            counters[ENDED] = LOST
         elif message.kind == "finish":
             counters[TURNS_USED] = min(counters[TURNS_USED] + 1, rules.max_turns)
             counters[ENDED] = COMPLETION

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from resilisim.errors import CheckFailed
 from resilisim.seeding import Draws
 from resilisim.simulator.law import EndRules
 from resilisim.tool_library import ToolLibrary, default_library
@@ -117,7 +118,7 @@ class Perturber:
                 flawed = FlawedWorkflow(workflow, changed, Flaw(flaw_type, name, severity), change.edits)
                 problem = flaw_problem(flawed, plan)
                 if problem is not None:
-                    raise AssertionError(f"{flawed.flaw} of {instance_id}: {problem}")
+                    raise CheckFailed(f"{flawed.flaw} of {instance_id}: {problem}")
                 return flawed
             reasons.append(change)
         return FlawRefusal(instance_id, flaw_type, method, severity, "; ".join(reasons))
