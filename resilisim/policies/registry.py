@@ -28,6 +28,7 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
     "plan-follower": "resilisim.policies.scripted:PlanFollower",
     "repairing-follower": "resilisim.policies.scripted:RepairingFollower",
     "exact-optimum": "resilisim.policies.scripted:ExactOptimumPolicy",
+    "learned-names": "resilisim.policies.learned_names:LearnedNames",
     "trained": "resilisim.policies.ppo.policy:TrainedPolicy",
     "reference": "resilisim.policies.scripted:ReferencePolicy",
     "direct": "resilisim.policies.llm.agents.direct:Direct",
