@@ -17,6 +17,7 @@ import stat
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -210,6 +211,14 @@ class Closing(ABC):
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class OpenLine:
+    """Where a line stands that another one takes the place of later; bytes, its end included."""
+
+    start: int
+    length: int
+
+
 class JsonLinesWriter(Closing):
     """Appends JSON values to a file, one line each, safe against being killed at any moment.
 
@@ -257,6 +266,39 @@ class JsonLinesWriter(Closing):
                 f"cannot write {self.path}: {describe_os_error(error)}; "
                 "what was finished is kept, and the same command resumes it"
             ) from error
+
+    def write_open(self, line: bytes, room: int) -> OpenLine | None:
+        """Append a line that another one takes the place of later (`write_in_place`), with room for more bytes.
+
+        Whatever happens before then, the line is there. None if lines of this file cannot be changed: it is a pipe.
+        """
+        if not self._is_regular:
+            return None
+        start = os.lseek(self._descriptor, 0, os.SEEK_END)
+        padded = line.rstrip(b"\n") + b" " * room + b"\n"
+        self.write_encoded(padded)
+        return OpenLine(start, os.lseek(self._descriptor, 0, os.SEEK_END) - start)
+
+    def write_in_place(self, place: OpenLine, line: bytes) -> None:
+        """Put a line where an open one stands, in one write; longer ones fit only at the end of the file."""
+        line = without_secrets_in_lines(line)
+        is_last = os.lseek(self._descriptor, 0, os.SEEK_END) == place.start + place.length
+        if len(line) > place.length and not is_last:
+            raise ValueError(f"a line of {len(line)} bytes does not fit into {place.length}")
+        padded = line if len(line) >= place.length else line[:-1] + b" " * (place.length - len(line)) + b"\n"
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | getattr(os, "O_BINARY", 0))  # one that does not append
+            try:
+                os.lseek(descriptor, place.start, os.SEEK_SET)
+                os.write(descriptor, padded)
+                if is_last and len(line) < place.length:
+                    os.lseek(descriptor, place.start, os.SEEK_SET)
+                    os.write(descriptor, line)
+                    os.ftruncate(descriptor, place.start + len(line))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise StoreError(f"cannot write {self.path}: {describe_os_error(error)}") from error
 
     def resume(self, take: Callable[[Any], None]) -> None:
         """Hand over every line that an earlier writer left, in order; a refusal releases the file."""
@@ -315,11 +357,11 @@ _JSON_DECODER = json.JSONDecoder(parse_constant=finite_number)
 
 
 def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their numbers; a last line without its line end is left out as torn."""
+    """Yield the lines of a file with their numbers, but for empty ones; a last one without its end counts as torn."""
     try:
         with path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
-                if line.endswith(b"\n"):
+                if line.endswith(b"\n") and not line.isspace():
                     yield number, line
     except OSError as error:
         raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error

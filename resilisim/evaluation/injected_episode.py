@@ -18,7 +18,7 @@ from resilisim.evaluation.episode.record import RECORD_SCHEMA, REGRET_TOLERANCE,
 from resilisim.evaluation.run.store import EPISODES_NAME
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash, encode_json_line
-from resilisim.run_folder import MANIFEST_NAME, JsonLinesWriter, RunFolder, claim, run_manifest
+from resilisim.run_folder import MANIFEST_NAME, JsonLinesWriter, OpenLine, RunFolder, claim, run_manifest
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key
 from resilisim.simulator import (
     BenchmarkLaw,
@@ -50,6 +50,9 @@ CALL_SCHEMA: Final = "resilisim-call-1"
 CALLS_NAME: Final = "calls.jsonl"
 TASK_TYPE: Final = "own_program"
 PROMPT_TYPE: Final = "own program"
+UNKNOWN_END: Final = "unknown"  # error of a call that was made, and of which nothing more was ever written
+_NO_END: Final = "it was made, and whoever made it did not live to see its end"
+_ROOM: Final = 640  # bytes of a line that are kept free for what becomes of a call
 
 
 class InjectedFailure(Exception):
@@ -131,6 +134,14 @@ class DrawnCall:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that was written down before it was made: its number, and where it stands (None: nowhere yet)."""
+
+    number: int
+    place: OpenLine | None
+
+
+@dataclass(frozen=True, slots=True)
 class InjectionSettings:
     """What `inject` was asked for."""
 
@@ -204,6 +215,21 @@ class InjectionFolder:
         """Write a call to disk at once, so that whatever happens next, it is there."""
         if self._folder is not None:
             self._folder.lines.write_encoded(encode_json_line(line))
+
+    def write_open_call(self, line: Mapping[str, Any]) -> OpenLine | None:
+        """Write a call that is about to be made as one of which no more is known; return where it stands."""
+        return None if self._folder is None else self._folder.lines.write_open(encode_json_line(line), _ROOM)
+
+    def write_ended_call(self, place: OpenLine, line: Mapping[str, Any]) -> None:
+        """Write a call that has ended in the place where it was written before it was made."""
+        if self._folder is None:
+            return
+        message = str(line["message"] or "")
+        encoded = encode_json_line(line)
+        while len(encoded) > place.length and message:  # others have been written behind it, so there is no more room
+            message = message[: -max(len(encoded) - place.length, 4) // 2]
+            encoded = encode_json_line({**line, "message": f"{message}..."})
+        self._folder.lines.write_in_place(place, encoded)
 
     def write_episode(self, record: EpisodeRecord) -> None:
         """Write an episode that has ended."""
@@ -290,6 +316,23 @@ class InjectedEpisode:
         failure = None if found is None else (found.code, found.message)
         return DrawnCall(message, before, attempt + 1, probability, failure)
 
+    def open_call(self, name: str, arguments: CallArguments, drawn: DrawnCall | None) -> OpenCall:
+        """Write down that a call is about to be made: if nothing more is ever written, it may have run.
+
+        Args:
+            name: The tool.
+            arguments: What it is called with.
+            drawn: What the law says of it; None if nothing was drawn.
+        """
+        self._calls += 1
+        place = None
+        if self._folder is not None:
+            attempt, probability = (None, None) if drawn is None else (drawn.attempt, drawn.probability)
+            outcome: Outcome = "misuse" if drawn is None else "real"
+            call = InjectedCall(name, outcome, attempt, probability, True, UNKNOWN_END, _NO_END, 0.0, arguments.shown)
+            place = self._folder.write_open_call(self._line(call, self._calls))
+        return OpenCall(self._calls, place)
+
     def settle(
         self,
         name: str,
@@ -298,8 +341,12 @@ class InjectedEpisode:
         failure: tuple[str, str] | None,
         ran: bool,
         seconds: float,
+        opened: OpenCall | None = None,
     ) -> InjectedCall:
-        """Write down what became of a call; `failure` is the function's own, its kind and its words."""
+        """Write down what became of a call; `failure` is the function's own, its kind and its words.
+
+        `opened` is what `open_call` returned, if the call was written down before it was made.
+        """
         outcome: Outcome = "real" if failure is not None else "injected" if drawn.failure is not None else "ok"
         error, words = drawn.failure or (None, None)
         refused = False
@@ -313,12 +360,20 @@ class InjectedEpisode:
         call = InjectedCall(
             name, outcome, drawn.attempt, drawn.probability, ran, error, words, round(seconds, 6), arguments.shown
         )
-        self._write(call)
+        self._write(call, opened)
         if self.goal is not None:
             self._judged(drawn.message, drawn.before, call, refused)
         return call
 
-    def misused(self, name: str, arguments: CallArguments, error: str, words: str) -> InjectedCall:
+    def misused(
+        self,
+        name: str,
+        arguments: CallArguments,
+        error: str,
+        words: str,
+        opened: OpenCall | None = None,
+        ran: bool = False,
+    ) -> InjectedCall:
         """Write down a call that cannot be made, with the kind and the words of the mistake; it uses up one call."""
         self._check_open()
         words = one_line(words, LONGEST_ARGUMENTS)
@@ -326,8 +381,8 @@ class InjectedEpisode:
         message = Message("rejected", tool=name, problems=(words,), text=text)
         before = self._state
         self._go_on(message, False)
-        call = InjectedCall(name, "misuse", None, None, False, error, words, 0.0, arguments.shown)
-        self._write(call)
+        call = InjectedCall(name, "misuse", None, None, ran, error, words, 0.0, arguments.shown)
+        self._write(call, opened)
         if self.goal is not None:
             self._judged(message, before, call, False)
         return call
@@ -376,6 +431,11 @@ class InjectedEpisode:
         self._tool_keys |= {tool.name: tool_luck_key(*self._key, tool.name) for tool in new}
         if self.goal is not None:
             self.goal = self._judge.goal = replace(self.goal, problem=self._problem, _values={})
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The functions that the law covers."""
+        return self._library.names
 
     @property
     def is_over(self) -> bool:
@@ -513,11 +573,20 @@ class InjectedEpisode:
             "prompts": [PROMPT_TYPE],
         }  # fmt: skip
 
-    def _write(self, call: InjectedCall) -> None:
-        self._calls += 1
-        if self._folder is not None:
-            line = {"schema": CALL_SCHEMA, "episode": self._index, "seed": self._settings.seed, "call": self._calls}
-            self._folder.write_call({**line, **call.to_mapping()})
+    def _write(self, call: InjectedCall, opened: OpenCall | None = None) -> None:
+        if opened is None:
+            self._calls += 1
+        if self._folder is None:
+            return
+        line = self._line(call, self._calls if opened is None else opened.number)
+        if opened is None or opened.place is None:
+            self._folder.write_call(line)
+        else:
+            self._folder.write_ended_call(opened.place, line)
+
+    def _line(self, call: InjectedCall, number: int) -> dict[str, Any]:
+        line = {"schema": CALL_SCHEMA, "episode": self._index, "seed": self._settings.seed, "call": number}
+        return {**line, **call.to_mapping()}
 
 
 def _as_parameters(text: str, shown: str | None = None) -> dict[str, Any]:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import os
 import sys
+import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
 import anyio
 import httpx2
-from mcp import StdioServerParameters
-from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http import StreamableHTTPServerTransport
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
@@ -33,6 +30,7 @@ from mcp.shared.inbound import (
 from mcp.shared.message import ClientMessageMetadata, ServerMessageMetadata, SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
+    INVALID_REQUEST,
     PROTOCOL_VERSION_META_KEY,
     ErrorData,
     JSONRPCError,
@@ -50,8 +48,11 @@ from starlette.routing import Route
 
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, check_integer, count_of, one_line
 from resilisim.evaluation.injected_episode import InjectionFolder, InjectionSettings, Outcome
+from resilisim.integrations.mcp_http import AnsweringTransport
 from resilisim.integrations.mcp_relay import Relay, request_id
 from resilisim.integrations.mcp_server import on_signals
+from resilisim.integrations.mcp_streams import process_streams, standard_streams
+from resilisim.integrations.mcp_wire import Unreadable, read_messages
 from resilisim.policies.mcp_host import EPISODE_PATH, LOOPBACK, listening
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library import ToolLibrary
@@ -61,6 +62,9 @@ _REQUEST: Final = "resilisim.request"  # where the scope of an HTTP request hold
 _CONNECT_SECONDS: Final = 30.0
 _LONGEST_REASON: Final = 300
 _FLUSH_SECONDS: Final = 0.2  # for the last messages to an agent that is still there
+_CLOSE_SECONDS: Final = 20.0  # for a server to end, and whatever comes of it
+MOST_SERVERS: Final = 64  # that one proxy runs at once
+_MOST_NOTES: Final = 100  # of one connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ class Proxied:
         command: Command line that starts the server, for each connection anew.
         url: Where the server listens instead.
         library: Describes the server's tools as far as it has them: dependencies, success probabilities, errors.
-        call_seconds: How long the server may take for a call; None does not limit it.
+        call_seconds: How long the server may take to answer anything; ten minutes if omitted.
+        headers: What is sent with each request to the URL, such as a token.
     """
 
     injection: InjectionSettings
@@ -80,6 +85,7 @@ class Proxied:
     url: str | None = None
     library: ToolLibrary | None = None
     call_seconds: float | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -87,22 +93,24 @@ class Proxied:
         return self.url or self.command[0]
 
     @contextlib.asynccontextmanager
-    async def connect(self) -> AsyncIterator[Any]:
-        """Connect to the server, and yield where its messages are read and written."""
+    async def connect(
+        self, note: Callable[[str], None] = lambda words: None, lost: Callable[[str], None] = lambda words: None
+    ) -> AsyncIterator[Any]:
+        """Connect to the server, and yield where its messages are read and written.
+
+        Args:
+            note: Told on one line what could not be read and was no answer.
+            lost: Told that the server cannot be reached any more.
+        """
         if self.url is None:
-            parameters = StdioServerParameters(
-                command=self.command[0],
-                args=list(self.command[1:]),
-                env=dict(os.environ),
-                encoding_error_handler="replace",
-            )
-            async with stdio_client(parameters, sys.stderr) as streams:
+            async with process_streams(self.command) as streams:
                 yield streams
             return
-        timeout = httpx2.Timeout(_CONNECT_SECONDS, read=None)  # how long calls may take is for others to say
+        timeout = httpx2.Timeout(_CONNECT_SECONDS, read=None)  # how long answers may take is for others to say
+        transport = AnsweringTransport(httpx2.AsyncHTTPTransport(), note, lost)
         async with (
-            httpx2.AsyncClient(timeout=timeout) as client,
-            streamable_http_client(self.url, http_client=client) as streams,
+            httpx2.AsyncClient(timeout=timeout, transport=transport, headers=dict(self.headers)) as client,
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as streams,
         ):
             yield streams
 
@@ -120,7 +128,9 @@ class ProxyConnection:
         self._proxied = proxied
         self._seed = seed
         injection = replace(proxied.injection, seed=seed)
-        self.relay = Relay(injection, proxied.library, folder, to_agent, self._to_server, proxied.call_seconds)
+        self._notes = 0
+        seconds = proxied.call_seconds
+        self.relay = Relay(injection, proxied.library, folder, to_agent, self._to_server, seconds, self.note)
         self._version: str | None = None  # of a protocol that is agreed on once for a connection
         self._write: Any = None
         self._ready = asyncio.get_running_loop().create_future()
@@ -133,9 +143,19 @@ class ProxyConnection:
         Raises:
             InfrastructureError: It cannot be started.
         """
-        await asyncio.wait([self._ready, self.task], return_when=asyncio.FIRST_COMPLETED)
+        ends = [self._ready, self.task]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED, timeout=_CONNECT_SECONDS)
         if not self._ready.done():
-            raise InfrastructureError(str(self.task.result()))
+            self.task.cancel()
+            words = f"{self._proxied.name}: the server is not there within {_CONNECT_SECONDS:g} s"
+            raise InfrastructureError(str(self.task.result()) if self.task.done() else words)
+
+    def note(self, words: str) -> None:
+        """Tell whoever runs the proxy something on one line, but not without end."""
+        self._notes += 1
+        if self._notes <= _MOST_NOTES:
+            more = "" if self._notes < _MOST_NOTES else "; more of this kind is not told"
+            sys.stderr.write(f"resilisim: {_printable(one_line(words, 2 * _LONGEST_REASON))}{more}\n")
 
     async def close(self, is_orderly: bool) -> str | None:
         """End the episode and let go of the server; return what went wrong, if something did."""
@@ -143,7 +163,11 @@ class ProxyConnection:
             with _told(self.relay):
                 self.relay.end(is_orderly)
         self._closing.set()
-        return await self.task
+        done, _ = await asyncio.wait([self.task], timeout=_CLOSE_SECONDS)
+        if not done:
+            self.task.cancel()
+            return f"{self._proxied.name}: the server has not ended within {_CLOSE_SECONDS:g} s"
+        return self.task.result()
 
     def summary(self) -> str:
         """Return what became of the calls, and the score if there is a goal, on one line."""
@@ -160,7 +184,7 @@ class ProxyConnection:
         """Hold the connection until it is closed, and return what has ended it otherwise."""
         error: str | None = None
         try:
-            async with self._proxied.connect() as (read, self._write):
+            async with self._connected() as (read, self._write):
                 self._ready.set_result(None)
                 reading = asyncio.ensure_future(self._read(read))
                 closing = asyncio.ensure_future(self._closing.wait())
@@ -175,6 +199,7 @@ class ProxyConnection:
                 finally:
                     reading.cancel()
                     closing.cancel()
+                    await asyncio.gather(reading, closing, return_exceptions=True)
         except Exception as raised:
             cause = _innermost(raised)
             error = str(cause)
@@ -189,14 +214,26 @@ class ProxyConnection:
                 await self.relay.lose_server(error)
         return error
 
+    def _connected(self) -> Any:
+        if self._proxied.url is None:
+            return self._proxied.connect()
+        name = self._proxied.name
+
+        def lost(words: str) -> None:
+            self.relay.fail(InfrastructureError(f"{name}: the server cannot be reached: {words}"))
+
+        return self._proxied.connect(self.note, lost)
+
     async def _read(self, read: Any) -> None:
         with contextlib.suppress(anyio.ClosedResourceError):
             async for item in read:
-                if not isinstance(item, Exception):  # a line that is no message
-                    message: JSONRPCMessage = item.message
-                    if isinstance(message, JSONRPCResponse) and "protocolVersion" in message.result:
-                        self._version = str(message.result["protocolVersion"])
-                    await self.relay.from_server(message)
+                if isinstance(item, Exception):
+                    self.note(f"the server's message cannot be read: {item}")
+                    continue
+                message = item if isinstance(item, Unreadable) else item.message
+                if isinstance(message, JSONRPCResponse) and "protocolVersion" in message.result:
+                    self._version = str(message.result["protocolVersion"])
+                await self.relay.from_server(message)
 
     async def _to_server(self, message: JSONRPCMessage) -> None:
         metadata = None if self._proxied.url is None else ClientMessageMetadata(headers=self._headers(message))
@@ -227,6 +264,11 @@ def _told(relay: Relay) -> Any:
         relay.fail(error)
 
 
+def _printable(text: str) -> str:
+    """Return a text without anything that a terminal would take for an order."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -252,31 +294,20 @@ async def _over_stdio(proxied: Proxied, tell: Callable[[str], None]) -> None:
     agent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def to_agent(message: JSONRPCMessage, related: RequestId | None) -> None:
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await (await agent).send(SessionMessage(message))
+        await (await agent).send(SessionMessage(message))
 
     connection = ProxyConnection(proxied, proxied.injection.seed, None, to_agent)
     await connection.open()
-    is_orderly = False
-    with contextlib.suppress(BaseExceptionGroup):  # of a client that has closed the stream it should read
-        async with stdio_server() as (read, write):
-            agent.set_result(write)
-            reading = asyncio.ensure_future(read_agent(read, connection.relay))
-            stopping = asyncio.ensure_future(stopped.wait())
-            await asyncio.wait([reading, stopping, connection.task], return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            is_orderly = reading.done()
-            if not is_orderly:
-                error = await connection.close(is_orderly)
-                tell(connection.summary())
-                if error is not None:
-                    sys.stderr.write(f"resilisim: {one_line(error, _LONGEST_REASON)}\n")
-                await asyncio.sleep(_FLUSH_SECONDS)
-                sys.stderr.flush()
-                os._exit(3 if error is not None else 0)  # the thread that waits for the next line cannot be woken
-            await write.aclose()
-            reading.result()
-    error = await connection.close(is_orderly)
+    async with standard_streams() as (read, write):
+        agent.set_result(write)
+        reading = asyncio.ensure_future(read_agent(read, connection.relay))
+        waits = [asyncio.ensure_future(event.wait()) for event in (stopped, write.has_failed)]
+        await asyncio.wait([reading, *waits, connection.task], return_when=asyncio.FIRST_COMPLETED)
+        is_orderly = reading.done() or write.has_failed.is_set()
+        for each in (reading, *waits):
+            each.cancel()
+        await asyncio.gather(reading, *waits, return_exceptions=True)
+        error = await connection.close(is_orderly)
     tell(connection.summary())
     if error is not None:
         raise InfrastructureError(error)
@@ -286,7 +317,7 @@ async def read_agent(read: Any, relay: Relay) -> None:
     """Hand the messages of an agent to the relay until there are no more."""
     async for item in read:
         if not isinstance(item, Exception):
-            await relay.from_agent(item.message)
+            await relay.from_agent(item if isinstance(item, Unreadable) else item.message)
 
 
 def proxy_http(

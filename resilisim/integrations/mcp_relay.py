@@ -2,26 +2,29 @@
 
 Messages pass as they are, in both directions: the agent and the server agree on protocol and capabilities with each
 other. Only `tools/call` meets the law. It is drawn first, then really made; the server's own failures are passed on.
-What becomes of a call is written down as `resilisim.inject` does.
+What becomes of a call is written down as `resilisim.inject` does, and that it is made before it is made.
+
+Nothing waits for ever: the server has a limit for each answer. Nothing is dropped: what cannot be read is answered and
+told, and an oddity of the server concerns the one answer that it stands in.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, best_match
-from jsonschema.validators import validator_for
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    PARSE_ERROR,
     PROTOCOL_VERSION_META_KEY,
     REQUEST_TIMEOUT,
     ErrorData,
@@ -32,10 +35,15 @@ from mcp_types import (
     JSONRPCResponse,
     RequestId,
 )
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
-from resilisim.errors import InfrastructureError, InvalidInputError, count_of, nearest_name
+from resilisim.errors import (
+    InfrastructureError,
+    InvalidInputError,
+    ResiliSimError,
+    count_of,
+    nearest_name,
+    one_line,
+)
 from resilisim.evaluation.call_arguments import CallArguments
 from resilisim.evaluation.injected_episode import (
     DrawnCall,
@@ -44,10 +52,14 @@ from resilisim.evaluation.injected_episode import (
     InjectedFailure,
     InjectionFolder,
     InjectionSettings,
+    OpenCall,
 )
+from resilisim.integrations.mcp_listing import ListedTool, Listing, read_tools
+from resilisim.integrations.mcp_wire import Read, Unreadable
+from resilisim.schema_check import TooSlowError, is_harmless, schema_problem
 from resilisim.simulator import FINISH, STOP
-from resilisim.tool_library import Parameter, Tool, ToolLibrary
-from resilisim.tool_library.model import VALUE_TYPES
+from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library.names import given_name
 
 # What a call failed with that was neither injected nor the client's mistake: its kind, and words.
 Failure: TypeAlias = tuple[str, str]
@@ -55,30 +67,34 @@ Failure: TypeAlias = tuple[str, str]
 GONE: Final[Failure] = ("gone", "the client has gone before the answer came")
 CANCELLED: Final[Failure] = ("cancelled", "the client has cancelled the call")
 ABANDONED: Final[Failure] = ("abandoned", "the client has not given the input that the call waits for")
-_MOST_PAGES: Final = 1000  # of a list of tools
+_MAY_HAVE_RUN: Final = ("hung", "died", "cancelled", "gone", "abandoned", "unreadable")  # kinds of failure
+ANSWER_SECONDS: Final = 600.0  # that a server may take for an answer, unless somebody says otherwise
+_LIST_SECONDS: Final = 60.0  # that it may take for its list of tools, at most
+_LASTING: Final = ("subscriptions/listen",)  # requests that are meant to stay open
+_UNREADABLE: Final = "unreadable"  # kind of failure of a call whose answer is no message
+# Servers that answer a call of a tool that they do not have as if it had succeeded say so in words.
+_NO_SUCH_TOOL: Final = re.compile(
+    r"\b(?:unknown|unrecogni[sz]ed|invalid|no such|nonexistent|undefined)\s+(?:tool|method|function)\b|"
+    r"\b(?:tool|method|function)\b.{0,200}?\b(?:not found|unknown|does not exist|doesn't exist|is not (?:known|defined))",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTool:
-    """A tool as the server lists it, and what checks its arguments (None if its schema is none)."""
-
-    tool: Tool
-    schema: Mapping[str, Any]
-    validator: Any
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Call:
     """A call of a tool, from its arrival to its answer."""
 
     request: JSONRPCRequest
-    name: str
+    name: str  # as the agent says it
+    known_as: str  # in the record
     arguments: Mapping[str, Any]
     shown: CallArguments
+    changes: int  # of the list of tools, which has to be known as it is since then
+    refusal: Failure | None = None  # why the server never sees it
     mistake: Failure | None = None  # what the list of tools says against it
     drawn: DrawnCall | None = None
+    opened: OpenCall | None = None  # where it was written down before it was made
     began: float | None = None  # when it was sent to the server
-    timer: asyncio.TimerHandle | None = None
 
 
 class Relay:
@@ -90,11 +106,12 @@ class Relay:
         folder: Where calls and episodes are written.
         to_agent: Sends a message to the agent, with the request that it has to do with, if it has to do with one.
         to_server: Sends a message to the server.
-        call_seconds: How long the server may take for a call; None does not limit it.
+        call_seconds: How long the server may take for an answer.
+        note: Told on one line what somebody has to know who runs the proxy.
 
     Attributes:
         calls: The calls so far, in the order in which they ended.
-        tools: The server's tools by name, once they are known.
+        tools: The server's tools by the names that it has for them, once they are known.
         broken: Done when the connection cannot go on; its exception says why.
     """
 
@@ -106,6 +123,7 @@ class Relay:
         to_agent: Callable[[JSONRPCMessage, RequestId | None], Awaitable[None]],
         to_server: Callable[[JSONRPCMessage], Awaitable[None]],
         call_seconds: float | None = None,
+        note: Callable[[str], None] = lambda words: None,
     ) -> None:
         self.calls: list[InjectedCall] = []
         self.tools: dict[str, ListedTool] = {}
@@ -115,21 +133,24 @@ class Relay:
         self._folder = folder
         self._to_agent = to_agent
         self._to_server = to_server
-        self._call_seconds = call_seconds
+        self._seconds = call_seconds or ANSWER_SECONDS
+        self._note = note
         self._episode: InjectedEpisode | None = None
+        self._outside: dict[str, str] = {}  # tools that came by and that the law cannot take in, with the reason
         self._lost: str | None = None  # why the server will answer nothing any more
-        self._has_grown = False  # whether tools may have come by that the episode does not know
-        self._is_ready = False  # whether the server's tools are known, so that calls can be drawn
-        self._own: dict[RequestId, list[dict[str, Any]]] = {}  # own requests for tools, with what came before them
-        self._own_ids = itertools.count()
         self._list_meta: dict[str, Any] | None = None  # of the first request for tools; None before it
+        self._listing: Listing | None = None  # the list that is being fetched
+        self._changes = 0  # how often the server has said that its list has changed
+        self._known_changes = -1  # up to where the list is known; -1: not at all
         self._held: deque[_Call] = deque()
         self._running: dict[RequestId, _Call] = {}
         self._paused: list[_Call] = []  # the server wants input of the agent before it goes on (protocol 2026-07-28)
-        self._waiting: dict[RequestId, None] = {}  # the agent's requests without an answer, in order of arrival
-        self._asked: set[RequestId] = set()  # the server's
+        self._waiting: dict[RequestId, str] = {}  # the agent's requests without an answer, in order of arrival
+        self._timers: dict[RequestId, asyncio.TimerHandle] = {}
+        self._asked: dict[RequestId, float] = {}  # what the server has asked the agent, and when
         self._tokens: dict[RequestId, RequestId] = {}  # progress tokens, and the requests that they are of
         self._tasks: set[asyncio.Task[None]] = set()
+        self._making: asyncio.Task[None] | None = None
 
     @property
     def episode(self) -> InjectedEpisode | None:
@@ -145,71 +166,132 @@ class Relay:
         if not self.broken.done():
             self.broken.set_exception(error)
 
-    async def from_agent(self, message: JSONRPCMessage) -> None:
+    async def from_agent(self, message: Read) -> None:
         """Take a message of the agent."""
         try:
             await self._take(message)
         except Exception as error:  # a record that cannot be written, say; the agent is told with what it waits for
             self.fail(error)
 
-    async def _take(self, message: JSONRPCMessage) -> None:
-        if isinstance(message, JSONRPCRequest):
-            if self._lost is not None:
-                await self._refuse(message.id, CONNECTION_CLOSED, self._lost)
-                return
-            meta = _meta_of(message)
-            self._waiting[message.id] = None
-            token = request_id(meta.get("progressToken"))
-            if token is not None:
-                self._tokens[token] = message.id
-            if message.method == "tools/call":
-                await self._list(meta)
-                await self._take_call(message)
-                return
-            await self._to_server(message)
-            if PROTOCOL_VERSION_META_KEY in meta and message.method != "server/discover":
-                await self._list(meta)
-            return
-        if isinstance(message, JSONRPCNotification):
+    async def _take(self, message: Read) -> None:
+        if isinstance(message, Unreadable):
+            await self._take_unreadable(message)
+        elif isinstance(message, JSONRPCRequest):
+            await self._take_request(message)
+        elif isinstance(message, JSONRPCNotification):
             if message.method == "notifications/cancelled":
                 await self._cancel(message)
                 return
             await self._to_server(message)
             if message.method == "notifications/initialized":
                 await self._list({})
-            return
-        if message.id is not None:
-            self._asked.discard(message.id)
-        await self._to_server(message)
+        else:
+            if message.id is not None:
+                self._asked.pop(message.id, None)
+            await self._to_server(message)
 
-    async def from_server(self, message: JSONRPCMessage) -> None:
+    async def _take_request(self, request: JSONRPCRequest) -> None:
+        if self._lost is not None:
+            await self._send_error(request.id, CONNECTION_CLOSED, self._lost)
+            return
+        is_call = request.method == "tools/call"
+        if request.id in self._waiting:
+            words = f"the id {request.id!r:.80} is that of a request that has no answer yet: expected another id"
+            self._note(f"the client has used an id twice: {words}")
+            if is_call:
+                await self._take_call(request, ("id_used_twice", words))
+            else:
+                await self._send_error(request.id, INVALID_REQUEST, words)
+            return
+        meta = _meta_of(request)
+        self._waiting[request.id] = request.method
+        token = request_id(meta.get("progressToken"))
+        if token is not None:
+            self._tokens[token] = request.id
+        if is_call:
+            await self._list(meta)
+            await self._take_call(request)
+            return
+        self._wait_for(request.id)
+        await self._to_server(request)
+        if PROTOCOL_VERSION_META_KEY in meta and request.method != "server/discover":
+            await self._list(meta)
+
+    async def _take_unreadable(self, found: Unreadable) -> None:
+        """Answer what the agent has sent and nobody can read."""
+        words = f"the client's message cannot be read: {found.words}"
+        self._note(words)
+        if found.method is None and found.id is not None:  # an answer that the server waits for
+            self._asked.pop(found.id, None)
+            error = ErrorData(code=INVALID_REQUEST, message=words)
+            await self._to_server(JSONRPCError(jsonrpc="2.0", id=found.id, error=error))
+        elif found.id is None and found.method is not None:
+            return  # a notification
+        elif found.id is not None and found.method == "tools/call" and self._lost is None:
+            params = {"name": found.tool or ""}
+            request = JSONRPCRequest(jsonrpc="2.0", id=found.id, method="tools/call", params=params)
+            await self._list({})
+            await self._take_call(request, (_UNREADABLE, words))
+        else:
+            await self._send_error(found.id, PARSE_ERROR if found.id is None else INVALID_REQUEST, words)
+
+    async def from_server(self, message: Read) -> None:
         """Take a message of the server."""
-        if isinstance(message, JSONRPCRequest):
-            self._asked.add(message.id)
+        if isinstance(message, Unreadable):
+            await self._from_server_unreadable(message)
+        elif isinstance(message, JSONRPCRequest):
+            self._asked[message.id] = time.monotonic()
             await self._to_agent(message, self._latest())
         elif isinstance(message, JSONRPCNotification):
             await self._to_agent(message, self._related(message))
-            if message.method == "notifications/tools/list_changed" and self._list_meta is not None:
-                await self._ask_for_tools([], None)
-        elif message.id in self._own:
-            await self._listed(self._own.pop(message.id), message)
+            if message.method == "notifications/tools/list_changed":
+                self._changes += 1
+                if self._list_meta is not None and self._listing is None:
+                    await self._ask_for_tools(Listing(self._changes))
+        elif self._listing is not None and message.id == self._listing.request:
+            await self._listed(self._listing, message)
         elif message.id is None:
             await self._to_agent(message, None)
-        elif message.id in self._waiting:  # an answer that comes after its request was given up is no answer
+        elif message.id in self._waiting:
             call = self._running.pop(message.id, None)
+            if call is None and any(held.request.id == message.id for held in self._held):
+                self._note(f"the server has answered the request {message.id!r:.80}, which it has not been sent")
+                return
             await self._answer(message if call is None else self._answered(call, message))
-            await self._release()
+            self._release()
+        # else an answer that comes after its request was given up, which is no answer
+
+    async def _from_server_unreadable(self, found: Unreadable) -> None:
+        words = f"the server's message cannot be read: {found.words}"
+        self._note(words)
+        if found.id is None:
+            return
+        if found.method is not None:  # a question, which the server waits to be answered
+            error = ErrorData(code=INVALID_REQUEST, message=words)
+            await self._to_server(JSONRPCError(jsonrpc="2.0", id=found.id, error=error))
+        elif self._listing is not None and found.id == self._listing.request:
+            await self._know(self._listing)
+        elif found.id in self._waiting:
+            call = self._running.pop(found.id, None)
+            if call is not None:
+                self._record(call, (_UNREADABLE, words))
+            await self._refuse(found.id, INTERNAL_ERROR, words)
+            self._release()
 
     async def lose_server(self, words: str) -> None:
         """Write down and answer what the server will not answer any more; the episode has no score."""
         self._lost = words
-        for call in (*self._running.values(), *self._paused):
-            self._record(call, ("died", words))
-        self._running.clear()
-        self._paused.clear()
+        try:
+            self._record_all(("died", words))
+        except ResiliSimError as error:
+            self._note(str(error))  # who waits for an answer gets one all the same
+        refused = [call.request.id for call in self._held if call.refusal is not None]
         self._held.clear()
+        self._stop_timers()
         if self._episode is not None:
             self._episode.close()
+        for request in refused:
+            await self._send_error(request, CONNECTION_CLOSED, words)
         for request in tuple(self._waiting):
             await self._refuse(request, CONNECTION_CLOSED, words)
 
@@ -219,59 +301,73 @@ class Relay:
             return
         for task in self._tasks:
             task.cancel()
+        self._stop_timers()
+        is_done = not self._running and not self._paused
+        self._record_all(GONE)
+        if self._episode is not None:
+            self._episode.end(FINISH if is_orderly and is_done else STOP)
+
+    def _record_all(self, failure: Failure) -> None:
+        """Write down whatever is under way as failed."""
         left = [*self._running.values(), *self._paused]
-        for call in left:
-            self._record(call, GONE)
         self._running.clear()
         self._paused.clear()
-        if self._episode is not None:
-            self._episode.end(FINISH if is_orderly and not left else STOP)
+        for call in left:
+            self._record(call, failure)
 
     async def _list(self, meta: Mapping[str, Any]) -> None:
         """Ask the server for its tools, once for a connection."""
         if self._list_meta is None:
             self._list_meta = {name: value for name, value in meta.items() if name != "progressToken"}
-            await self._ask_for_tools([], None)
+            await self._ask_for_tools(Listing(self._changes))
 
-    async def _ask_for_tools(self, before: list[dict[str, Any]], cursor: str | None) -> None:
-        request = f"resilisim-tools-{next(self._own_ids)}"
-        self._own[request] = before
+    async def _ask_for_tools(self, listing: Listing, cursor: str | None = None) -> None:
+        self._listing = listing
+        request = listing.next_request()
         params: dict[str, Any] = {"_meta": self._list_meta} if self._list_meta else {}
         if cursor is not None:
             params["cursor"] = cursor
+        self._wait_for(request)
         await self._to_server(JSONRPCRequest(jsonrpc="2.0", id=request, method="tools/list", params=params))
 
-    async def _listed(self, before: list[dict[str, Any]], message: JSONRPCResponse | JSONRPCError) -> None:
+    async def _listed(self, listing: Listing, message: JSONRPCResponse | JSONRPCError) -> None:
+        self._stop_waiting_for(listing.request)
         if isinstance(message, JSONRPCResponse):
-            listed = [*before, *message.result.get("tools", [])]
-            cursor = message.result.get("nextCursor")
-            if isinstance(cursor, str) and next(self._own_ids) < _MOST_PAGES:
-                await self._ask_for_tools(listed, cursor)
+            cursor = listing.take(message.result, self._note)
+            if cursor is not None:
+                await self._ask_for_tools(listing, cursor)
                 return
-            self.tools = {str(tool["name"]): _listed_tool(tool, self._library) for tool in listed}
         elif message.error.code != METHOD_NOT_FOUND:  # as a server without tools says
-            raise InfrastructureError(f"the server does not list its tools: {message.error.message}")
-        if self._episode is None:
-            self._spawn(self._begin())
-        self._has_grown = self._episode is not None
+            words = f"the server does not list its tools: {one_line(message.error.message)}"
+            if self._known_changes < 0:
+                raise InfrastructureError(words)
+            self._note(words)
+            listing.items = []
+        await self._know(listing)
 
-    async def _begin(self) -> None:
-        """Begin the episode in a thread, because the first optimum of a process compiles, and go on with calls."""
-        if self.tools or self._settings.required:
-            self._episode = await asyncio.to_thread(self._new_episode)
-        self._is_ready = True
-        await self._release()
+    async def _know(self, listing: Listing) -> None:
+        """Go on with a list of tools, or with the former one where there is none."""
+        self._stop_waiting_for(listing.request)
+        self._listing = None
+        if listing.items or self._known_changes < 0:
+            self.tools = read_tools(listing.items, self._library, self._note)
+        self._known_changes = listing.changes
+        if listing.changes < self._changes:  # it has changed again, and calls that came since then wait for that
+            await self._ask_for_tools(Listing(self._changes))
+        self._release()
 
-    def _new_episode(self) -> InjectedEpisode:
-        tools = {name: listed.tool for name, listed in self.tools.items()}
+    def _new_episode(self, unlisted: Tool | None = None) -> InjectedEpisode:
+        tools = {listed.tool.name: listed.tool for listed in self.tools.values()}
+        if unlisted is not None:
+            tools[unlisted.name] = unlisted
         dependencies = {name: [other for other in tool.dependencies if other in tools] for name, tool in tools.items()}
         settings = replace(self._settings, dependencies=dependencies)
         return InjectedEpisode(settings, ToolLibrary(settings.with_dependencies(tools)), self._folder)
 
-    async def _take_call(self, request: JSONRPCRequest) -> None:
+    async def _take_call(self, request: JSONRPCRequest, refusal: Failure | None = None) -> None:
         params = request.params or {}
         name, given = str(params.get("name")), params.get("arguments")
-        if "inputResponses" in params or "requestState" in params:
+        if refusal is None and ("inputResponses" in params or "requestState" in params):
             paused = next((call for call in self._paused if call.name == name), None)
             if paused is not None:  # the same call goes on; it has been drawn
                 self._paused.remove(paused)
@@ -279,132 +375,221 @@ class Relay:
                 await self._send(paused)
                 return
         arguments = given if isinstance(given, Mapping) else {}
-        self._held.append(_Call(request, name, arguments, CallArguments.of(kwargs=arguments)))
-        await self._release()
+        shown = CallArguments.of(kwargs=arguments)
+        self._held.append(_Call(request, name, given_name(name), arguments, shown, self._changes, refusal))
+        self._release()
 
-    async def _release(self) -> None:
+    def _release(self) -> None:
         """Make the calls that can be made: with a goal one after the other, because it depends on their order."""
-        while self._held and self._is_ready and not (self._settings.required and self._running):
-            await self._make(self._held.popleft())
+        if self._making is None or self._making.done():
+            self._making = self._spawn(self._make_held())
+
+    async def _make_held(self) -> None:
+        if self._episode is None and self._known_changes >= 0 and (self.tools or self._settings.required):
+            # In a thread, because the first optimum of a process compiles.
+            self._episode = await asyncio.to_thread(self._new_episode)
+        while self._held and self._known_changes >= 0 and not (self._settings.required and self._running):
+            if self._held[0].changes > self._known_changes and self._held[0].refusal is None:
+                return  # the list of tools has changed, and this call may be of one that has come by
+            call = self._held[0]
+            call.mistake = None if call.refusal is not None else await self._mistake(call)
+            if self._held and self._held[0] is call:
+                self._held.popleft()
+                await self._make(call)
 
     async def _make(self, call: _Call) -> None:
+        if self._episode is None:  # the server lists no tools; the call may run all the same
+            self._episode = self._new_episode(_unlisted(call))
         episode = self._episode
-        if episode is None:  # a server without tools says so itself
-            await self._send(call)
+        if call.refusal is not None:
+            if not episode.is_over:
+                self.calls.append(episode.misused(call.known_as, call.shown, *call.refusal))
+            await self._send_error(call.request.id, INVALID_REQUEST, call.refusal[1])
             return
         if self._settings.required:
             for paused in self._paused:
                 self._record(paused, ABANDONED)
             self._paused.clear()
-        if self._has_grown:
-            self._has_grown = False
-            episode.add_tools([listed.tool for listed in self.tools.values()])
+        self._take_in([listed.tool for listed in self.tools.values()])
         if episode.is_over:
             turns = count_of(self._settings.turns, "call")
             await self._answer(_failed(call, f"the episode is over: it had {turns}, and all of them are used up"))
             return
-        call.mistake = self._mistake(call)
+        outside = self._outside.get(call.known_as)
+        if outside is not None and call.name in self.tools:
+            self.calls.append(episode.misused(call.known_as, call.shown, "not_covered", outside))
+            await self._answer(_failed(call, outside))
+            return
         if call.mistake is None:
-            call.drawn = episode.draw(call.name, call.shown)
+            call.drawn = episode.draw(call.known_as, call.shown)
             if call.drawn.failure is not None and self._settings.fail == "before":
                 self._record(call, None)
                 await self._answer(_injected(call))
                 return
         await self._send(call)
 
+    def _take_in(self, tools: Sequence[Tool]) -> None:
+        """Put tools that have come by under the law, as far as it can take them in."""
+        if self._episode is None:
+            return
+        names = {*self._episode.tool_names, *(tool.name for tool in tools)}
+        new = [tool for tool in tools if tool.name not in {*self._outside, *self._episode.tool_names}]
+        own = [replace(tool, dependencies=tuple(name for name in tool.dependencies if name in names)) for tool in new]
+        try:
+            self._episode.add_tools(own)
+        except InvalidInputError as error:
+            for tool in new:
+                self._outside[tool.name] = str(error)
+                self._note(f"calls of {tool.name!r:.80} are refused: {error}")
+
     async def _send(self, call: _Call) -> None:
-        self._running[call.request.id] = call
         if call.began is None:
+            if self._episode is not None:  # a call that may have run is in the record before it is made
+                call.opened = self._episode.open_call(call.known_as, call.shown, call.drawn)
             call.began = time.perf_counter()
-        self._wait_for(call)
+        self._running[call.request.id] = call
+        self._wait_for(call.request.id)
         await self._to_server(call.request)
 
-    def _mistake(self, call: _Call) -> Failure | None:
+    async def _mistake(self, call: _Call) -> Failure | None:
         listed = self.tools.get(call.name)
         if listed is None:
             near = nearest_name(call.name, self.tools)
             return "unknown_tool", f"unknown tool {call.name!r:.100}" + (f": did you mean {near!r}?" if near else "")
-        if listed.validator is None:
+        call.known_as = listed.tool.name
+        if not listed.schema:
             return None
         try:
-            problem = best_match(listed.validator.iter_errors(dict(call.arguments)))
-        except (Unresolvable, RecursionError):  # a schema that refers to others, elsewhere
+            if is_harmless(listed.schema):
+                problem = schema_problem(listed.schema, dict(call.arguments))
+            else:
+                problem = await asyncio.to_thread(schema_problem, listed.schema, dict(call.arguments))
+        except TooSlowError as error:
+            self._note(f"the arguments of {call.name!r:.80} cannot be checked against its schema: {error}")
             return None
-        return None if problem is None else ("invalid_arguments", problem.message)
+        return None if problem is None else ("invalid_arguments", problem)
 
     def _answered(self, call: _Call, message: JSONRPCResponse | JSONRPCError) -> JSONRPCResponse | JSONRPCError:
         """Write down a call that the server has answered, and return what the agent is told."""
         if isinstance(message, JSONRPCResponse) and message.result.get("resultType") == "input_required":
-            self._stop_waiting_for(call)
+            self._stop_waiting_for(call.request.id)
             self._paused.append(call)
             return message
         failure = _failure_of(message)
-        if call.mistake is not None and failure is None and self._episode is not None and call.name in self.tools:
-            # The server takes what its own schema forbids: the law draws what it would have drawn first.
-            call.mistake, call.drawn = None, self._episode.draw(call.name, call.shown)
+        if call.mistake is not None and failure is None and not self._says_unknown(call, message):
+            # The server takes what its list or a schema forbids: the law draws what it would have drawn first.
+            if call.name not in self.tools:
+                self._take_in_unlisted(call)
+            if self._episode is not None and call.known_as not in self._outside:
+                call.mistake, call.drawn = None, self._episode.draw(call.known_as, call.shown)
         settled = self._record(call, failure)
         return _injected(call) if settled is not None and settled.outcome == "injected" else message
 
+    def _says_unknown(self, call: _Call, message: JSONRPCResponse | JSONRPCError) -> bool:
+        """Return whether the answer of a tool that is not listed says that there is no such tool."""
+        if call.name in self.tools or not isinstance(message, JSONRPCResponse):
+            return False
+        words = _words_of(message)
+        return len(words) < 10 * len(call.name) + 200 and _NO_SUCH_TOOL.search(words) is not None
+
+    def _take_in_unlisted(self, call: _Call) -> None:
+        self._note(f"the server answers calls of {call.name!r:.80}, which it does not list")
+        self._take_in([_unlisted(call)])
+
     def _record(self, call: _Call, failure: Failure | None) -> InjectedCall | None:
-        self._stop_waiting_for(call)
+        self._stop_waiting_for(call.request.id)
         episode = self._episode
         if episode is None:
             return None
+        ran = call.began is not None
         if call.drawn is not None:
             seconds = 0.0 if call.began is None else time.perf_counter() - call.began
-            settled = episode.settle(call.name, call.shown, call.drawn, failure, call.began is not None, seconds)
+            settled = episode.settle(call.known_as, call.shown, call.drawn, failure, ran, seconds, call.opened)
         else:
-            settled = episode.misused(call.name, call.shown, *(call.mistake or ("unknown", "")))
+            # What the server refuses has not run; what it has taken without a word, or was lost with, may have.
+            kind = call.mistake or ("unknown", "")
+            has_run = ran and (failure is None or failure[0] in _MAY_HAVE_RUN)
+            settled = episode.misused(call.known_as, call.shown, *kind, call.opened, has_run)
         self.calls.append(settled)
         return settled
 
-    def _wait_for(self, call: _Call) -> None:
-        self._stop_waiting_for(call)
-        if self._call_seconds is not None:
-            loop = asyncio.get_running_loop()
-            call.timer = loop.call_later(self._call_seconds, lambda: self._spawn(self._give_up(call)))
-
-    def _stop_waiting_for(self, call: _Call) -> None:
-        if call.timer is not None:
-            call.timer.cancel()
-            call.timer = None
-
-    async def _give_up(self, call: _Call) -> None:
-        request = call.request.id
-        if self._asked:  # the server waits for the agent, not the other way round
-            self._wait_for(call)
+    def _wait_for(self, request: RequestId) -> None:
+        """Give the server its time for an answer, from now."""
+        self._stop_waiting_for(request)
+        if self._waiting.get(request) in _LASTING:
             return
-        if self._running.pop(request, None) is None:
+        is_own = self._listing is not None and request == self._listing.request
+        seconds = min(self._seconds, _LIST_SECONDS) if is_own else self._seconds
+        loop = asyncio.get_running_loop()
+        self._timers[request] = loop.call_later(seconds, lambda: self._spawn(self._give_up(request, seconds)))
+
+    def _stop_waiting_for(self, request: RequestId) -> None:
+        timer = self._timers.pop(request, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _stop_timers(self) -> None:
+        for request in tuple(self._timers):
+            self._stop_waiting_for(request)
+
+    async def _give_up(self, request: RequestId, seconds: float) -> None:
+        words = f"the server has not answered within {seconds:g} s"
+        if self._listing is not None and request == self._listing.request:
+            if self._known_changes < 0:
+                raise InfrastructureError(f"the server does not list its tools: {words}")
+            self._note(f"the server does not list its tools anew: {words}")
+            self._listing.items = []
+            await self._know(self._listing)
             return
-        words = f"the server has not answered within {self._call_seconds:g} s"
-        self._record(call, ("hung", words))
-        await self._refuse(request, REQUEST_TIMEOUT, f"{call.name}: {words}")
+        if any(time.monotonic() - asked < ANSWER_SECONDS for asked in self._asked.values()):  # the server waits for the agent, not the other way round
+            self._wait_for(request)
+            return
+        method = self._waiting.get(request)
+        call = self._running.pop(request, None)
+        if method is None:
+            return
+        if call is not None:
+            self._record(call, ("hung", words))
+        await self._refuse(request, REQUEST_TIMEOUT, f"{method if call is None else call.name}: {words}")
         told = {"requestId": request, "reason": words}
         await self._to_server(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=told))
-        await self._release()
+        self._release()
 
     async def _cancel(self, message: JSONRPCNotification) -> None:
         request = request_id((message.params or {}).get("requestId"))
         if request is None:
             return await self._to_server(message)  # it cancels nothing
-        self._waiting.pop(request, None)
-        for held in [call for call in self._held if call.request.id == request]:
+        self._forget(request)
+        held = next((call for call in self._held if call.request.id == request and call.refusal is None), None)
+        if held is not None:
             self._held.remove(held)  # it was neither drawn nor made
             return
         call = self._running.pop(request, None)
         if call is not None:
             self._record(call, CANCELLED)
         await self._to_server(message)
-        await self._release()
+        self._release()
 
     async def _refuse(self, request: RequestId, code: int, words: str) -> None:
         error = ErrorData(code=code, message=words)
         await self._answer(JSONRPCError(jsonrpc="2.0", id=request, error=error))
 
+    async def _send_error(self, request: RequestId | None, code: int, words: str) -> None:
+        """Answer with an error what is not waited for by its id."""
+        error = ErrorData(code=code, message=words)
+        await self._to_agent(JSONRPCError(jsonrpc="2.0", id=request, error=error), None)
+
     async def _answer(self, message: JSONRPCResponse | JSONRPCError) -> None:
         if message.id is not None:
-            self._waiting.pop(message.id, None)
+            self._forget(message.id)
         await self._to_agent(message, None)
+
+    def _forget(self, request: RequestId) -> None:
+        """Wait no more for the answer to a request of the agent."""
+        self._waiting.pop(request, None)
+        self._stop_waiting_for(request)
+        for token in [token for token, meant in self._tokens.items() if meant == request]:
+            del self._tokens[token]
 
     def _related(self, message: JSONRPCNotification) -> RequestId | None:
         """Return the request that a notification of the server has to do with, for agents behind HTTP."""
@@ -414,15 +599,15 @@ class Relay:
         if message.method == "notifications/progress":
             token = request_id((message.params or {}).get("progressToken"))
             request = None if token is None else self._tokens.get(token)
-            if request in self._running:
-                self._wait_for(self._running[request])  # who reports progress does not hang
+            if request in self._timers:
+                self._wait_for(request)  # who reports progress does not hang
             return request
         return self._latest() if message.method == "notifications/message" else None
 
     def _latest(self) -> RequestId | None:
         return next(reversed(self._waiting), None)
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         async def run() -> None:
             try:
                 await work
@@ -432,6 +617,11 @@ class Relay:
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _unlisted(call: _Call) -> Tool:
+    return Tool(call.known_as, f"The tool {call.known_as}, which the server does not list.")
 
 
 def request_id(value: object) -> RequestId | None:
@@ -444,37 +634,16 @@ def _meta_of(message: JSONRPCRequest | JSONRPCNotification) -> Mapping[str, Any]
     return meta if isinstance(meta, Mapping) else {}
 
 
-def _listed_tool(listed: Mapping[str, Any], library: ToolLibrary | None) -> ListedTool:
-    name, schema = str(listed["name"]), listed.get("inputSchema") or {}
-    if library is not None and name in library.names:
-        tool = library[name]
-    else:
-        words = str(listed.get("description") or "").strip().splitlines()
-        tool = Tool(name, words[0] if words else f"The tool {name}.", tuple(_parameters(schema)))
-    kind = validator_for(schema, Draft202012Validator)
-    try:
-        kind.check_schema(schema)
-    except SchemaError:
-        return ListedTool(tool, schema, None)
-    return ListedTool(tool, schema, kind(schema, registry=Registry()))  # fetches nothing
-
-
-def _parameters(schema: Mapping[str, Any]) -> list[Parameter]:
-    required = schema.get("required") or ()
-    found = []
-    for name, said in (schema.get("properties") or {}).items():
-        kind = said.get("type") if isinstance(said, Mapping) else None
-        found.append(Parameter(name, kind if kind in VALUE_TYPES else "object", required=name in required))
-    return found
-
-
 def _failure_of(message: JSONRPCResponse | JSONRPCError) -> Failure | None:
     if isinstance(message, JSONRPCError):
         return f"JSON-RPC {message.error.code}", message.error.message
-    if not message.result.get("isError"):
-        return None
-    texts = [str(part.get("text", "")) for part in message.result.get("content", []) if isinstance(part, Mapping)]
-    return "isError", " ".join(texts)
+    return ("isError", _words_of(message)) if message.result.get("isError") else None
+
+
+def _words_of(message: JSONRPCResponse) -> str:
+    content = message.result.get("content")
+    parts = content if isinstance(content, list) else []
+    return " ".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
 
 
 def _injected(call: _Call) -> JSONRPCResponse:
@@ -486,6 +655,6 @@ def _injected(call: _Call) -> JSONRPCResponse:
 def _failed(call: _Call, words: str) -> JSONRPCResponse:
     """Return the answer of a tool that has failed, in the form of the request's protocol."""
     result: dict[str, Any] = {"content": [{"type": "text", "text": words}], "isError": True}
-    if PROTOCOL_VERSION_META_KEY in ((call.request.params or {}).get("_meta") or {}):
+    if PROTOCOL_VERSION_META_KEY in _meta_of(call.request):
         result["resultType"] = "complete"
     return JSONRPCResponse(jsonrpc="2.0", id=call.request.id, result=result)

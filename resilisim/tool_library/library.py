@@ -24,12 +24,12 @@ from resilisim.tool_library.model import (
     DependencyMetadata,
     ReturnValue,
     Tool,
-    checked_name,
     name_parts,
     semantic_rank,
     standard_error_specs,
     standard_errors,
 )
+from resilisim.tool_library.names import checked_name, function_name
 from resilisim.tool_library.parameters import parameter_problem
 
 LIBRARY_SCHEMA = "resilisim-tools-1"
@@ -53,8 +53,7 @@ class ToolLibrary:
         source: What the library is called in messages, such as its path.
 
     Raises:
-        InvalidInputError: No tools, a name or alias used twice (letter case ignored), an unknown dependency or
-            equivalent, a cycle.
+        InvalidInputError: No tools, a name or alias used twice, an unknown dependency or equivalent, a cycle.
 
     Example:
         >>> from resilisim.tool_library import ToolLibrary
@@ -69,7 +68,7 @@ class ToolLibrary:
         given = tuple(tools)
         if not given:
             raise InvalidInputError(f"{source}: holds no tools; expected at least one")
-        self._name_of = _resolve_names(given, source)
+        self._name_of, self._name_in_lower_case = _resolve_names(given, source)
         self.names: tuple[str, ...] = tuple(tool.name for tool in given)
         self._index = {name: place for place, name in enumerate(self.names)}
         self._dependencies = tuple(self._resolved(tool, "dependencies", source) for tool in given)
@@ -176,8 +175,29 @@ class ToolLibrary:
         return place
 
     def resolve(self, name: str) -> str | None:
-        """Return the name of the tool that a name or alias means, letter case ignored, or None."""
-        return self._name_of.get(name.lower())
+        """Return the name of the tool that a name or alias means, or None.
+
+        Letter case is ignored where only one tool can be meant. A function name of a tool (`function_name`) means it.
+        """
+        return self._name_of.get(name) or self._name_in_lower_case.get(name.lower()) or self._name_of_function.get(name)
+
+    def function_name(self, name: str) -> str:
+        """Return the name of a tool where functions have names: ASCII letters, digits, '_' and '-', at most 64."""
+        return self._function_names.get(name, name)
+
+    @cached_property
+    def _function_names(self) -> dict[str, str]:
+        """The tools that have another name as functions; such a name is no other tool's."""
+        forms: dict[str, str] = {}
+        for name in self.names:
+            form = function_name(name, [*self._name_of, *forms.values()])
+            if form != name:
+                forms[name] = form
+        return forms
+
+    @cached_property
+    def _name_of_function(self) -> dict[str, str]:
+        return {form: name for name, form in self._function_names.items()}
 
     def dependencies(self, name: str) -> tuple[str, ...]:
         """Return the direct dependencies of a tool, in the order in which the library lists them."""
@@ -199,7 +219,7 @@ class ToolLibrary:
         resolved: list[str] = []
         where = f"{source}: tool {tool.name!r}, field {field!r}"
         for given in getattr(tool, field):
-            name = self._name_of.get(given.lower())
+            name = self._name_of.get(given) or self._name_in_lower_case.get(given.lower())
             if name is None:
                 raise unknown_name("tool", given, self.names, where)
             if name in resolved:
@@ -230,8 +250,8 @@ class ToolLibrary:
         return [levels[name] for name in self.names]
 
 
-def _resolve_names(tools: tuple[Tool, ...], source: str) -> dict[str, str]:
-    """Map every name and alias, in lower case, to the name of its tool."""
+def _resolve_names(tools: tuple[Tool, ...], source: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Map every name and alias to the name of its tool; and those in lower case that can mean one tool only."""
     owners: dict[str, str] = {}
     for tool in tools:
         where = f"{source}: tool {tool.name!r}, field"
@@ -240,21 +260,23 @@ def _resolve_names(tools: tuple[Tool, ...], source: str) -> dict[str, str]:
                 checked_name(name)
             except InvalidInputError as error:
                 raise InvalidInputError(f"{where} {field!r}: {error}") from None
-        taken = owners.get(tool.name.lower())
-        owners[tool.name.lower()] = tool.name
-        if taken is not None:
-            raise InvalidInputError(
-                f"{where} 'name': duplicate of tool {taken!r}; expected names that differ in more than letter case"
-            )
+        if tool.name in owners:
+            raise InvalidInputError(f"{where} 'name': duplicate of another tool; expected each name once")
+        owners[tool.name] = tool.name
     for tool in tools:
         for alias in tool.aliases:
-            taken = owners.setdefault(alias.lower(), tool.name)
-            if taken != tool.name or tool.aliases.count(alias) > 1 or alias.lower() == tool.name.lower():
+            taken = owners.setdefault(alias, tool.name)
+            if taken != tool.name or tool.aliases.count(alias) > 1 or alias == tool.name:
                 raise InvalidInputError(
                     f"{source}: tool {tool.name!r}, field 'aliases': {alias!r} already stands for tool {taken!r}; "
                     "expected a name that is not in use"
                 )
-    return owners
+    lowered: dict[str, str] = {}
+    ambiguous: set[str] = set()
+    for name, owner in owners.items():
+        if lowered.setdefault(name.lower(), owner) != owner:
+            ambiguous.add(name.lower())
+    return owners, {name: owner for name, owner in lowered.items() if name not in ambiguous}
 
 
 def _completed(

@@ -20,14 +20,13 @@ from pydantic import AfterValidator, PlainValidator
 
 from resilisim.errors import InvalidInputError, nearest_name, unknown_name
 from resilisim.inputs import shown
+from resilisim.tool_library.names import checked_code, checked_name
 
 T = TypeVar("T")
 
 VALUE_TYPES = ("string", "number", "integer", "boolean", "object", "array")
 DEPENDENCY_ERROR = "DEPENDENCY_ERROR"
 DEFAULT_CATEGORY = "general"
-# A name must survive inside a tag of the text protocol, a shell argument, and an MCP definition.
-NAME_RULE = "1 to 128 letters, digits, '_', '-' or '.', the first a letter or digit"
 
 # Operations by their role in a workflow (seed 004, section C.1.1). An alias of an operation has the role of that
 # operation: combiner and merger stand for aggregator, exporter for writer or converter.
@@ -48,7 +47,7 @@ CATEGORY_ERROR_CODES: Mapping[str, tuple[str, ...]] = {
 }
 
 _STRICT: Mapping[str, str] = {"extra": "forbid"}
-_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_BETWEEN_WORDS = "_.-/: "  # of a tool's name
 _SLOT_PATTERN = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _TYPE_OF_OPERATION = {operation: role for role, operations in SEMANTIC_TYPES.items() for operation in operations}
 _RANK_OF_TYPE = {role: rank for rank, role in enumerate(SEMANTIC_TYPES)}
@@ -61,20 +60,9 @@ def semantic_rank(operation: str) -> int:
 
 def name_parts(name: str) -> tuple[str, str]:
     """Return the category and the operation that a tool's name suggests: all but its last word, and its last word."""
-    stem = name.rstrip("_.-")
-    cut = max(stem.rfind(separator) for separator in "_.-")
-    return stem[: max(cut, 0)].rstrip("_.-") or DEFAULT_CATEGORY, stem[cut + 1 :]
-
-
-def checked_name(text: str) -> str:
-    """Return a text that can be the name or the alias of a tool.
-
-    Raises:
-        InvalidInputError: It cannot.
-    """
-    if _NAME_PATTERN.fullmatch(text) is None:
-        raise InvalidInputError(f"{shown(text)} is not a name; expected {NAME_RULE}")
-    return text
+    stem = name.rstrip(_BETWEEN_WORDS) or name
+    cut = max(stem.rfind(separator) for separator in _BETWEEN_WORDS)
+    return stem[: max(cut, 0)].rstrip(_BETWEEN_WORDS) or DEFAULT_CATEGORY, stem[cut + 1 :] or stem
 
 
 def _telling(text: str) -> str:
@@ -115,6 +103,7 @@ def _of_the_library(value: Any) -> DependencyMetadata:
 
 
 Name = Annotated[str, AfterValidator(checked_name)]
+Code = Annotated[str, AfterValidator(checked_code)]
 TellingText = Annotated[str, AfterValidator(_telling)]
 ValueType = Annotated[str, AfterValidator(_value_type)]
 
@@ -183,7 +172,7 @@ class ErrorSpec:
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
 
-    code: Name
+    code: Code
     description: str = ""
     template: str = ""
     slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)

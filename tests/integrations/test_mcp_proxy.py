@@ -385,7 +385,8 @@ async def test_a_record_that_cannot_be_written_ends_the_connection(
     def full(folder: InjectionFolder, line: Any) -> None:
         raise StoreError("cannot write: the disk is full")
 
-    monkeypatch.setattr(InjectionFolder, "write_call", full)
+    for way in ("write_call", "write_open_call"):
+        monkeypatch.setattr(InjectionFolder, way, full)
     for law in (SURE, {"base": 1e-9}):  # the call is answered by the server, or by the law
         async with proxied("legacy", law=law, record=tmp_path / str(len(law))) as (client, connection):
             while connection.relay.episode is None:
@@ -416,9 +417,9 @@ async def test_a_server_without_tools_passes_and_one_that_does_not_list_them_is_
         return types.CallToolResult(content=[types.TextContent(type="text", text="called")])
 
     server = Server("none", on_list_tools=lists_none, on_call_tool=call_tool)
-    async with proxied("legacy", server=server) as (client, connection):
+    async with proxied("legacy", server=server, law=SURE) as (client, connection):
         assert await said(client, "whatever") == (False, "called")
-        assert connection.relay.episode is None
+    assert [(call.tool, call.ran) for call in connection.relay.calls] == [("whatever", True)]
     server = Server("refuses", on_list_tools=refuses, on_call_tool=call_tool)
     async with proxied("legacy", server=server) as (client, connection):
         with pytest.raises(MCPError, match="does not list its tools: no list today"):

@@ -196,16 +196,18 @@ BAD_LIBRARIES = [
     ({"a": {"name": "b", "description": "x"}}, ["tool 'a'", "'name'", '"b"']),
     ([{"description": "x"}], ["item 1", "'name'", "missing"]),
     ([{"name": 5, "description": "x"}], ["item 1", "'name'", "got 5", "a string"]),
-    ([{"name": "two words", "description": "x"}], ["'name'", '"two words"', "letters"]),
+    ([{"name": "two\nlines", "description": "x"}], ["'name'", r'"two\nlines"', "line breaks"]),
+    ([{"name": " x", "description": "x"}], ["'name'", '" x"', "blank"]),
+    ([{"name": "x" * 129, "description": "x"}], ["'name'", "128 characters"]),
     ([{"name": "a"}], ["tool 'a'", "'description'", "missing"]),
     ([{"name": "a", "description": " "}], ["tool 'a'", "'description'", "empty"]),
     ([tool("a", dependancies=[])], ["tool 'a'", "'dependancies'", "did you mean 'dependencies'"]),
-    ([tool("a"), tool("A")], ["tool 'A'", "'name'", "duplicate of tool 'a'"]),
-    ([tool("a", aliases=["b"]), tool("B")], ["tool 'a'", "'aliases'", "'b'", "'B'"]),
-    ([tool("a", aliases=["x"]), tool("b", aliases=["X"])], ["tool 'b'", "'aliases'", "'X'", "'a'"]),
+    ([tool("a"), tool("a")], ["tool 'a'", "'name'", "duplicate of another tool"]),
+    ([tool("a", aliases=["b"]), tool("b")], ["tool 'a'", "'aliases'", "'b'"]),
+    ([tool("a", aliases=["x"]), tool("b", aliases=["x"])], ["tool 'b'", "'aliases'", "'x'", "'a'"]),
     ([tool("a", aliases=["x", "x"])], ["tool 'a'", "'aliases'", "'x'"]),
     ([tool("a", aliases=["a"])], ["tool 'a'", "'aliases'"]),
-    ([tool("a", aliases=["<b>"])], ["tool 'a'", "'aliases'", "<b>"]),
+    ([tool("a", aliases=["b\x1b"])], ["tool 'a'", "'aliases'", "control characters"]),
     ([tool("a", dependencies=["parsr"]), tool("parser")], ["tool 'a'", "'dependencies'", "'parsr'", "'parser'"]),
     ([tool("a", dependencies=["b", "b"]), tool("b")], ["tool 'a'", "'dependencies'", "'b'", "twice"]),
     ([tool("a", dependencies=["a"])], ["tool 'a'", "cycle a -> a"]),
@@ -275,8 +277,8 @@ def test_a_wrong_parameter_is_refused(parameter, words):
 def test_tools_built_in_python_are_checked_too():
     with pytest.raises(InvalidInputError, match="'success_probability' of tool 'a': got 2"):
         Tool("a", "text", success_probability=2.0)
-    with pytest.raises(InvalidInputError, match="tool 'a b', field 'name'"):
-        ToolLibrary([Tool("a b", "text")])
+    with pytest.raises(InvalidInputError, match="tool 'a ', field 'name'"):
+        ToolLibrary([Tool("a ", "text")])
     with pytest.raises(InvalidInputError, match=r"tool library: holds no tools"):
         ToolLibrary([])
 
@@ -454,3 +456,25 @@ def test_aliases():
         "utility_oracle": None,
     }.items():
         assert LIBRARY.resolve(alias) == name
+
+
+ODD_NAMES = ["_x", "fs/read", "naïve", "search the web", "读取文件", "Get", "get", "a.b", "x" * 128, "-", "_", "a:b/c d"]
+
+
+def test_names_are_taken_as_they_come_and_have_a_form_as_functions():
+    library = ToolLibrary([*(Tool(name, f"Does {place}.") for place, name in enumerate(ODD_NAMES)), Tool("plain", "x")])
+    assert ToolLibrary.from_json(library.to_json()) == library
+    assert [library.resolve(name) for name in library.names] == list(library.names)
+    assert (library.resolve("GET"), library.resolve("PLAIN")) == (None, "plain"), "letter case, where one is meant"
+    forms = [library.function_name(name) for name in library.names]
+    assert len(set(forms)) == len(forms)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", form) for form in forms), forms
+    assert [library.resolve(form) for form in forms] == list(library.names)
+    assert library.function_name("plain") == "plain"
+
+
+def test_a_name_that_looks_like_the_form_of_another_keeps_its_own():
+    taken = function_name("fs/read")
+    library = ToolLibrary([Tool("fs/read", "Reads."), Tool(taken, "Other.")])
+    assert library.resolve(taken) == taken
+    assert library.resolve(library.function_name("fs/read")) == "fs/read"

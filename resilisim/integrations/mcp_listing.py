@@ -1,0 +1,112 @@
+"""The tools of an MCP server as it lists them: whatever stands there that is none is told and left out."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from resilisim.errors import one_line, shown_value
+from resilisim.tool_library import Parameter, Tool, ToolLibrary
+from resilisim.tool_library.model import VALUE_TYPES
+from resilisim.tool_library.names import given_name
+
+MOST_PAGES: Final = 1000  # of a list
+MOST_TOOLS: Final = 10_000
+_OWN: Final = f"resilisim-{uuid.uuid4().hex[:12]}-"  # begins the ids of own requests, which no agent uses
+_own_ids = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """A tool as the server lists it; the name of `tool` is the one in draws and records (`given_name`)."""
+
+    tool: Tool
+    schema: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Listing:
+    """A list of tools that is being fetched, page after page.
+
+    Attributes:
+        changes: How often the server had said that its list has changed when this one was asked for.
+        items: What the pages so far hold.
+        pages: How many there were.
+        request: The id of the own request for the next page.
+    """
+
+    changes: int
+    items: list[Any] = field(default_factory=list)
+    pages: int = 0
+    request: str = ""
+
+    def next_request(self) -> str:
+        """Return the id of the request for the next page."""
+        self.request = f"{_OWN}{next(_own_ids)}"
+        return self.request
+
+    def take(self, result: Mapping[str, Any], note: Callable[[str], None]) -> str | None:
+        """Take a page; return the cursor of the next one, None if it was the last."""
+        items = result.get("tools")
+        if not isinstance(items, list):
+            note(f"the server's list of tools is {shown_value(items)}: expected a list")
+            return None
+        self.items += items
+        self.pages += 1
+        cursor = result.get("nextCursor")
+        if cursor is not None and not isinstance(cursor, str):
+            note(f"nextCursor of the server's list of tools is {shown_value(cursor)}: expected a text")
+            return None
+        if cursor is not None and (self.pages >= MOST_PAGES or len(self.items) >= MOST_TOOLS):
+            note(f"the server's list of tools does not end: the first {len(self.items):,} are known")
+            return None
+        return cursor
+
+
+def read_tools(items: list[Any], library: ToolLibrary | None, note: Callable[[str], None]) -> dict[str, ListedTool]:
+    """Return the tools of a list by the names that the server has for them."""
+    tools: dict[str, ListedTool] = {}
+    taken: set[str] = set()
+    for number, item in enumerate(items, start=1):
+        name = item.get("name") if isinstance(item, Mapping) else None
+        if not isinstance(name, str):
+            note(f"item {number} of the server's list of tools is {shown_value(item)}: expected an object with a name")
+            continue
+        if name in tools:
+            note(f"the server lists {name!r:.80} twice: the first one counts")
+            continue
+        known_as = given_name(name, taken)
+        if known_as != name:
+            note(f"the tool {name!r:.80} cannot be called that in a record: it goes by {known_as!r}")
+        taken.add(known_as)
+        tools[name] = _listed_tool(known_as, item, library, note)
+    return tools
+
+
+def _listed_tool(
+    name: str, item: Mapping[str, Any], library: ToolLibrary | None, note: Callable[[str], None]
+) -> ListedTool:
+    schema = item.get("inputSchema")
+    if not isinstance(schema, Mapping):
+        note(f"inputSchema of {name!r:.80} is {shown_value(schema)}: expected an object")
+        schema = {}
+    if library is not None and name in library.names:
+        return ListedTool(library[name], schema)
+    described = item.get("description")
+    words = one_line(described.strip().splitlines()[0], 1000) if isinstance(described, str) and described.strip() else ""
+    return ListedTool(Tool(name, words or f"The tool {name}.", tuple(_parameters(schema))), schema)
+
+
+def _parameters(schema: Mapping[str, Any]) -> list[Parameter]:
+    properties, required = schema.get("properties"), schema.get("required")
+    known = properties if isinstance(properties, Mapping) else {}
+    needed = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    found = []
+    for name, said in known.items():
+        kind = said.get("type") if isinstance(said, Mapping) else None
+        is_known = isinstance(kind, str) and kind in VALUE_TYPES
+        found.append(Parameter(name, str(kind) if is_known else "object", required=name in needed))
+    return found
