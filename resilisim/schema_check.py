@@ -23,9 +23,10 @@ from resilisim.schema_worker import first_problem
 CHECK_SECONDS: Final = 2.0
 _START_SECONDS: Final = 20.0  # for the first job of a process, on a busy machine
 _HARMLESS: Final = frozenset(
-    "$schema title description default examples deprecated readOnly writeOnly format type properties required items "
-    "additionalProperties enum const minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems "
-    "maxItems minProperties maxProperties anyOf $defs definitions".split()
+    {"$schema", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "format"}
+    | {"type", "properties", "required", "items", "additionalProperties", "enum", "const", "anyOf"}
+    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength"}
+    | {"minItems", "maxItems", "minProperties", "maxProperties", "$defs", "definitions"}
 )
 _MOST_HARMLESS: Final = 2_000  # parts of a schema
 _SHORT_TEXT: Final = 12  # characters on which no pattern takes long

@@ -1,6 +1,7 @@
 """Checks values against JSON Schemas of others in a process of its own, which can be ended (`resilisim.schema_check`).
 
-It is run as a file, so it imports nothing of the package. Each line of its input is a job, each of its output an answer.
+It is run as a file, so it imports nothing of the package. Each line of its input is a job, and one of its output the
+answer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ def first_problem(schema: Any, value: Any) -> str | None:
     try:
         kind.check_schema(schema)
         problem = best_match(kind(schema, registry=Registry()).iter_errors(value))  # the registry fetches nothing
-    except (SchemaError, Unresolvable, RecursionError, ArithmeticError, ValueError, TypeError, AttributeError, re.error):
+    except (
+        SchemaError,
+        Unresolvable,
+        RecursionError,
+        ArithmeticError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        re.error,
+    ):
         return None  # it is no schema, or one that refers to others, elsewhere
     return None if problem is None else str(problem.message)
 

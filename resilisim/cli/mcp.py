@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import csv
 import os
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import typer
 
@@ -20,6 +24,7 @@ from resilisim.integrations.mcp_server import CLIENT_NAME, ServedRun, serve_http
 from resilisim.integrations.mcp_server import serve as serve_stdio
 from resilisim.options import OUTPUT_GROUP
 from resilisim.policies.mcp_host import EPISODE_PATH, LOOPBACK
+from resilisim.redaction import keep_secret, without_credentials
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 
 TOKEN_VARIABLE = "RESILISIM_TOKEN"
@@ -124,6 +129,15 @@ def proxy(
     url: Annotated[
         str | None, typer.Option("--url", help="Where the server listens (streamable HTTP), instead of a command.")
     ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header",
+            metavar="NAME: VALUE",
+            help="Sent to the URL with each request; again for more. $NAME in a value stands for a variable of the "
+            "environment: 'Authorization: Bearer $TOKEN'.",
+        ),
+    ] = None,
     law: Annotated[str, typer.Option("--law", help="Name of a law that ships, or the path of a law file.")],
     seed: Annotated[int, typer.Option("--seed", help="Fixes all draws.", min=0, max=MAX_SEED)] = 0,
     record: Annotated[
@@ -147,7 +161,13 @@ def proxy(
     ] = "before",
     call_timeout: Annotated[
         float | None,
-        typer.Option("--call-timeout", help="The server hangs if a call takes more seconds than this.", min=0.001),
+        typer.Option(
+            "--call-timeout",
+            help="The server hangs if it takes more seconds than this to answer anything: a call, its list of tools, "
+            "the beginning.",
+            min=0.001,
+            show_default="600",
+        ),
     ] = None,
     salt: Annotated[str, typer.Option("--salt", help="Any text; another one gives other draws.")] = EVALUATION_SALT,
     required: Annotated[
@@ -184,6 +204,8 @@ def proxy(
         raise InvalidInputError(
             "expected a command after --, as in `resilisim mcp proxy --law benchmark -- mcp-server-time`, or --url"
         )
+    if header and url is None:
+        raise InvalidInputError("--header is sent to a URL: expected --url")
     import_extra("mcp_types", "a proxy needs", "mcp")  # which versions before 2 lack
     from resilisim.integrations.mcp_proxy import Proxied, proxy_http, proxy_stdio
 
@@ -200,19 +222,70 @@ def proxy(
         salt=salt,
     )
     tools = None if library is None else options.load(library)
-    proxied = Proxied(asked.settings, tuple(command or ()), url, tools, call_timeout)
+    address, headers = _with_user_as_header(url, _headers(header or ()))
+    proxied = Proxied(asked.settings, tuple(command or ()), address, tools, call_timeout, headers)
     if http is None and host is None:
         proxy_stdio(proxied, note)
     else:
-        address, port = _address(http or "127.0.0.1:0", host)
-        token = _token(address)
-        proxy_http(proxied, address, port, token, ready=_tell_url(token), tell=note)
+        host_name, port = _address(http or "127.0.0.1:0", host)
+        token = _token(host_name)
+        proxy_http(proxied, host_name, port, token, ready=_tell_url(token), tell=note)
         if record is not None and required:
             note(f"next: resilisim report {record}")
 
 
+def _headers(given: Sequence[str]) -> dict[str, str]:
+    """Return headers by name, with the variables of the environment that they name put in; values are secrets."""
+    headers: dict[str, str] = {}
+    for text in given:
+        name, colon, value = text.partition(":")
+        if not colon or re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name.strip()) is None:
+            raise InvalidInputError(f"--header names {name.strip()!r:.80}: expected NAME: VALUE, such as 'X-Key: $KEY'")
+        headers[name.strip()] = _filled(value.strip(), name.strip())
+    return headers
+
+
+def _filled(value: str, header: str) -> str:
+    def variable(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if not os.environ.get(name):
+            raise InvalidInputError(f"--header {header} needs the variable {name} of the environment, which is not set")
+        keep_secret(os.environ[name])
+        return os.environ[name]
+
+    filled = re.sub(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", variable, value)
+    keep_secret(filled, filled.rpartition(" ")[2])
+    if not filled.isascii() or not filled.isprintable():
+        raise InvalidInputError(f"the value of --header {header} cannot be sent: expected one line of ASCII characters")
+    return filled
+
+
+def _with_user_as_header(url: str | None, headers: dict[str, str]) -> tuple[str | None, dict[str, str]]:
+    """Return a URL without user and password, which go into a header, so that no message tells them."""
+    if url is None:
+        return None, headers
+    without_credentials(url)  # what is secret in it is so from now on
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise InvalidInputError(f"--url cannot be read: {error}: expected http://HOST:PORT/PATH") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInputError(f"--url is {without_credentials(url)!r:.80}: expected http://HOST:PORT/PATH")
+    if parts.username is None and parts.password is None:
+        return url, headers
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    basic = base64.b64encode(f"{user}:{password}".encode()).decode()
+    keep_secret(password or user, basic)
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    address = urlunsplit(parts._replace(netloc=host if port is None else f"{host}:{port}"))
+    return address, {"Authorization": f"Basic {basic}", **headers}
+
+
 def _names(given: str | None) -> list[str]:
-    return [name.strip() for name in (given or "").split(",") if name.strip()]
+    """Return names that commas stand between; one that has a comma in it stands in quotes."""
+    row = next(csv.reader([given or ""], skipinitialspace=True), [])
+    return [name.strip() for name in row if name.strip()]
 
 
 def _token(address: str) -> str | None:
@@ -222,7 +295,7 @@ def _token(address: str) -> str | None:
 def _tell_url(token: str | None) -> Callable[[str], None]:
     def tell(url: str) -> None:
         note(f"listening: {url}{EPISODE_PATH}, with any {{name}} for each episode; Ctrl-C ends it")
-        if token is not None and TOKEN_VARIABLE not in os.environ:
+        if token is not None and not os.environ.get(TOKEN_VARIABLE):
             note(f"clients have to send: Authorization: Bearer {token}")
 
     return tell

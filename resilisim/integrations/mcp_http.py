@@ -75,11 +75,15 @@ class AnsweringTransport(httpx2.AsyncBaseTransport):
             return self._instead(asked, f"the server has ended its answer before its end: {_said(error)}")
         finally:
             await response.aclose()
-        messages = sorted(read_messages(bytes(body)), key=lambda each: answers(each, asked))  # behind it nobody reads on
+        messages = sorted(
+            read_messages(bytes(body)), key=lambda each: answers(each, asked)
+        )  # behind it nobody reads on
         found = [self.readable(each, asked) for each in messages]
         events = b"".join(b"data: " + each + b"\n" for each in found if each is not None)
         if not events or not any(answers(each, asked) or _is_nameless(each) for each in messages):
-            words = f"the server's answer is none to this request: {one_line(bytes(body[:200]).decode(errors='replace'))}"
+            words = (
+                f"the server's answer is none to this request: {one_line(bytes(body[:200]).decode(errors='replace'))}"
+            )
             events += b"data: " + _error(asked, INTERNAL_ERROR, words) + b"\n"
         headers = {**_kept(response), "content-type": _EVENTS}
         return httpx2.Response(200, headers=headers, content=events, request=response.request)
@@ -125,11 +129,9 @@ class _Events(httpx2.AsyncByteStream):
             blocks = self._response.aiter_bytes() if _is_packed(self._response) else self._response.aiter_raw()
             async for block in blocks:
                 rest += block
-                end = None
-                for end in _EVENT_END.finditer(rest):
-                    pass
-                if end is not None:
-                    whole, rest = rest[: end.end()], rest[end.end() :]
+                ends = [end.end() for end in _EVENT_END.finditer(rest)]
+                if ends:
+                    whole, rest = rest[: ends[-1]], rest[ends[-1] :]
                     for event in _EVENT_END.split(whole):
                         yield self._event(event)
                 if len(rest) > MOST_BYTES:
@@ -207,6 +209,4 @@ def _kept(response: httpx2.Response) -> dict[str, str]:
 
 
 def _with_body(response: httpx2.Response, body: httpx2.AsyncByteStream) -> httpx2.Response:
-    return httpx2.Response(
-        response.status_code, headers=_kept(response), stream=body, extensions=response.extensions
-    )
+    return httpx2.Response(response.status_code, headers=_kept(response), stream=body, extensions=response.extensions)

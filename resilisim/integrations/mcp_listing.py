@@ -96,7 +96,9 @@ def _listed_tool(
     if library is not None and name in library.names:
         return ListedTool(library[name], schema)
     described = item.get("description")
-    words = one_line(described.strip().splitlines()[0], 1000) if isinstance(described, str) and described.strip() else ""
+    words = (
+        one_line(described.strip().splitlines()[0], 1000) if isinstance(described, str) and described.strip() else ""
+    )
     return ListedTool(Tool(name, words or f"The tool {name}.", tuple(_parameters(schema))), schema)
 
 

@@ -31,6 +31,7 @@ from mcp.shared.message import ClientMessageMetadata, ServerMessageMetadata, Ses
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
+    PARSE_ERROR,
     PROTOCOL_VERSION_META_KEY,
     ErrorData,
     JSONRPCError,
@@ -54,6 +55,7 @@ from resilisim.integrations.mcp_server import on_signals
 from resilisim.integrations.mcp_streams import process_streams, standard_streams
 from resilisim.integrations.mcp_wire import Unreadable, read_messages
 from resilisim.policies.mcp_host import EPISODE_PATH, LOOPBACK, listening
+from resilisim.redaction import fit_to_show, without_credentials
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library import ToolLibrary
 
@@ -63,7 +65,9 @@ _CONNECT_SECONDS: Final = 30.0
 _LONGEST_REASON: Final = 300
 _FLUSH_SECONDS: Final = 0.2  # for the last messages to an agent that is still there
 _CLOSE_SECONDS: Final = 20.0  # for a server to end, and whatever comes of it
-MOST_SERVERS: Final = 64  # that one proxy runs at once
+MOST_SERVERS: Final = 128  # that one proxy runs at once
+_SPARE_SECONDS: Final = 30.0  # without a request, after which another session may take the place of one
+_MOST_BODY: Final = 4 * 1024 * 1024  # bytes of a request
 _MOST_NOTES: Final = 100  # of one connection
 
 
@@ -89,8 +93,8 @@ class Proxied:
 
     @property
     def name(self) -> str:
-        """The server, for people."""
-        return self.url or self.command[0]
+        """The server, for people: without what is secret in its URL."""
+        return without_credentials(self.url) if self.url else self.command[0]
 
     @contextlib.asynccontextmanager
     async def connect(
@@ -150,12 +154,40 @@ class ProxyConnection:
             words = f"{self._proxied.name}: the server is not there within {_CONNECT_SECONDS:g} s"
             raise InfrastructureError(str(self.task.result()) if self.task.done() else words)
 
+    async def refuse(self, body: bytes) -> Response | None:
+        """Return what a request over HTTP is answered with that cannot be read, or whose id is in use; None if it can.
+
+        A call that it holds is in the record all the same.
+        """
+        found = read_messages(body)
+        if len(found) != 1:
+            words = f"the body holds {len(found)} messages: expected one"
+            self.note(words)
+            return _refusal(words, 400, INVALID_REQUEST)
+        message = found[0]
+        if isinstance(message, Unreadable):
+            words = f"the client's message cannot be read: {message.words}"
+            self.note(words)
+            if message.method == "tools/call":
+                await self.relay.refused_elsewhere(message.tool or "", {}, "unreadable", words)
+            return _refusal(words, 400, INVALID_REQUEST, message.id)
+        if isinstance(message, JSONRPCRequest) and self.relay.is_waiting(message.id):
+            words = f"the id {message.id!r:.80} is that of a request that has no answer yet: expected another id"
+            self.note(words)
+            if message.method == "tools/call":
+                params = message.params or {}
+                await self.relay.refused_elsewhere(
+                    str(params.get("name")), params.get("arguments"), "id_used_twice", words
+                )
+            return _refusal(words, 400, INVALID_REQUEST, message.id)
+        return None
+
     def note(self, words: str) -> None:
         """Tell whoever runs the proxy something on one line, but not without end."""
         self._notes += 1
         if self._notes <= _MOST_NOTES:
             more = "" if self._notes < _MOST_NOTES else "; more of this kind is not told"
-            sys.stderr.write(f"resilisim: {_printable(one_line(words, 2 * _LONGEST_REASON))}{more}\n")
+            sys.stderr.write(f"resilisim: {fit_to_show(one_line(words, 2 * _LONGEST_REASON), one_line=True)}{more}\n")
 
     async def close(self, is_orderly: bool) -> str | None:
         """End the episode and let go of the server; return what went wrong, if something did."""
@@ -264,11 +296,6 @@ def _told(relay: Relay) -> Any:
         relay.fail(error)
 
 
-def _printable(text: str) -> str:
-    """Return a text without anything that a terminal would take for an order."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
 def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -372,6 +399,7 @@ class _Url:
         self._routes: dict[RequestId, Any] = {}  # where the answer of a request goes
         self._unanswered: dict[RequestId, Any] = {}  # what ends a request that is cancelled
         self._tasks: list[asyncio.Task[None]] = []
+        self.used = time.monotonic()  # when the last request came or ended
 
     async def transport(
         self, is_modern: bool, security: TransportSecuritySettings | None, idle: Callable[[], None]
@@ -464,25 +492,40 @@ class ProxyEpisodes:
         )
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer an HTTP request."""
+        """Answer an HTTP request; no server is started for one that is refused."""
         request = Request(scope, receive)
         name, session = str(request.path_params["name"]), request.headers.get("mcp-session-id")
-        version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
-        is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
+        is_post = request.method == "POST"
+        refused = await TransportSecurityMiddleware(self._security).validate_request(request, is_post)
+        body = b""
+        if refused is None and is_post:
+            body, refused = await _body_of(request)
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
         try:
-            url = await self._open(name, begins=request.method == "POST" and session is None)
+            url = self._urls.get(name) or await self._open(name, begins=is_post and session is None)
         except ResiliSimError as error:
             await _refusal(one_line(str(error), _LONGEST_REASON), 502)(scope, receive, send)
             return
         if url is None:
             await _refusal(f"no session {name!r:.100} is open", 404)(scope, receive, send)
-        elif request.method == "DELETE" and session is None:
+            return
+        url.used = time.monotonic()
+        if request.method == "DELETE" and session is None:
             await self._close(name, url)
             await Response(status_code=200)(scope, receive, send)
-        else:
-            transport = await url.transport(is_modern, self._security, lambda: self._close_soon(name, url))
-            await transport.handle_request(scope, receive, send)
-            await self._left(name, url, transport, is_modern, scope.get(_REQUEST))
+            return
+        refused = await url.connection.refuse(body) if is_post else None
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
+        version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
+        is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
+        transport = await url.transport(is_modern, self._security, lambda: self._close_soon(name, url))
+        await transport.handle_request(scope, _again(body, receive) if is_post else receive, send)
+        url.used = time.monotonic()
+        await self._left(name, url, transport, is_modern, scope.get(_REQUEST))
 
     async def close(self) -> None:
         """End all episodes and release the folder."""
@@ -505,6 +548,8 @@ class ProxyEpisodes:
         async with self._opening:
             url = self._urls.get(name)
             if url is None and begins:
+                if len(self._urls) >= MOST_SERVERS:
+                    await self._make_room()
                 more = int(name) if name.isdecimal() and len(name) < 20 else 0
                 seed = check_integer("seed", self._proxied.injection.seed + more, 0, MAX_SEED)
                 url = _Url(self._proxied, seed, self._folder)
@@ -512,6 +557,17 @@ class ProxyEpisodes:
                 self._urls[name] = url
                 url.connection.task.add_done_callback(functools.partial(self._close_soon, name, url))
             return url
+
+    async def _make_room(self) -> None:
+        """End the session that has been idle for the longest time.
+
+        Raises:
+            InvalidInputError: All of them are in use.
+        """
+        name, url = min(self._urls.items(), key=lambda item: item[1].used)
+        if time.monotonic() - url.used < _SPARE_SECONDS or url.connection.relay.is_busy:
+            raise InvalidInputError(f"{MOST_SERVERS} servers are running for other sessions: end one, or try again")
+        await self._close(name, url)
 
     def _close_soon(self, name: str, url: _Url, *_: object) -> None:
         task = asyncio.get_running_loop().create_task(self._close(name, url, _FLUSH_SECONDS))
@@ -527,7 +583,31 @@ class ProxyEpisodes:
             self._tell(f"{name}, {url.connection.summary()}" + (f"; {error}" if error is not None else ""))
 
 
-def _refusal(words: str, status: int) -> Response:
-    body = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=INTERNAL_ERROR, message=words))
+async def _body_of(request: Request) -> tuple[bytes, Response | None]:
+    """Return the body of a request, or how it is refused."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return b"", _refusal("expected the content type application/json", 415, INVALID_REQUEST)
+    body = bytearray()
+    async for block in request.stream():
+        body += block
+        if len(body) > _MOST_BODY:
+            return b"", _refusal(f"the body is longer than {_MOST_BODY // 2**20} MiB", 413, INVALID_REQUEST)
+    if not any(not isinstance(each, Unreadable) or each.method for each in read_messages(bytes(body))):
+        return b"", _refusal("the body is no message of JSON-RPC", 400, PARSE_ERROR)
+    return bytes(body), None
+
+
+def _again(body: bytes, receive: Any) -> Any:
+    """Return what hands out a body that has been read already, and then what comes behind it."""
+    left = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def hand_out() -> Any:
+        return left.pop() if left else await receive()
+
+    return hand_out
+
+
+def _refusal(words: str, status: int, code: int = INTERNAL_ERROR, request: RequestId | None = None) -> Response:
+    body = JSONRPCError(jsonrpc="2.0", id=request, error=ErrorData(code=code, message=words))
     text = body.model_dump_json(by_alias=True, exclude_unset=True)
     return Response(text, status_code=status, media_type="application/json")

@@ -14,7 +14,7 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -56,7 +56,7 @@ from resilisim.evaluation.injected_episode import (
 )
 from resilisim.integrations.mcp_listing import ListedTool, Listing, read_tools
 from resilisim.integrations.mcp_wire import Read, Unreadable
-from resilisim.schema_check import TooSlowError, is_harmless, schema_problem
+from resilisim.schema_check import CHECK_SECONDS, TooSlowError, is_harmless, schema_problem
 from resilisim.simulator import FINISH, STOP
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.names import given_name
@@ -75,7 +75,8 @@ _UNREADABLE: Final = "unreadable"  # kind of failure of a call whose answer is n
 # Servers that answer a call of a tool that they do not have as if it had succeeded say so in words.
 _NO_SUCH_TOOL: Final = re.compile(
     r"\b(?:unknown|unrecogni[sz]ed|invalid|no such|nonexistent|undefined)\s+(?:tool|method|function)\b|"
-    r"\b(?:tool|method|function)\b.{0,200}?\b(?:not found|unknown|does not exist|doesn't exist|is not (?:known|defined))",
+    r"\b(?:tool|method|function)\b.{0,200}?\b"
+    r"(?:not found|unknown|does not exist|doesn't exist|is not (?:known|defined))",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -91,6 +92,7 @@ class _Call:
     shown: CallArguments
     changes: int  # of the list of tools, which has to be known as it is since then
     refusal: Failure | None = None  # why the server never sees it
+    is_answered: bool = False  # whether somebody else has told the agent so
     mistake: Failure | None = None  # what the list of tools says against it
     drawn: DrawnCall | None = None
     opened: OpenCall | None = None  # where it was written down before it was made
@@ -156,6 +158,11 @@ class Relay:
     def episode(self) -> InjectedEpisode | None:
         """The episode; None before the server's tools are known."""
         return self._episode
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests of the agent have no answer yet, but for those that are meant to stay open."""
+        return any(method not in _LASTING for method in self._waiting.values())
 
     def is_waiting(self, request: RequestId) -> bool:
         """Return whether a request of the agent has no answer yet."""
@@ -285,7 +292,7 @@ class Relay:
             self._record_all(("died", words))
         except ResiliSimError as error:
             self._note(str(error))  # who waits for an answer gets one all the same
-        refused = [call.request.id for call in self._held if call.refusal is not None]
+        refused = [call.request.id for call in self._held if call.refusal is not None and not call.is_answered]
         self._held.clear()
         self._stop_timers()
         if self._episode is not None:
@@ -364,7 +371,16 @@ class Relay:
         settings = replace(self._settings, dependencies=dependencies)
         return InjectedEpisode(settings, ToolLibrary(settings.with_dependencies(tools)), self._folder)
 
-    async def _take_call(self, request: JSONRPCRequest, refusal: Failure | None = None) -> None:
+    async def refused_elsewhere(self, name: str, arguments: object, kind: str, words: str) -> None:
+        """Write down a call that somebody has refused before it came here, in its turn."""
+        params = {"name": name, "arguments": arguments}
+        request = JSONRPCRequest(jsonrpc="2.0", id="", method="tools/call", params=params)
+        await self._list({})
+        await self._take_call(request, (kind, words), is_answered=True)
+
+    async def _take_call(
+        self, request: JSONRPCRequest, refusal: Failure | None = None, is_answered: bool = False
+    ) -> None:
         params = request.params or {}
         name, given = str(params.get("name")), params.get("arguments")
         if refusal is None and ("inputResponses" in params or "requestState" in params):
@@ -376,7 +392,8 @@ class Relay:
                 return
         arguments = given if isinstance(given, Mapping) else {}
         shown = CallArguments.of(kwargs=arguments)
-        self._held.append(_Call(request, name, given_name(name), arguments, shown, self._changes, refusal))
+        changes = self._changes
+        self._held.append(_Call(request, name, given_name(name), arguments, shown, changes, refusal, is_answered))
         self._release()
 
     def _release(self) -> None:
@@ -404,7 +421,8 @@ class Relay:
         if call.refusal is not None:
             if not episode.is_over:
                 self.calls.append(episode.misused(call.known_as, call.shown, *call.refusal))
-            await self._send_error(call.request.id, INVALID_REQUEST, call.refusal[1])
+            if not call.is_answered:
+                await self._send_error(call.request.id, INVALID_REQUEST, call.refusal[1])
             return
         if self._settings.required:
             for paused in self._paused:
@@ -463,7 +481,7 @@ class Relay:
             if is_harmless(listed.schema):
                 problem = schema_problem(listed.schema, dict(call.arguments))
             else:
-                problem = await asyncio.to_thread(schema_problem, listed.schema, dict(call.arguments))
+                problem = await asyncio.to_thread(schema_problem, listed.schema, dict(call.arguments), CHECK_SECONDS)
         except TooSlowError as error:
             self._note(f"the arguments of {call.name!r:.80} cannot be checked against its schema: {error}")
             return None
@@ -541,7 +559,9 @@ class Relay:
             self._listing.items = []
             await self._know(self._listing)
             return
-        if any(time.monotonic() - asked < ANSWER_SECONDS for asked in self._asked.values()):  # the server waits for the agent, not the other way round
+        if any(
+            time.monotonic() - asked < ANSWER_SECONDS for asked in self._asked.values()
+        ):  # the server waits for the agent, not the other way round
             self._wait_for(request)
             return
         method = self._waiting.get(request)
@@ -607,7 +627,7 @@ class Relay:
     def _latest(self) -> RequestId | None:
         return next(reversed(self._waiting), None)
 
-    def _spawn(self, work: Any) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         async def run() -> None:
             try:
                 await work
@@ -617,6 +637,7 @@ class Relay:
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # one that is cancelled before it begins has not begun that
         return task
 
 

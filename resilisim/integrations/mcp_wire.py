@@ -41,6 +41,7 @@ class Unreadable:
     method: str | None = None
     tool: str | None = None
 
+
 _NUMBERS: Final = json.JSONDecoder(parse_float=finite_number, parse_constant=finite_number, strict=False)
 _REASONS: Final = {"hex escape": "half of a surrogate pair", "recursion limit": "more than 200 levels"}
 
@@ -97,7 +98,7 @@ def _mistake(value: Any) -> str | None:
     if value.get("jsonrpc") != "2.0":
         return f"jsonrpc is {_shown(value.get('jsonrpc'))}: expected '2.0'"
     identity, error = value.get("id"), value.get("error")
-    if "id" in value and not isinstance(identity, str | int | None) or isinstance(identity, bool):
+    if ("id" in value and not isinstance(identity, str | int | None)) or isinstance(identity, bool):
         return f"id is {_shown(identity)}: expected a text or a whole number"
     for name in ("params", "result", "error"):
         if name in value and not isinstance(value[name], dict) and (name != "params" or value[name] is not None):
@@ -192,4 +193,3 @@ def answers(message: Read, request: RequestId) -> bool:
 def encoded(message: JSONRPCMessage) -> bytes:
     """Return a message as one line."""
     return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-

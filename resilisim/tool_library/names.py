@@ -27,11 +27,11 @@ _DIGEST_LENGTH: Final = 10
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text can be the name of a tool.
+    r"""Return whether a text can be the name of a tool.
 
     Example:
         >>> from resilisim.tool_library.names import is_name
-        >>> [is_name(text) for text in ("fs/read", "_x", "search the web", "na\u00efve", " x", "two\\nlines", "")]
+        >>> [is_name(text) for text in ("fs/read", "_x", "search the web", "na\u00efve", " x", "two\nlines", "")]
         [True, True, True, True, False, False, False]
     """
     if is_plain(text):
@@ -67,13 +67,13 @@ def checked_code(text: str) -> str:
 
 
 def given_name(text: str, taken: Iterable[str] = ()) -> str:
-    """Return the name under which something of another's goes whose own name cannot be one.
+    r"""Return the name under which something of another's goes whose own name cannot be one.
 
     It depends on that name alone: what can stand in a name, and a digest of the rest. A name that can be one is kept.
 
     Example:
         >>> from resilisim.tool_library.names import given_name
-        >>> given_name("fs/read"), given_name("two\\nlines")
+        >>> given_name("fs/read"), given_name("two\nlines")
         ('fs/read', 'two_lines_e0b81a85b8')
     """
     if is_name(text):

@@ -429,8 +429,10 @@ async def test_a_server_without_tools_passes_and_one_that_does_not_list_them_is_
 @asynccontextmanager
 async def over_http(folder: Path, **asked: Any) -> AsyncIterator[tuple[str, list[str]]]:
     told: list[str] = []
+    streams = asked.pop("streams", None)
     settings = inject(**({"law": HALF, "seed": 5, "record": folder} | asked)).settings
-    episodes = ProxyEpisodes(InProcess(settings, command=("own",), closing_seconds=0.1), True, told.append)
+    server = InProcess(settings, command=("own",), closing_seconds=0.1, streams=streams)
+    episodes = ProxyEpisodes(server, True, told.append)
     app = Starlette(routes=[Route(EPISODE_PATH, endpoint=episodes)])
     async with listening(app, "127.0.0.1", 0) as (url, _):
         yield f"{url}/episodes", told
@@ -515,6 +517,88 @@ async def test_a_session_over_http_ends_when_it_is_deleted_and_strangers_are_ref
         assert rebound.status_code in (403, 421)
     for record in read_records(tmp_path):
         assert record["required_tools"] == ["add"]
+
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+}
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"origin": "https://evil.example"}, HELLO, 403),
+        ({"origin": "null"}, HELLO, 403),
+        ({"host": "evil.example"}, HELLO, 421),
+        ({"content-type": "text/plain"}, HELLO, 400),
+        ({"content-type": "application/jsonp"}, HELLO, 415),
+        ({}, "nonsense", 400),
+        ({}, [], 400),
+        ({}, {"x": "y" * 5_000_000}, 413),
+    ],
+)
+@in_a_loop
+async def test_no_server_is_started_for_a_request_that_is_refused(
+    headers: dict[str, str], body: Any, status: int, tmp_path: Path
+) -> None:
+    import httpx2
+
+    started: list[Any] = []
+    async with over_http(tmp_path, streams=started) as (url, _), httpx2.AsyncClient() as http:
+        for name in "abc":
+            text = body if isinstance(body, str) else json.dumps(body)
+            refused = await http.post(f"{url}/{name}/mcp", headers=ACCEPT | headers, content=text)
+            assert refused.status_code == status, refused.text
+        assert started == []
+        assert (await http.post(f"{url}/a/mcp", headers=ACCEPT, json=HELLO)).status_code == 200
+        assert len(started) == 1
+
+
+@in_a_loop
+async def test_there_is_a_limit_of_servers_and_idle_ones_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import httpx2
+
+    monkeypatch.setattr("resilisim.integrations.mcp_proxy.MOST_SERVERS", 2)
+    async with over_http(tmp_path) as (url, told), httpx2.AsyncClient() as http:
+
+        async def begin(name: str) -> int:
+            return (await http.post(f"{url}/{name}/mcp", headers=ACCEPT, json=HELLO)).status_code
+
+        assert [await begin(name) for name in "abc"] == [200, 200, 502]
+        assert told == []
+        monkeypatch.setattr("resilisim.integrations.mcp_proxy._SPARE_SECONDS", 0.0)
+        assert await begin("c") == 200
+        assert [line[:2] for line in told] == ["a,"]
+
+
+@in_a_loop
+async def test_over_http_an_id_that_is_in_use_is_refused_and_the_first_call_answered(tmp_path: Path) -> None:
+    import httpx2
+
+    law = {"base": 1.0, "history": 1.0, "not_executed": 1.0, "failed": 1.0}
+    async with over_http(tmp_path, law=law) as (url, _), httpx2.AsyncClient(timeout=None) as http:
+        hello = await http.post(f"{url}/a/mcp", headers=ACCEPT, json=HELLO)
+        session = ACCEPT | {"mcp-session-id": hello.headers["mcp-session-id"]}
+        begun = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await http.post(f"{url}/a/mcp", headers=session, json=begun)
+        call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
+        call["params"] = {"name": "waits", "arguments": {"seconds": 0.5}}
+        first = asyncio.create_task(http.post(f"{url}/a/mcp", headers=session, json=call))
+        while "waits" not in own_server.ran:
+            await asyncio.sleep(0.005)
+        second = await http.post(f"{url}/a/mcp", headers=session, json=call)
+        assert (second.status_code, second.json()["id"]) == (400, 7)
+        assert "waited" in (await first).text
+    assert [(line["outcome"], line["error"]) for line in _lines(tmp_path / "calls.jsonl")] == [
+        ("ok", None),
+        ("misuse", "id_used_twice"),
+    ]
 
 
 @in_a_loop

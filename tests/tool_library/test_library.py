@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 import pickle
+import re
 from collections import Counter
 from importlib import resources
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from resilisim.errors import InvalidInputError
 from resilisim.tool_library import DEPENDENCY_ERROR, Tool, ToolLibrary, default_library, load_library
 from resilisim.tool_library.model import SEMANTIC_TYPES
+from resilisim.tool_library.names import function_name
 
 
 def tool(name, **fields):
@@ -458,7 +460,20 @@ def test_aliases():
         assert LIBRARY.resolve(alias) == name
 
 
-ODD_NAMES = ["_x", "fs/read", "naïve", "search the web", "读取文件", "Get", "get", "a.b", "x" * 128, "-", "_", "a:b/c d"]
+ODD_NAMES = [
+    "_x",
+    "fs/read",
+    "naïve",
+    "search the web",
+    "读取文件",
+    "Get",
+    "get",
+    "a.b",
+    "x" * 128,
+    "-",
+    "_",
+    "a:b/c d",
+]
 
 
 def test_names_are_taken_as_they_come_and_have_a_form_as_functions():

@@ -147,7 +147,7 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"parameters": [HARBOUR | {"type": "strin"}]}, "did you mean 'string'?"),
     ({"query": {}, "parameters": [HARBOUR | {"constraints": {"minLenght": 1}}]}, "did you mean 'minLength'?"),
     ({"keys": 1}, "did you mean 'keywords'?"),
-    ({"name": "tide fetcher"}, "is not a name"),
+    ({"name": "tide\nfetcher"}, "is not a name"),
 ]
 
 
