@@ -248,10 +248,10 @@ class JsonLinesWriter(Closing):
         """Append one value as one line (`write_encoded`), keys in the order in which the mapping holds them."""
         self.write_encoded(encode_json_line(value))
 
-    def write_encoded(self, lines: bytes) -> None:
+    def write_encoded(self, lines: bytes) -> bytes:
         """Append lines of JSON text, each with its end, in one write; if they do not fit, the file stays as it was.
 
-        Secrets are taken out of them.
+        Secrets are taken out of them; returned is what was written.
         """
         lines = without_secrets_in_lines(lines)
         start = os.lseek(self._descriptor, 0, os.SEEK_END) if self._is_regular else 0
@@ -266,6 +266,7 @@ class JsonLinesWriter(Closing):
                 f"cannot write {self.path}: {describe_os_error(error)}; "
                 "what was finished is kept, and the same command resumes it"
             ) from error
+        return lines
 
     def write_open(self, line: bytes, room: int) -> OpenLine | None:
         """Append a line that another one takes the place of later (`write_in_place`), with room for more bytes.

@@ -24,18 +24,18 @@ from resilisim.envs.session import Info
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, StoreError, nearest_name
 from resilisim.evaluation.episode.play import play_episode
-from resilisim.evaluation.episode.record import EpisodeRecord, checked_record, differences, tries_again
+from resilisim.evaluation.episode.record import EpisodeRecord, differences, tries_again
 from resilisim.evaluation.episode.texts import has_agent_texts, opened, prompt_of
 from resilisim.evaluation.run.plan import Plan, PlannedEpisode, hash_tasks
 from resilisim.evaluation.run.replay import first_difference
 from resilisim.evaluation.run.rescoring import batches, check_origin, compare_records, message_reader, reattribute
-from resilisim.evaluation.run.store import EPISODES_NAME, read_failures, read_manifest, read_own_records
+from resilisim.evaluation.run.store import EPISODES_NAME, read_failures, read_manifest, read_own_records, record_in_line
 from resilisim.evaluation.table.comparing import MAY_DIFFER, argument_name
 from resilisim.inputs import read_json, read_text, validated
 from resilisim.policies.registry import PRIVILEGED_POLICIES, split_options
 from resilisim.processes import answers_in_order
 from resilisim.provenance import canonical_json, encode_json
-from resilisim.run_folder import parse_line, write_file_atomically
+from resilisim.run_folder import whole_lines, write_file_atomically
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task
 from resilisim.tool_library import ToolLibrary, default_library
@@ -352,13 +352,18 @@ def check_submission(
     )
     for refusal in _privileged_names(arguments):
         found.refuse(refusal)
-    for answers in answers_in_order(_Checker, setup, batches(setup.path, EPISODES_PER_JOB), workers):
+    for answers in answers_in_order(_Checker, setup, batches(_lines_in(setup.path), EPISODES_PER_JOB), workers):
         for answer in answers:
             found.add(answer)
         if progress is not None:
             progress(len(answers))
     found.look_at_the_whole(plan, arguments["prompts"])
     return found.result()
+
+
+def _lines_in(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield all lines of a file, also those that stand twice, which are refused here."""
+    return whole_lines(path) if path.exists() else iter(())
 
 
 def _known_salt(published: PublishedSet, salt: str | None) -> str:
@@ -509,7 +514,7 @@ class _Checker:
 
     def _answer(self, place: int, line: bytes) -> _Answer:
         path = self._setup.path
-        record = checked_record(parse_line(line, place, path), f"line {place} of {path}")
+        record = record_in_line(line, place, path)
         index, plan = record["index"], self._setup.plan
         facts = (index, record["policy"], record["prompt_type"], record["luck"], 0.0)
         if index >= len(plan):

@@ -69,7 +69,7 @@ def test_another_run_is_refused_naming_the_first_difference(tmp_path, changes, e
     [
         ([{**RECORDS[0], "manifest": "1" * 64}], "episode 0 in .* belongs to another run than manifest.json describes"),
         ([{**RECORDS[0], "index": 6}], "outside this run of 6"),
-        ([RECORDS[0], RECORDS[0]], "episode 0 stands twice"),
+        ([RECORDS[0], {**RECORDS[0], "outcome": 1}], "lines 1 and 2 of .* are both episode 0, and differ"),
         ([{**RECORDS[0], "schema": "x"}], "line 1 of .*: it has the schema 'x', expected 'resilisim-episode-1'"),
     ],
 )

@@ -28,10 +28,9 @@ from resilisim.evaluation.report.page import (
     plain,
     say,
 )
-from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures
+from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures, read_records
 from resilisim.evaluation.table.breakdown import BreakdownRow, CostlyCall
 from resilisim.evaluation.table.facts import RunFacts
-from resilisim.run_folder import read_json_lines
 from resilisim.statistics.estimates import FloatArray
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses
@@ -322,8 +321,8 @@ def broken_episodes(directory: Path | str) -> list[FailureRecord]:
     path = Path(directory) / EPISODES_NAME
     if last and path.exists():
         # Only a run in which something broke pays for this look at its episodes.
-        for record in read_json_lines(path):
-            last.pop(record.get("index"), None)
+        for record in read_records(directory):
+            last.pop(record["index"], None)
     return [last[index] for index in sorted(last)]
 
 

@@ -17,9 +17,10 @@ from resilisim.evaluation.run.store import (
     JOURNALS_NAME,
     JournalFolder,
     RunStore,
+    episode_lines,
     read_failures,
     read_manifest,
-    read_records,
+    record_in_line,
 )
 from resilisim.inputs import inside
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json_line
@@ -139,6 +140,8 @@ class _Merge:
         for source in sources:
             self._add_episodes(source)
         num_failures = self._add_failures(sources)
+        for source in sources:
+            self.store.take_over(source)
         num_unfinished = self._keep_journals(sources)
         missing = (index for index in range(self._num_planned) if not self.store.is_finished(index))
         return MergeResult(
@@ -153,7 +156,8 @@ class _Merge:
         )
 
     def _add_episodes(self, source: Path) -> None:
-        for record in read_records(source):
+        for number, line in episode_lines(source):
+            record = record_in_line(line, number, source / EPISODES_NAME)
             index = record["index"]
             if record["manifest"] != self.store.manifest["hash"] or not 0 <= index < self._num_planned:
                 place = source / EPISODES_NAME
@@ -161,7 +165,7 @@ class _Merge:
                     f"episode {index} in {place} does not belong to the run that {MANIFEST_NAME} describes"
                 )
             if not self.store.is_finished(index):
-                self.store.append_encoded(encode_json_line(record), index)
+                self.store.append_encoded(line, index, is_new=False)
                 self._remember(record)
                 self._num_new += 1
             elif self._digest_at(index) == _digest(record):
@@ -185,7 +189,7 @@ class _Merge:
                 key = canonical_json(failure)
                 if missing[key] > 0:
                     missing[key] -= 1
-                    self.store.append_failure(encode_json_line(failure))
+                    self.store.append_failure(encode_json_line(failure), is_new=False)
                     added += 1
         return added
 

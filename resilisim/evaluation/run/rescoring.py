@@ -22,13 +22,13 @@ from resilisim.envs.feedback import output_in
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, WAIT_FUNCTION, decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution
-from resilisim.evaluation.episode.record import EpisodeRecord, ScoreRecord, StepRecord, checked_record, differences
+from resilisim.evaluation.episode.record import EpisodeRecord, ScoreRecord, StepRecord, differences
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
 from resilisim.evaluation.run.plan import library_of_run
-from resilisim.evaluation.run.store import EPISODES_NAME, RunStore, read_manifest
+from resilisim.evaluation.run.store import EPISODES_NAME, RunStore, episode_lines, read_manifest, record_in_line
 from resilisim.processes import answers_in_order
 from resilisim.provenance import encode_json_line
-from resilisim.run_folder import MANIFEST_NAME, parse_line, whole_lines
+from resilisim.run_folder import MANIFEST_NAME
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key
 from resilisim.simulator import (
     BenchmarkLaw,
@@ -354,7 +354,7 @@ def rescore_run(
     counts: Counter[Verdict] = Counter()
     differences: list[str] = []
     with contextlib.nullcontext() if store is None else store:
-        for answers in answers_in_order(_Rescorer, setup, batches(setup.path), workers):
+        for answers in answers_in_order(_Rescorer, setup, batches(episode_lines(source)), workers):
             counts.update(answer.verdict for answer in answers)
             told = [f"episode {answer.index}: {answer.difference}" for answer in answers if answer.difference]
             differences += told[: NUM_SHOWN - len(differences)]
@@ -407,7 +407,7 @@ class _Rescorer:
 
     def _answer(self, place: int, line: bytes) -> _Answer:
         path = self._setup.path
-        record = checked_record(parse_line(line, place, path), f"line {place} of {path}")
+        record = record_in_line(line, place, path)
         try:
             check_origin(record, self._setup.source_hash, self._setup.environment)
             again = reattribute(record, self._library, self._read)
@@ -447,9 +447,8 @@ def _new_store(source: Path, out: Path, manifest: Mapping[str, Any]) -> RunStore
     return RunStore(out, arguments, num_episodes)
 
 
-def batches(path: Path, size: int = LINES_PER_JOB) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield the lines of a file of episodes, each with its number, as jobs for processes."""
-    lines = whole_lines(path) if path.exists() else iter(())
+def batches(lines: Iterator[tuple[int, bytes]], size: int = LINES_PER_JOB) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield lines of episodes, each with its number, as jobs for processes."""
     while batch := list(itertools.islice(lines, size)):
         yield batch
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -24,6 +25,7 @@ from resilisim.evaluation.episode.record import (
     checked_record,
     is_failure,
 )
+from resilisim.evaluation.run.chain import Chain, read_chain
 from resilisim.inputs import validated
 from resilisim.provenance import describe_os_error, encode_json_line
 from resilisim.run_folder import (
@@ -32,13 +34,25 @@ from resilisim.run_folder import (
     RunFolder,
     load_manifest,
     own_file,
+    parse_line,
     read_json_lines,
+    whole_lines,
     write_file_atomically,
 )
 
 EPISODES_NAME = "episodes.jsonl"
 FAILURES_NAME = "failures.jsonl"
 BEGUN = "begun"  # the reason of an episode that was handed out
+_MOST_BITS = 1 << 26  # of the indices that were met; a set holds larger ones
+_INDEX = re.compile(rb'\{"schema":"[a-z0-9-]+","index":([0-9]{1,18}),')
+
+
+def _last_line(directory: Path) -> tuple[int, bytes]:
+    """Return how many lines of failures a folder has, and the last."""
+    path, count, last = own_file(directory, FAILURES_NAME), 0, b""
+    for number, line in whole_lines(path) if path.exists() else ():
+        count, last = number, line
+    return count, last
 
 
 class RunStore(RunFolder):
@@ -66,12 +80,17 @@ class RunStore(RunFolder):
         self.finished = bytearray((num_episodes + 7) // 8)  # (num_episodes bits) which are in the file
         self.num_finished = 0
         self._failures: JsonLinesWriter | None = None
+        self._chain = Chain(self.directory, self.manifest["hash"])
         try:
-            for record in read_records(self.directory):
+            count, last = 0, b""
+            for number, line in episode_lines(self.directory):
+                count, last = number, line
+                record = record_in_line(line, number, self.directory / EPISODES_NAME)
                 self._check(record)
                 self._mark(record["index"])
                 if on_record is not None:
                     on_record(record)
+            self._chain.begin({"episodes": (count, last), "failures": _last_line(self.directory)})
         except BaseException:
             self.close()
             raise
@@ -80,18 +99,25 @@ class RunStore(RunFolder):
         """Return whether an episode is in the file."""
         return bool(self.finished[index >> 3] & (1 << (index & 7)))
 
-    def append_encoded(self, line: bytes, index: int) -> None:
-        """Append the record of episode `index`, encoded as one JSON line; it must not be there."""
+    def append_encoded(self, line: bytes, index: int, *, is_new: bool = True) -> None:
+        """Append the record of episode `index`, encoded as one JSON line; it must not be there.
+
+        One that is not new stands in the chain of the folder that it comes from (`take_over`).
+        """
         if self.is_finished(index):
             raise StoreError(f"episode {index} is already in {self.directory / EPISODES_NAME}")
-        self.lines.write_encoded(line)
+        written = self.lines.write_encoded(line)
         self._mark(index)
+        if is_new:
+            self._chain.add("episodes", written)
 
-    def append_failure(self, line: bytes) -> None:
+    def append_failure(self, line: bytes, *, is_new: bool = True) -> None:
         """Append what kept an episode from its end, encoded as one JSON line; the episode stays unfinished."""
         if self._failures is None:
             self._failures = JsonLinesWriter(own_file(self.directory, FAILURES_NAME))
-        self._failures.write_encoded(line)
+        written = self._failures.write_encoded(line)
+        if is_new:
+            self._chain.add("failures", written)
 
     def begin(self, failure: FailureRecord) -> None:
         """Write down that an episode is handed out (`begun`), before its first reply goes out.
@@ -119,6 +145,14 @@ class RunStore(RunFolder):
         super().close()
         if self._failures is not None:
             self._failures.close()
+        self._chain.close()
+
+    def take_over(self, directory: Path | str) -> None:
+        """Take over the chain of another folder of the same run, whose lines are here now."""
+        there = {(link["sitting"], link["number"]) for link in read_chain(self.directory)}
+        for link in read_chain(directory):
+            if (link["sitting"], link["number"]) not in there:
+                self._chain.copy(link)
 
     def _mark(self, index: int) -> None:
         self.finished[index >> 3] |= 1 << (index & 7)
@@ -177,16 +211,133 @@ def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
     if not path.exists():
         read_manifest(directory)  # a run that was stopped before its first episode has one; nothing else does
         return
-    for number, record in enumerate(read_json_lines(path), start=1):
-        yield checked_record(record, f"line {number} of {path}")
+    for number, line in episode_lines(directory):
+        yield record_in_line(line, number, path)
+
+
+def episode_lines(directory: Path | str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a folder's episodes with their numbers, each episode once; a warning says which stood twice.
+
+    Raises:
+        StoreError: The file cannot be read, or holds two lines of one episode that differ.
+    """
+    path = own_file(directory, EPISODES_NAME)
+    seen, twice = _Indices(), []
+    for number, line in whole_lines(path) if path.exists() else ():
+        index = _index_of(line)
+        if index is None or seen.add(index):
+            yield number, line
+            continue
+        _refuse_another(path, number, line, index)
+        twice.append(index)
+    if twice:
+        count = "1 episode stands" if len(twice) == 1 else f"{len(twice):,} episodes stand"
+        text = f"{count} twice in {path}, the first is episode {twice[0]}: each counts once"
+        warnings.warn(text, UserWarning, stacklevel=2)
+
+
+def _index_of(line: bytes) -> int | None:
+    """Return the index of the record in a line; None if it has none, which whoever reads the line refuses."""
+    found = _INDEX.match(line)  # records begin with it; a line that was edited may not
+    if found is not None:
+        return int(found[1])
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    index = record.get("index") if isinstance(record, dict) else None
+    return index if type(index) is int else None
+
+
+def _refuse_another(path: Path, number: int, line: bytes, index: int) -> None:
+    """Refuse a line of an episode that stands there already, unless it says the same."""
+    first = next((other, text) for other, text in whole_lines(path) if _index_of(text) == index)
+    same = first[1] == line or parse_line(first[1], first[0], path) == parse_line(line, number, path)
+    if not same:
+        raise StoreError(
+            f"lines {first[0]} and {number} of {path} are both episode {index}, and differ: it was played twice, or "
+            "changed; take one of them out"
+        )
+
+
+class _Indices:
+    """Which indices were met: bits, as runs have millions; a set for those that no plan has."""
+
+    def __init__(self) -> None:
+        self._bits = bytearray()
+        self._rest: set[int] = set()
+
+    def add(self, index: int) -> bool:
+        """Note an index; return whether it is new."""
+        if not 0 <= index < _MOST_BITS:
+            is_new = index not in self._rest
+            self._rest.add(index)
+            return is_new
+        place, bit = index >> 3, 1 << (index & 7)
+        if place >= len(self._bits):
+            self._bits.extend(bytes(place + 1 - len(self._bits)))
+        is_new = not self._bits[place] & bit
+        self._bits[place] |= bit
+        return bool(is_new)
+
+
+def record_in_line(line: bytes, number: int, path: Path) -> EpisodeRecord:
+    """Return the record in a line of a file of episodes (`episode_lines`).
+
+    Raises:
+        StoreError: It holds none.
+    """
+    record = checked_record(parse_line(line, number, path), f"line {number} of {path}")
+    if _index_of(line) != record["index"]:
+        raise StoreError(f"line {number} of {path} names its index twice")
+    return record
 
 
 def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iterator[EpisodeRecord]:
-    """Yield the finished episodes of a folder with a manifest (`read_records`); one of another run is refused."""
+    """Yield the finished episodes of a folder with a manifest (`read_records`).
+
+    Raises:
+        StoreError: As `read_records`; or an episode is one of another run, or one that stands at another place too.
+    """
+    places = _Places(manifest["arguments"])
     for record in read_records(directory):
         if record["manifest"] != manifest["hash"]:
             raise foreign_episode(Path(directory), record["index"])
+        problem = places.problem(record)
+        if problem is not None:
+            raise StoreError(f"episode {record['index']} in {Path(directory) / EPISODES_NAME} {problem}")
         yield record
+
+
+class _Places:
+    """Which task, policy, prompt type and seed stand at which place of a plan, so that no episode has two numbers."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        asked = [arguments.get(name) for name in ("policy_names", "prompts", "seeds")]
+        is_planned = all(isinstance(each, list) and each for each in asked) and "tasks" in arguments
+        self._sizes = [len(each) for each in asked if isinstance(each, list)] if is_planned else []
+        self._names: dict[tuple[str, int], object] = {}
+        self._of: dict[tuple[str, object], int] = {}
+
+    def problem(self, record: EpisodeRecord) -> str | None:
+        """Return what is wrong with the number of an episode, by all that were met before."""
+        if not self._sizes:
+            return None
+        policies, prompts, seeds = self._sizes
+        rest, seed = divmod(record["index"], seeds)
+        rest, prompt = divmod(rest, prompts)
+        task, policy = divmod(rest, policies)
+        found = {
+            "task": (task, record["instance_id"]),
+            "policy": (policy, record["policy"]),
+            "prompt": (prompt, record["prompt_type"]),
+            "seed": (seed, record["seed"]),
+        }
+        for what, (place, name) in found.items():
+            known, known_place = self._names.setdefault((what, place), name), self._of.setdefault((what, name), place)
+            if known != name or known_place != place:
+                return f"is at the place of another one: its {what} is {name!r:.80}, expected {known!r:.80}"
+        return None
 
 
 def read_failures(directory: Path | str) -> Iterator[FailureRecord]:
