@@ -15,7 +15,7 @@ import operator
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
@@ -179,6 +179,17 @@ def read_json(text: str, source: str, *, half_characters: bool = False) -> Any:
     if problem is not None:
         raise InvalidInputError(f"{source}: JSON cannot be used: {problem}")
     return value
+
+
+def read_json_lines(text: str, source: str, *, half_characters: bool = False) -> Iterator[tuple[Any, str]]:
+    """Yield the value of each line of JSON Lines, and where it stands; empty lines are passed over.
+
+    Only a line feed ends a line: the other ends of lines that Unicode knows (U+2028, say) may stand within a text.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            where = f"{source}, line {number}"
+            yield read_json(line, where, half_characters=half_characters), where
 
 
 def validated(

@@ -325,7 +325,7 @@ def without_secrets_in_lines(lines: bytes) -> bytes:
     """Return lines of JSON text without secrets in their values; the same bytes if they hold none."""
     if not may_hold_secrets(lines.decode(errors="replace")):
         return lines
-    return b"".join(encode_json_line(without_secrets_in(json.loads(line))) for line in lines.splitlines())
+    return b"".join(encode_json_line(without_secrets_in(json.loads(line))) for line in lines.split(b"\n") if line)
 
 
 def is_stream(path: Path) -> bool:

@@ -52,6 +52,10 @@ _MAY_BE_MISSING: Final = frozenset(
 )
 
 
+# What a reference solution has to be there for, or the law of the benchmark.
+_WORTH: Final = ("value", "action_value", "regret", "luck", "label")
+
+
 def episode_row(record: EpisodeRecord) -> Record:
     """Return the row of an opened episode; KeyError, TypeError and the like tell that a part of it is not whole."""
     losses, spoken = record["losses"], spoken_texts(record)
@@ -65,6 +69,10 @@ def episode_row(record: EpisodeRecord) -> Record:
         "prompt": None if spoken is None else spoken["prompt"],
         **_agent_values(record.get("agent")),
     }
+    if "no_ceiling" in record:  # what nobody knows
+        unknown = [name for name in values if name.startswith("loss_")]
+        values |= dict.fromkeys((*_WORTH, "optimum", "optimum_gap", *unknown))
+        values["no_search_ceiling"] = record["no_ceiling"]
     return _cells(EPISODES.columns, values)
 
 
@@ -73,8 +81,10 @@ def step_rows(record: EpisodeRecord) -> list[Record]:
     keys, spoken = _cells(KEYS, record), spoken_texts(record)
     replies = [None] * len(record["steps"]) if spoken is None else spoken["replies"]
     columns = STEPS.columns[len(KEYS) :]
+    unknown = dict.fromkeys(_WORTH) if "no_ceiling" in record else {}
     return [
-        keys | _cells(columns, {**step, "reply": reply}) for step, reply in zip(record["steps"], replies, strict=True)
+        keys | _cells(columns, {**step, **unknown, "reply": reply})
+        for step, reply in zip(record["steps"], replies, strict=True)
     ]
 
 

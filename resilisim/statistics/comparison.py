@@ -61,7 +61,7 @@ class Pairs:
         optimum: (num_pairs,) V* of the start, which is the same for both.
         ceiling_a: (num_pairs,) the ceiling that fits what A was told.
         ceiling_b: (num_pairs,) the same of B.
-        tries_again: Whether either may try again in fresh episodes, so that luck means nothing.
+        tries_again: Whether either may try again in fresh episodes, or nobody knows V*, so that luck means nothing.
         num_without_partner: Episodes of A and of B that the other has not played.
 
     Example:

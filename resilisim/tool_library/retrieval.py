@@ -585,9 +585,9 @@ def _load_model(model: str | None) -> Any:
     path = _default_model_path() if model is None else model
     library = _require("sentence_transformers")
     offline = model is None or Path(path).is_dir()
-    if offline:
-        _refuse_programs(Path(path))
     try:
+        if offline:
+            _refuse_programs(Path(path))
         with _no_progress_bar():
             return library.SentenceTransformer(
                 path,
@@ -607,19 +607,16 @@ def _load_model(model: str | None) -> Any:
 
 def _refuse_programs(folder: Path) -> None:
     """Refuse a folder whose parts are classes of somebody's own, or whose weights are pickles: both would be run."""
-    place = f"embedding model {str(folder)!r}"
     file = folder / "modules.json"
     listed = read_json(read_text(file, "list of modules"), str(file)) if file.is_file() else []
     for entry in listed if isinstance(listed, list) else ():
         kind = entry.get("type") if isinstance(entry, dict) else None
         if not isinstance(kind, str) or not kind.startswith("sentence_transformers."):
-            raise InvalidInputError(f"{place}: its part {shown_value(kind)} is none of sentence_transformers")
+            raise InvalidInputError(f"its part {shown_value(kind)} is none of sentence_transformers")
     for weights in folder.rglob("pytorch_model*.bin"):
         if not (weights.parent / "model.safetensors").is_file():
             name = str(weights.relative_to(folder))
-            raise InvalidInputError(
-                f"{place}: {name!r:.200} is a pickle, which is never read: expected model.safetensors"
-            )
+            raise InvalidInputError(f"{name!r:.200} is a pickle, which is never read; expected model.safetensors")
 
 
 @contextlib.contextmanager

@@ -246,6 +246,8 @@ class _Transcript:
             self.text("message", step["message"], "cyan")
         if reply:
             self.text("reply", reply)
+        if "no_ceiling" in self._record:
+            return
         numbers = f"V* {step['value']:.4f}, Q* {step['action_value']:.4f}"
         worth = f"{numbers}, regret {step['regret']:.4f}, luck {step['luck']:+.4f}"
         self.text(
@@ -285,6 +287,8 @@ class _Transcript:
 def points_lost(record: EpisodeRecord) -> str:
     """Say how the points that an episode lost add up."""
     luck = record["luck"]
+    if "no_ceiling" in record:
+        return f"no V*: {record['no_ceiling']}"
     return (
         f"points lost: {1 - record['outcome']} = {1 - record['optimum']:.4f} unavoidable + {record['regret']:.4f} "
         f"by calls {'-' if luck > 0 else '+'} {abs(luck):.4f} by {'good' if luck > 0 else 'bad'} luck"

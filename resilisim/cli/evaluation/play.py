@@ -143,9 +143,11 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
     columns = ["turn", "message", "result", "V before", "Q", "regret", "luck", "label"]
     out.print(table("What each message cost", columns, rows))
     score = record["score"]
+    best = f"best possible from the start: {record['optimum']:.4f}{_after_search(record)}\n"
+    best = "" if "no_ceiling" in record else best
     summary = (
         f"{score['level']} (ended by {record['ended_by']}, {score['coverage']:.0%} of the required tools succeeded)\n"
-        f"best possible from the start: {record['optimum']:.4f}{_after_search(record)}\n{points_lost(record)}"
+        f"{best}{points_lost(record)}"
     )
     out.print(plain(summary))
 

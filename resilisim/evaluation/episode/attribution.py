@@ -19,7 +19,14 @@ from dataclasses import replace
 from typing import Any
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord, StepRecord, Totals, Worth
+from resilisim.evaluation.episode.record import (
+    NO_REFERENCE,
+    REGRET_TOLERANCE,
+    EpisodeRecord,
+    StepRecord,
+    Totals,
+    Worth,
+)
 from resilisim.simulator.exact import Judge, ReferenceJudge, ReferenceSolution, solve
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED
@@ -111,6 +118,8 @@ class Attribution:
             luck=sum(step["luck"] for step in steps),
             losses=losses_of(steps),
         )
+        if isinstance(self._judge, ReferenceJudge) and not self._judge.solution.calls:
+            totals["no_ceiling"] = NO_REFERENCE
         if self._has_hidden_state:  # a reference solution is valued by what agents can know
             knows = self._judge.optimum.knowledge if isinstance(self._judge, Judge) else "observing"
             totals["optimum_knowledge"] = knows

@@ -62,6 +62,8 @@ ALL_LOSS_LABELS: Final = LOSS_LABELS | REAL_LOSS_LABELS
 REGRET_TOLERANCE: Final = 1e-12
 
 
+NO_REFERENCE: Final = "the task has no reference solution"  # by which alone V* is known in worlds
+
 # A number that is not negative, of which sums stay in range.
 Count = Annotated[int, Ge(0), Le(2**63 - 1)]
 # A probability, or what a message changed of one.
@@ -167,6 +169,8 @@ class Totals(TypedDict):
     the fewest that show every required tool. Both are None where the tools are told, and where nobody knows that
     number; `no_search_ceiling` then says why (older records lack all three).
     `regret` and `luck` are sums over the steps, `losses` splits `regret` by label.
+    `no_ceiling` is there where nobody knows V*, and says why (a task of a world without a reference solution): the
+    values are then those of an agent that cannot fail, which only keep the sum, and tables show none of them.
     """
 
     optimum: Number
@@ -175,6 +179,7 @@ class Totals(TypedDict):
     known_after_search: NotRequired[Number | None]
     searches_needed: NotRequired[WholeNumber | None]
     no_search_ceiling: NotRequired[str | None]
+    no_ceiling: NotRequired[str]
     regret: Number
     luck: Number
     losses: dict[str, Number]
@@ -266,6 +271,11 @@ def tries_again(record: Mapping[str, Any]) -> bool:
     """Tell whether the agent of an episode may try again in fresh episodes: then its last try was no first one."""
     agent = record.get("agent")
     return agent is not None and (agent["restarts"] > 0 or agent["options"].get("trials") == "fresh")
+
+
+def has_no_ceiling(record: Mapping[str, Any]) -> bool:
+    """Tell whether nobody knows V* of an episode's task."""
+    return "no_ceiling" in record
 
 
 # What the agent is told decides how high it can get: the name of the reference that is its ceiling (SPEC section 7).

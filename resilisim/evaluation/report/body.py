@@ -112,7 +112,9 @@ def cards(pools: PromptPools) -> Iterator[Card]:
         yield Card("The ceiling", f"{percent(best.ceiling.value)}%", text)
     yield from _largest_drop(pools)
     # Finding out what a prompt does not say is no mistake: only what goes beyond the least that it costs counts.
-    costs = [(row.avoidable_loss(label), label, row) for row in ordinary for label in row.losses if not row.tries_again]
+    costs = [
+        (row.avoidable_loss(label), label, row) for row in ordinary for label in row.losses if not row.has_no_ceiling
+    ]
     loss, label, row = max(costs, key=lambda entry: entry[0], default=(0.0, "", best))
     if loss >= SMALLEST_SHOWN:
         interval = "" if label == "information" else f"{_interval_words(row.losses[label])}: "

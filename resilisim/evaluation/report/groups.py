@@ -67,7 +67,7 @@ def pool(table: EpisodeTable, prompt_type: str) -> Pool:
     """Count the episodes of a table of sums, all of one policy, as one group whose prompts have one name."""
     count, full, partial = map(table.by_task, (table.count, table.outcome, table.partial))
     betas = np.array(cross_fitted_betas(table.folds))[table.task_folds]  # (num_tasks,)
-    none = math.nan if table.tries_again.any() else 0.0
+    none = math.nan if table.has_no_ceiling else 0.0
     adjusted = full - betas * table.by_task(table.luck) + none
     levels = (Rate(full, count), Rate(partial, count), Rate(count - full - partial, count))
     return Pool(table, summarise_group(table, prompt_type=prompt_type), levels[0], Rate(adjusted, count), levels)

@@ -56,7 +56,7 @@ DIMENSIONS: Mapping[str, tuple[str, str, str]] = {
 def losses_section(pools: PromptPools) -> Section | None:
     """Return what cost most, or None where no policy has a ceiling to lose points from, or none lost any."""
     facts = pools.facts
-    if all(row.tries_again for row in facts.rows):
+    if all(row.has_no_ceiling for row in facts.rows):
         return None
     blocks = [*costliest_calls(facts), *worst_tasks(facts)]
     tables = {dimension: totals_table(pools, dimension) for dimension in DIMENSIONS}
@@ -102,7 +102,7 @@ def worst_tasks(facts: RunFacts) -> list[Block]:
     """Return the tasks with the most points lost by calls; nothing where no call cost anything."""
     tasks = facts.table.tasks
     parts = [facts.table.group(*names) for names in facts.table.facts]
-    comparable = [part for part in parts if not part.tries_again.any()]
+    comparable = [part for part in parts if not part.has_no_ceiling]
     ordinary = [part for part in comparable if not part.privileged.any()]
     groups = ordinary or comparable
 
@@ -179,7 +179,7 @@ class _Total:
 def totals_table(pools: PromptPools, dimension: str) -> Table | None:
     """Return the lost points by the parts of one of `DIMENSIONS`, or None where there is one part only."""
     breakdown = pools.facts.breakdown
-    again = {row.policy for row in pools.rows if row.tries_again}
+    again = {row.policy for row in pools.rows if row.has_no_ceiling}
     policies = [policy for policy in pools.policies if policy not in again]
     counted = [policy for policy in policies if policy in pools.ordinary] or policies
     rows = [row for row in breakdown.totals(dimension) if row.policy not in again]

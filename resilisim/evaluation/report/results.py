@@ -43,7 +43,13 @@ from resilisim.evaluation.report.page import (
     say,
     with_interval,
 )
-from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary, bound_note, summarise_group
+from resilisim.evaluation.table.summary import (
+    NO_REFERENCE_NOTE,
+    SMALLEST_SHOWN,
+    GroupSummary,
+    bound_note,
+    summarise_group,
+)
 from resilisim.statistics import Estimate, pass_at_k, pass_hat_k
 
 MOST_COLUMNS = 8  # of policies beside each other
@@ -62,7 +68,7 @@ PROMPT: Column[GroupSummary] = ("prompt", "prompt_type")
 def results_section(pools: PromptPools) -> Section:
     """Return the results of a run."""
     rows = ranked(pools.facts.rows)
-    compared = [row for row in rows if not row.tries_again]  # others have no ceiling to lose points from
+    compared = [row for row in rows if not row.has_no_ceiling]  # others have no ceiling to lose points from
     adjusted = [row for row in rows if not math.isnan(row.luck_adjusted.value)]
     labels = loss_labels(compared)
     blocks: list[Block] = [
@@ -236,7 +242,7 @@ def _groups(pools: PromptPools, labels: Sequence[str]) -> Iterator[ResultGroup]:
         shown = []
         for row in rows:
             label = RowLabel(row.policy, "", row.privileged, f"{row.policy} under {prompt}")
-            bar = [] if row.tries_again else loss_bar(row, labels)
+            bar = [] if row.has_no_ceiling else loss_bar(row, labels)
             shown.append(ResultRow(label, row.adjusted_share, row.success, bar))
         yield ResultGroup(f"{plain(prompt)} prompt", ceiling_text(rows), shown)
 
@@ -255,9 +261,11 @@ def _key(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Markup:
 
 def _notes(rows: Sequence[GroupSummary], labels: Sequence[str]) -> list[str]:
     notes = [say("tries_again")] if any(row.tries_again for row in rows) else []
+    unvalued = sum(row.num_without_reference for row in rows)
+    notes += [NO_REFERENCE_NOTE.format(count_of(unvalued, "episode"))] if unvalued else []
     if "information" in labels:
         notes.append(say("information") + (f" {say('searching')}" if any(map(must_search, rows)) else ""))
-    unknown = sum(row.num_without_ceiling for row in rows if not row.tries_again)
+    unknown = sum(row.num_without_ceiling for row in rows if not row.has_no_ceiling)
     notes += [say("searches_unknown", episodes=count_of(unknown, "episode"))] if unknown else []
     notes += filter(None, [bound_note(rows)])
     notes += _overshoot_notes(rows)
@@ -312,7 +320,7 @@ def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:
         cells = (part.ceiling.value if part.num_tasks else None for part in parts)
         rows.append(["ceiling in % of episodes", names.get(name, "tools to be found"), *cells])
     rows.append(["tasks", "", *counts.values()])
-    notes = [say("raw_shares")] if any(row.tries_again for row in pools.rows) else []
+    notes = [say("raw_shares")] if any(row.has_no_ceiling for row in pools.rows) else []
     high = [part for part in shown if not part.ceiling.value < LEAST_CEILING]
     notes += [say("low_ceiling", least=percent(LEAST_CEILING, 0))] if len(high) < len(shown) else []
     notes += _overshoot_notes(high)

@@ -172,7 +172,7 @@ def task_scores(group: EpisodeTable, place_of: Mapping[str, int]) -> TaskScores:
     places = np.array([place_of[task.instance_id] for task in group.tasks], dtype=np.int64)  # (num_tasks,) of the run
     betas = np.array(cross_fitted_betas(group.folds))[group.task_folds]
     count, outcome, luck = (group.by_task(values) for values in (group.count, group.outcome, group.luck))
-    adjusted = np.full(len(places), np.nan) if group.tries_again.any() else outcome - betas * luck
+    adjusted = np.full(len(places), np.nan) if group.has_no_ceiling else outcome - betas * luck
     scores = np.zeros((3, len(place_of)))
     scores[:, places] = count, outcome, adjusted
     return TaskScores(*scores)
@@ -285,7 +285,7 @@ class PlayedRuns:
         """Return who plays, with what is known of the policy from all runs."""
         own = [table.group(policy, *table.prompts) for table in self.tables.values() if policy in table.policies]
         privileged = any(bool(group.privileged.any()) for group in own)
-        return ProfiledPolicy(policy, prompt, privileged, any(bool(group.tries_again.any()) for group in own))
+        return ProfiledPolicy(policy, prompt, privileged, any(bool(group.has_no_ceiling) for group in own))
 
     def scores(self, run: str, policy: str, prompt: str) -> TaskScores:
         """Return scores per task; all 0 where nothing was played."""

@@ -41,7 +41,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_identity, find_task
 from resilisim.tasks.sources import read_tasks
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.prompts import FLAWED, PROMPT_TYPES, parse_prompt_choice
+from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, PROMPT_TYPES, parse_prompt_choice
 from resilisim.worlds.base import load_world, names_world, reference_calls, world_task, world_tasks
 
 
@@ -400,12 +400,9 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
 
     Raises:
         ExactLimitError: The text names the task.
-        InvalidInputError: A task of a world has no reference solution.
     """
     if environment.world is not None:
         for task in tasks:
-            if not reference_calls(task):
-                raise InvalidInputError(f"task {task.instance_id} has no reference solution in its metadata")
             reference_of(environment.problem(task), task)
         return
     for task in {task.required_tools: task for task in reversed(tasks)}.values():
@@ -418,13 +415,20 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
 
 
 def check_flaws(tasks: Sequence[Task], prompts: Sequence[str], environment: ConversationEnv) -> None:
-    """Refuse flawed prompts that the plans of some tasks cannot carry.
+    """Refuse prompts with a plan for tasks of a world that have none, and flaws that the plans of some cannot carry.
 
     Raises:
         InvalidInputError: The text says for how many tasks, and why for the first.
     """
     for prompt in prompts:
-        if parse_prompt_choice(prompt).type != FLAWED:
+        kind = parse_prompt_choice(prompt).type
+        without = [task for task in tasks if environment.world is not None and not reference_calls(task)]
+        if kind in PLANNED_PROMPT_TYPES and without:
+            raise InvalidInputError(
+                f"prompt {prompt!r} holds a plan: {len(without):,} of {len(tasks):,} tasks have no reference solution "
+                "to make one of; expected a prompt without a plan, such as baseline"
+            )
+        if kind != FLAWED:
             continue
         reasons = []
         for task in tasks:

@@ -278,7 +278,11 @@ def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
         optimum=a.optimum[rows_a],
         ceiling_a=a.ceiling[rows_a],
         ceiling_b=b.ceiling[rows_b],
-        tries_again=bool(a.tries_again[rows_a].any() or b.tries_again[rows_b].any()),
+        tries_again=any(
+            bool(column[rows].any())
+            for part, rows in ((a, rows_a), (b, rows_b))
+            for column in (part.tries_again, part.no_reference)
+        ),
         num_without_partner=(len(a) - len(keys), len(b) - len(keys)),
     )
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import unknown_name
-from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, lacks_ceiling, tries_again
+from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, has_no_ceiling, lacks_ceiling, tries_again
 from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.statistics import FoldSums, fold_of
 from resilisim.statistics.estimates import FloatArray, IntArray
@@ -78,6 +78,7 @@ class EpisodeTable:
         after_search: Episodes whose ceiling is `known_after_search`.
         without_ceiling: Episodes whose tools had to be found, and of which only V* is known.
         tries_again: Episodes whose agent may try again in fresh ones, which leaves ceiling and luck without meaning.
+        no_reference: Episodes of tasks without a reference solution, of which nobody knows V*.
         privileged: Episodes whose policy saw the state, or asked an oracle.
         optimum, ceiling: V* of the start, and the ceiling that fits what the agent was told (`record.ceiling_of`).
         luck, regret: Sums of luck and of regret.
@@ -113,6 +114,7 @@ class EpisodeTable:
     after_search: NDArray[Any] = field(repr=False)
     without_ceiling: NDArray[Any] = field(repr=False)
     tries_again: NDArray[Any] = field(repr=False)
+    no_reference: NDArray[Any] = field(repr=False)
     privileged: NDArray[Any] = field(repr=False)
     optimum: FloatArray = field(repr=False)
     ceiling: FloatArray = field(repr=False)
@@ -141,6 +143,11 @@ class EpisodeTable:
         """The world that the episodes were played in, None where calls are simulated."""
         name: str | None = self.manifest.get("arguments", {}).get("environment", {}).get("world")
         return name
+
+    @property
+    def has_no_ceiling(self) -> bool:
+        """Whether ceiling and luck mean nothing: agents try again in fresh episodes, or nobody knows V*."""
+        return bool(self.tries_again.any() or self.no_reference.any())
 
     @property
     def optimum_gap(self) -> float:
@@ -232,6 +239,7 @@ _VALUES: Final = {
     "after_search": "b",
     "without_ceiling": "b",
     "tries_again": "b",
+    "no_reference": "b",
     "privileged": "b",
     "optimum": "d",
     "ceiling": "d",
@@ -283,6 +291,7 @@ class TableBuilder:
         columns["after_search"][row] += record.get("known_after_search") is not None
         columns["without_ceiling"][row] += lacks_ceiling(record)
         columns["tries_again"][row] += tries_again(record)
+        columns["no_reference"][row] += has_no_ceiling(record)
         columns["privileged"][row] += record["privileged"]
         columns["optimum"][row] += optimum
         columns["ceiling"][row] += ceiling_of(record)

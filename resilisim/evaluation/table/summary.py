@@ -99,9 +99,15 @@ class GroupSummary:
     is_informed: bool
     ceiling_name: Ceiling
     num_without_ceiling: int
+    num_without_reference: int
     mean_beta: float
     losses: Mapping[str, Estimate]
     ended_by: Mapping[str, float]
+
+    @property
+    def has_no_ceiling(self) -> bool:
+        """Whether ceiling and luck mean nothing: the agent tries again in fresh episodes, or nobody knows V*."""
+        return self.tries_again or self.num_without_reference > 0
 
     @property
     def unavoidable(self) -> float:
@@ -164,13 +170,13 @@ def summarise_group(
     ceiling_name: Ceiling = "known_after_search" if group.after_search.any() else "known_probabilities"
     if group.world is not None:
         ceiling_name = "reference_solution"
-    again = bool(group.tries_again.any())
     ended = {name: float(values.sum()) for name, values in sorted(group.ended_by.items()) if values.any()}
     summary = GroupSummary(
         policy=facts.policy,
         prompt_type=facts.prompt_type if prompt_type is None else prompt_type,
         privileged=bool(group.privileged.any()),
-        tries_again=again,
+        tries_again=bool(group.tries_again.any()),
+        num_without_reference=int(group.no_reference.sum()),
         planner=facts.planner,
         num_tasks=len(count),
         num_episodes=num_episodes,
@@ -197,12 +203,15 @@ def summarise_group(
         turns=clustered_mean(column(group.turns), count),
         ended_by={name: number / sum(ended.values()) for name, number in ended.items()},
     )
-    if not again:
+    if not group.has_no_ceiling:
         return summary
     # The last of several tries was not drawn like a first one.
     none = Estimate.nothing(len(count), num_episodes)
     summary = replace(summary, optimum=none, ceiling=none, share_of_ceiling=none, adjusted_share=none)
-    return replace(summary, luck_adjusted=none, luck_adjusted_beta_1=none)
+    summary = replace(summary, luck_adjusted=none, luck_adjusted_beta_1=none)
+    if not summary.num_without_reference:
+        return summary
+    return replace(summary, luck=none, regret=none, losses={}, mean_beta=math.nan)  # nobody knows what a call cost
 
 
 def _adjusted_share(
@@ -263,6 +272,12 @@ def bound_note(rows: Sequence[GroupSummary]) -> str | None:
     return " ".join(notes) or None
 
 
+NO_REFERENCE_NOTE = (
+    "In {} the task has no reference solution: success is that of the answer, and there is no V*, no ceiling and no "
+    "luck adjustment."
+)
+
+
 def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:
     """Return the sentences that say what V* and ceilings are; `shown` if ceilings stand there though all are V*."""
     note = "V*: the best that any agent can reach."
@@ -277,10 +292,13 @@ def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:
             "they must be found, V* with the turns left after the fewest searches that show them. The ceiling is below "
             "V* by the price of finding the tools, which is not a loss by calls."
         )
-    missing = sum(row.num_without_ceiling for row in rows if not row.tries_again)
+    missing = sum(row.num_without_ceiling for row in rows if not row.has_no_ceiling)
     if missing:
         episodes = f"{missing:,} episode{'' if missing == 1 else 's'}"
         note += f" In {episodes} tools had to be found, in an unknown number of searches: V* counts there."
+    unknown = sum(row.num_without_reference for row in rows)
+    if unknown:
+        note += f" {NO_REFERENCE_NOTE.format(f'{unknown:,} episode' + ('' if unknown == 1 else 's'))}"
     return note
 
 

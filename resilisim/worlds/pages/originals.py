@@ -1,7 +1,10 @@
 """Questions and pages of HotpotQA and LOFT, in their published formats, where a user has them.
 
-- HotpotQA: a JSON array of questions, each with `_id`, `question`, `answer`, `supporting_facts` (title and number of a
-  sentence) and `context` (title and sentences); files of its test set have no answers and are refused.
+- HotpotQA: a JSON array of questions, or one a line, each with `question`, `answer`, `supporting_facts` (title and
+  number of a sentence), `context` (title and sentences) and mostly `_id`; in the layout of Hugging Face, with `id`, the
+  last two are columns (`title` and `sent_id`, `title` and `sentences`). Some supporting facts of the published files
+  name a sentence that their paragraph does not have: they are searched for, and are no evidence. Files of its test set
+  have no answers and are refused.
 - LOFT: a folder with `corpus.jsonl` (`pid`, `title_text`, `passage_text`) and `dev_queries.jsonl` or another
   `*_queries.jsonl` (`qid`, `query_text`, `answers`, `metadata`). In conversations (TopiOCQA) `query_text` is a list,
   and `answers` holds one list for each turn.
@@ -16,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from resilisim.errors import InvalidInputError
-from resilisim.inputs import read_json, read_text, validated
+from resilisim.inputs import read_json, read_json_lines, read_text, shown, validated
 from resilisim.tasks import Task
 from resilisim.worlds.pages.world import Encyclopedia, PagesWorld, question_task
 
@@ -33,13 +36,27 @@ _Texts = Annotated[list[_Text], Field(min_length=1)]
 class _HotpotQuestion(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
-    id: _Text = Field(alias="_id")
+    id: str = Field(default="", alias="_id")
     question: _Text
     answer: _Text
     supporting_facts: list[tuple[str, int]] = []
     context: list[tuple[str, list[str]]] = []
     type: str = "bridge"
     level: str = ""
+
+    @field_validator("supporting_facts", "context", mode="before")
+    @classmethod
+    def _as_pairs(cls, value: Any, info: ValidationInfo) -> Any:
+        """Return the columns of Hugging Face's layout as the pairs of the official one."""
+        if isinstance(value, list):
+            return [tuple(one) if isinstance(one, list) else one for one in value]
+        if not isinstance(value, Mapping):
+            return value
+        names = ("title", "sent_id" if info.field_name == "supporting_facts" else "sentences")
+        columns = [column for name in names if isinstance(column := value.get(name), list)]
+        if len(columns) != len(names) or len(columns[0]) != len(columns[1]):
+            raise ValueError(f"expected pairs, or the columns {names[0]} and {names[1]} of one length")
+        return list(zip(*columns, strict=True))
 
 
 class _LoftQuestion(BaseModel):
@@ -81,7 +98,9 @@ def hotpotqa_world(path: str | Path, pages: str | Path | None = None) -> PagesWo
     if pages is None and "," in str(path):
         path, _, pages = str(path).partition(",")
     file = Path(path)
-    given = read_json(read_text(file, "HotpotQA file"), str(file))
+    text = read_text(file, "HotpotQA file")
+    is_lines = text.lstrip().startswith("{")
+    given = [item for item, _ in read_json_lines(text, str(file))] if is_lines else read_json(text, str(file))
     if not isinstance(given, list) or not given:
         raise InvalidInputError(f"{file}: expected a non-empty array of questions, as HotpotQA's files are")
     name = f"hotpotqa:{path}" if pages is None else f"hotpotqa:{path},{pages}"
@@ -90,11 +109,7 @@ def hotpotqa_world(path: str | Path, pages: str | Path | None = None) -> PagesWo
     for number, item in enumerate(given, start=1):
         question = validated(_HotpotQuestion, item, f"{file}: item {number}")
         contexts = dict(question.context)
-        for title, place in question.supporting_facts:
-            if title in contexts and not 0 <= place < len(contexts[title]) and pages is None:
-                where = f"{file}: item {number}, field 'supporting_facts'"
-                known = len(contexts[title])
-                raise InvalidInputError(f"{where}: sentence {place} of {title!r:.60}; expected 0 to {known - 1}")
+        facts = [(title, place) for title, place in question.supporting_facts if title in contexts]
         for title, sentences in question.context:
             # The same paragraph stands in the contexts of several questions.
             texts.setdefault(title, "".join(sentences).strip())
@@ -105,9 +120,9 @@ def hotpotqa_world(path: str | Path, pages: str | Path | None = None) -> PagesWo
                 [question.question],
                 [question.answer],
                 list(dict.fromkeys(title for title, _ in question.supporting_facts)),
-                id=question.id,
+                id=question.id or f"item {number}",
                 level=question.level,
-                evidence=[[contexts[title][place]] for title, place in question.supporting_facts if title in contexts],
+                evidence=[[contexts[title][place]] for title, place in facts if 0 <= place < len(contexts[title])],
             )
         )
     found = list(texts.items()) if pages is None else read_pages(pages)
@@ -172,7 +187,15 @@ def _loft_task(name: str, question: _LoftQuestion, where: str, title_of: Mapping
         raise InvalidInputError(f"{where}, field 'answers': got {len(answers)}; expected {expected}")
     if nested and not all(answers):
         raise InvalidInputError(f"{where}, field 'answers': a turn has none; expected a list of answers for each turn")
-    passages = [str(one[0]) for one in question.metadata.get("qrels", ()) if isinstance(one, list) and one]
+    qrels = question.metadata.get("qrels") or []
+    if not isinstance(qrels, list) or not all(
+        isinstance(one, list) and one and isinstance(one[0], str | int) for one in qrels
+    ):
+        raise InvalidInputError(
+            f"{where}, field 'metadata', field 'qrels': got {shown(qrels)}; expected a list of lists, each of which "
+            "begins with the id of a passage"
+        )
+    passages = [str(one[0]) for one in qrels]
     missing = [pid for pid in passages if pid not in title_of]
     if missing:
         raise InvalidInputError(f"{where}, field 'metadata': no passage {missing[0]!r:.60} in {CORPUS_FILE}")
@@ -202,10 +225,10 @@ def read_pages(folder: str | Path) -> list[tuple[str, str]]:
 
 def _lines(file: Path, what: str) -> list[tuple[Any, str]]:
     text = read_text(file, what, "a folder of LOFT, with corpus.jsonl and dev_queries.jsonl", within=file.parent)
-    places = [(line, f"{file}, line {number}") for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    if not places:
+    found = list(read_json_lines(text, str(file)))
+    if not found:
         raise InvalidInputError(f"{what} {str(file)!r} is empty; expected one JSON object a line")
-    return [(read_json(line, where), where) for line, where in places]
+    return found
 
 
 def _distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:

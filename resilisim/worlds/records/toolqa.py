@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from resilisim.errors import InvalidInputError, import_extra, one_line
-from resilisim.inputs import inside, read_json, read_text, validated
+from resilisim.inputs import inside, read_json_lines, read_text, validated
 from resilisim.provenance import content_hash
 from resilisim.tasks import Task
 from resilisim.worlds.answers import number_in
@@ -97,12 +97,9 @@ def load_toolqa(folder: str | Path = "") -> RecordsWorld:
     return RecordsWorld(name, tasks, records)
 
 
-def _lines(file: Path, root: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the place and the value of each line of a file of JSON Lines."""
-    for number, line in enumerate(read_text(file, "ToolQA file", within=root).split("\n"), 1):
-        if line.strip():
-            where = f"{str(file)!r}, line {number}"
-            yield where, read_json(line, where)
+def _lines(file: Path, root: Path) -> Iterator[tuple[Any, str]]:
+    """Yield the value and the place of each line of a file of JSON Lines."""
+    return read_json_lines(read_text(file, "ToolQA file", within=root), repr(str(file)))
 
 
 def _tasks(file: Path, root: Path, world: str) -> Iterator[Task]:
@@ -110,9 +107,9 @@ def _tasks(file: Path, root: Path, world: str) -> Iterator[Task]:
     if name not in _DOMAINS or difficulty not in ("easy", "hard"):
         raise InvalidInputError(f"ToolQA file {str(file)!r}: expected a name such as flight-easy.jsonl")
     domain, tool = _DOMAINS[name]
-    for where, line in _lines(file, root):
+    for line, where in _lines(file, root):
         given = validated(dict[str, str | float | int], line, where)
-        missing = [key for key in ("qid", "question", "answer") if key not in given]
+        missing = [key for key in ("qid", "question", "answer") if not str(given.get(key, "")).strip()]
         if missing:
             raise InvalidInputError(f"{where}: field {missing[0]!r} is missing; expected qid, question and answer")
         answer = str(given["answer"])
@@ -151,7 +148,7 @@ def _fill(connection: Any, root: Path, tables: Sequence[str]) -> None:
 def _reader(file: Path, root: Path, field: str) -> Callable[[], list[str]]:
     def read() -> list[str]:
         texts = []
-        for where, line in _lines(file, root):
+        for line, where in _lines(file, root):
             if not isinstance(line, dict) or not isinstance(line.get(field), str):
                 raise InvalidInputError(f"{where}: field {field!r} is missing; expected a text")
             texts.append(line[field])

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from resilisim import EnvironmentSettings, evaluate
 from resilisim.errors import InvalidInputError
 from resilisim.worlds import load_world
 from resilisim.worlds.pages import hotpotqa_world, loft_world
@@ -64,6 +65,48 @@ def test_hotpotqa_over_its_contexts(tmp_path):
     assert world.grade(second, "no, it is not", []).score == 0.0  # a yes or a no shares tokens with nothing else
 
 
+HUGGING_FACE = {
+    **{name: HOTPOT[name] for name in ("question", "answer", "type", "level")},
+    "id": "5a7",
+    "supporting_facts": {"title": ["Ena Vosk", "Ostrel"], "sent_id": [0, 1]},
+    "context": {
+        "title": [title for title, _ in HOTPOT["context"]],
+        "sentences": [sentences for _, sentences in HOTPOT["context"]],
+    },
+}
+
+
+@pytest.mark.parametrize("given", [HUGGING_FACE, {k: v for k, v in HUGGING_FACE.items() if k != "id"}, HOTPOT])
+@pytest.mark.parametrize("as_lines", [False, True])
+def test_hotpotqa_in_each_layout_is_the_same_and_is_played(tmp_path, given, as_lines):
+    file = tmp_path / "dev.json"
+    other = given | {"question": "Is Vane\u2028larger?", "answer": "no"}
+    lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in (given, other))
+    file.write_text(lines if as_lines else json.dumps([given, other]))
+    world = load_world(f"hotpotqa:{file}")
+    official = load_world(
+        f"hotpotqa:{hotpot_file(tmp_path, HOTPOT, HOTPOT | {'question': other['question'], 'answer': 'no'})}"
+    )
+    for task, expected in zip(world.tasks(), official.tasks(), strict=True):
+        for name in ("evidence", "reference", "answers", "questions"):
+            assert task.metadata[name] == expected.metadata[name]
+
+    def agent(session):
+        session.call("search", {"query": "Ostrel"})
+        return "Mirren"
+
+    result = evaluate(agents=agent, tasks=f"hotpotqa:{file}", seeds=2, environment=EnvironmentSettings(law="none"))
+    assert sorted((r["index"], r["outcome"]) for r in result.records()) == [(0, 1), (1, 1), (2, 0), (3, 0)]
+
+
+def test_supporting_facts_that_name_no_sentence_are_no_evidence(tmp_path):
+    """The published files hold some."""
+    facts = [["Ena Vosk", 0], ["Ostrel", 2], ["Elsewhere", 0]]
+    (task,) = load_world(f"hotpotqa:{hotpot_file(tmp_path, HOTPOT | {'supporting_facts': facts})}").tasks()
+    assert task.metadata["evidence"] == [["Ena Vosk was born in Ostrel."]]
+    assert [call["parameters"]["query"] for call in task.metadata["reference"]] == ["Ena Vosk", "Ostrel", "Elsewhere"]
+
+
 def test_pages_may_stand_in_a_folder(tmp_path):
     pages = tmp_path / "pages"
     pages.mkdir()
@@ -102,7 +145,8 @@ def test_lists_and_conversations_of_loft(tmp_path):
 
 MALFORMED_HOTPOT = [
     ("[", "not valid JSON at"),
-    ("{}", "expected a non-empty array of questions"),
+    ("{}", "item 1, field 'question': is missing"),
+    ('{"data": [\n]}', "line 1: not valid JSON"),
     ("[]", "expected a non-empty array of questions"),
     ("[3]", "item 1: got 3"),
     (
@@ -110,7 +154,12 @@ MALFORMED_HOTPOT = [
         "item 1, field 'answer': is missing",
     ),
     (json.dumps([HOTPOT | {"answer": ""}]), "item 1, field 'answer': got \"\"; expected a non-empty string"),
-    (json.dumps([HOTPOT | {"supporting_facts": [["Ostrel", 2]]}]), "sentence 2 of 'Ostrel'; expected 0 to 1"),
+    (
+        json.dumps([HOTPOT | {"context": {"title": ["Ostrel"]}}]),
+        "field 'context': expected pairs, or the columns title",
+    ),
+    (json.dumps([HOTPOT | {"supporting_facts": {"title": ["Ostrel"], "sent_id": []}}]), "columns title and sent_id"),
+    (json.dumps([HOTPOT | {"supporting_facts": {"title": "Ostrel", "sent_id": [0]}}]), "columns title and sent_id"),
     (json.dumps([HOTPOT | {"supporting_facts": ["Ostrel"]}]), "field 'supporting_facts', item 1: got \"Ostrel\""),
     (json.dumps([HOTPOT | {"context": [["Ostrel"]]}]), "field 'context', item 1"),
 ]
@@ -133,6 +182,10 @@ MALFORMED_LOFT = [
     ([TURNS | {"answers": [["Ostrel"], []]}], CORPUS, "a turn has none"),
     ([QUERY | {"qid": 3}], CORPUS, "line 1, field 'qid': got 3"),
     ([QUERY | {"metadata": {"qrels": [["p9", 1]]}}], CORPUS, "no passage 'p9' in corpus.jsonl"),
+    *(
+        ([QUERY | {"metadata": {"qrels": qrels}}], CORPUS, "field 'qrels': got")
+        for qrels in (5, True, "p0", {"p0": 1}, ["p0"], [[]], [[None]], [[["p0"], 1]], [[1.5]])
+    ),
     ([QUERY], [*CORPUS, CORPUS[0]], "line 4: passage 'p0' was there before"),
     ([QUERY], [{"pid": "p0", "title_text": "x"}], "field 'passage_text': is missing"),
 ]

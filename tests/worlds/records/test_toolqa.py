@@ -1,13 +1,19 @@
 """The loader of ToolQA, on a small folder of its form, and on wrong ones."""
 
 import json
+import math
 import pickle
 import shutil
 
 import networkx
 import pytest
 
+from resilisim import evaluate
+from resilisim.cli.main import main
+from resilisim.datasets.run_tables import episode_row, step_rows
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation import read_leaderboard, write_report
+from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.worlds import load_world
 from resilisim.worlds.records import load_toolqa
 
@@ -123,6 +129,61 @@ def test_wrong_files_are_refused_in_one_line(folder, file, text, problem):
     assert "\n" not in str(caught.value)
 
 
+def test_questions_are_played_without_a_reference_solution(folder, tmp_path, capsys):
+    """Success is that of the answer; V*, ceiling and luck are absent, and every door says so."""
+
+    def agent(session):
+        return "42.75" if "Open?" in session.prompt else "Art walk"
+
+    out = tmp_path / "run"
+    result = evaluate(agents=agent, tasks=f"toolqa:{folder}", out=out)
+    (row,) = result.rows
+    records = list(result.records())
+    assert sum(record["outcome"] for record in records) == 2
+    assert {record["no_ceiling"] for record in records} == {"the task has no reference solution"}
+    assert (row.success.value, row.num_without_reference, row.has_no_ceiling) == (2 / 3, 3, True)
+    for estimate in (row.optimum, row.ceiling, row.luck_adjusted, row.adjusted_share, row.luck, row.regret):
+        assert math.isnan(estimate.value)
+    assert not row.losses
+    assert "In 3 episodes the task has no reference solution" in str(result.table())
+    page = write_report(out).read_text()
+    assert "In 3 episodes the task has no reference solution" in page
+    board = read_leaderboard([out])
+    assert math.isnan(board.sections["baseline"][0].entry.summary.luck_adjusted.value)
+    with pytest.raises(SystemExit):
+        main(["episode", "show", str(out), "0"])
+    shown = capsys.readouterr().out
+    assert "no V*: the task has no reference solution" in shown
+    assert "regret" not in shown
+    assert rescore_run(out).num_agreeing == 3
+    for prompt in ("optimal", "flawed:missing_step"):
+        with pytest.raises(InvalidInputError, match="3 of 3 tasks have no reference solution to make one of"):
+            evaluate(agents=agent, tasks=f"toolqa:{folder}", prompts=prompt)
+
+
+def test_a_folder_without_a_question_is_refused(folder):
+    for file in (folder / "data/questions").glob("*/*"):
+        file.write_text("\n")
+    with pytest.raises(InvalidInputError, match="holds no question"):
+        load_toolqa(folder)
+
+
+def test_a_line_ends_with_a_line_feed_only(folder):
+    question = {"qid": "easy-coffee-1", "question": "Open\u2028on\x85Monday?", "answer": "1"}
+    (folder / "data/questions/easy/coffee-easy.jsonl").write_text(json.dumps(question, ensure_ascii=False))
+    assert "Open\u2028on\x85Monday?" in [task.description for task in load_toolqa(folder).tasks()]
+
+
 def test_a_folder_has_to_be_named():
     with pytest.raises(InvalidInputError, match="expected toolqa:FOLDER"):
         load_world("toolqa")
+
+
+def test_exported_tables_hold_no_value_that_nobody_knows(folder, tmp_path):
+    result = evaluate(agents=lambda session: "42.75", tasks=f"toolqa:{folder}", out=tmp_path / "run")
+    record = next(result.records())
+    row, steps = episode_row(record), step_rows(record)
+    names = ("optimum", "regret", "luck", "loss_gave_up_early", "loss_other")
+    assert [row[name] for name in names] == [None] * len(names)
+    assert row["no_search_ceiling"] == "the task has no reference solution"
+    assert [steps[0][name] for name in ("value", "action_value", "regret", "luck", "label")] == [None] * 5
