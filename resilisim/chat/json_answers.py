@@ -17,7 +17,29 @@ DEEPEST: Final = 60  # levels of nesting
 _LONGEST_LITERAL = 20_000  # Python's own parser is asked about no more
 _MOST_ATTEMPTS = 64  # opening braces at which an object is looked for
 
-_THOUGHT_MARK = re.compile(r"<(/?)think>", re.IGNORECASE)
+# Marks of thoughts, an opening one and, in the group, a closing one; all models' alike.
+_THOUGHT_MARK = re.compile(
+    r"<(?:seed:)?think(?:ing)?>|\[THINK\]|◁think▷|<\|START_THINKING\|>"
+    r"|(</(?:seed:)?think(?:ing)?>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>)",
+    re.IGNORECASE,
+)
+# gpt-oss thinks in a channel of its own, and answers in another; where special tokens are left out, words remain.
+_ANALYSIS = re.compile(
+    r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>(.*?)"
+    r"(?:<\|end\|>|(?=<\|start\|>|<\|channel\|>)|\Z)"
+    r"|\Aanalysis(?=[A-Z])(.*?)assistant(?:final|(?=commentary to=functions\.))",
+    re.DOTALL,
+)
+_CHANNEL = re.compile(
+    r"(?:<\|start\|>assistant)?<\|channel\|>(?:final|commentary)\s?(?:<\|constrain\|>\w*)?<\|message\|>"
+    r"|<\|(?:return|end)\|>"
+)
+# What a thought that is never closed may end with: a call, an object, a block of code, a labelled part.
+_STRUCTURE = re.compile(
+    r"<|\{|\[[\w{\[]|```|functools\[|commentary to="
+    r"|(?:[*_]{2}|\#{1,6} )?(?:action|final answer|tasks|[a-z]+(?:_[a-z]+)+)\b[^\n:]{0,20}:",
+    re.IGNORECASE,
+)
 _FENCE = re.compile(r"```[\w-]*[^\S\n]*\n(.*?)```", re.DOTALL)
 _STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _TOKEN = re.compile(rf"({_STRING})|([\[{{(])|([\]}})])|[^'\"\[\]{{}}()]+", re.DOTALL)
@@ -34,10 +56,54 @@ class NotALiteral(ValueError):
 
 
 def without_thoughts(text: str, *, blanks: bool = False) -> str:
-    """Return what stands outside of `<think>` blocks; the first may lack its opening mark, the last its closing one.
+    """Return what stands outside of thoughts (`split_thoughts`).
 
     With `blanks` the text keeps its length, thoughts become blanks, and what is never closed is no thought.
     """
+    return _blanked(text) if blanks else split_thoughts(text)[1]
+
+
+def split_thoughts(text: str) -> tuple[list[str], str]:
+    """Return the thoughts of a reply, and what stands outside of them.
+
+    The first may lack its opening mark. One that is never closed goes to the end, but for a call, an object or a block
+    of code that is its last paragraph: some models forget to close their thoughts before they act.
+    """
+    thoughts: list[str] = []
+    if "analysis" in text:
+        thoughts += [found.group(1) or found.group(2) or "" for found in _ANALYSIS.finditer(text)]
+        text = _ANALYSIS.sub("", text)
+    if "<|channel|>" in text:
+        text = _CHANNEL.sub("", text)
+    parts: list[str] = []
+    end = 0
+    begun: re.Match[str] | None = None
+    for place, mark in enumerate(_THOUGHT_MARK.finditer(text)):
+        if not mark.group(1):
+            begun = mark if begun is None else begun
+        elif begun is not None or place == 0:
+            start, inner = (0, 0) if begun is None else (begun.start(), begun.end())
+            parts.append(text[end:start])
+            thoughts.append(text[inner : mark.start()])
+            begun, end = None, mark.end()
+    if begun is None:
+        return thoughts, "".join([*parts, text[end:]])
+    thought, last = _open_thought(text[begun.end() :])
+    return [*thoughts, thought], "".join([*parts, text[end : begun.start()], last])
+
+
+def _open_thought(text: str) -> tuple[str, str]:
+    """Return a thought that is never closed, and what its last paragraph says outside of it, if that is no prose."""
+    shown = text.rstrip()
+    start = shown.rfind("```", 0, -3) if shown.endswith("```") else -1
+    start = shown.rfind("\n", 0, start) if start >= 0 else max(shown.rfind("\n\n"), -1)
+    last = shown[start + 1 :].lstrip()
+    if start < 0 or _STRUCTURE.match(last) is None:
+        return text, ""
+    return text[: start + 1], last
+
+
+def _blanked(text: str) -> str:
     parts: list[str] = []
     end = 0
     begun: int | None = None
@@ -45,9 +111,9 @@ def without_thoughts(text: str, *, blanks: bool = False) -> str:
         if not mark.group(1):
             begun = mark.start() if begun is None else begun
         elif begun is not None or place == 0:
-            parts += [text[end : begun or 0], " " * (mark.end() - (begun or 0)) if blanks else ""]
+            parts += [text[end : begun or 0], " " * (mark.end() - (begun or 0))]
             begun, end = None, mark.end()
-    return "".join([*parts, text[end:] if begun is None or blanks else text[end:begun]])
+    return "".join([*parts, text[end:]])
 
 
 def json_object_in(text: str, keys: Sequence[str]) -> dict[str, Any] | str:
@@ -120,14 +186,19 @@ def object_at(text: str, position: int) -> tuple[dict[str, Any], int]:
         except NotALiteral:
             raise as_json from None  # most models mean JSON, so its error helps them more
     if not isinstance(value, dict):
-        raise NotALiteral(f"expected a JSON object, found {_KINDS.get(type(value), 'a number')}")
+        raise NotALiteral(f"expected a JSON object, found {kind_of(value)}")
     return value, end
 
 
-def listed_values(text: str, position: int, closing: str) -> tuple[list[tuple[Any, str]], dict[str, Any]]:
+def kind_of(value: object) -> str:
+    """Return what a JSON value is that is no object, in words."""
+    return _KINDS.get(type(value), "a number")
+
+
+def listed_values(text: str, position: int, closing: str) -> tuple[list[tuple[Any, str]], dict[str, Any], int]:
     """Read values between brackets, such as the inside of `(1, name="x")`, from a position to the closing bracket.
 
-    Returned are the values without a name, each with its own words, and those by name.
+    Returned are the values without a name, each with its own words, those by name, and where the text goes on.
     """
     positional: list[tuple[Any, str]] = []
     named: dict[str, Any] = {}
@@ -135,7 +206,7 @@ def listed_values(text: str, position: int, closing: str) -> tuple[list[tuple[An
     while not text.startswith(closing, position):
         key = _KEY.match(text, position)
         start = key.end() if key is not None else position
-        value, end = _value_at(text, start)
+        value, end = value_at(text, start)
         if key is not None:
             named[key.group(1)] = value
         else:
@@ -145,7 +216,7 @@ def listed_values(text: str, position: int, closing: str) -> tuple[list[tuple[An
             position = _skip(text, position + 1)
         elif not text.startswith(closing, position):
             raise NotALiteral(f"expected ',' or {closing!r} after a value")
-    return positional, named
+    return positional, named, position + len(closing)
 
 
 def _skip(text: str, position: int) -> int:
@@ -153,7 +224,8 @@ def _skip(text: str, position: int) -> int:
     return position if space is None else space.end()
 
 
-def _value_at(text: str, position: int) -> tuple[Any, int]:
+def value_at(text: str, position: int) -> tuple[Any, int]:
+    """Return the value that begins at a position, in JSON or in Python's notation, and where it ends."""
     word = _WORD.match(text, position)
     if word is not None:
         return _WORDS[word.group()], word.end()

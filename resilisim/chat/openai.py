@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -18,9 +19,10 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeGuard
 from urllib.parse import urlsplit
 
+from resilisim.chat.json_answers import split_thoughts
 from resilisim.chat.middleware import ChatModelSettings, demanded_wait, is_passing
 from resilisim.chat.types import (
     ChatMessage,
@@ -34,6 +36,7 @@ from resilisim.chat.types import (
     estimated_usage,
     tells_context_overflow,
 )
+from resilisim.chat.written_calls import text_of_parts
 from resilisim.errors import InvalidInputError, import_extra, one_line
 from resilisim.provenance import content_hash, without_surrogates
 from resilisim.redaction import MARK, SHORTEST_SECRET, keep_secret, without_known
@@ -57,6 +60,10 @@ LATER_TOKEN_LIMIT: Final = "max_completion_tokens"
 PARALLEL: Final = "parallel_tool_calls"
 # Messages with several calls; a name of ours, for what templates of some models refuse.
 SEVERAL_CALLS: Final = "several tool calls in one message"
+# The content of a message that is calls alone: null, as OpenAI has it; else an empty text; else none at all.
+NULL_CONTENT: Final = "content: null beside tool calls"
+EMPTY_CONTENT: Final = 'content: "" beside tool calls'
+_OWN_NAMES: Final = (SEVERAL_CALLS, NULL_CONTENT, EMPTY_CONTENT)
 DROPPABLE: Final = ("stop", "temperature", "top_p", "seed", TOKEN_LIMIT, LATER_TOKEN_LIMIT, PARALLEL)
 _LONGEST_REFUSAL: Final = 4_000  # characters of an endpoint's words that are looked at
 _SINGLE_CALLS = re.compile(r"single tool[- _]?calls?|only one tool[- _]?call|multiple tool[- _]?calls", re.IGNORECASE)
@@ -66,6 +73,11 @@ _REFUSES = re.compile(
     r"|only the default|refuse|reject|instead",
     re.IGNORECASE,
 )
+_REFUSES_NULL = re.compile(
+    r"content.{0,300}?(?:\bnull\b|\bNone|string|str\b|required|missing|must|invalid|empty)|NoneType"
+    r"|(?:null|missing|empty|required|invalid|expected).{0,80}?content",
+    re.IGNORECASE | re.DOTALL,
+)
 # From here on a validator repeats what it was sent, all options included.
 _ECHO = re.compile(r"""["']input["']\s*:""")
 # Where servers put what a model thought: DeepSeek's and vLLM's first name, and the one of OpenRouter and later vLLM.
@@ -74,6 +86,13 @@ _CONNECTIONS_PER_CLIENT = 32
 # Bytes of an answer; longer ones are not read to their end. Of an error or a redirect only the beginning is.
 LONGEST_BODY = 8_000_000
 LONGEST_ERROR = 64_000
+# Characters of a reply, thoughts and calls included; more than any model writes, and what is more is cut off.
+LONGEST_REPLY = 500_000
+MOST_CALLS: Final = 64  # of a reply that are kept
+MOST_TOKENS: Final = 10**9  # of one call; a count above is none
+_LONGEST_WORD: Final = 200  # characters of an id, a model's name, a reason to end
+_LONGEST_NAME: Final = 1_000  # characters of a function's name
+_MOST_DIGITS: Final = 300  # of a whole number
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +156,7 @@ class UnreadableAnswerError(ValueError):
 def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()) -> dict[str, Any]:
     """Return a request as the endpoint wants it, without what is left to the model and what it refuses (`dropped`)."""
     messages = _with_single_calls(request.messages) if SEVERAL_CALLS in dropped else request.messages
-    body: dict[str, Any] = {"model": model, "messages": [_message(message) for message in messages]}
+    body: dict[str, Any] = {"model": model, "messages": [_message(message, dropped) for message in messages]}
     limit_name = LATER_TOKEN_LIMIT if TOKEN_LIMIT in dropped else TOKEN_LIMIT
     optional = {
         "tools": [dict(tool) for tool in request.tools] or None,
@@ -153,8 +172,11 @@ def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()
 
 def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | None:
     """Return the option without which an endpoint would take a request, by its answer (JSON values or text)."""
-    if status not in (400, 422):
+    if status not in (400, 422, 500):
         return None
+    content = _refused_content(body, sent)
+    if content is not None or status == 500:  # templates that fail at a null make servers break
+        return content
     there = [name for name in DROPPABLE if name in sent]
     parameter = _mapping(_mapping(body).get("error", body)).get("param")
     words = (body if isinstance(body, str) else json.dumps(body, default=str))[:_LONGEST_REFUSAL]
@@ -172,12 +194,20 @@ def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | 
     return min(named)[1] if named else None
 
 
+def _refused_content(body: object, sent: Mapping[str, Any]) -> str | None:
+    """Return the content of messages that are calls alone which an endpoint refuses; None if it speaks of others."""
+    contents = [message.get("content", 0) for message in sent["messages"] if message.get("tool_calls")]
+    tried = NULL_CONTENT if None in contents else EMPTY_CONTENT if "" in contents else None
+    words = (body if isinstance(body, str) else json.dumps(body, default=str))[:_LONGEST_REFUSAL]
+    return tried if tried is not None and _REFUSES_NULL.search(words) else None
+
+
 def read_reply(body: str, request: ChatRequest, latency_seconds: float) -> ChatReply:
     """Read a chat completion from the text of a response; `UnreadableAnswerError` if it is none."""
     if not body.strip():
         raise UnreadableAnswerError("an empty body")
     try:
-        value = json.loads(body)
+        value = _DECODER.decode(body)
     except (ValueError, RecursionError):
         raise UnreadableAnswerError("a body that is not JSON") from None
     return read_completion(value, request, latency_seconds)
@@ -197,17 +227,45 @@ def read_completion(value: object, request: ChatRequest, latency_seconds: float)
     if not {"content", "tool_calls", *_THOUGHTS} & message.keys():
         raise UnreadableAnswerError("a message with neither content nor tool_calls")
     text = _text(message.get("content"))
-    calls = _tool_calls(message.get("tool_calls"))
+    calls = _tool_calls(_calls_of(message))
     thoughts = next((words for name in _THOUGHTS if (words := _string(message.get(name)))), "")
-    return ChatReply(
+    reason = _string(choice.get("finish_reason"))[:_LONGEST_WORD]
+    reply = ChatReply(
         text=text,
         thoughts=thoughts,
         tool_calls=calls,
         usage=_counted(value.get("usage")) or estimated_usage(request, thoughts + text, calls),
-        finish_reason=_string(choice.get("finish_reason")),
-        model=_string(value.get("model")),
+        finish_reason=reason,
+        model=_string(value.get("model"))[:_LONGEST_WORD],
         latency_seconds=latency_seconds,
     )
+    if thoughts and not text.strip() and not calls and not reply.is_cut:
+        # A server that takes an open thought for all of the reply also takes the call at its end for one.
+        inner, last = split_thoughts(f"<think>{thoughts}")
+        reply = dataclasses.replace(reply, text=last, thoughts="\n".join(inner)) if last.strip() else reply
+    return _shortened(reply)
+
+
+def _shortened(reply: ChatReply) -> ChatReply:
+    """Return a reply cut to what is kept of one, as if the model had been stopped there: its reason to end says so."""
+    parts = [reply.text, *(call.arguments for call in reply.tool_calls), reply.thoughts]
+    if sum(map(len, parts)) <= LONGEST_REPLY:
+        return reply
+    left, kept = LONGEST_REPLY, []
+    for part in parts:
+        kept.append(part[:left])
+        left -= len(kept[-1])
+    calls = tuple(
+        dataclasses.replace(call, arguments=raw) for call, raw in zip(reply.tool_calls, kept[1:], strict=False)
+    )
+    return dataclasses.replace(reply, text=kept[0], tool_calls=calls, thoughts=kept[-1], finish_reason="length")
+
+
+def _calls_of(message: Mapping[str, Any]) -> object:
+    """Return the calls of a message: a list, the only one by itself, or that in the older field."""
+    calls = message.get("tool_calls")
+    single = calls if isinstance(calls, Mapping) else message.get("function_call") if not calls else None
+    return [single] if isinstance(single, Mapping) and single else calls
 
 
 def error_message(body: object) -> str:
@@ -222,11 +280,14 @@ def error_code(body: object) -> str:
     return " ".join(word for word in (inner.get("code"), inner.get("type")) if isinstance(word, str))
 
 
-def _message(message: ChatMessage) -> dict[str, Any]:
+def _message(message: ChatMessage, dropped: Collection[str] = ()) -> dict[str, Any]:
     content = without_surrogates(message.content)  # models can write halves of a character, and are told them again
     result: dict[str, Any] = {"role": message.role, "content": content}
     if message.tool_calls:
-        result["content"] = content or None
+        if not content and EMPTY_CONTENT in dropped:
+            del result["content"]
+        elif not content and NULL_CONTENT not in dropped:
+            result["content"] = None
         calls = [dataclasses.replace(call, arguments=without_surrogates(call.arguments)) for call in message.tool_calls]
         result["tool_calls"] = [call.to_openai() for call in calls]
     if message.tool_call_id is not None:
@@ -253,10 +314,9 @@ def _text(content: object) -> str:
         return ""
     if isinstance(content, str):
         return content
-    if isinstance(content, Sequence):
-        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
-        if len(parts) == len(content):
-            return "".join(part for part in parts if isinstance(part, str))
+    text = "" if content == [] else text_of_parts([content] if isinstance(content, Mapping) else content)
+    if text is not None:
+        return text
     raise UnreadableAnswerError("a message whose content is no text")
 
 
@@ -264,20 +324,40 @@ def _tool_calls(value: object) -> tuple[ToolCall, ...]:
     if not isinstance(value, list | None):
         raise UnreadableAnswerError("tool_calls that are no list")
     calls: list[ToolCall] = []
-    for place, call in enumerate(value or ()):
-        function = _mapping(_mapping(call).get("function"))
+    for place, entry in enumerate((value or [])[:MOST_CALLS]):
+        call = _mapping(entry)
+        inner = call.get("function")
+        function = inner if isinstance(inner, Mapping) else call
         if not isinstance(function.get("name"), str):
             raise UnreadableAnswerError("a tool call without a name")
         arguments = function.get("arguments", "")
         written = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        calls.append(ToolCall(_string(call.get("id")) or f"call_{place}", function["name"], written))
+        call_id = _string(call.get("id"))[:_LONGEST_WORD]
+        if not call_id or any(call_id == other.id for other in calls):  # each wants an answer of its own
+            call_id = next(name for n in itertools.count(place) if (name := f"call_{n}") not in {c.id for c in calls})
+        calls.append(ToolCall(call_id, function["name"][:_LONGEST_NAME], written))
     return tuple(calls)
 
 
 def _counted(value: object) -> TokenUsage | None:
+    """Return what an endpoint says that was used; None if it says nothing, or what cannot be."""
     counts = [_mapping(value).get("prompt_tokens"), _mapping(value).get("completion_tokens")]
-    numbers = [count for count in counts if isinstance(count, int) and not isinstance(count, bool) and count >= 0]
+    numbers = [int(count) for count in counts if _is_count(count)]
     return TokenUsage(numbers[0], numbers[1]) if len(numbers) == len(counts) else None
+
+
+def _is_count(value: Any) -> TypeGuard[int | float]:
+    """Return whether a value is a number of tokens: whole, if written with a point or not, and possible."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value <= MOST_TOKENS and value == int(value)
+
+
+def _whole_number(digits: str) -> int | float:
+    """Return a whole number of JSON; one of more digits than any count has is infinite, and none is refused."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else float("-inf" if digits.startswith("-") else "inf")
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole_number)
 
 
 def _string(value: object) -> str:
@@ -470,7 +550,7 @@ class OpenAIChatModel:
             return
         self._dropped.add(option)
         instead = f"{LATER_TOKEN_LIMIT!r} is sent instead" if option == TOKEN_LIMIT else "it is left out from now on"
-        what = option if option == SEVERAL_CALLS else repr(option)
+        what = option if option in _OWN_NAMES else repr(option)
         warnings.warn(
             f"{self.name}: {self._endpoint.url} refuses {what}; {instead} ({words})", UserWarning, stacklevel=2
         )
@@ -516,14 +596,24 @@ class OpenAIChatModel:
                 longest = self._settings.retry.longest_demand
                 what += f"; it asks to wait {failure.demanded:.0f} s, more than {longest:g} s"
             times = "once" if attempt == 1 else f"{attempt} times"
-            return EndpointError(f"{place} does not answer ({what}); asked {times}", failure.status, attempt)
+            check = f"; {_how_to_check(place)}" if failure.status is None else ""
+            return EndpointError(f"{place} does not answer ({what}); asked {times}{check}", failure.status, attempt)
         if status in (401, 403):
             text = f"{place} refuses the key (status {status}): expected a valid one in {API_KEY_VARIABLE}"
         elif status == 404:
             text = f"{place} knows no model {self.model!r}, or is no such endpoint (status 404{failure.tail})"
+            text += f"; {_how_to_check(place)}"
         else:
             text = f"{place} refuses the request (status {status}{failure.tail})"
         return (ContextOverflowError if failure.is_overflow else RequestRefusedError)(text, status)
+
+
+def _how_to_check(url: str) -> str:
+    """Return how a user finds out whether an endpoint is there."""
+    return (
+        f'`curl -H "Authorization: Bearer ${API_KEY_VARIABLE}" {url}/models` shows whether it is up and what it '
+        f"serves; its address is --base-url or {BASE_URL_VARIABLE}, its key {API_KEY_VARIABLE}"
+    )
 
 
 async def _shorten_error(response: Any) -> None:

@@ -10,16 +10,17 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from resilisim.chat.call_forms import FoundCalls, StrangeCall, find_calls, has_call_mark
+from resilisim.chat.json_answers import NotALiteral, split_thoughts
+from resilisim.chat.written_calls import WrittenCall, named_call, text_of_parts, unwrapped
 from resilisim.errors import InvalidInputError, nearest_name
 from resilisim.inputs import finite_number
 from resilisim.simulator.messages import Message, MessageKind
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode, accepts, check_parameters, parameter_schema
 
-_THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
-_THOUGHT_END = re.compile(r"\A(.*?)</think>", re.DOTALL | re.IGNORECASE)
 _OPEN_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>", re.IGNORECASE)
 _FINISH_MARK = re.compile(
     r"<finish\s*/>|<finish>\s*</finish>"
@@ -46,11 +47,9 @@ _NEW_CLAUSE = re.compile(r"[,:]\s*(?:and|so|now|therefore|thus|hence)\b|\bnow\b"
 _CONDITION_BEHIND = re.compile(r"\W{0,3}(?:only\s)?(?:when|once|if|until|unless|as soon as|after)\b", re.IGNORECASE)
 _CALL = re.compile(r"[\s*`\"']*([^\s{(:*`\"']+)[*`\"']*:?[*`\"']*\s*(.*)\Z", re.DOTALL)
 _FENCE = re.compile(r"```[\w+-]{0,20}[^\S\n]*\n?(.*?)(?:```|\Z)", re.DOTALL)
+_NAME_FIRST = re.compile(r"(?![{\[<`])(?!.*<arg_key>)", re.DOTALL)  # what stands in a tag of this protocol's own
 _EXCERPT_LENGTH = 200
 CUT_MARK = "\n[cut: too long]"  # ends a text that had to be cut
-
-_NAME_KEYS = ("action", "tool", "name", "tool_name", "function")
-_ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "tool_input")
 
 
 def read_text(
@@ -59,7 +58,8 @@ def read_text(
     """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error.
 
     With `answers` completion is signalled with one, `<finish>answer</finish>`, which is a tag like the others. Where it
-    is offered, `<wait/>` is understood in a message without another tag.
+    is offered, `<wait/>` is understood in a message without another tag. A call in a form that some models write
+    (`chat.call_forms`) is a tag, too.
     """
     thoughts, visible = _split_thoughts(text)
     answer = _ANSWER.search(visible) if answers else None
@@ -70,8 +70,12 @@ def read_text(
     tags, unclosed = _find_tags(visible)
     offered = (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS
     reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0), offered)
+    other = _other_form(visible, reader, tags)
+    if isinstance(other, FoundCalls):
+        behind = sum(tag.start >= other.end for tag in tags)
+        return replace(reader, ignored=len(other.calls) - 1 + behind).written(other.calls[0])
     if tags:
-        kind, content = tags[0]
+        kind, content, _ = tags[0]
         if kind == "tool_search":
             return reader.search(content)
         return reader.info(content) if kind == "tool_info" else reader.tagged_call(content)
@@ -81,7 +85,33 @@ def read_text(
         return reader.message("wait")
     if signals_completion(visible):
         return reader.message("finish")
-    return reader.error("no tag and no completion signal was found")
+    seen = "" if other is None else f"; seen was {other.seen}"
+    if thoughts and not visible:
+        seen = "; seen was nothing but thoughts"
+    return reader.error(f"no tag and no completion signal was found{seen}")
+
+
+def _other_form(text: str, reader: _Reader, tags: Sequence[_Tag]) -> FoundCalls | StrangeCall | None:
+    """Return the calls of a message in a form that is not this protocol's, unless one of its own tags comes first.
+
+    Where they have no mark, a message that says that the task is complete only quotes them.
+    """
+    if tags and _NAME_FIRST.match(tags[0].content) and not has_call_mark(text[: tags[0].start]):
+        return None  # as nearly always, which is faster
+    found = find_calls(text, reader.is_meant)
+    if not isinstance(found, FoundCalls):
+        return found
+    if tags and tags[0].start < found.start:
+        return None
+    return None if not found.form.mark and signals_completion(text[: found.start]) else found
+
+
+class _Tag(NamedTuple):
+    """A closed tag of the protocol: its name, what stands in it, where it begins."""
+
+    name: str
+    content: str
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +155,7 @@ class _Reader:
             if named is None:
                 reason = problem or "expected an object with the tool's 'name' and its 'arguments'"
                 return self.error(f"the tag <tool_call> does not begin with a name: {reason}")
-            name, arguments = named
+            name, arguments = named.name, named.arguments
         else:
             call = _CALL.match(content)
             if call is None:
@@ -134,8 +164,33 @@ class _Reader:
             name, arguments = call.group(1), _unfenced(call.group(2))
             if arguments.startswith("(") and arguments.endswith(")"):
                 arguments = _unfenced(arguments[1:-1])
-        is_function = name in self.functions and self.library.resolve(name) is None
-        return self.function(name, arguments) if is_function else self.call(name, arguments)
+        return self.function(name, arguments) if self.is_function(name) else self.call(name, arguments)
+
+    def is_meant(self, call: WrittenCall) -> bool:
+        """Return whether a call is of something that there is: a tool, or a function of the environment."""
+        return call.name in self.functions or self.library.resolve(call.name) is not None
+
+    def is_function(self, name: str) -> bool:
+        """Return whether a name means a function of the environment; a tool of this name comes first."""
+        return name in self.functions and self.library.resolve(name) is None
+
+    def written(self, call: WrittenCall) -> Message:
+        """Read a call in a form that is not this protocol's."""
+        try:
+            arguments = call.arguments_for(self._properties(call))
+        except NotALiteral as error:
+            if self.mode == "ignore" and not self.is_function(call.name):
+                return self.call(call.name, None)
+            problem = f"the parameters cannot be read ({error}): {str(call.arguments)[:_EXCERPT_LENGTH]!r}"
+            return self.message("rejected", tool=self.library.resolve(call.name), problems=(problem,))
+        return self.function(call.name, arguments) if self.is_function(call.name) else self.call(call.name, arguments)
+
+    def _properties(self, call: WrittenCall) -> Mapping[str, Any]:
+        """Return the schemas of what a call may be given; parameters of a tool may stand beside its name."""
+        own = _FUNCTION_PROPERTIES.get(call.name, {}) if self.is_function(call.name) else {}
+        given = call.arguments.get("name") if isinstance(call.arguments, Mapping) else None
+        name = self.library.resolve(str(given).strip() if call.name == "tool_call" else call.name)
+        return own if name is None else {**parameter_schema(self.library[name], strict=False)["properties"], **own}
 
     def function(self, name: str, raw: object) -> Message:
         arguments, problem = _read_object(raw)
@@ -152,7 +207,7 @@ class _Reader:
         if name == "tool_info" and isinstance(arguments.get("name"), str):
             return self.info(arguments["name"].strip())
         if name == "tool_call" and isinstance(arguments.get("name"), str):
-            return self.call(arguments["name"].strip(), arguments.get("parameters"))
+            return self.call(arguments["name"].strip(), _with_others(arguments))
         near = nearest_name(name, self.offered)
         if near != name:
             hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(self.offered)
@@ -177,15 +232,24 @@ class _Reader:
         return f"unknown tool {name[:_EXCERPT_LENGTH]!r}" + (f": did you mean {near!r}?" if near else "")
 
 
-def _find_tags(text: str) -> tuple[list[tuple[str, str]], str | None]:
-    """Return (name, content) of each closed tag in order, and the name of the first one that is never closed.
+def _with_others(arguments: Mapping[str, Any]) -> Any:
+    """Return the parameters of a call by name, and with them those that stand beside the name."""
+    others = {name: value for name, value in arguments.items() if name not in ("name", "parameters")}
+    if not others:
+        return arguments.get("parameters")
+    parameters, problem = _read_object(arguments.get("parameters"))
+    return arguments["parameters"] if problem is not None else {**parameters, **others}
+
+
+def _find_tags(text: str) -> tuple[list[_Tag], str | None]:
+    """Return each closed tag in order, and the name of the first one that is never closed.
 
     A content reaches to the next closing tag. Linear: a closing tag that is missing once is missing for all later ones.
     """
     lowered = text.lower()
     if len(lowered) != len(text):  # a few letters change their length; then only lower-case closing tags are found
         lowered = text
-    tags: list[tuple[str, str]] = []
+    tags: list[_Tag] = []
     missing: list[str] = []
     position = 0
     for opened in _OPEN_TAG.finditer(text):
@@ -196,7 +260,7 @@ def _find_tags(text: str) -> tuple[list[tuple[str, str]], str | None]:
         if closed < 0:
             missing.append(name)
             continue
-        tags.append((name, text[opened.end() : closed].strip()))
+        tags.append(_Tag(name, text[opened.end() : closed].strip(), opened.start()))
         position = closed
     return tags, missing[0] if missing else None
 
@@ -207,8 +271,11 @@ def has_tag(text: str) -> bool:
 
 
 def through_first_call(text: str) -> str:
-    """Return a message up to the end of its first tag: what comes behind was not carried out, or was made up."""
+    """Return a message up to the end of its first call: what comes behind was not carried out, or was made up."""
     opened = _OPEN_TAG.search(text)
+    found = find_calls(text, lambda call: False)
+    if isinstance(found, FoundCalls) and (opened is None or found.start <= opened.start()):
+        return text[: found.end]
     closed = None if opened is None else re.compile(f"</{opened.group(1)}>", re.IGNORECASE).search(text, opened.end())
     return text if closed is None else text[: closed.end()]
 
@@ -217,16 +284,6 @@ def _unfenced(text: str) -> str:
     """Return a text without the fence or the backticks around it."""
     fence = _FENCE.match(text.strip())
     return (text if fence is None else fence.group(1)).strip().strip("`").strip()
-
-
-def named_call(value: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """Return name and arguments of a call written as an object in any usual format; None if it names nothing."""
-    inner = value.get("function")
-    if isinstance(inner, Mapping):
-        value = inner
-    name = next((value[key] for key in _NAME_KEYS if isinstance(value.get(key), str) and value[key].strip()), None)
-    key = next((key for key in _ARGUMENT_KEYS if key in value), None)
-    return None if name is None else (name.strip(), None if key is None else value[key])
 
 
 def signals_completion(text: str) -> bool:
@@ -281,9 +338,9 @@ def read_native(
     in `read_text`.
     """
     content = message.get("content")
-    content = content if isinstance(content, str) else ""
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list) or not calls:
+    content = content if isinstance(content, str) else text_of_parts(content) or ""
+    calls = native_calls(message)
+    if not calls:
         return read_text(content, library, mode, answers, WAIT_FUNCTION in offered)
     thoughts, visible = _split_thoughts(content)
     reader = _Reader(library, mode, visible, thoughts, len(calls) - 1, offered or NATIVE_FUNCTIONS)
@@ -291,14 +348,23 @@ def read_native(
 
 
 def _first_call(reader: _Reader, calls: list[Any]) -> Message:
-    function = calls[0].get("function") if isinstance(calls[0], Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+    call = named_call(calls[0]) if isinstance(calls[0], Mapping) else None
+    if call is None:
         return reader.error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}")
-    name, raw = function["name"], function.get("arguments")
+    name, raw = call.name, call.arguments
     is_tool = (
         name not in reader.functions and reader.library.resolve(name) is not None
     )  # called as if it were a function
     return reader.call(name, raw) if is_tool else reader.function(name, raw)
+
+
+def native_calls(message: Mapping[str, Any]) -> list[Any]:
+    """Return the calls of an assistant message: a list, a single one, or the one in the older field."""
+    calls = message.get("tool_calls")
+    if isinstance(calls, list) and calls:
+        return calls
+    single = calls if isinstance(calls, Mapping) and calls else message.get("function_call")
+    return [single] if isinstance(single, Mapping) and single else []
 
 
 def _answer_in(arguments: Mapping[str, Any]) -> str | None:
@@ -339,8 +405,7 @@ def decode_native(action: str) -> Mapping[str, Any]:
 
 def call_ids(message: Mapping[str, Any]) -> list[str]:
     """Return the id of each call of an assistant message; empty for what is no call or has no id."""
-    calls = message.get("tool_calls")
-    ids = [call.get("id") if isinstance(call, Mapping) else None for call in (calls if isinstance(calls, list) else [])]
+    ids = [call.get("id") if isinstance(call, Mapping) else None for call in native_calls(message)]
     return [str(call_id) if isinstance(call_id, str | int) else "" for call_id in ids]
 
 
@@ -368,29 +433,20 @@ def _answers(text: str, ids: list[str]) -> str:
 
 
 def _split_thoughts(text: str) -> tuple[str, str]:
-    """Return what stands in <think> blocks (also unclosed, or closed without being opened), and the rest."""
-    thoughts = [match.group(1).strip() for match in _THOUGHT.finditer(text)]
-    visible = _THOUGHT.sub("", text)
-    headless = _THOUGHT_END.match(visible)
-    if headless is not None:
-        thoughts.insert(0, headless.group(1).strip())
-        visible = visible[headless.end() :]
-    return "\n".join(thoughts), visible.strip()
+    """Return the thoughts of a message on lines of their own, and the rest."""
+    thoughts, visible = split_thoughts(text)
+    return "\n".join(thought.strip() for thought in thoughts), visible.strip()
 
 
 def _read_object(raw: object) -> tuple[dict[str, Any], str | None]:
     """Return the JSON object that was given (none at all is the empty object), or what is wrong with it."""
-    if raw is None or raw == "":
-        return {}, None
-    value = raw
-    if isinstance(raw, str):
-        try:
-            value = _DECODER.decode(raw)
-        except json.JSONDecodeError as error:
-            return {}, f"the parameters are not valid JSON ({error.msg}): {raw[:_EXCERPT_LENGTH]!r}"
-        except (ValueError, RecursionError) as error:
-            reason = "nested too deeply" if isinstance(error, RecursionError) else "a number is out of range"
-            return {}, f"the parameters are not valid JSON ({reason}): {raw[:_EXCERPT_LENGTH]!r}"
+    try:
+        value = unwrapped(raw, _DECODER.decode)
+    except json.JSONDecodeError as error:
+        return {}, f"the parameters are not valid JSON ({error.msg}): {str(raw)[:_EXCERPT_LENGTH]!r}"
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else "a number is out of range"
+        return {}, f"the parameters are not valid JSON ({reason}): {str(raw)[:_EXCERPT_LENGTH]!r}"
     if not isinstance(value, dict):
         return (
             {},
@@ -405,6 +461,11 @@ _ANSWER_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 _NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name"}
 NATIVE_FUNCTIONS = (*_NATIVE_NEEDS, "finish")
+_FUNCTION_PROPERTIES: Mapping[str, Mapping[str, Any]] = {
+    **{name: {need: {"type": "string"}} for name, need in _NATIVE_NEEDS.items()},
+    "tool_call": {"name": {"type": "string"}, "parameters": {"type": "object"}},
+    "finish": {"answer": {"type": "string"}},
+}
 WAIT_FUNCTION = "wait"  # understood where the law has a part in which waiting can help
 
 

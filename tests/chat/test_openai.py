@@ -25,11 +25,20 @@ from resilisim.chat import (
     OpenAIChatModel,
     RequestRefusedError,
     RetryPolicy,
+    TokenUsage,
     ToolCall,
 )
 from resilisim.chat import openai as openai_module
 from resilisim.chat.middleware import demanded_wait, is_passing
-from resilisim.chat.openai import DEFAULT_BASE_URL, LONGEST_BODY, endpoint_url, find_endpoint
+from resilisim.chat.openai import (
+    DEFAULT_BASE_URL,
+    LONGEST_BODY,
+    LONGEST_REPLY,
+    MOST_CALLS,
+    MOST_TOKENS,
+    endpoint_url,
+    find_endpoint,
+)
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
 from resilisim.seeding import Draws
 from tests.chat.loopback import (
@@ -160,6 +169,96 @@ def test_what_endpoints_leave_out_or_write_otherwise_is_read():
     assert ChatReply.from_mapping(thought.to_mapping()) == thought
 
 
+@pytest.mark.parametrize(
+    "count",
+    [
+        2**63,
+        "9" * 400,
+        "9" * 5000,
+        "-1",
+        "NaN",
+        "Infinity",
+        "1e400",
+        '"7"',
+        "null",
+        "[]",
+        "0.5",
+        "true",
+        MOST_TOKENS + 1,
+    ],
+)
+def test_a_count_of_tokens_that_cannot_be_is_unknown_and_estimated(count):
+    for counts in (
+        f'"prompt_tokens": {count}, "completion_tokens": 7',
+        f'"prompt_tokens": 7, "completion_tokens": {count}',
+    ):
+        body = f'{{"choices": [{{"message": {{"content": "four"}}}}], "usage": {{{counts}}}}}'
+        usage = ask(Answer(200, body.encode(), {"Content-Type": "application/json"})).outcome.usage
+        assert (usage.is_estimate, usage.completion_tokens, usage.prompt_tokens) == (True, 1, 13)
+
+
+def test_possible_counts_are_kept_whatever_their_spelling():
+    usage = ask(completion("a", usage={"prompt_tokens": 3.0, "completion_tokens": MOST_TOKENS})).outcome.usage
+    assert usage == TokenUsage(3, MOST_TOKENS)
+
+
+def test_a_reply_longer_than_any_model_writes_is_cut_and_says_so():
+    calls = [{"id": "a", "function": {"name": "add", "arguments": "y" * LONGEST_REPLY}}]
+    for message, lengths in (
+        ({"content": "x" * 7_000_000}, (LONGEST_REPLY, 0, 0)),
+        ({"content": "x" * 100, "tool_calls": calls}, (100, LONGEST_REPLY - 100, 0)),
+        ({"content": "x" * 100, "reasoning_content": "z" * 7_000_000}, (100, 0, LONGEST_REPLY - 100)),
+    ):
+        reply = ask(json_answer({"choices": [{"message": message, "finish_reason": "stop"}]})).outcome
+        arguments = sum(len(call.arguments) for call in reply.tool_calls)
+        assert (len(reply.text), arguments, len(reply.thoughts)) == lengths
+        assert reply.is_cut
+    words = {"finish_reason": "f" * 10_000, "model": "m" * 10_000}
+    many = {"tool_calls": [{"id": "i" * 10_000, "function": {"name": "n" * 10_000}}] * 200}
+    reply = ask(json_answer({"choices": [{"message": many, **words}], **words})).outcome
+    assert len(reply.tool_calls) == MOST_CALLS
+    assert len(json.dumps(reply.to_mapping())) < 100_000
+
+
+def test_calls_are_read_wherever_they_stand_and_each_gets_an_id_of_its_own():
+    def read(message):
+        return ask(json_answer({"choices": [{"message": message}]})).outcome.tool_calls
+
+    one = {"id": "same", "type": "function", "function": {"name": "add", "arguments": "null"}}
+    ids = [call.id for call in read({"tool_calls": [one, one, {**one, "id": "call_1"}, {**one, "id": None}]})]
+    assert ids[0] == "same"
+    assert len(set(ids)) == 4
+    assert read({"tool_calls": one}) == (ToolCall("same", "add", "null"),)
+    assert read({"content": None, "function_call": one["function"]}) == (ToolCall("call_0", "add", "null"),)
+    assert read({"tool_calls": [{"name": "add", "arguments": {"x": 1}}]}) == (ToolCall("call_0", "add", '{"x": 1}'),)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ([], ""),
+        ([{"type": "text", "text": "a"}, "b"], "ab"),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "a"}], "a"),
+        ({"type": "text", "text": "a"}, "a"),
+    ],
+)
+def test_content_in_parts(content, text):
+    assert ask(json_answer({"choices": [{"message": {"content": content, "tool_calls": []}}]})).outcome.text == text
+
+
+def test_a_call_at_the_end_of_thoughts_that_are_all_of_a_reply_is_its_text():
+    def read(thoughts, **more):
+        reply = ask(
+            json_answer({"choices": [{"message": {"content": None, "reasoning_content": thoughts}, **more}]})
+        ).outcome
+        return reply.text, reply.thoughts.strip()
+
+    call = "<tool_call>add</tool_call>"
+    assert read(f"I add.\n\n{call}") == (call, "I add.")
+    assert read(f"I add.\n\n{call}", finish_reason="length") == ("", f"I add.\n\n{call}")
+    assert read("I think of it.\n\nThe task is complete.") == ("", "I think of it.\n\nThe task is complete.")
+
+
 PASSING = {
     "429": rate_limited(None),
     "500": error(500),
@@ -236,6 +335,7 @@ def test_no_server_at_all():
         with pytest.raises(EndpointError, match="no connection") as caught:
             asyncio.run(model.complete(QUESTION))
     assert (caught.value.status, caught.value.attempts) == (None, 1)
+    assert all(hint in str(caught.value) for hint in ("`curl ", "/v1/models`", "--base-url", "OPENAI_API_KEY"))
 
 
 LONG_ERROR = Answer(400, b"again and " * 10_000, {"Location": "/elsewhere"}, kind="endless")
@@ -301,7 +401,8 @@ def test_failures_have_types_and_are_told_in_one_line(answer, kind, status, word
 def test_refusals_are_not_repeated_and_long_answers_come_through_whole():
     assert len(ask(error(400, "no"), retries=3).seen) == 1
     assert ask(dripping()).outcome.text == "slowly"
-    assert len(ask(completion("x" * (LONGEST_BODY - 1000))).outcome.text) == LONGEST_BODY - 1000
+    longest = ask(completion("x" * LONGEST_REPLY)).outcome
+    assert (len(longest.text), longest.is_cut) == (LONGEST_REPLY, False)
     whole = completion("whole", finish_reason="length")
     zipped = Answer(200, gzip.compress(whole.body), {"Content-Encoding": "gzip", **whole.headers})
     assert ask(zipped).outcome.is_cut
@@ -393,6 +494,46 @@ def test_a_template_for_single_calls_is_told_single_calls():
         asked = ask(answer, request)
     assert asked.outcome.text == "ok"
     assert [message["content"] for message in asked.seen[-1].body["messages"]] == ["go", None, "a"]
+
+
+NO_NULL = {"type": "string_type", "loc": ["body", "messages", 1, "content"], "msg": "Input should be a valid string"}
+
+
+@pytest.mark.parametrize("refused", [[None], [None, ""]], ids=["null", "null and an empty text"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        error(400, "Invalid value for 'content': expected a string, got null."),
+        json_answer({"detail": [NO_NULL]}, 422),
+        error(400, "messages.1: content must not be empty"),
+        error(500, 'can only concatenate str (not "NoneType") to str'),
+        error(400, "Missing 'content' in message"),
+    ],
+)
+def test_an_endpoint_that_refuses_no_content_beside_calls_is_given_another_from_then_on(words, refused):
+    calls = (ToolCall("a", "add", "{}"),)
+    request = ChatRequest(
+        (ChatMessage("user", "go"), ChatMessage("assistant", "", calls), ChatMessage("tool", "3", tool_call_id="a"))
+    )
+
+    def answer(seen):
+        return words if seen.body["messages"][1].get("content", "none at all") in refused else completion("ok")
+
+    async def twice(base_url):
+        model = made(base_url)
+        texts = [(await model.complete(request)).text for _ in range(2)]
+        await model.aclose()
+        return texts
+
+    with LoopbackServer(answer) as server, pytest.warns(UserWarning, match="beside tool calls") as warned:
+        assert asyncio.run(twice(server.base_url)) == ["ok", "ok"]
+    assert len(server.requests) == len(refused) + 2
+    assert server.requests[-1].body["messages"][1].get("content", "none at all") not in refused
+    assert len(warned) == len(refused)
+
+
+def test_a_broken_server_is_asked_again_where_no_content_was_left_out():
+    assert ask(in_turn(error(500, "NoneType has no len()"), completion("ok")), retries=1).outcome.attempts == 2
 
 
 ECHO = {"type": "missing", "loc": ["body", "model"], "msg": "Field required; invalid", "input": {"stop": ["END"]}}

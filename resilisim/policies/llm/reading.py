@@ -7,6 +7,7 @@ with what is wrong and the words in question. Only replies of models are read, n
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import re
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from resilisim.chat.call_forms import FoundCalls, StrangeCall, calls_at, find_calls, find_form
 from resilisim.chat.json_answers import (
     LONGEST_READ,
     NotALiteral,
@@ -22,7 +24,8 @@ from resilisim.chat.json_answers import (
     object_at,
     without_thoughts,
 )
-from resilisim.envs.protocol import has_finish_mark, named_call
+from resilisim.chat.written_calls import WrittenCall, arguments_object, by_position, calls_of_value
+from resilisim.envs.protocol import has_finish_mark
 from resilisim.policies.llm.tools import ToolSpec
 from resilisim.provenance import without_surrogates
 
@@ -87,6 +90,7 @@ class Unreadable:
     excerpt: str
     name: str | None = None  # the tool that was named, if only its arguments could not be read
     thought: str = ""
+    is_strange: bool = False  # whether it looks like a call in a form that is not known
 
 
 def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
@@ -112,19 +116,12 @@ def read_json(text: str, keys: Sequence[str] = ()) -> dict[str, Any] | Unreadabl
     return Unreadable(found, excerpt(shown)) if isinstance(found, str) else found
 
 
-def read_arguments(raw: str) -> dict[str, Any] | Unreadable:
-    """Read the arguments of a native call; none at all (nothing, or null) are the empty object."""
-    if len(raw) > LONGEST_READ:
-        return Unreadable(f"more than {LONGEST_READ:,} characters", excerpt(raw))
-    if raw.strip() in ("", "null"):
-        return {}
+def read_arguments(raw: object) -> dict[str, Any] | Unreadable:
+    """Read the arguments of a native call, in whatever wrapping they came; none at all are the empty object."""
     try:
-        value, end = object_at(raw, len(raw) - len(raw.lstrip()))
+        return arguments_object(raw)
     except NotALiteral as error:
-        return Unreadable(f"the arguments are no JSON object: {error}", excerpt(raw))
-    if raw[end:].strip():
-        return Unreadable("there is more than one JSON object in the arguments", excerpt(raw))
-    return value
+        return Unreadable(f"the arguments are no JSON object: {error}", excerpt(str(raw)))
 
 
 def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadable:
@@ -137,12 +134,19 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
     without names and for tags.
     """
     said = visible(text)[:LONGEST_READ]
+    if text.strip() and not said:
+        return Unreadable("the reply is empty but for thoughts", excerpt(text.strip()))
     shown = without_invented(said)
     if said.strip() and not shown.strip():
         return Unreadable("the reply begins with an observation, which only the environment makes", excerpt(said))
     marker = _first_marker(shown)
+    form = find_calls(shown, functools.partial(_is_meant, tools))
+    if isinstance(form, FoundCalls) and form.form.mark and _is_first(form.start, marker, shown):
+        found = _from_form(form.calls[0], _thought(shown[: form.start]), tools)
+        if isinstance(found, Action):
+            return found
     if marker is None:
-        return _without_marker(shown, tools)
+        return _told(_without_marker(shown, tools), form)
     start, end, kind = marker
     thought = _thought(shown[:start])
     if kind == "answer":
@@ -151,7 +155,44 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
     if kind == "words" and isinstance(found, Unreadable) and found.name is None:
         elsewhere = _without_marker(shown, tools)
         return elsewhere if isinstance(elsewhere, Action) else found
-    return found
+    return _told(found, form)
+
+
+def _is_first(start: int, marker: tuple[int, int, str] | None, text: str) -> bool:
+    """Return whether neither a label nor a tag of a plain name stands before a place."""
+    return (marker is None or start < marker[0]) and _TAG.search(text, 0, start) is None
+
+
+def _told(found: Action | Unreadable, form: FoundCalls | StrangeCall | None) -> Action | Unreadable:
+    """Say of a reply without an action what was seen in it that looks like one in another form."""
+    if not isinstance(found, Unreadable) or found.name is not None or not isinstance(form, StrangeCall):
+        return found
+    return replace(found, problem=f"{found.problem}; seen was {form.seen}", is_strange=True)
+
+
+def _from_form(call: WrittenCall, thought: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:
+    """Return the action that a call is, whose name and arguments were read apart."""
+    name, spec = _named(call.name[:200], tools)
+    try:
+        return Action(name, call.arguments_for(_properties_of(spec)), thought)
+    except NotALiteral as error:
+        given = call.arguments
+        words = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
+        if not words.lstrip().startswith("{") and not call.unnamed:
+            with contextlib.suppress(NotALiteral):
+                return Action(name, _bare_argument(words, spec), thought)
+        return Unreadable(f"the arguments of {name} cannot be read: {error}", excerpt(words), name, thought)
+
+
+def _is_meant(tools: Sequence[ToolSpec], call: WrittenCall) -> bool:
+    """Return whether a call that has no mark is one: of a tool on offer, or of another one with named arguments."""
+    has_names = isinstance(call.arguments, Mapping) and bool(call.arguments) and not call.unnamed
+    return has_names or _named(call.name, tools)[1] is not None
+
+
+def _properties_of(spec: ToolSpec | None) -> Mapping[str, Any]:
+    properties: Mapping[str, Any] = {} if spec is None else spec.parameters.get("properties", {})
+    return properties
 
 
 def without_invented(text: str) -> str:
@@ -188,6 +229,10 @@ def _without_marker(text: str, tools: Sequence[ToolSpec]) -> Action | Unreadable
             with contextlib.suppress(NotALiteral):
                 value, end = object_at(part, 0)
                 found = _action_from_object(value, _thought(before), tools) if end == len(part) else None
+            if found is None:
+                form = find_calls(part, functools.partial(_is_meant, tools))
+                if isinstance(form, FoundCalls) and not form.form.mark:
+                    found = _from_form(form.calls[0], _thought(before + part[: form.start]), tools)
         if isinstance(found, Action):
             return found
         refused = refused or found
@@ -236,11 +281,18 @@ def _finish_in(text: str) -> Action | None:
 
 
 def _action_at(text: str, position: int, thought: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:
-    while (opening := _FENCE.match(text, position) or _TAG.match(text, position)) is not None:
+    while (form := calls_at(text, position)) is None and (
+        opening := _FENCE.match(text, position) or _TAG.match(text, position)
+    ) is not None:
         position = opening.end()
+    if form is not None:
+        return _from_form(form.calls[0], thought, tools)
     begun = text[position : position + 50].lstrip()
     if begun.startswith("{"):
         return _object_action(text, text.index("{", position), thought, tools)
+    for bare in ("json", "python") if begun.startswith("[") else ():
+        with contextlib.suppress(NotALiteral):
+            return _from_form(find_form(bare).read(text, position)[0][0], thought, tools)
     named = _NAME.match(text, position)
     if named is None:
         finish = _finish_in(_region(text, position))
@@ -287,25 +339,10 @@ def _action_from_object(
     value: Mapping[str, Any], thought: str, tools: Sequence[ToolSpec]
 ) -> Action | Unreadable | None:
     """Return the action of an object that names a tool and its arguments; None if it names none."""
-    named = named_call(value)
-    if named is None:
+    calls = calls_of_value(value)
+    if not calls or (_named(calls[0].name[:200], tools)[1] is None and calls[0].arguments is None):
         return None
-    (name, spec), given = _named(named[0][:200], tools), named[1]
-    if given is None and spec is None:
-        return None
-    if given is None:
-        return Action(name, {}, thought)
-    if isinstance(given, dict):
-        return Action(name, given, thought)
-    raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-    read = read_arguments(raw) if raw.lstrip().startswith("{") else None
-    if isinstance(read, dict):
-        return Action(name, read, thought)
-    try:
-        return Action(name, _bare_argument(raw, spec), thought)
-    except NotALiteral as error:
-        problem = read.problem if read is not None else str(error)
-        return Unreadable(f"the arguments of {name} cannot be read: {problem}", excerpt(raw), name, thought)
+    return _from_form(calls[0], thought, tools)
 
 
 def _region(text: str, position: int) -> str:
@@ -356,10 +393,8 @@ def _listed(text: str, start: int, words: str, spec: ToolSpec | None, attached: 
     opening = text[start]
     closing = {"(": ")", "[": "]"}[opening]
     try:
-        positional, named = listed_values(text, start + 1, closing)
-        if len(positional) == 1 and isinstance(positional[0][0], dict) and not named:
-            return dict(positional[0][0])
-        return {**_by_position(positional, spec), **named}
+        positional, named, _ = listed_values(text, start + 1, closing)
+        return {**by_position(positional, _properties_of(spec)), **named}
     except NotALiteral:
         if spec is None or _bare_parameter(spec, "x") is None:
             raise
@@ -372,20 +407,6 @@ def _listed(text: str, start: int, words: str, spec: ToolSpec | None, attached: 
     if end < 0:
         raise NotALiteral(f"the opening {opening!r} is never closed")
     return _bare_argument(within[:end], spec)
-
-
-def _by_position(values: Sequence[tuple[Any, str]], spec: ToolSpec | None) -> dict[str, Any]:
-    if not values:
-        return {}
-    names = spec.parameter_names if spec is not None else ()
-    if spec is None or len(values) > len(names):
-        raise NotALiteral("there are values without the names of their parameters")
-    wanted = spec.parameters["properties"]
-    # A number for a parameter that is a text is a text; the word as it was written, not as it was understood.
-    return {
-        name: raw if _is_text(wanted[name]) and not isinstance(value, str) else value
-        for name, (value, raw) in zip(names, values, strict=False)
-    }
 
 
 def _bare_argument(text: str, spec: ToolSpec | None) -> dict[str, Any]:

@@ -294,6 +294,8 @@ class AgentRun:
         told = replace(what, problem=f"{CUT_OFF} ({what.problem})") if reply.is_cut else what
         self.note("malformed_reply", component, told.problem, excerpt=told.excerpt)
         self.count(counter)
+        if what.is_strange:
+            self.count("unknown_forms")
         return told
 
     def fail(self, component: str, reason: str, excerpt: str = "") -> None:
