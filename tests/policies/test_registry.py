@@ -23,7 +23,7 @@ from resilisim.policies.checks import check_policy
 from resilisim.policies.registry import split_options
 from resilisim.tool_library import Tool, ToolLibrary
 
-BUILT_IN = ("random", "plan-follower", "repairing-follower", "exact-optimum")
+BUILT_IN = ("random", "plan-follower", "repairing-follower", "exact-optimum", "learned-names")
 
 
 class Kept:
@@ -79,7 +79,7 @@ def test_built_in_policies(name):
     assert isinstance(policy, Policy)
     assert policy_name(policy) == name
     assert is_privileged(policy) == (name == "exact-optimum")
-    assert policy_names()[:5] == (*BUILT_IN, "trained")
+    assert policy_names()[:6] == (*BUILT_IN, "trained")
 
 
 def test_module_and_attribute():
