@@ -16,7 +16,7 @@ import re
 import stat
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,23 +38,32 @@ TAIL_BLOCK: Final = 65536  # bytes read at a time when looking backwards for the
 _TEMPORARY: Final = re.compile(r"\.(.+)\.\d+\.tmp")
 ABSENT: Final = object()
 # What manifests mean that do not say it; so those of runs that were made before it was an option stay as they are.
-UNSAID: Final[Mapping[str, object]] = {"environment.search": "semantic", "finetuning.policy": "exact-optimum"}
+UNSAID: Final[Mapping[str, object]] = {
+    "environment.search": "semantic",
+    "finetuning.policy": "exact-optimum",
+    "computed_on": "cpu",
+    "computed_in": "float32",
+}
 TYPED_NAMES: Final = frozenset({"policies", "prompts", "seeds"})  # arguments of a run as somebody typed them
 DERIVED_NAMES: Final = frozenset({"num_episodes"})  # what follows from other arguments, whose difference says more
 
 
-def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def run_manifest(
+    arguments: Mapping[str, Any], packages: Iterable[str] = (), device: str | None = None
+) -> dict[str, Any]:
     """Describe a run: its arguments (what decides the results, as JSON values), their hash, versions, platform.
 
-    Secrets among the arguments are left out.
+    Secrets among the arguments are left out. `packages` are named beside those of every run, and so is the `device`
+    that it computes on, if it tells one.
     """
     arguments = without_secrets_in(arguments)
     return {
         "schema": MANIFEST_SCHEMA,
         "hash": content_hash(arguments),
         "arguments": dict(arguments),
-        "versions": {"python": platform.python_version(), **package_versions(REPORTED_PACKAGES)},
+        "versions": {"python": platform.python_version(), **package_versions((*REPORTED_PACKAGES, *packages))},
         "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        **({} if device is None else {"device": device}),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -415,14 +424,20 @@ class RunFolder(Closing):
     """
 
     def __init__(
-        self, directory: Path | str, arguments: Mapping[str, Any], lines_name: str, is_exclusive: bool = False
+        self,
+        directory: Path | str,
+        arguments: Mapping[str, Any],
+        lines_name: str,
+        is_exclusive: bool = False,
+        packages: Iterable[str] = (),
+        device: str | None = None,
     ) -> None:
         self.directory = Path(directory)
         make_folder(self.directory)
         there = sorted(entry.name for entry in self.directory.iterdir())
         found = next((name for name in there if is_exclusive or name == lines_name), None)
         path = own_file(self.directory, MANIFEST_NAME)
-        self.manifest, _ = claim(path, run_manifest(arguments), self.directory, found=found)
+        self.manifest, _ = claim(path, run_manifest(arguments, packages, device), self.directory, found=found)
         self.lines = JsonLinesWriter(own_file(self.directory, lines_name))
 
     def close(self) -> None:

@@ -47,8 +47,8 @@ class RunOptions:
 
     preset: str = option(
         "quick",
-        "quick (5 minutes on two cores), full (30 minutes), paper (everything in the paper), or generalist "
-        "(20 minutes: random libraries and laws).",
+        "quick (5 minutes on two cores), full (30 minutes), paper (everything in the paper), generalist "
+        "(20 minutes: random libraries and laws), or gpu (5 minutes on a GPU).",
     )
     config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
     settings: tuple[str, ...] = option(

@@ -11,6 +11,7 @@ replaced message is masked as if it had never been read.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -23,10 +24,12 @@ from resilisim.datasets.conversations import Transcript
 from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.rollout import Stage, Start
 from resilisim.evaluation.episode.play import JudgedSession
-from resilisim.evaluation.episode.record import REGRET_TOLERANCE
+from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord
 from resilisim.finetuning.config import Credit, FinetuningConfig
 from resilisim.finetuning.examples import Encoder, Example
+from resilisim.finetuning.memory import SideBySide
 from resilisim.policies.base import call_message
+from resilisim.policies.ppo.network import draw
 from resilisim.seeding import Draws
 from resilisim.simulator.exact import solve
 from resilisim.tasks import Task
@@ -135,11 +138,16 @@ class Sampler:
         encoder: Its tokenizer and chat template.
         config: The settings of the training.
         device: Where the model lies.
+        greedy: Whether the likeliest token is said each time, and nothing is drawn.
     """
 
-    def __init__(self, model: Any, encoder: Encoder, config: FinetuningConfig, device: str = "cpu") -> None:
+    def __init__(
+        self, model: Any, encoder: Encoder, config: FinetuningConfig, device: str = "cpu", greedy: bool = False
+    ) -> None:
         self._model, self._encoder, self._config, self._device = model.get_base_model(), encoder, config, device
+        self._greedy = greedy
         self._stages = {law: Stage(default_library(), config.episodes(law)) for law in config.laws}
+        self._rows = SideBySide("episodes", sys.maxsize, "batch_size")
         _attend_in_groups(self._model)
 
     def openings(self, tasks: Sequence[Task]) -> list[Opening]:
@@ -153,7 +161,28 @@ class Sampler:
 
         Rows of a batch do not change each other's draws, but in the last bits of their probabilities.
         """
-        seats = [self._seat(opening, (*name, place)) for place, opening in enumerate(openings)]
+        return [seat.played() for seat in self._seats_played(openings, name)]
+
+    @torch.inference_mode()
+    def records(self, openings: Sequence[Opening], policy: str) -> list[EpisodeRecord]:
+        """Play episodes side by side, and return their records, as a run of that policy would write them."""
+        return [seat.session.record(policy) for seat in self._seats_played(openings, (policy,))]
+
+    def _seats_played(self, openings: Sequence[Opening], name: tuple[object, ...]) -> list[_Seat]:
+        places = range(len(openings))
+
+        def in_parts(size: int) -> list[_Seat]:
+            parts = (places[first : first + size] for first in range(0, len(places), size))
+            return [
+                seat
+                for part in parts
+                for seat in self._seated([self._seat(openings[place], (*name, place)) for place in part])
+            ]
+
+        return self._rows.attempt(in_parts, len(openings))
+
+    def _seated(self, seats: list[_Seat]) -> list[_Seat]:
+        """Play the episodes of some seats, a row of the batch each, and return the seats."""
         with torch.autocast(self._device, torch.bfloat16, enabled=self._config.precision == "bfloat16"):
             table = _Table(self._model, len(seats), self._device)
             playing = list(range(len(seats)))
@@ -163,7 +192,7 @@ class Sampler:
                 if len(going_on) < len(playing):
                     table.keep(going_on)
                     playing = [playing[row] for row in going_on]
-        return [seat.played() for seat in seats]
+        return seats
 
     def _seat(self, opening: Opening, name: tuple[object, ...]) -> _Seat:
         stage, task, start = opening
@@ -178,11 +207,16 @@ class Sampler:
         speaking = list(range(len(seats)))
         for said in range(1, self._config.message_tokens + 1):
             log_probabilities = torch.log_softmax(self._model.get_output_embeddings()(hidden[speaking]).float(), -1)
-            cumulative = log_probabilities.double().exp().cumsum(-1)
-            uniforms = torch.tensor([[seats[row].draws.uniform()] for row in speaking], device=self._device)
-            drawn = torch.searchsorted(cumulative, uniforms.double() * cumulative[:, -1:], right=True)
-            chances = log_probabilities.gather(-1, drawn).squeeze(-1).tolist()
-            for row, token, chance in zip(speaking, drawn.squeeze(-1).tolist(), chances, strict=True):
+            if self._greedy:
+                tokens = log_probabilities.argmax(-1)
+            else:
+                uniforms = [[seats[row].draws.uniform()] for row in speaking]
+                # In 64 bits: as one of 32, a uniform number of 53 bits may be 1.
+                tokens = draw(
+                    log_probabilities.double().exp(), torch.tensor(uniforms, dtype=torch.float64, device=self._device)
+                )
+            chances = log_probabilities.gather(-1, tokens[:, None]).squeeze(-1).tolist()
+            for row, token, chance in zip(speaking, tokens.tolist(), chances, strict=True):
                 seats[row].say(token, chance)
             speaking = [row for row in speaking if not seats[row].is_silent]
             if not speaking or said == self._config.message_tokens:

@@ -23,14 +23,13 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
-from resilisim.chat.local import ADAPTER_FILE, adapter_path, shipped_model_path
-from resilisim.chat.local.gguf import fingerprint, model_fingerprint, release
-from resilisim.chat.middleware import ChatModelSettings
+from resilisim.chat.local import adapter_path, shipped_model_path
+from resilisim.chat.local.gguf import fingerprint, model_fingerprint
 from resilisim.datasets import export_dataset, read_records
 from resilisim.errors import InvalidInputError, StoreError, one_line
-from resilisim.evaluation import ModelSettings, evaluate
 from resilisim.finetuning.config import FinetuningConfig
 from resilisim.finetuning.examples import Encoder, Sample, padded
+from resilisim.finetuning.memory import SideBySide
 from resilisim.finetuning.model import (
     adapter_arrays,
     add_adapter,
@@ -41,9 +40,9 @@ from resilisim.finetuning.model import (
     write_adapter,
 )
 from resilisim.finetuning.sampling import Sampler, credits_of
-from resilisim.policies.ppo.checkpoint import ResumePoint, TrainingFolder, part_of
+from resilisim.finetuning.validation import validate, validate_in_process
+from resilisim.policies.ppo.checkpoint import ResumePoint, TrainingFolder, choose_device, part_of
 from resilisim.provenance import describe_os_error
-from resilisim.seeding import VALIDATION_SALT
 from resilisim.tasks import Task, sample_tasks
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tasks.model import split_of_task
@@ -51,7 +50,7 @@ from resilisim.tasks.sources import read_tasks
 from resilisim.tool_library import default_library
 
 DATA_FOLDER, TENSORBOARD_FOLDER = "data", "tensorboard"
-PLAYER = "direct[max_tokens=96]"
+FINETUNING_PACKAGES = ("transformers", "peft")  # whose versions its manifest names
 _NO_MARGINS = np.zeros(0, dtype=np.float32)
 
 
@@ -109,7 +108,7 @@ def train(
     threads = torch.get_num_threads()
     torch.set_num_threads(config.num_threads)
     try:
-        with TrainingFolder(Path(out), arguments) as folder:
+        with TrainingFolder(Path(out), arguments, choose_device(config.device), FINETUNING_PACKAGES) as folder:
             return _Run(config, folder, path, start, report or (lambda standing: None)).play()
     except OSError as error:
         raise StoreError(f"cannot write {out}: {describe_os_error(error)}") from error
@@ -119,7 +118,7 @@ def train(
 
 def _check(config: FinetuningConfig, start: Path | None) -> None:
     """Refuse what this machine, the start or the tasks do not allow."""
-    _device(config.device)
+    choose_device(config.device)
     for split in ("train", "validation"):
         drawn_tasks(config, split, 1)
     if start is not None:
@@ -188,14 +187,15 @@ class _Run:
     ) -> None:
         self._config, self._folder, self._base, self._start, self._report = config, folder, base, start, report
         self._at = Standing() if folder.point is None else Standing(**folder.point.facts["run"])
-        self._device = _device(config.device)
+        self._device = choose_device(config.device).type
+        self._micro_batch = SideBySide("conversations", config.micro_batch, "micro_batch")
         self._sampler: Sampler | None = None
 
     def play(self) -> Standing:
         if self._folder.point is not None and self._at.step == self._at.num_steps:
             return self._at
         self._model = add_adapter(load_base(self._base, self._config.precision), self._config).to(self._device)
-        encoder = Encoder(self._base, self._config.plan_margin)
+        encoder = self._encoder = Encoder(self._base, self._config.plan_margin)
         if self._config.stage in ("dagger", "grpo"):
             self._sampler = Sampler(self._model, encoder, self._config, self._device)
             self._openings = self._sampler.openings(drawn_tasks(self._config, "train", self._config.train_tasks))
@@ -250,15 +250,9 @@ class _Run:
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         batch = self._batch(places) if self._sampler is None else self._played(self._sampler, places)
-        total = 0.0
-        for first in range(0, len(batch.samples), self._config.micro_batch):
-            some = slice(first, first + self._config.micro_batch)
-            part = self._loss_sum(batch.samples[some], batch.margins[some]) / batch.num_parts
-            torch.autograd.backward(part)
-            total += float(part.detach())
+        total = self._micro_batch.attempt(lambda size: self._backward(batch, size), len(batch.samples))
         torch.nn.utils.clip_grad_norm_(self._weights, self._config.max_gradient_norm)
         self._optimizer.step()  # leaves weights alone that have no gradient, as where no message of a batch has credit
-        self._optimizer.zero_grad()
         self._at = replace(
             self._at,
             step=self._at.step + 1,
@@ -270,6 +264,17 @@ class _Run:
         told = {"loss": total, "learning_rate": rate, "tokens_per_second": self._at.tokens_per_second, **batch.told}
         for name, value in told.items():
             self._log.add_scalar(f"train/{name}", value, self._at.step)
+
+    def _backward(self, batch: _Batch, micro_batch: int) -> float:
+        """Put the gradient of a batch's loss into the weights, so many samples at a time, and return the loss."""
+        self._optimizer.zero_grad()  # an attempt that memory did not hold may have left a part
+        losses = []
+        for first in range(0, len(batch.samples), micro_batch):
+            some = slice(first, first + micro_batch)
+            part = self._loss_sum(batch.samples[some], batch.margins[some]) / batch.num_parts
+            torch.autograd.backward(part)
+            losses.append(part.detach())
+        return sum(map(float, losses))  # here at last the host waits for the device
 
     def _batch(self, places: NDArray[np.int64]) -> _Batch:
         """Return the conversations or pairs at some places."""
@@ -332,7 +337,11 @@ class _Run:
     def _evaluate(self) -> None:
         directory = self._folder.directory
         write_adapter(directory, self._model, self._base)
-        found = validate(directory, self._validation, self._config) if self._base_ships else {}
+        found: dict[str, Any] = {}
+        if self._device == "cuda":
+            found = validate_in_process(self._model, self._encoder, self._validation, self._config, self._device)
+        elif self._base_ships:
+            found = validate(directory, self._validation, self._config)
         self._at = replace(self._at, evaluated_at=self._at.step, **found)
         self._folder.lines.write(asdict(self._at))
         shares = {f"share/{prompt}": share for prompt, share in self._at.shares.items()}
@@ -367,32 +376,3 @@ class _Run:
             self._optimizer.load_state_dict({"state": state, "param_groups": groups})
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
             raise StoreError(f"the point to resume from does not fit this training: {one_line(error)}") from error
-
-
-def validate(folder: Path, tasks: Sequence[Task], config: FinetuningConfig) -> dict[str, Any]:
-    """Return `success`, `share` and `shares` of a `Standing`, on tasks, of the adapter in a folder."""
-    chat = ChatModelSettings(local_threads=config.num_threads, local_reuse_prompts=True)
-    result = evaluate(
-        PLAYER,
-        list(tasks),
-        config.prompt_types,
-        config.validation_episodes,
-        model=ModelSettings((f"local:{folder.resolve()}",), chat),  # not a name, whatever the folder is called
-        progress=False,
-        prompt_style="terse",
-        law=config.laws[0],
-        salt=VALIDATION_SALT,
-    )
-    release(fingerprint([folder / ADAPTER_FILE]))
-    rows = result.rows  # one for each prompt type, of equally many episodes
-    return {
-        "success": float(np.mean([row.success.value for row in rows])),
-        "share": float(sum(row.luck_adjusted.value for row in rows) / sum(row.optimum.value for row in rows)),
-        "shares": {row.prompt_type: row.adjusted_share.value for row in rows},
-    }
-
-
-def _device(name: str) -> str:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InvalidInputError("device is 'cuda', but torch sees no CUDA device: expected auto or cpu")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name

@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -396,6 +396,8 @@ PROGRESS_FILE = "progress.jsonl"
 RESUME_FILE = "resume.safetensors"
 RESUME_FORMAT = "resilisim-resume-1"
 _FACTS = "facts"
+# Beside those that every manifest names.
+TRAINING_PACKAGES = ("torch", "stable-baselines3", "sb3-contrib", "numba")
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -408,11 +410,30 @@ class ResumePoint:
     facts: Mapping[str, Any]
 
 
-class TrainingFolder(RunFolder):
-    """The folder of a training run: its manifest, its log of evaluations, and the point to resume from, if any."""
+def choose_device(name: str) -> torch.device:
+    """Return the device of a name; auto is CUDA where there is a device, else the CPU."""
+    if name == "cpu" or not torch.cuda.is_available():
+        if name == "cuda":
+            raise InvalidInputError("device 'cuda': torch finds no CUDA device here; expected auto or cpu")
+        return torch.device("cpu")
+    return torch.device("cuda")
 
-    def __init__(self, directory: Path, arguments: Mapping[str, Any]) -> None:
-        super().__init__(directory, arguments, PROGRESS_FILE, is_exclusive=True)
+
+class TrainingFolder(RunFolder):
+    """The folder of a training run: its manifest, its log of evaluations, and the point to resume from, if any.
+
+    A run stays on the kind of device that it began on: elsewhere its numbers, and so what it learns, are others.
+    """
+
+    def __init__(
+        self, directory: Path, arguments: Mapping[str, Any], device: torch.device, packages: Sequence[str] = ()
+    ) -> None:
+        super().__init__(
+            *(directory, {**arguments, "computed_on": device.type}, PROGRESS_FILE),
+            is_exclusive=True,
+            packages=(*TRAINING_PACKAGES, *packages),
+            device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        )
         try:
             self.point = read_resume_point(directory / RESUME_FILE)
             # Lines behind the point will be written again.
@@ -461,7 +482,7 @@ def model_state(model: MaskablePPO) -> ResumePoint:
     for name, observation in last.items():
         arrays[f"last/{name}"] = observation
     arrays["last_episode_starts"] = model._last_episode_starts
-    random_arrays, random_facts = random_state()
+    random_arrays, random_facts = random_state(model.device)
     counters = {"num_timesteps": model.num_timesteps, "n_updates": model._n_updates}
     return ResumePoint({**arrays, **random_arrays}, {"model": counters, "random": random_facts})
 
@@ -475,7 +496,7 @@ def restore_model(model: MaskablePPO, point: ResumePoint) -> None:
         model._last_episode_starts = point.arrays["last_episode_starts"]
         model.num_timesteps = int(point.facts["model"]["num_timesteps"])
         model._n_updates = int(point.facts["model"]["n_updates"])
-        set_random_state(point.arrays, point.facts["random"])
+        set_random_state(point.arrays, point.facts["random"], model.device)
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise StoreError(f"{RESUME_FILE} does not fit this training: {one_line(error)}") from error
 
@@ -498,26 +519,26 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def random_state() -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return the states of the generators that stable-baselines3 draws from: NumPy's and torch's global ones."""
+def random_state(device: torch.device) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the states of the generators that stable-baselines3 draws from: NumPy's, torch's, and the device's.
+
+    A GPU is asked only if it is the device: asking makes a context on it, which takes hundreds of megabytes.
+    """
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002
     arrays: dict[str, NDArray[Any]] = {"random/numpy": np.asarray(keys), "random/torch": torch.get_rng_state().numpy()}
-    if torch.cuda.is_available():
-        for device, state in enumerate(torch.cuda.get_rng_state_all()):
-            arrays[f"random/cuda{device}"] = state.numpy()
+    if device.type == "cuda":
+        arrays["random/cuda"] = torch.cuda.get_rng_state(device).numpy()
     facts = {"kind": kind, "position": int(position), "has_gauss": int(has_gauss), "gauss": float(gauss)}
     return arrays, facts
 
 
-def set_random_state(arrays: Arrays, facts: Mapping[str, Any]) -> None:
+def set_random_state(arrays: Arrays, facts: Mapping[str, Any], device: torch.device) -> None:
     """Put the generators back into the states that `random_state` returned."""
     numbers = (facts["kind"], arrays["random/numpy"], facts["position"], facts["has_gauss"], facts["gauss"])
     np.random.set_state(numbers)  # noqa: NPY002
     torch.set_rng_state(_tensor(arrays["random/torch"]))
-    if torch.cuda.is_available():
-        for device in range(torch.cuda.device_count()):
-            if f"random/cuda{device}" in arrays:
-                torch.cuda.set_rng_state(_tensor(arrays[f"random/cuda{device}"]), device)
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(_tensor(arrays["random/cuda"]), device)
 
 
 def part_of(arrays: Arrays, part: str) -> dict[str, NDArray[Any]]:

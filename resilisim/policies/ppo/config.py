@@ -18,7 +18,7 @@ from resilisim.inputs import read_text, validated
 
 Filter = Literal["semantic", "dependency", "constraint"]
 
-PRESETS = ("quick", "full", "paper", "generalist")
+PRESETS = ("quick", "full", "paper", "generalist", "gpu")
 _PRESETS_FOLDER = Path(__file__).parent / "presets"
 NOTHING = ("none", "null", "")  # what a command line can say for "no value"
 
@@ -67,7 +67,7 @@ class TrainingConfig(BaseModel):
         tool_embeddings: Give every tool a learned vector; the weights then fit this library only.
         initial_prior: Transformer: by how much more likely (as a logit) it takes, before it learns anything, tools that
             the list is waiting for; 0 for no preference.
-        autocast: Compute the network in bfloat16 on CUDA.
+        autocast: Compute the network in bfloat16 on CUDA, up to the heads; validation plays in float32, as users do.
         curriculum: Move through the stages of Table 12 (D.4.2).
         reward_adjustment: Adjust an episode's rewards when it ends (D.5.1).
         patterns: Mine patterns of tools from successful episodes (D.5.2).

@@ -197,12 +197,13 @@ def expand_tools(tools: Tensor, task: Tensor) -> Tensor:
     return torch.cat([tools, age.masked_fill(last == 0, NUM_VALUES - 1)[..., None]], dim=-1)
 
 
-def expand_task(task: Tensor) -> Tensor:
+def expand_task(task: Tensor, read: Tensor) -> Tensor:
     """Return the columns of the task with SLACK: int32 (B, NUM_TASK_COLUMNS) to int32 (B, NUM_TASK_COLUMNS + 1).
 
-    Phase and stage are the trainer's and mean nothing where a policy is used, so the network sees them as 0.
+    Phase and stage are the trainer's and mean nothing where a policy is used, so the network sees them as 0: `read` is
+    READ_COLUMNS where the task lies.
     """
-    task = task * task.new_tensor(READ_COLUMNS)
+    task = task * read
     slack = task[:, columns.STEPS_LEFT] - task[:, columns.NUM_DUE] + SLACK_OFFSET
     return torch.cat([task, slack.clamp(0, NUM_VALUES - 1)[:, None]], dim=-1)
 
@@ -214,9 +215,12 @@ class ColumnFeatures(nn.Module):
     task_table: Tensor
     tool_offsets: Tensor
     task_offsets: Tensor
+    read: Tensor
 
     def __init__(self) -> None:
         super().__init__()
+        # Beside the weights, as a constant from Python would be copied to a GPU at each call.
+        self.register_buffer("read", torch.tensor(READ_COLUMNS, dtype=torch.int32), persistent=False)
         for name, groups in (("tool", TOOL_GROUPS), ("task", TASK_GROUPS)):
             offsets = torch.arange(len(groups), dtype=torch.int32) * NUM_VALUES
             self.register_buffer(f"{name}_table", lookup_table(groups), persistent=False)
@@ -229,7 +233,8 @@ class ColumnFeatures(nn.Module):
         batch, num_tools, width = tools.shape
         rows = (tools + self.tool_offsets).view(batch * num_tools, width)
         tool_features = nn.functional.embedding_bag(rows, self.tool_table, mode="sum")
-        task_features = nn.functional.embedding_bag(expand_task(task) + self.task_offsets, self.task_table, mode="sum")
+        task_rows = expand_task(task, self.read) + self.task_offsets
+        task_features = nn.functional.embedding_bag(task_rows, self.task_table, mode="sum")
         return tool_features.view(batch, num_tools, NUM_TOOL_FEATURES), task_features
 
 
@@ -328,8 +333,9 @@ class WorkflowTransformer(nn.Module):
 
     `width` is the size of a token, which `heads` must divide; `attention_tokens` tools take part in the attention, all
     for None. With `tool_embeddings` every tool of the library has a learned vector, and the weights fit this library
-    only. With `autocast` it computes in bfloat16 where the weights lie on a CUDA device. With `law_parts` it reads what
-    observations hold beside under laws with parts; without, it plays under them as if there were nothing to see.
+    only. With `autocast` it computes in bfloat16 up to the heads, which stay in float32: differences of logits and the
+    errors of values are smaller than bfloat16 can tell apart. With `law_parts` it reads what observations hold beside
+    under laws with parts; without, it plays under them as if there were nothing to see.
     """
 
     def __init__(
@@ -385,11 +391,21 @@ class WorkflowTransformer(nn.Module):
         The columns `tools` (B, T, NUM_TOOL_COLUMNS) and `task` (B, NUM_TASK_COLUMNS) are whole numbers from 0 to 255 of
         any type; so are `tool_parts` (B, T, NUM_PART_COLUMNS) and `law` (B, NUM_LAW_COLUMNS) under laws with parts.
         """
-        enabled = self.autocast and tools.device.type == "cuda"
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=enabled):
-            return self._forward(tools, task, tool_parts, law).float()
+        with torch.autocast(tools.device.type, dtype=torch.bfloat16, enabled=self.autocast):
+            last, chosen, tokens = self._tokens(tools, task, tool_parts, law)
+        last, chosen, tokens = last.float(), chosen.float(), tokens.float()
+        tool_logits = self.tool_head(self.tool_norm(tokens + self.context(last)[:, None]))
+        tool_logits = tool_logits + self.prior * is_awaited(tools).to(tool_logits.dtype)[..., None]
+        last = self.episode_norm(last)
+        none_logits, meta_logits = torch.split(self.episode_head(last), [NUM_ACTION_TYPES, NUM_META_ACTIONS], dim=-1)
+        value = self.value_head(torch.cat([last, chosen.mean(dim=1)], dim=-1))
+        by_type = torch.cat([tool_logits.transpose(1, 2), none_logits[..., None]], dim=-1)
+        return torch.cat([by_type.view(len(by_type), -1), meta_logits, value], dim=-1)
 
-    def _forward(self, tools: Tensor, task: Tensor, tool_parts: Tensor | None, law: Tensor | None) -> Tensor:
+    def _tokens(
+        self, tools: Tensor, task: Tensor, tool_parts: Tensor | None, law: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the episode's token, (B, width), those of the tools with attention, (B, S, width), and all tools'."""
         tool_features, task_features = self.features(tools, task)
         batch, num_tools, _ = tool_features.shape
         of_task, of_tools = self.task_input(task_features), self.tool_input(tool_features)
@@ -404,21 +420,13 @@ class WorkflowTransformer(nn.Module):
         count = self.attention_tokens
         if count is None or count >= num_tools:
             last, chosen = self._attend(episode, tokens)
-            tokens = chosen
-        else:
-            top = relevance(tools).topk(count, dim=1, sorted=False).indices
-            rows = (top + torch.arange(0, batch * num_tools, num_tools, device=top.device)[:, None]).view(-1)
-            flat = tokens.view(batch * num_tools, width)
-            last, chosen = self._attend(episode, flat.index_select(0, rows).view(batch, count, width))
-            flat = flat.index_copy(0, rows, chosen.reshape(batch * count, width).to(flat.dtype))
-            tokens = flat.view(batch, num_tools, width)
-        tool_logits = self.tool_head(self.tool_norm(tokens + self.context(last)[:, None]))
-        tool_logits = tool_logits + self.prior * is_awaited(tools).to(tool_logits.dtype)[..., None]
-        last = self.episode_norm(last)
-        none_logits, meta_logits = torch.split(self.episode_head(last), [NUM_ACTION_TYPES, NUM_META_ACTIONS], dim=-1)
-        value = self.value_head(torch.cat([last, chosen.mean(dim=1)], dim=-1))
-        by_type = torch.cat([tool_logits.transpose(1, 2), none_logits[..., None]], dim=-1)
-        return torch.cat([by_type.view(batch, -1), meta_logits, value], dim=-1)
+            return last, chosen, chosen
+        top = relevance(tools).topk(count, dim=1, sorted=False).indices
+        rows = (top + torch.arange(0, batch * num_tools, num_tools, device=top.device)[:, None]).view(-1)
+        flat = tokens.view(batch * num_tools, width)
+        last, chosen = self._attend(episode, flat.index_select(0, rows).view(batch, count, width))
+        flat = flat.index_copy(0, rows, chosen.reshape(batch * count, width).to(flat.dtype))
+        return last, chosen, flat.view(batch, num_tools, width)
 
     def _attend(self, episode: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the episode's token, (B, width), and the tools', (B, S, width), after the layers."""
@@ -452,13 +460,12 @@ class WorkflowMLP(nn.Module):
         self, tools: Tensor, task: Tensor, tool_parts: Tensor | None = None, law: Tensor | None = None
     ) -> Tensor:
         """Return what `WorkflowTransformer.forward` does; what is shown of a law's parts is not read."""
-        enabled = self.autocast and tools.device.type == "cuda"
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=enabled):
+        with torch.autocast(tools.device.type, dtype=torch.bfloat16, enabled=self.autocast):
             tool_features, task_features = self.features(tools, task)
             inputs = torch.cat([tool_features.flatten(1), task_features], dim=-1)
-            hidden = nn.functional.relu(self.hidden(inputs))
-            output: Tensor = self.output(nn.functional.relu(self.hidden_2(hidden)))
-        return output.float()
+            hidden = nn.functional.relu(self.hidden_2(nn.functional.relu(self.hidden(inputs))))
+        output: Tensor = self.output(hidden.float())
+        return output
 
 
 Network: TypeAlias = WorkflowTransformer | WorkflowMLP
@@ -470,16 +477,18 @@ def make_network(architecture: str, num_tools: int, options: Mapping[str, Any]) 
     return NETWORKS[architecture](num_tools, **options)
 
 
-def draw(probabilities: Tensor) -> Tensor:
+def draw(probabilities: Tensor, uniform: Tensor | None = None) -> Tensor:
     """Return an index drawn for each row with the row's probabilities; one of probability 0 is never drawn.
 
     `probabilities`, (N, K), have a positive sum in each row, which need not be exactly 1; the indices are int64 (N,).
-    One uniform number and a running sum for each row take a fifth of the time of torch's `multinomial`, which draws a
-    number for each of the 283 actions.
+    `uniform`, (N, 1), is drawn if it is not given; even a 1, to which a number below it may have been rounded, draws an
+    index of positive probability. One uniform number and a running sum for each row take a fifth of the time of torch's
+    `multinomial`, which draws a number for each of the 283 actions.
     """
     sums = probabilities.cumsum(dim=-1)
     total = sums[:, -1:]
-    uniform = torch.rand(total.shape, dtype=total.dtype, device=total.device)
+    if uniform is None:
+        uniform = torch.rand(total.shape, dtype=total.dtype, device=total.device)
     # The product may round up to the total, behind the last index.
     threshold = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(sums, threshold, right=True).squeeze(-1)

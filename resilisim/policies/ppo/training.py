@@ -46,6 +46,7 @@ from resilisim.policies.ppo.checkpoint import (
     LoadedPolicy,
     ResumePoint,
     TrainingFolder,
+    choose_device,
     describe_policy,
     load_checkpoint,
     model_state,
@@ -124,6 +125,7 @@ def train(
         "training": config.to_mapping(),
         "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
         "library": tools.content_hash,
+        "computed_in": "bfloat16" if in_bfloat16(config, device) else "float32",
     }
     law = law_with_parts(config)
     if law is not None:
@@ -139,7 +141,7 @@ def train(
     threads = torch.get_num_threads()
     torch.set_num_threads(config.num_threads)
     try:
-        with TrainingFolder(directory, arguments) as folder:
+        with TrainingFolder(directory, arguments, device) as folder:
             if folder.point is not None and folder.point.facts["run"]["reason"] is not None:
                 return _result(directory, _Standing.from_mapping(folder.point.facts["run"]), was_finished=True)
             return _Run(config, device, tools, folder, began, report, start).play()
@@ -300,9 +302,9 @@ class _Run:
 
     def _enter(self, number: int) -> None:
         """Go on in the random library `number` with what has been learnt."""
-        known, (arrays, facts) = self._model, random_state()
+        known, (arrays, facts) = self._model, random_state(self._device)
         self._envs, self._model = self._surroundings(number)
-        set_random_state(arrays, facts)  # a fresh model seeds them anew
+        set_random_state(arrays, facts, self._device)  # a fresh model seeds them anew
         self._library_number = number
         self._model.policy.load_state_dict(known.policy.state_dict())
         self._model.policy.optimizer.load_state_dict(known.policy.optimizer.state_dict())
@@ -492,12 +494,9 @@ IMITATION_TOOLS = (10, 15, 20, 30, 45, 60)
 HARD_PARTS = ("rate_limit", "outage", "broken", "corrupt", "error_kinds")
 
 
-def choose_device(name: str) -> torch.device:
-    """Return the device of a name; auto is CUDA where there is a device, else the CPU."""
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise InvalidInputError("device 'cuda': torch finds no CUDA device here; expected auto or cpu")
-    return torch.device("cuda" if name == "cuda" or (name == "auto" and available) else "cpu")
+def in_bfloat16(config: TrainingConfig, device: torch.device) -> bool:
+    """Return whether a training computes its network in bfloat16 up to the heads."""
+    return config.autocast and device.type == "cuda"
 
 
 def law_with_parts(config: TrainingConfig) -> Law | None:
@@ -572,7 +571,7 @@ def make_model(
         }
         if law_parts or envs.core.parts is not None or config.libraries == "random":
             options["law_parts"] = True
-    options["autocast"] = config.autocast and device.type == "cuda"
+    options["autocast"] = in_bfloat16(config, device)
     weights = TWO_PHASE_WEIGHTS if config.reward == "two_phase" else FULL_SUCCESS_WEIGHTS
     adjusted = config.reward_adjustment
     model = MaskablePPO(

@@ -117,13 +117,16 @@ class Validator:
 
     def success(self, network: Network, patterns: Mapping[tuple[str, ...], float] | None = None) -> float:
         """Return the share of episodes with full success, given the patterns mined so far."""
-        arrays, facts = random_state()
-        was_training = network.training
+        device = next(network.parameters()).device
+        arrays, facts = random_state(device)
+        was_training, was_autocast = network.training, network.autocast
         network.eval()
+        network.autocast = False  # as the policy is played that is kept
         try:
             actor = WorkflowActor(network)
             played = play_closed_loop(actor, self._tasks, self._episodes, options=self._options, patterns=patterns)
         finally:
             network.train(was_training)
-            set_random_state(arrays, facts)
+            network.autocast = was_autocast
+            set_random_state(arrays, facts, device)
         return float(np.mean(played.mean(axis=1)))
