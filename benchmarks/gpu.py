@@ -33,6 +33,7 @@ import numpy as np
 import torch
 
 from benchmarks.measurement import this_machine
+from resilisim.chat.local import shipped_model_path
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import ResiliSimError
 from resilisim.policies.ppo.checkpoint import RESUME_FILE, choose_device, read_resume_point
@@ -84,6 +85,11 @@ class Setting:
         """The device."""
         return choose_device(self.device)
 
+    @property
+    def base_path(self) -> Path:
+        """The file of the language model."""
+        return shipped_model_path() if self.base is None else self.base
+
     def synchronize(self) -> None:
         """Wait until the device has done what it was told."""
         if self.device == "cuda":
@@ -108,6 +114,7 @@ def parity(setting: Setting) -> dict[str, Any]:
     _, callback = reference._setup_learn(0, None, reset_num_timesteps=False)
     reference.collect_rollouts(reference.env, callback, reference.rollout_buffer, config.rollout_steps)
     before = copy.deepcopy(reference.policy.state_dict())
+    first = _weights(reference)
     shown = {name: array.reshape(-1, *array.shape[2:]) for name, array in reference.rollout_buffer.observations.items()}
     found: dict[str, Any] = {"samples": len(shown["tools"])}
     outputs, weights = {}, {}
@@ -128,9 +135,8 @@ def parity(setting: Setting) -> dict[str, Any]:
         model.set_logger(_no_logger())
         np.random.seed(0)  # noqa: NPY002 - the order of the batches is drawn from it
         model.train()
-        weights[name] = torch.cat([weight.detach().cpu().double().flatten() for weight in network.parameters()])
-    first = torch.cat([tensor.double().flatten() for name, tensor in before.items() if "network" in name])
-    moved = (weights["CPU float32"] - first).norm() if len(first) == len(weights["CPU float32"]) else torch.tensor(0.0)
+        weights[name] = _weights(model)
+    moved = (weights["CPU float32"] - first).norm()
     legal = torch.from_numpy(reference.rollout_buffer.action_masks.reshape(len(shown["tools"]), -1) != 0)
     for name in ("float32", "bfloat16"):
         apart = (outputs[name] - outputs["CPU float32"]).abs()
@@ -143,7 +149,7 @@ def parity(setting: Setting) -> dict[str, Any]:
                 (weights[name] - weights["CPU float32"]).abs().max()
             ),
             "difference of weights as a share of what the update moved": float(
-                (weights[name] - weights["CPU float32"]).norm() / moved.clamp(min=1e-30)
+                (weights[name] - weights["CPU float32"]).norm() / moved
             ),
         }
     probabilities = torch.tensor([[0.0, 0.5, 0.5, 0.0]], device=setting.torch_device).expand(10_000, 4)
@@ -151,16 +157,20 @@ def parity(setting: Setting) -> dict[str, Any]:
     return found
 
 
+def _weights(model: Any) -> torch.Tensor:
+    return torch.cat([weight.detach().cpu().double().flatten() for weight in network_of(model).parameters()])
+
+
 def throughput(setting: Setting) -> dict[str, Any]:
     """Measure environment steps a second, in rollouts, in updates and in both, by environments side by side."""
-    sizes = (16, 32) if setting.smoke else (64, 256, 1024, 4096)
-    ways = [("quick", setting.device, True), ("quick", setting.device, False), ("gpu", setting.device, True)]
+    sizes: tuple[int, ...] = (16, 32) if setting.smoke else (64, 256, 1024, 4096)
+    ways = [(preset, setting.device, autocast, sizes) for preset in ("quick", "gpu") for autocast in (True, False)]
     if setting.device == "cuda":
-        ways += [("quick", "cpu", False), ("gpu", "cpu", False)]
+        ways += [("quick", "cpu", False, sizes[:3]), ("gpu", "cpu", False, sizes[1:2])]  # more would take minutes
     seconds = 0.2 if setting.smoke else 1.5
     rows = []
-    for preset, device, autocast in ways:
-        for size in sizes:
+    for preset, device, autocast, some in ways:
+        for size in some:
             rows.append(_throughput(setting, preset, device, autocast, size, seconds))
             print(rows[-1], flush=True)
     return {"rows": rows}
@@ -284,7 +294,16 @@ def _finetuning(setting: Setting, name: str, *settings: str) -> dict[str, Any]:
     from resilisim.finetuning.training import Standing
     from resilisim.finetuning.training import train as finetune
 
-    tiny = ("train_tasks=3", "batch_size=2", "micro_batch=2", "validation_tasks=1", "rank=2", "alpha=4", "epochs=1")
+    tiny = (
+        "train_tasks=3",
+        "batch_size=2",
+        "micro_batch=2",
+        "validation_tasks=1",
+        "rank=2",
+        "alpha=4",
+        "epochs=1",
+        "message_tokens=3",
+    )
     chosen = [*settings, "prompts=optimal", "evaluate_every=0", *(tiny if setting.smoke else ())]
     if setting.device == "cpu":
         chosen.append("precision=float32")
@@ -341,12 +360,16 @@ def lm_memory(setting: Setting) -> dict[str, Any]:
 
     Conversations are of drawn tokens, as long as the longest of the benchmark's.
     """
+    from resilisim.finetuning.config import load_config as load_finetuning
+    from resilisim.finetuning.model import add_adapter, load_base
+
+    config = load_finetuning("gpu", device=setting.device)
+    model = add_adapter(load_base(setting.base_path, config.precision), config).to(setting.device)
+    length, sizes = (64, (1, 2)) if setting.smoke else (2048, (1, 4, 8, 16, 32))
     rows = []
-    lengths = (64,) if setting.smoke else (2048,)
-    for length in lengths:
-        for size in (1, 2) if setting.smoke else (1, 4, 8, 16, 32):
-            rows.append(_lm_step(setting, length, size, size))
-            print(rows[-1], flush=True)
+    for size in sizes:
+        rows.append(_lm_step(setting, model, config, length, size))
+        print(rows[-1], flush=True)
     found: dict[str, Any] = {"rows": rows}
     if setting.device == "cuda":
         total = torch.cuda.get_device_properties(0).total_memory
@@ -354,28 +377,19 @@ def lm_memory(setting: Setting) -> dict[str, Any]:
         torch.cuda.set_per_process_memory_fraction(min(1.0, MOST_MEMORY / total))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            row = _lm_step(setting, lengths[0], 32, 32)
+            row = _lm_step(setting, model, config, length, sizes[-1])
         found["in 16 GB, 32 at once"] = row | {"warnings": [str(one.message) for one in caught]}
     return found
 
 
-def _lm_step(setting: Setting, length: int, num_samples: int, micro_batch: int) -> dict[str, Any]:
-    from resilisim.chat.local import shipped_model_path
-    from resilisim.finetuning.config import load_config as load_finetuning
+def _lm_step(setting: Setting, model: Any, config: Any, length: int, num_samples: int) -> dict[str, Any]:
     from resilisim.finetuning.examples import Example
     from resilisim.finetuning.memory import SideBySide
-    from resilisim.finetuning.model import add_adapter, load_base
     from resilisim.finetuning.training import log_probabilities
 
-    config = load_finetuning("gpu", device=setting.device)
-    base = shipped_model_path() if setting.base is None else setting.base
-    model = add_adapter(load_base(base, config.precision), config).to(setting.device)
     draws, vocabulary = np.random.default_rng(0), int(model.config.vocab_size)
     is_learned = np.arange(length) % 8 == 0  # about as many as in demonstrations
     samples = [(Example(draws.integers(0, vocabulary, length), is_learned),) for _ in range(num_samples)]
-    if setting.device == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
 
     def backward(size: int) -> int:
         model.zero_grad()
@@ -384,16 +398,18 @@ def _lm_step(setting: Setting, length: int, num_samples: int, micro_batch: int) 
             torch.autograd.backward(loss)
         return size
 
-    side_by_side = SideBySide("conversations", micro_batch, "micro_batch")
     backward(1)
     setting.synchronize()
+    if setting.device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
-    size = side_by_side.attempt(backward, num_samples)
+    size = SideBySide("conversations", num_samples, "micro_batch").attempt(backward, num_samples)
     setting.synchronize()
     seconds = time.perf_counter() - began
     return {
         "tokens of each": length,
-        "at once": micro_batch,
+        "at once": num_samples,
         "at once in the end": size,
         "tokens/s": num_samples * length / seconds,
         **peak_memory(setting.device),
@@ -402,27 +418,27 @@ def _lm_step(setting: Setting, length: int, num_samples: int, micro_batch: int) 
 
 def lm_parity(setting: Setting) -> dict[str, Any]:
     """Compare log p of learned tokens, and their gradient, with those of the CPU in float32."""
-    from resilisim.chat.local import shipped_model_path
     from resilisim.finetuning.config import load_config as load_finetuning
     from resilisim.finetuning.examples import Encoder
     from resilisim.finetuning.model import adapter_arrays, add_adapter, load_base, set_adapter
     from resilisim.finetuning.training import drawn_tasks, log_probabilities
 
     config = load_finetuning("gpu", settings=["prompts=optimal", "train_episodes=1"])
-    base = shipped_model_path() if setting.base is None else setting.base
+    base = setting.base_path
     source = config.dataset(config.laws[0]).make(default_library())
     records = [record for task in drawn_tasks(config, "train", 2) for record in source.records(task)]
     samples = Encoder(base, config.plan_margin).samples(records)
     found: dict[str, Any] = {"tokens": sum(len(example.tokens) for (example,) in samples)}
     means, gradients = {}, {}
     arrays: dict[str, Any] = {}
+    loaded = load_base(base, "float32")
     for name, device, precision in (
         ("CPU float32", "cpu", "float32"),
         ("float32", setting.device, "float32"),
         ("bfloat16", setting.device, "bfloat16"),
     ):
         of_precision = config.model_copy(update={"precision": precision})
-        model = add_adapter(load_base(base, precision), of_precision)
+        model = add_adapter(copy.deepcopy(loaded).to(getattr(torch, precision)), of_precision)
         if not arrays:
             draws = np.random.default_rng(0)
             arrays = {key: draws.normal(0.0, 0.02, array.shape) for key, array in adapter_arrays(model).items()}
@@ -467,12 +483,12 @@ PARTS: Mapping[str, Part] = {
     "train-quick": Part(train_quick, 100),
     "train-gpu": Part(train_gpu, 130),
     "sft": Part(sft, 120),
-    "lm-parity": Part(lm_parity, 60),
-    "dagger": Part(dagger, 75),
     "lm-memory": Part(lm_memory, 75),
-    "throughput": Part(throughput, 100),
-    "dpo": Part(dpo, 60),
-    "grpo": Part(grpo, 60),
+    "lm-parity": Part(lm_parity, 75),
+    "dagger": Part(dagger, 90),
+    "throughput": Part(throughput, 120),
+    "dpo": Part(dpo, 75),
+    "grpo": Part(grpo, 75),
 }
 
 

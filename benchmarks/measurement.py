@@ -10,9 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
+
+from resilisim.provenance import package_versions
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("resilisim", "numpy", "numba", "gymnasium", "scipy")
@@ -138,7 +139,7 @@ def this_machine() -> Machine:
         memory=memory,
         system=platform.platform(terse=True),
         python=platform.python_version(),
-        packages={name: version(name) for name in PACKAGES},
+        packages=package_versions(PACKAGES),
         load=load_average(),
     )
 

@@ -26,7 +26,7 @@ from torch.utils.tensorboard import SummaryWriter
 from resilisim.chat.local import adapter_path, shipped_model_path
 from resilisim.chat.local.gguf import fingerprint, model_fingerprint
 from resilisim.datasets import export_dataset, read_records
-from resilisim.errors import InvalidInputError, StoreError, one_line
+from resilisim.errors import InvalidInputError, MissingExtraError, StoreError, one_line
 from resilisim.finetuning.config import FinetuningConfig
 from resilisim.finetuning.examples import Encoder, Sample, padded
 from resilisim.finetuning.memory import SideBySide
@@ -352,7 +352,10 @@ class _Run:
     @property
     def _base_ships(self) -> bool:
         """Whether adapters of the base can be played with: they lie on the model that ships."""
-        return self._base == shipped_model_path()
+        try:
+            return self._base == shipped_model_path()
+        except MissingExtraError:  # another base needs no such package
+            return False
 
     def _write_point(self) -> None:
         arrays: dict[str, NDArray[Any]] = {"margins": self._margins}

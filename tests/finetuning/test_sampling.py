@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,16 +10,20 @@ import pytest
 import torch
 
 from resilisim.datasets.conversations import ConversationSource
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.finetuning import sampling
+from resilisim.evaluation import evaluate
+from resilisim.finetuning import sampling, validation
 from resilisim.finetuning.config import load_config
 from resilisim.finetuning.examples import Encoder, Example
 from resilisim.finetuning.model import WEIGHTS_FILE, adapter_arrays, add_adapter, load_base, set_adapter
-from resilisim.finetuning.sampling import Advice, Played, Sampler, credits_of
+from resilisim.finetuning.sampling import Advice, Played, Sampler, _Seat, credits_of
 from resilisim.finetuning.training import _Run, drawn_tasks, train
 from resilisim.policies.base import FINISH
+from resilisim.seeding import VALIDATION_SALT
 from resilisim.tool_library import default_library
-from tests.finetuning.test_finetuning import SMALL
+from tests.finetuning.test_finetuning import NUM_TOKENS, SMALL
 
 OWN = SMALL.model_copy(
     update={
@@ -352,3 +357,81 @@ def test_only_messages_with_a_credit_are_learned_and_none_where_all_is_lost():
 def test_groups_that_cannot_be_are_refused(settings, words):
     with pytest.raises(InvalidInputError, match=words):
         load_config("cpu", settings=settings, stage="grpo")
+
+
+def test_a_uniform_number_just_below_one_draws_a_token(tiny_base, monkeypatch):
+    monkeypatch.setattr(sampling.Draws, "bits", lambda draws: 2**53 - 1)
+    monkeypatch.setattr(sampling, "JudgedSession", OneChoice)
+    model, encoder = with_weights(tiny_base)._model, Encoder(tiny_base)
+    sampler = Sampler(model, encoder, OWN)
+    for episode in sampler.play(sampler.openings(drawn_tasks(OWN, "train", 1))[:2], 0):
+        said = episode.tokens[episode.message >= 0]
+        assert (said < NUM_TOKENS).all()
+        assert (episode.log_probabilities[episode.message >= 0] > -40.0).all()  # of a positive probability
+
+
+def test_validation_in_process_plays_the_episodes_of_an_evaluation(tiny_base, monkeypatch):
+    config = SMALL.model_copy(update={"validation_episodes": 2, "prompts": ("optimal", "flawed")})
+    tasks, encoder = drawn_tasks(config, "validation", 2), Encoder(tiny_base)
+    model = with_weights(tiny_base, config)._model
+    started, said = [], iter([FINISH] * 8)
+
+    class Spoken(_Seat):
+        def send(self):
+            started.append((self.session.reply.text, self.session._seed))
+            text = next(said)
+            self.session.send(text)
+
+        def mend(self):
+            return 0
+
+    monkeypatch.setattr(sampling, "_Seat", Spoken)
+    monkeypatch.setattr(validation, "MESSAGE_TOKENS", 2)
+    found = validation.validate_in_process(model, encoder, tasks, config, "cpu")
+    assert found["success"] == 0.0
+    assert found["shares"].keys() == {"optimal", "flawed"}
+    env = ConversationEnv(EnvironmentSettings(prompt_style="terse", salt=VALIDATION_SALT))
+    expected = [
+        (env.reset(seed=seed, options={"task": task, "prompt": prompt})[0], seed)
+        for prompt in ("optimal", "flawed")
+        for task in tasks
+        for seed in range(2)
+    ]
+    assert started == expected
+    with TemporaryDirectory() as folder:
+        result = evaluate(
+            [_Finisher],
+            list(tasks),
+            ("optimal", "flawed"),
+            2,
+            out=folder,
+            prompt_style="terse",
+            salt=VALIDATION_SALT,
+            progress=False,
+        )
+    optima = sum(row.optimum.value for row in result.rows)
+    assert found["share"] == pytest.approx(sum(row.luck_adjusted.value for row in result.rows) / optima)
+
+
+class _Finisher:
+    """A policy that says at once that it is done."""
+
+    name = "finisher"
+
+    def reset(self, observation, info):
+        pass
+
+    def act(self, observation, info):
+        return FINISH
+
+
+def test_greedy_says_the_likeliest_token(tiny_base, monkeypatch):
+    monkeypatch.setattr(sampling, "JudgedSession", OneChoice)
+    run, encoder = with_weights(tiny_base), Encoder(tiny_base)
+    sampler = Sampler(run._model, encoder, OWN, greedy=True)
+    (episode, *_) = sampler.play(sampler.openings(drawn_tasks(OWN, "train", 1))[:2], 0)
+    tokens = torch.from_numpy(episode.tokens)[None]
+    with torch.no_grad():
+        likeliest = run._model.get_base_model()(input_ids=tokens).logits[0].argmax(-1)
+    (places,) = np.nonzero(episode.message >= 0)
+    assert episode.tokens[places].tolist() == likeliest[places - 1].tolist()
