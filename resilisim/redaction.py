@@ -179,8 +179,11 @@ def without_secrets_in(value: T) -> T:
         if not may_hold_secrets(json.dumps(value, ensure_ascii=False)):
             return value
     except (TypeError, ValueError, RecursionError):
-        pass  # no JSON: its writer says so
-    return cast("T", _walked(value))
+        pass  # not all of it is JSON
+    try:
+        return cast("T", _walked(value))
+    except RecursionError:
+        return value  # in a circle, or too deep: nobody can write it, and its writer says so
 
 
 def _walked(value: Any) -> Any:

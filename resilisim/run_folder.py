@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
-from resilisim.errors import StoreError
+from resilisim.errors import StoreError, one_line
 from resilisim.inputs import finite_number, inside
 from resilisim.provenance import content_hash, describe_os_error, encode_json, encode_json_line, package_versions
 from resilisim.redaction import may_hold_secrets, without_secrets_in
@@ -57,9 +57,14 @@ def run_manifest(
     that it computes on, if it tells one.
     """
     arguments = without_secrets_in(arguments)
+    try:
+        digest = content_hash(json.loads(encode_json(arguments)))  # of what a reader finds
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else one_line(error)
+        raise StoreError(f"the arguments of a run cannot be written: {reason}") from error
     return {
         "schema": MANIFEST_SCHEMA,
-        "hash": content_hash(arguments),
+        "hash": digest,
         "arguments": dict(arguments),
         "versions": {"python": platform.python_version(), **package_versions((*REPORTED_PACKAGES, *packages))},
         "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -232,10 +237,12 @@ class JsonLinesWriter(Closing):
     """Appends JSON values to a file, one line each, safe against being killed at any moment.
 
     Opening makes the file, cuts off a torn last line and takes a lock, so that two runs never write to one file.
+    Nothing is written that its reader would refuse: `check` is the reader's rule for a line (it raises a StoreError).
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, check: Callable[[bytes], object] | None = None) -> None:
         self.path = Path(path)
+        self._check = check
         # A pipe that its writer can read from would never tell that its reader has gone.
         access = os.O_WRONLY if is_stream(self.path) else os.O_RDWR
         flags = access | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -255,7 +262,7 @@ class JsonLinesWriter(Closing):
 
     def write(self, value: object) -> None:
         """Append one value as one line (`write_encoded`), keys in the order in which the mapping holds them."""
-        self.write_encoded(encode_json_line(value))
+        self.write_encoded(encoded_line(value, self.path))
 
     def write_encoded(self, lines: bytes) -> bytes:
         """Append lines of JSON text, each with its end, in one write; if they do not fit, the file stays as it was.
@@ -263,6 +270,7 @@ class JsonLinesWriter(Closing):
         Secrets are taken out of them; returned is what was written.
         """
         lines = without_secrets_in_lines(lines)
+        self._refuse_unreadable(lines)
         start = os.lseek(self._descriptor, 0, os.SEEK_END) if self._is_regular else 0
         rest = memoryview(lines)
         try:
@@ -292,6 +300,7 @@ class JsonLinesWriter(Closing):
     def write_in_place(self, place: OpenLine, line: bytes) -> None:
         """Put a line where an open one stands, in one write; longer ones fit only at the end of the file."""
         line = without_secrets_in_lines(line)
+        self._refuse_unreadable(line)
         is_last = os.lseek(self._descriptor, 0, os.SEEK_END) == place.start + place.length
         if len(line) > place.length and not is_last:
             raise ValueError(f"a line of {len(line)} bytes does not fit into {place.length}")
@@ -309,6 +318,11 @@ class JsonLinesWriter(Closing):
                 os.close(descriptor)
         except OSError as error:
             raise StoreError(f"cannot write {self.path}: {describe_os_error(error)}") from error
+
+    def _refuse_unreadable(self, lines: bytes) -> None:
+        if self._check is not None:
+            for line in filter(None, lines.split(b"\n")):
+                self._check(line + b"\n")
 
     def resume(self, take: Callable[[Any], None]) -> None:
         """Hand over every line that an earlier writer left, in order; a refusal releases the file."""
@@ -328,6 +342,15 @@ class JsonLinesWriter(Closing):
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+def encoded_line(value: object, path: Path) -> bytes:
+    """Return a value as a line for a file; StoreError if JSON has no form for it that could be read again."""
+    try:
+        return encode_json_line(value)
+    except (TypeError, ValueError, RecursionError) as error:  # NaN, an object, a number of too many digits, a circle
+        reason = "nested too deeply" if isinstance(error, RecursionError) else one_line(error)
+        raise StoreError(f"{path} cannot take what nothing could read again: {reason}") from error
 
 
 def without_secrets_in_lines(lines: bytes) -> bytes:
@@ -420,7 +443,8 @@ def lock(descriptor: int, path: Path) -> None:
 class RunFolder(Closing):
     """The folder of a run, open for writing by one process: its manifest, and a file of lines.
 
-    Lines need a manifest, and in a folder that `is_exclusive` everything else does, too.
+    Lines need a manifest, and in a folder that `is_exclusive` everything else does, too; `check` is the reader's rule
+    for a line (`JsonLinesWriter`).
     """
 
     def __init__(
@@ -431,6 +455,7 @@ class RunFolder(Closing):
         is_exclusive: bool = False,
         packages: Iterable[str] = (),
         device: str | None = None,
+        check: Callable[[bytes], object] | None = None,
     ) -> None:
         self.directory = Path(directory)
         make_folder(self.directory)
@@ -438,7 +463,7 @@ class RunFolder(Closing):
         found = next((name for name in there if is_exclusive or name == lines_name), None)
         path = own_file(self.directory, MANIFEST_NAME)
         self.manifest, _ = claim(path, run_manifest(arguments, packages, device), self.directory, found=found)
-        self.lines = JsonLinesWriter(own_file(self.directory, lines_name))
+        self.lines = JsonLinesWriter(own_file(self.directory, lines_name), check)
 
     def close(self) -> None:
         """Hand everything to the disk and release the folder."""

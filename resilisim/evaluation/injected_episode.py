@@ -15,10 +15,10 @@ from resilisim.errors import InvalidInputError, one_line, unknown_name
 from resilisim.evaluation.call_arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.evaluation.episode.attribution import loss_label, losses_of
 from resilisim.evaluation.episode.record import RECORD_SCHEMA, REGRET_TOLERANCE, EpisodeRecord, StepRecord
-from resilisim.evaluation.run.store import EPISODES_NAME
+from resilisim.evaluation.run.store import EPISODES_NAME, check_episode
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash, encode_json_line
-from resilisim.run_folder import MANIFEST_NAME, JsonLinesWriter, OpenLine, RunFolder, claim, run_manifest
+from resilisim.run_folder import MANIFEST_NAME, JsonLinesWriter, OpenLine, RunFolder, claim, own_file, run_manifest
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key
 from resilisim.simulator import (
     BenchmarkLaw,
@@ -201,7 +201,7 @@ class InjectionFolder:
         with self._beginning:
             if self._folder is None:
                 self._folder = RunFolder(self.directory, arguments, CALLS_NAME)
-                self._episodes = JsonLinesWriter(self.directory / EPISODES_NAME)
+                self._episodes = JsonLinesWriter(own_file(self.directory, EPISODES_NAME), check_episode)
                 indices: list[int] = [-1]
                 self._folder.lines.resume(lambda line: indices.append(int(line["episode"])))
                 self._episodes.resume(lambda line: indices.append(int(line["index"])))

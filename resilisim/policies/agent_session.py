@@ -53,6 +53,7 @@ _CALL: Final = (
     '"function": {{"name": {}, "arguments": {}}}}}]}}'
 )
 _MOST_TOKENS: Final = 10**12  # of one call
+_MOST_OF_A_CALL: Final = 100_000.0  # dollars, and seconds: sums over an episode stay in the range of a record
 _LONGEST_ANSWER: Final = 100_000  # characters of an answer that the record keeps
 
 
@@ -311,14 +312,15 @@ class AgentSession:
         """Note one call of a model: its tokens, US dollars if known, and how long it took.
 
         Raises:
-            InvalidInputError: A number is negative or none.
+            InvalidInputError: A number is negative, none, or more than a call can have.
         """
         usage = TokenUsage(
             int(check_number("prompt_tokens", prompt_tokens, 0, _MOST_TOKENS)),
             int(check_number("completion_tokens", completion_tokens, 0, _MOST_TOKENS)),
         )
-        cost = None if cost is None else check_number("cost", cost, 0)
-        reply = ChatReply("", usage=usage, model=model, latency_seconds=check_number("seconds", seconds, 0))
+        cost = None if cost is None else check_number("cost", cost, 0, _MOST_OF_A_CALL)
+        seconds = check_number("seconds", seconds, 0, _MOST_OF_A_CALL)
+        reply = ChatReply("", usage=usage, model=str(model), latency_seconds=seconds)
         turn = int(self._session.reply.info.get("turn", 0))
         with self._lock:
             self._transcript.add_call(ChatRequest((), role="agent"), reply, model, turn, cost)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import warnings
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -54,7 +55,12 @@ def stored(record: EpisodeRecord, keep: RecordTexts | None = None) -> EpisodeRec
     if agent is not None:
         kept["agent"], said["agent"] = _taken_out(agent)
     if keep == "all" or (keep == "failures" and not record["outcome"]):
-        kept["texts"] = _pack(said, record)
+        data = _encoded(said)
+        if len(data) <= MOST_BYTES:
+            kept["texts"] = _pack(data, record)
+        else:  # nothing could read them again
+            told = f"take {len(data):,} bytes, more than the {MOST_BYTES:,} that are read: they are not kept"
+            warnings.warn(f"the texts of episode {record['index']} {told}", UserWarning, stacklevel=2)
     return cast("EpisodeRecord", kept)
 
 
@@ -140,10 +146,13 @@ def _check_texts(values: Iterable[object]) -> None:
         raise TypeError(f"{wrong!r:.60} is no text")
 
 
-def _pack(said: Mapping[str, Any], record: EpisodeRecord) -> str:
-    packer = zlib.compressobj(COMPRESSION_LEVEL, zdict=_dictionary(record))
+def _encoded(said: Mapping[str, Any]) -> bytes:
     # ASCII, as a model may write halves of characters, which UTF-8 does not have.
-    data = json.dumps(said, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+    return json.dumps(said, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+
+
+def _pack(data: bytes, record: EpisodeRecord) -> str:
+    packer = zlib.compressobj(COMPRESSION_LEVEL, zdict=_dictionary(record))
     return FORMAT + base64.b64encode(packer.compress(data) + packer.flush()).decode("ascii")
 
 

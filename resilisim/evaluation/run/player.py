@@ -15,23 +15,25 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from resilisim.chat import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.errors import CheckFailed, InfrastructureError, InvalidInputError, ResiliSimError, one_line
+from resilisim.errors import CheckFailed, InfrastructureError, InvalidInputError, ResiliSimError, StoreError, one_line
 from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode
 from resilisim.evaluation.episode.record import FAILURE_SCHEMA, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
-from resilisim.evaluation.run.store import EpisodeJournal, JournalFolder, Journals
+from resilisim.evaluation.run.store import EPISODES_NAME, EpisodeJournal, JournalFolder, Journals, check_episode
 from resilisim.policies.base import AgentFailed, Policy, SessionAgent
 from resilisim.policies.command_agent import CommandAgent
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.processes import answers_of_processes
 from resilisim.provenance import canonical_json, encode_json_line
 from resilisim.redaction import fit_to_show
+from resilisim.run_folder import encoded_line
 from resilisim.worlds.base import WorldFailed
 
 # What an episode comes to: its record, or what kept it from its end; as it is, and as one JSON line.
@@ -109,7 +111,7 @@ class EpisodePlayer:
                 )
             except (WorldFailed, AgentFailed) as error:  # as of those who wait: other episodes need not break with it
                 return self._failure(episode, error, 0)
-        return stored(record, self._settings.record_texts)
+        return self._readable(record, episode)
 
     async def _play_agent(self, slot: Slot, agent: SessionAgent, episode: PlannedEpisode) -> Outcome:
         prompt = self._settings.prompts[episode.prompt]
@@ -133,7 +135,7 @@ class EpisodePlayer:
                     )
                     if env.world is not None and record["ended_by"] == "agent_error":
                         slot.environment = None  # a call that was given up may still be at work in this one
-                    return stored(record, self._settings.record_texts)
+                    return self._readable(record, episode, 0 if journal is None else journal.num_kept)
                 except (InfrastructureError, RequestRefusedError, AgentFailed) as error:
                     if env.world is not None:
                         slot.environment = None
@@ -144,6 +146,15 @@ class EpisodePlayer:
                     if not retries_left:
                         return self._failure(episode, error, 0 if journal is None else journal.num_kept)
         raise CheckFailed("an episode is tried at least once")
+
+    def _readable(self, record: EpisodeRecord, episode: PlannedEpisode, num_calls: int = 0) -> Outcome:
+        """Return a record as it is written; one that nothing could read again is what kept the episode from its end."""
+        kept = stored(record, self._settings.record_texts)
+        try:
+            check_episode(encoded_line(kept, Path(EPISODES_NAME)))
+        except StoreError as error:
+            return self._failure(episode, error, num_calls)
+        return kept
 
     def _journal(self, agent: SessionAgent, episode: PlannedEpisode) -> EpisodeJournal | None:
         if self._journals is None or not isinstance(agent, LlmPolicy):

@@ -75,7 +75,7 @@ class RunStore(RunFolder):
         num_episodes: int,
         on_record: Callable[[EpisodeRecord], None] | None = None,
     ) -> None:
-        super().__init__(directory, arguments, EPISODES_NAME)
+        super().__init__(directory, arguments, EPISODES_NAME, check=check_episode)
         self.num_episodes = num_episodes
         self.finished = bytearray((num_episodes + 7) // 8)  # (num_episodes bits) which are in the file
         self.num_finished = 0
@@ -114,7 +114,7 @@ class RunStore(RunFolder):
     def append_failure(self, line: bytes, *, is_new: bool = True) -> None:
         """Append what kept an episode from its end, encoded as one JSON line; the episode stays unfinished."""
         if self._failures is None:
-            self._failures = JsonLinesWriter(own_file(self.directory, FAILURES_NAME))
+            self._failures = JsonLinesWriter(own_file(self.directory, FAILURES_NAME), check_failure)
         written = self._failures.write_encoded(line)
         if is_new:
             self._chain.add("failures", written)
@@ -291,6 +291,31 @@ def record_in_line(line: bytes, number: int, path: Path) -> EpisodeRecord:
     if _index_of(line) != record["index"]:
         raise StoreError(f"line {number} of {path} names its index twice")
     return record
+
+
+_UNREADABLE = "it cannot be written, for nothing could read it again"
+
+
+def check_episode(line: bytes) -> None:
+    """Refuse a line that is no episode for whoever reads it (`record_in_line`), before it is written.
+
+    Raises:
+        StoreError: The text says which value it is.
+    """
+    try:
+        record_in_line(line, 0, Path(EPISODES_NAME))
+    except StoreError as error:
+        raise StoreError(
+            f"{_UNREADABLE}: {str(error).removeprefix(f'line 0 of {EPISODES_NAME}').lstrip(': ')}"
+        ) from error
+
+
+def check_failure(line: bytes) -> None:
+    """Refuse a line that is no failure for whoever reads it (`read_failures`), before it is written."""
+    value = parse_line(line, 0, Path(FAILURES_NAME))
+    if not isinstance(value, Mapping) or not is_failure(value):
+        raise StoreError(f"{_UNREADABLE}: it is no failure")
+    validated(FailureRecord, value, _UNREADABLE, error=StoreError)
 
 
 def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iterator[EpisodeRecord]:
