@@ -167,7 +167,7 @@ def throughput(setting: Setting) -> dict[str, Any]:
     ways = [(preset, setting.device, autocast, sizes) for preset in ("quick", "gpu") for autocast in (True, False)]
     if setting.device == "cuda":
         ways += [("quick", "cpu", False, sizes[:3]), ("gpu", "cpu", False, sizes[1:2])]  # more would take minutes
-    seconds = 0.2 if setting.smoke else 1.5
+    seconds = 0.2 if setting.smoke else 1.0
     rows = []
     for preset, device, autocast, some in ways:
         for size in some:
@@ -221,12 +221,12 @@ def _throughput(
 
 def train_quick(setting: Setting) -> dict[str, Any]:
     """Train with the preset quick."""
-    return _trained(setting, "quick", 0.75)
+    return _trained(setting, "quick", 0.5)
 
 
 def train_gpu(setting: Setting) -> dict[str, Any]:
     """Train with the preset gpu."""
-    return _trained(setting, "gpu", 1.25)
+    return _trained(setting, "gpu", 1.0)
 
 
 def _trained(setting: Setting, preset: str, minutes: float) -> dict[str, Any]:
