@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from resilisim.chat.call_forms import FoundCalls, StrangeCall, find_calls, has_call_mark
 from resilisim.chat.json_answers import NotALiteral, split_thoughts
 from resilisim.chat.written_calls import WrittenCall, named_call, text_of_parts, unwrapped
-from resilisim.errors import InvalidInputError, nearest_name
+from resilisim.errors import nearest_name
 from resilisim.inputs import finite_number
 from resilisim.simulator.messages import Message, MessageKind
 from resilisim.tool_library import Tool, ToolLibrary
@@ -148,14 +148,17 @@ class _Reader:
 
     def tagged_call(self, content: str) -> Message:
         """Read a call in tags: `name {json}`, an object, a name in backticks, arguments fenced or in parentheses."""
+        named = self._named_at_the_start(content.strip())
         content = _unfenced(content)
-        if content.startswith("{"):
+        if named is not None:
+            name, arguments = named
+        elif content.startswith("{"):
             value, problem = _read_object(content)
-            named = None if problem else named_call(value)
-            if named is None:
+            called = None if problem else named_call(value)
+            if called is None:
                 reason = problem or "expected an object with the tool's 'name' and its 'arguments'"
                 return self.error(f"the tag <tool_call> does not begin with a name: {reason}")
-            name, arguments = named.name, named.arguments
+            name, arguments = called.name, called.arguments
         else:
             call = _CALL.match(content)
             if call is None:
@@ -191,6 +194,19 @@ class _Reader:
         given = call.arguments.get("name") if isinstance(call.arguments, Mapping) else None
         name = self.library.resolve(str(given).strip() if call.name == "tool_call" else call.name)
         return own if name is None else {**parameter_schema(self.library[name], strict=False)["properties"], **own}
+
+    def _named_at_the_start(self, content: str) -> tuple[str, str] | None:
+        """Return a name that no rule of form finds the end of, and what stands behind it; None if there is none."""
+        for odd_name in self.library.odd_names:  # the longest first
+            for quote in ("", "`", '"', "'"):
+                named = f"{quote}{odd_name}{quote}"
+                begin, rest = content[: len(named)], content[len(named) :]
+                if begin.lower() == named.lower() and (not rest or rest[0] in " \t\n\r({:"):
+                    arguments = _unfenced(rest.lstrip().removeprefix(":"))
+                    in_brackets = arguments.startswith("(") and arguments.endswith(")")
+                    name = begin[len(quote) : len(begin) - len(quote)]
+                    return name, _unfenced(arguments[1:-1]) if in_brackets else arguments
+        return None
 
     def function(self, name: str, raw: object) -> Message:
         arguments, problem = _read_object(raw)
@@ -477,18 +493,15 @@ def tool_functions(
     Parameters are only required where calls without them are refused: who checks calls by the schema first would refuse
     what the environment takes.
 
-    Raises:
-        InvalidInputError: A tool of the library has the name of a function of the environment.
+    A tool whose name cannot be that of a function has another one (`ToolLibrary.function_name`), and its description
+    says so.
     """
-    for name in (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS:
-        if name in library:
-            raise InvalidInputError(f"tool {name!r} has the name of a function of the environment: expected another")
     functions = [
         {
             "type": "function",
             "function": {
-                "name": tool.name,
-                "description": _described(tool),
+                "name": library.function_name(tool.name),
+                "description": _described(tool, library),
                 "parameters": parameter_schema(tool, strict=mode == "strict"),
             },
         }
@@ -498,9 +511,10 @@ def tool_functions(
     return [*functions, *(one for one in native_tools(answers, offers_wait) if one["function"]["name"] in own)]
 
 
-def _described(tool: Tool) -> str:
+def _described(tool: Tool, library: ToolLibrary) -> str:
     depends = f" Depends on {', '.join(tool.dependencies)}." if tool.dependencies else ""
-    return f"{tool.description}{depends}"
+    named = "" if library.function_name(tool.name) == tool.name else f" This is the tool {tool.name!r}."
+    return f"{tool.description}{depends}{named}"
 
 
 _FINAL_ANSWER = {"type": "string", "description": "The answer alone, in as few words as it takes."}

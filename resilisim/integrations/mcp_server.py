@@ -16,9 +16,16 @@ from typing import Any
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Session
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError, StoreError, unknown_name
+from resilisim.errors import (
+    InfrastructureError,
+    InvalidInputError,
+    StoreError,
+    check_integer,
+    import_extra,
+    unknown_name,
+)
 from resilisim.evaluation.episode.play import JudgedSession
-from resilisim.evaluation.episode.record import FAILURE_SCHEMA, FailureRecord
+from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.contestants import Contestant
 from resilisim.evaluation.run.plan import (
@@ -34,14 +41,21 @@ from resilisim.evaluation.run.plan import (
     library_in,
     run_arguments,
 )
-from resilisim.evaluation.run.store import RunStore
-from resilisim.policies.agent_session import AgentSession
-from resilisim.policies.mcp_host import LOOPBACK, EpisodeHost, Hosts, http_server, serve_stdio
+from resilisim.evaluation.run.store import RunStore, begun
+from resilisim.policies.agent_session import AgentSession, RecordMaker
+from resilisim.policies.mcp_host import LOOPBACK, EpisodeHost, Hosts, http_server, mcp_server
 from resilisim.provenance import content_hash, encode_json_line
+from resilisim.seeding import MAX_SEED
+from resilisim.tasks.benchmark import find_task
 from resilisim.tool_library import ToolLibrary
 
 CLIENT_NAME = "mcp-client"  # under which results stand
-FAILURES = {"timeout": "the client took longer than {seconds:g} seconds", "gone": "the server was stopped"}
+# Why an episode is lost that was handed out and not finished.
+GIVEN_UP = {
+    "timeout": "the client took longer than {seconds:g} seconds",
+    "gone": "the server was stopped before the client was done",
+    "left": "it was handed out, and whoever served it ended before it was finished",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +69,10 @@ class ServedRun:
         environment: Law, end rules and all else; calls are those of functions.
         library: The tool library; the default one if omitted.
         name: Who plays, for the records.
-        out: Folder of the results, which the same call resumes; None keeps nothing.
-        episode_seconds: How long an episode may take; None does not limit it.
+        out: Folder of the results, which the same call resumes; None keeps nothing. Then clients may choose episodes
+            that are not planned: any seed (unless the seeds are listed), any prompt type, any task of the benchmark,
+            as often as they like.
+        episode_seconds: How long an episode may take; None does not limit it. One that is given up is lost.
 
     Raises:
         InvalidInputError: An argument is unusable.
@@ -92,10 +108,20 @@ class Episodes:
         self._store = None if run.out is None else RunStore(run.out, arguments, len(self._plan))
         self._run = run
         self._under_way: dict[AgentSession, int] = {}  # the index of each episode that is being played
+        self._chosen: set[AgentSession] = set()  # what is played outside of a plan
         self._choosing = threading.Lock()
         self._handed_out: set[int] = set()  # what is under way or was played without a folder
-        self._unwritten: list[tuple[bytes, int | None]] = []  # of episodes, or of failures, which have no index
+        self._unwritten: list[tuple[bytes, int]] = []
         self.num_played = 0
+        if self._store is not None:
+            try:
+                for index in sorted(self._store.begun()):
+                    session = self._session(self._plan.episode(index))
+                    self._lose(AgentSession(session, record=self._recorder(index)), "left")
+                self._write()
+            except BaseException:
+                self._store.close()
+                raise
 
     @property
     def num_episodes(self) -> int:
@@ -117,37 +143,86 @@ class Episodes:
     def begin(self, given: Mapping[str, Any]) -> AgentSession:
         """Begin the first episode that fits what a client has asked for and that nobody has played.
 
+        It is written down as handed out before anything of it is told.
+
         Raises:
             InvalidInputError: The plan holds none.
-            StoreError: What was played cannot be written, so nothing more is.
+            StoreError: What was played, or is about to be, cannot be written.
         """
         self._write()
+        if self._store is None and given:
+            return self._begin_chosen(given)
         wanted = self._wanted(given)
         with self._choosing:  # clients arrive in several threads
             found = (self._plan.episode(index) for index in self._plan.pending(self._is_taken))
             episode = next(filter(wanted, found), None)
             if episode is not None:
+                if self._store is not None:
+                    self._store.begin(self._begun(episode))
                 self._handed_out.add(episode.index)
         if episode is not None:
-            begun = AgentSession(self._session(episode), record=functools.partial(self._record, episode))
-            self._under_way[begun] = episode.index
-            return begun
+            session = AgentSession(self._session(episode), record=self._recorder(episode.index))
+            self._under_way[session] = episode.index
+            return session
         shown = ", ".join(f"{name} {value!r}" for name, value in given.items())
         raise InvalidInputError(
             f"no episode {'with ' + shown if shown else ''} is left: all were played or are under way"
         )
 
+    def _begin_chosen(self, given: Mapping[str, Any]) -> AgentSession:
+        """Begin what a client has chosen, where no plan is kept that it could be missing from."""
+        planned = self._plan.episode(0)
+        name, seed, prompt = given.get("task"), given.get("seed", planned.seed), given.get("prompt")
+        tasks = {task.instance_id: task for task in self._plan.tasks}
+        task = planned.task
+        if name is not None:
+            if not isinstance(name, str) or name not in tasks:
+                if self._settings.library is not None or self._settings.environment.world or not isinstance(name, str):
+                    raise unknown_name("task", str(name)[:100], tasks)
+                tasks[name] = find_task(name)
+            task = tasks[name]
+        seed = check_integer("seed", seed, 0, MAX_SEED)
+        if not isinstance(self._run.seeds, int) and seed not in self._plan.seeds:
+            raise InvalidInputError(f"seed is {seed!r:.60}: expected one of {_shortened(self._plan.seeds)}")
+        (chosen,) = (self._settings.prompts[0],) if prompt is None else check_prompts([prompt])
+        check_solvable([task], self._env)
+        session = JudgedSession(self._env.twin(), task, chosen, seed)
+        agent_session = AgentSession(session, record=lambda session, part: {})
+        self._chosen.add(agent_session)
+        return agent_session
+
     def ended(self, session: AgentSession, how: str) -> None:
-        """Write down an episode that is over; what a full disk does not take is kept, and tried again."""
-        index = self._under_way.pop(session)
+        """Write down an episode that is over; what a full disk does not take is kept, and tried again.
+
+        One that was given up is lost: whoever has seen its draws does not get them again.
+        """
+        if session in self._chosen:
+            self._chosen.discard(session)
+            self.num_played += how == "finished"
+            return
+        index = self._under_way[session]
         if how == "finished":
+            del self._under_way[session]
             self.num_played += 1
             self._unwritten.append((encode_json_line(session.record()), index))
         else:
-            self._handed_out.discard(index)
-            self._unwritten.append((encode_json_line(self._failure(self._plan.episode(index), how)), None))
+            with contextlib.suppress(InfrastructureError):  # a call is under way: the line that it has begun stays
+                self._lose(session, how)
         with contextlib.suppress(StoreError):
             self._write()
+
+    def _lose(self, session: AgentSession, how: str) -> None:
+        session.lose(GIVEN_UP[how].format(seconds=self._run.episode_seconds or 0.0))
+        record = session.record()
+        self._under_way.pop(session, None)
+        self._unwritten.append((encode_json_line(record), int(record["index"])))
+
+    def _recorder(self, index: int) -> RecordMaker:
+        return functools.partial(self._record, self._plan.episode(index))
+
+    def _begun(self, episode: PlannedEpisode) -> FailureRecord:
+        prompt = self._settings.prompts[episode.prompt]
+        return begun(episode.index, self._run.name, prompt, episode.task.instance_id, episode.seed)
 
     def close(self) -> None:
         """Release the folder; StoreError if something could not be written."""
@@ -160,9 +235,7 @@ class Episodes:
     def _write(self) -> None:
         while self._unwritten:
             line, index = self._unwritten[0]
-            if self._store is not None and index is None:
-                self._store.append_failure(line)
-            elif self._store is not None and index is not None:
+            if self._store is not None:
                 self._store.append_encoded(line, index)
             del self._unwritten[0]
 
@@ -200,19 +273,6 @@ class Episodes:
         record["agent"] = part
         return stored(record, None)
 
-    def _failure(self, episode: PlannedEpisode, how: str) -> FailureRecord:
-        return FailureRecord(
-            schema=FAILURE_SCHEMA,
-            index=episode.index,
-            policy=self._run.name,
-            prompt_type=self._settings.prompts[episode.prompt],
-            instance_id=episode.task.instance_id,
-            seed=episode.seed,
-            error=FAILURES[how].format(seconds=self._run.episode_seconds or 0.0),
-            reason=how,
-            calls=0,
-        )
-
 
 def _shortened(seeds: Iterable[int]) -> str:
     shown = [str(seed) for seed in seeds]
@@ -222,7 +282,7 @@ def _shortened(seeds: Iterable[int]) -> str:
 def serve(run: ServedRun) -> None:
     """Serve one client over the standard streams, one episode after the other, until it closes them.
 
-    A signal ends the process, too; an episode under way is written down as given up.
+    A signal ends the process, too; an episode under way is then lost.
     """
     with contextlib.closing(Episodes(run)) as episodes:
         asyncio.run(_over_stdio(episodes))
@@ -241,7 +301,28 @@ async def _over_stdio(episodes: Episodes) -> None:
             os._exit(code)  # the thread that waits for the client's next line cannot be woken
 
     on_signals(end)
-    await serve_stdio(host)
+    try:
+        await _serve_stdio(host)
+    except BaseException:
+        host.abandon("gone")
+        raise
+    host.leave()
+
+
+async def _serve_stdio(host: EpisodeHost) -> None:
+    """Serve one client over the standard streams until it closes one of them."""
+    streams: Any = import_extra("resilisim.integrations.mcp_streams", "serving MCP clients needs", "mcp")
+    server = mcp_server(lambda name: host)
+    async with streams.standard_streams() as (said, outgoing), streams.sessions(said, outgoing) as (read, write):
+        serving = asyncio.ensure_future(server.run(read, write, server.create_initialization_options()))
+        gone = asyncio.ensure_future(outgoing.has_failed.wait())
+        await asyncio.wait([serving, gone], return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        if not serving.done():
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+        else:
+            serving.result()
 
 
 def on_signals(end: Callable[[], None]) -> None:

@@ -13,9 +13,11 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
 from queue import SimpleQueue
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import anyio
 from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 
 from resilisim.errors import InfrastructureError
 from resilisim.integrations.mcp_wire import MOST_BYTES, Read, Unreadable, encoded, read_messages
@@ -203,6 +205,39 @@ async def _of_descriptor(descriptor: int) -> AsyncIterator[Item]:
     while (item := await queue.get()) is not None:
         room.release()
         yield item
+
+
+@contextlib.asynccontextmanager
+async def sessions(said: AsyncIterator[Item], outgoing: Writer) -> AsyncIterator[tuple[Any, Any]]:
+    """Yield streams as a server of the library `mcp` takes them; what cannot be read is answered here."""
+    to_server, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def hear() -> None:
+        async with to_server:
+            async for item in said:
+                if not isinstance(item, Unreadable):
+                    await to_server.send(item)
+                elif item.id is not None or item.method is None:
+                    words = f"the client's message cannot be read: {item.words}"
+                    error = ErrorData(code=PARSE_ERROR if item.id is None else INVALID_REQUEST, message=words)
+                    await outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.id, error=error)))
+
+    async def say() -> None:
+        async with from_server:
+            async for item in from_server:
+                await outgoing.send(item)
+
+    tasks = [asyncio.ensure_future(work()) for work in (hear, say)]
+    try:
+        yield read, write
+    finally:
+        for stream in (read, write):
+            await stream.aclose()
+        await asyncio.wait(tasks, timeout=_EXIT_SECONDS)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _read(descriptor: int) -> bytes:

@@ -35,6 +35,7 @@ from resilisim.policies.llm.conversation import finish_message, native_arguments
 from resilisim.policies.llm.record import AgentRecord, Transcript, empty_part
 from resilisim.policies.llm.tools import ToolResult
 from resilisim.redaction import fit_to_show
+from resilisim.tool_library.names import RESERVED_FUNCTIONS
 
 OnFailure = Literal["return", "raise"]
 
@@ -295,9 +296,15 @@ class AgentSession:
         return copy.deepcopy(self._functions)
 
     def mcp_tools(self) -> list[dict[str, Any]]:
-        """Return the tools as MCP lists them: name, description, inputSchema."""
+        """Return the tools as MCP lists them: name, description, inputSchema.
+
+        They have their own names, but for those that are also names of functions of the environment.
+        """
+        library = self._session.problem.library
+        names = {library.function_name(name): name for name in library.names if name not in RESERVED_FUNCTIONS}
         return [
-            {"name": tool.name, "description": tool.description, "inputSchema": tool.parameters} for tool in self.tools
+            {"name": names.get(tool.name, tool.name), "description": tool.description, "inputSchema": tool.parameters}
+            for tool in self.tools
         ]
 
     def note_usage(

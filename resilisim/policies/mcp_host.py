@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import itertools
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -62,7 +63,12 @@ class EpisodeHost:
         repeats: bool = True,
         seconds: float | None = None,
     ) -> None:
-        self.tools = [*_EPISODE_TOOLS, *(_for_mcp(tool) for tool in tools if tool["name"] != "finish")]
+        own = [tool for tool in tools if tool["name"] != "finish"]
+        names = [tool["name"] for tool in own]
+        # What a tool is called here, and what it is called in the session.
+        self._called = {_other_name(name, names) if name in (START, FINISH) else name: name for name in names}
+        listed = (_renamed(tool, name) for tool, name in zip(own, self._called, strict=True))
+        self.tools = [*_EPISODE_TOOLS, *map(_for_mcp, listed)]
         self._names = [tool["name"] for tool in self.tools]
         self._begin = begin
         self._tell_ended = ended
@@ -84,7 +90,7 @@ class EpisodeHost:
                     return self._finish(arguments)
                 if name not in self._names:
                     raise unknown_name("tool", name[:100], self._names)
-                return await self._call(name, arguments)
+                return await self._call(self._called[name], arguments)
             except ResiliSimError as error:
                 return Answer(" ".join(str(error).split()), is_error=True)
 
@@ -95,7 +101,7 @@ class EpisodeHost:
             self._end("finished")
 
     def abandon(self, how: str) -> None:
-        """Give up what is under way; it has no score."""
+        """Give up what is under way."""
         if self._session is not None and not self._is_told:
             self._session.close()
             self._end(how)
@@ -172,6 +178,19 @@ class EpisodeHost:
 
 def _in_mcp_words(text: str) -> str:
     return text.replace("the function finish", f"the tool {FINISH}")
+
+
+def _other_name(name: str, taken: Sequence[str]) -> str:
+    """Return the name here of a tool of the library that is called as one of the episode's."""
+    return next(found for found in (f"tool_{'_' * number}{name}" for number in itertools.count()) if found not in taken)
+
+
+def _renamed(tool: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    own = tool["name"]
+    if name == own:
+        return tool
+    described = f"{tool['description']} In the library it is called {own!r}, which is another tool here."
+    return {**tool, "name": name, "description": described}
 
 
 def _for_mcp(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,19 +293,6 @@ class Hosts:
         """Give up whatever is under way."""
         for host in self._hosts.values():
             host.abandon(how)
-
-
-async def serve_stdio(host: EpisodeHost) -> None:
-    """Serve one client over the standard streams until it closes them."""
-    stdio: Any = import_extra("mcp.server.stdio", "serving MCP clients needs", "mcp")
-    server = mcp_server(lambda name: host)
-    try:
-        async with stdio.stdio_server() as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
-    except BaseException:
-        host.abandon("gone")
-        raise
-    host.leave()
 
 
 @contextlib.asynccontextmanager

@@ -29,7 +29,7 @@ from resilisim.tool_library.model import (
     standard_error_specs,
     standard_errors,
 )
-from resilisim.tool_library.names import checked_name, function_name
+from resilisim.tool_library.names import checked_name, function_name, has_end_of_name
 from resilisim.tool_library.parameters import parameter_problem
 
 LIBRARY_SCHEMA = "resilisim-tools-1"
@@ -184,6 +184,11 @@ class ToolLibrary:
     def function_name(self, name: str) -> str:
         """Return the name of a tool where functions have names: ASCII letters, digits, '_' and '-', at most 64."""
         return self._function_names.get(name, name)
+
+    @cached_property
+    def odd_names(self) -> tuple[str, ...]:
+        """Names and aliases with a character that ends a name in a text, such as a blank or a quote; longest first."""
+        return tuple(sorted(filter(has_end_of_name, self._name_of), key=len, reverse=True))
 
     @cached_property
     def _function_names(self) -> dict[str, str]:

@@ -18,9 +18,12 @@ NAME_RULE: Final = "1 to 128 characters without line breaks or control character
 PLAIN_RULE: Final = "1 to 128 letters, digits, '_', '-' or '.', the first a letter or digit"
 LONGEST_NAME: Final = 128
 LONGEST_FUNCTION_NAME: Final = 64  # what OpenAI-compatible endpoints take
+# What the environment itself calls functions: no tool is one of these where both stand side by side.
+RESERVED_FUNCTIONS: Final = ("tool_search", "tool_info", "tool_call", "finish", "wait")
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _FUNCTION: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ENDS: Final = re.compile(r"[\s{(:*`\"']")
 _NOT_IN_FUNCTIONS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _NOT_IN_NAMES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control and half characters, ends of lines and paragraphs
 _DIGEST_LENGTH: Final = 10
@@ -42,6 +45,11 @@ def is_name(text: str) -> bool:
 def is_plain(text: str) -> bool:
     """Return whether a name is made of ASCII letters, digits, '_', '-' and '.' alone, a letter or digit first."""
     return _PLAIN.fullmatch(text) is not None
+
+
+def has_end_of_name(name: str) -> bool:
+    """Return whether a name holds a character that ends a name in a text: a blank, a bracket, a quote, a colon."""
+    return _ENDS.search(name) is not None
 
 
 def checked_name(text: str) -> str:
@@ -85,14 +93,15 @@ def given_name(text: str, taken: Iterable[str] = ()) -> str:
 def function_name(name: str, taken: Iterable[str] = ()) -> str:
     """Return the name of a tool where a function has one: at most 64 ASCII letters, digits, '_' and '-'.
 
-    A name of that form is kept. Any other gets a digest of itself, so that no two have the same form.
+    A name of that form is kept, unless it is one of `RESERVED_FUNCTIONS`. Any other gets a digest of itself, so that no
+    two have the same form.
 
     Example:
         >>> from resilisim.tool_library.names import function_name
         >>> function_name("file_operations_reader"), function_name("fs/read")
         ('file_operations_reader', 'fs_read_4fa45a5a10')
     """
-    if _FUNCTION.fullmatch(name) is not None:
+    if _FUNCTION.fullmatch(name) is not None and name not in RESERVED_FUNCTIONS:
         return name
     return _with_digest(_NOT_IN_FUNCTIONS.sub("_", name).strip("_"), name, LONGEST_FUNCTION_NAME, taken)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import importlib
 import json
 import os
@@ -32,7 +33,9 @@ from resilisim.integrations.mcp_server import Episodes, ServedRun, serve_http
 from resilisim.policies import CommandAgent
 from resilisim.policies.function_agent import AgentFailed
 from resilisim.policies.mcp_host import Answer, EpisodeHost, Hosts, http_server
+from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task
+from resilisim.tool_library import Tool, ToolLibrary
 from tests.guards import WAITING_SECONDS
 
 TASK = "task_c64444cae27fab46"
@@ -110,9 +113,9 @@ def test_32_episodes_at_once_over_http_are_those_of_sessions(tmp_path: Path) -> 
         Episodes(ServedRun([TASK], seeds=32, out=tmp_path)).begin({})
 
 
-def test_misuse_is_told_in_one_line() -> None:
+def test_misuse_is_told_in_one_line(tmp_path: Path) -> None:
     async def misuse() -> list[tuple[str, Answer]]:
-        async with served(ServedRun(2, seeds=2)) as (connect, _, _), connect("one") as client:
+        async with served(ServedRun(2, seeds=2, out=tmp_path)) as (connect, _, _), connect("one") as client:
             return [
                 ("call episode_start first", await said(client, CALLS[0])),
                 ("call episode_start first", await said(client, "episode_finish")),
@@ -138,9 +141,9 @@ def test_misuse_is_told_in_one_line() -> None:
         assert answer.is_error
 
 
-def test_one_that_vanishes_or_never_ends_is_a_failure_and_no_score(tmp_path: Path) -> None:
+def test_one_that_vanishes_or_never_ends_is_lost_and_its_draws_are_not_handed_out_again(tmp_path: Path) -> None:
     async def vanish() -> None:
-        run = ServedRun([TASK], seeds=3, out=tmp_path, episode_seconds=3.0)
+        run = ServedRun([TASK], seeds=4, out=tmp_path, episode_seconds=3.0)
         async with served(run) as (connect, episodes, hosts):
             async with connect("quick") as client:
                 await played(client, 0)
@@ -151,17 +154,73 @@ def test_one_that_vanishes_or_never_ends_is_a_failure_and_no_score(tmp_path: Pat
             async with connect("vanishes") as client:
                 late = await said(client, CALLS[0])
             assert "the episode is over" in late.text
-            async with connect("again") as client:  # what nobody has finished can be played again
-                await said(client, "episode_start", {"seed": 1})
+            async with connect("again") as client:
+                assert "is left" in (await said(client, "episode_start", {"seed": 1})).text
+                await said(client, "episode_start", {"seed": 2})
                 hosts.abandon("gone")
+                assert [failure["seed"] for failure in read_failures(tmp_path)] == [0, 1, 2], "before the first reply"
             assert episodes.num_played == 1
 
     asyncio.run(vanish())
-    assert [record["seed"] for record in read_records(tmp_path)] == [0]
-    assert [(failure["seed"], failure["reason"]) for failure in read_failures(tmp_path)] == [
-        (1, "timeout"),
-        (1, "gone"),
-    ]
+    ended = [(record["seed"], record["ended_by"], record["outcome"]) for record in read_records(tmp_path)]
+    assert ended == [(0, "completion", ended[0][2]), (1, "agent_error", 0), (2, "agent_error", 0)]
+
+
+def test_an_episode_whose_server_was_killed_is_lost(tmp_path: Path) -> None:
+    """What a killed server has handed out is lost when the folder is opened again."""
+    run = ServedRun([TASK], seeds=2, out=tmp_path)
+    killed = Episodes(run)
+    killed.begin({"seed": 0})
+    killed._store.close()  # and nothing more is written
+    again = Episodes(run)
+    with pytest.raises(InvalidInputError, match="is left"):
+        again.begin({"seed": 0})
+    again.begin({"seed": 1})
+    again.close()
+    (record,) = read_records(tmp_path)
+    assert (record["seed"], record["ended_by"], record["outcome"]) == (0, "agent_error", 0)
+
+
+def test_where_no_plan_is_kept_the_client_chooses() -> None:
+    async def choose() -> list[Answer]:
+        host = Episodes(ServedRun(2)).host(repeats=True)
+        answers = []
+        for given in ({"seed": 4}, {"seed": 4, "prompt": "optimal"}, {"task": TASK}, {"prompt": "flawed:missing_step"}):
+            answers.append(await host.call("episode_start", given))
+            await host.call("network_fetcher", {})
+            answers.append(await host.call("episode_finish", {}))
+        for given in ({"seed": -1}, {"seed": "4"}, {"prompt": "optmal"}, {"task": "task_x"}):
+            answers.append(await host.call("episode_start", given))
+        fixed = Episodes(ServedRun(2, seeds=[3])).host(repeats=True)
+        answers.append(await fixed.call("episode_start", {"seed": 4}))
+        return answers
+
+    answers = asyncio.run(choose())
+    assert not any(answer.is_error for answer in answers[:8]), answers
+    assert all(answer.is_error for answer in answers[8:]), answers
+    assert "expected one of 3" in answers[-1].text
+
+
+def test_tools_of_the_library_that_are_called_like_those_of_the_episode_can_be_called() -> None:
+    names = ["episode_start", "episode_finish", "finish", "tool_call", "fs/read", "search the web"]
+    library = ToolLibrary([Tool(name, f"Does {name}.") for name in names])
+    task = Task.from_mapping(
+        {"instance_id": "own", "task_type": "basic_task", "description": "Do all.", "required_tools": names}, library
+    )
+
+    async def play() -> Any:
+        run = ServedRun([task], library=library, environment=EnvironmentSettings(base=1.0))
+        host = Episodes(run).host(repeats=False)
+        listed = [tool["name"] for tool in host.tools]
+        assert len(set(listed)) == len(listed) == 8
+        assert {"tool_episode_start", "tool_episode_finish", "fs/read", "search the web"} <= set(listed)
+        await host.call("episode_start", {})
+        for tool in listed[2:]:
+            answer = await host.call(tool, {})
+            assert not answer.is_error, (tool, answer)
+        return (await host.call("episode_finish", {})).data
+
+    assert asyncio.run(play())["level"] == "full_success"
 
 
 def test_the_command_over_stdio_plays_one_episode_after_the_other(tmp_path: Path) -> None:
@@ -216,7 +275,34 @@ def test_a_signal_ends_the_command_over_stdio_and_what_is_under_way_is_written(t
         assert json.loads(server.stdout.readline())["id"] == 1
         server.send_signal(signal.SIGINT)  # its standard input stays open, as in a terminal
         assert server.wait(WAITING_SECONDS) == 0
-    assert [failure["reason"] for failure in read_failures(tmp_path)] == ["gone"]
+    assert [failure["reason"] for failure in read_failures(tmp_path)] == ["begun"]
+    assert [record["ended_by"] for record in read_records(tmp_path)] == ["agent_error"]
+
+
+def test_a_client_that_closes_its_reading_end_leaves_no_traceback_and_odd_lines_are_answered(tmp_path: Path) -> None:
+    begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": begin}
+    start = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "episode_start", "arguments": {}}}
+    odd = ['{"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "\\ud800"}}', "nonsense"]
+    command = [sys.executable, "-m", "resilisim", "mcp", "serve", "--tasks", "1", "--out", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        assert server.stderr is not None
+        initialized = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        for line in (json.dumps(hello), initialized, *odd):
+            server.stdin.write(line.encode() + b"\n")
+        server.stdin.flush()
+        heard = [json.loads(server.stdout.readline()) for _ in range(3)]
+        assert {said["id"]: "cannot be read" in str(said) for said in heard} == {0: False, 5: True, None: True}
+        server.stdout.close()
+        for number in range(1, 4):
+            server.stdin.write(json.dumps(start | {"id": number}).encode() + b"\n")
+        server.stdin.flush()
+        assert server.wait(WAITING_SECONDS) == 0
+        assert b"Traceback" not in server.stderr.read()
+        with contextlib.suppress(BrokenPipeError):
+            server.stdin.close()
 
 
 def test_what_a_full_disk_does_not_take_is_kept_and_nothing_more_is_played(
