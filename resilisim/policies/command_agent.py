@@ -9,7 +9,6 @@ import os
 import secrets
 import shlex
 import shutil
-import signal
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -23,6 +22,7 @@ from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.record import AgentRecord
 from resilisim.policies.llm.run import Journal
 from resilisim.policies.mcp_host import EpisodeHost, Hosts, http_server
+from resilisim.process_tree import end_tree, supervised
 from resilisim.redaction import without_named, without_secret_arguments
 
 COMMAND_PREFIX: Final = "command:"  # of a policy that is a program
@@ -36,7 +36,8 @@ class CommandAgent:
     The program finds the URL of an MCP server with this episode in RESILISIM_MCP_URL, the prompt in RESILISIM_PROMPT,
     and both in the JSON file that RESILISIM_EPISODE names (`mcp_url`, `prompt`). The episode has begun; the tools are
     those of the library and `episode_finish`. Exit code 0 without `episode_finish` is the agent's stop; with any other
-    code the episode is lost, unless it has ended before.
+    code the episode is lost, unless it has ended before. Whatever it has started ends with it
+    (`resilisim.process_tree`).
 
     Args:
         command: The command with its arguments, as in a shell, of which there is none.
@@ -118,9 +119,7 @@ class CommandAgent:
                 try:
                     code = await process.wait()
                 finally:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
-                    await process.wait()
+                    await asyncio.shield(end_tree(process))
         if code != 0:
             last = output.text.strip().rpartition("\n")[2]
             raise AgentFailed(f"agent {self.name} ended with exit code {code}: {last}", "ExitCode", output.text)
@@ -128,12 +127,12 @@ class CommandAgent:
     async def _start(self, environment: Mapping[str, str], outgoing: int) -> asyncio.subprocess.Process:
         try:
             return await asyncio.create_subprocess_exec(
-                *self._command,
+                *supervised(self._command),
                 env=environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=outgoing,
                 stderr=outgoing,
-                start_new_session=True,  # its children end with it
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:  # it is gone, the machine is full, or the prompt is too long for it
             text = f"agent {self.name} cannot be started: {error}"

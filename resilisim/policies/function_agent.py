@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, TypeAlias, cast
 
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
+from resilisim.policies.agent_loop import run_beside
 from resilisim.policies.agent_session import AgentSession
 from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.record import AgentRecord
@@ -26,7 +27,8 @@ AGENT_PREFIX: Final = "agent:"  # of a policy that is a function of a session, a
 class FunctionAgent:
     """An agent that is a function of one session.
 
-    A sync function runs in a thread of its own, so that many can wait for their models at once.
+    A sync function runs in a thread of its own, so that many can wait for their models at once; async ones in an event
+    loop of their own (`agent_loop`), so that one that blocks it, or cannot be cancelled, holds up nobody else.
 
     Args:
         function: Takes an `AgentSession`. What it returns, unless None, is its answer and says that the task is done.
@@ -77,9 +79,16 @@ class FunctionAgent:
     async def _answer(self, session: AgentSession) -> object:
         """Return what the function returns; one that is not `async` gets a thread."""
         if _is(inspect.iscoroutinefunction, self.function):
-            return await cast("Awaitable[object]", self.function(session))
+            return await run_beside(self.function, lambda: _awaited(cast("Awaitable[object]", self.function(session))))
         answer = await _in_thread(self.function, session)
-        return await answer if inspect.isawaitable(answer) else answer
+        if not inspect.isawaitable(answer):
+            return answer
+        awaitable: Awaitable[object] = answer
+        return await run_beside(self.function, lambda: _awaited(awaitable))
+
+
+async def _awaited(answer: Awaitable[object]) -> object:
+    return await answer
 
 
 def _is(kind: Callable[[object], bool], function: AgentFunction) -> bool:

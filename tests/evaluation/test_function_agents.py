@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from resilisim.evaluation import read_records
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.policies import AgentSession
 from resilisim.workflows import parse_plan
-from tests.guards import WAITING_SECONDS
+from tests.guards import WAITING_SECONDS, no_endless_wait
 
 TASKS = 4
 
@@ -225,3 +226,37 @@ def test_what_is_no_agent_is_refused(agents: Any, message: str) -> None:
         evaluate(agents=agents, tasks=1)
     with pytest.raises(InvalidInputError, match="no policy was given"):
         evaluate(tasks=1)
+
+
+@pytest.mark.parametrize("kind", ["blocks", "takes no notice", "waits in its end", "computes"])
+def test_the_limit_of_time_holds_for_async_agents_that_do_not_let_go(kind: str) -> None:
+    """Whatever they do, they are given up, and others go on meanwhile."""
+    stopped = threading.Event()
+
+    async def stubborn(session: AgentSession) -> None:
+        while not stopped.is_set():
+            if kind == "blocks":
+                stopped.wait(WAITING_SECONDS)
+            elif kind == "computes":
+                sum(range(10_000))
+            elif kind == "waits in its end":
+                try:
+                    await asyncio.sleep(WAITING_SECONDS)
+                finally:
+                    await asyncio.sleep(WAITING_SECONDS)
+            else:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(WAITING_SECONDS)
+
+    async def quick(session: AgentSession) -> str:
+        await session.acall("file_operations_scanner")
+        return "done"
+
+    models = ModelSettings(episode_seconds=0.3)
+    try:
+        with no_endless_wait():
+            run = evaluate(agents=[stubborn, quick], tasks=2, model=models)
+    finally:
+        stopped.set()
+    ended = {(record["policy"], record["ended_by"]) for record in run.records()}
+    assert ended == {("stubborn", "agent_error"), ("quick", "completion")}

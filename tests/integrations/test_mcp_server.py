@@ -387,6 +387,37 @@ def test_a_child_that_a_program_leaves_behind_keeps_nobody_waiting() -> None:
     assert [record["ended_by"] for record in run.records()] == ["stopped"]
 
 
+DETACHED = """
+import os, sys, time
+for name in ("child", "grandchild"):
+    if os.fork() == 0:
+        os.setsid()
+        if name == "grandchild" and os.fork():
+            os._exit(0)
+        open(os.path.join(sys.argv[1], name), "w").write(str(os.getpid()))
+        time.sleep(600)
+while len(os.listdir(sys.argv[1])) < 2:
+    time.sleep(0.01)
+time.sleep(600 if "hangs" in sys.argv else 0)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere children with a session of their own stay")
+@pytest.mark.parametrize("ending", ["ends", "hangs"])
+def test_children_with_a_session_of_their_own_end_with_their_program(ending: str, tmp_path: Path) -> None:
+    program, told = tmp_path / "program.py", tmp_path / "told"
+    program.write_text(DETACHED)
+    told.mkdir()
+    agent = f"command:{sys.executable} {program} {told} {ending}"
+    seconds = 4.0 if ending == "hangs" else None
+    run = evaluate(agents=agent, tasks=1, model=ModelSettings(episode_seconds=seconds))
+    assert [record["ended_by"] for record in run.records()] == ["stopped" if ending == "ends" else "agent_error"]
+    assert sorted(path.name for path in told.iterdir()) == ["child", "grandchild"]
+    for path in told.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.read_text()), 0)
+
+
 def test_a_program_finds_its_server_in_every_loop_and_may_be_gone(tmp_path: Path) -> None:
     connects = "from urllib.parse import urlsplit; import os, socket; url = urlsplit(os.environ['RESILISIM_MCP_URL'])"
     agent = CommandAgent(f'{sys.executable} -c "{connects}; socket.create_connection((url.hostname, url.port))"')
