@@ -96,7 +96,8 @@ def _other_form(text: str, reader: _Reader, tags: Sequence[_Tag]) -> FoundCalls 
 
     Where they have no mark, a message that says that the task is complete only quotes them.
     """
-    if tags and _NAME_FIRST.match(tags[0].content) and not has_call_mark(text[: tags[0].start]):
+    names_first = bool(tags) and (_NAME_FIRST.match(tags[0].content) or reader.named_at_the_start(tags[0].content))
+    if names_first and not has_call_mark(text[: tags[0].start]):
         return None  # as nearly always, which is faster
     found = find_calls(text, reader.is_meant)
     if not isinstance(found, FoundCalls):
@@ -148,7 +149,7 @@ class _Reader:
 
     def tagged_call(self, content: str) -> Message:
         """Read a call in tags: `name {json}`, an object, a name in backticks, arguments fenced or in parentheses."""
-        named = self._named_at_the_start(content.strip())
+        named = self.named_at_the_start(content.strip())
         content = _unfenced(content)
         if named is not None:
             name, arguments = named
@@ -195,7 +196,7 @@ class _Reader:
         name = self.library.resolve(str(given).strip() if call.name == "tool_call" else call.name)
         return own if name is None else {**parameter_schema(self.library[name], strict=False)["properties"], **own}
 
-    def _named_at_the_start(self, content: str) -> tuple[str, str] | None:
+    def named_at_the_start(self, content: str) -> tuple[str, str] | None:
         """Return a name that no rule of form finds the end of, and what stands behind it; None if there is none."""
         for odd_name in self.library.odd_names:  # the longest first
             for quote in ("", "`", '"', "'"):
