@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         read_results,
         write_report,
     )
-    from resilisim.evaluation.injected_episode import InjectedFailure
+    from resilisim.evaluation.injected_call import InjectedFailure
     from resilisim.evaluation.injection import inject
     from resilisim.policies import EpisodeEnded, ToolFailed, make_policy, track_usage
     from resilisim.simulator import Law, load_law
@@ -73,7 +73,7 @@ __all__ = [
 _LAZY_NAMES = {
     "EnvironmentSettings": "resilisim.envs.settings:EnvironmentSettings",
     "EpisodeEnded": "resilisim.policies:EpisodeEnded",
-    "InjectedFailure": "resilisim.evaluation.injected_episode:InjectedFailure",
+    "InjectedFailure": "resilisim.evaluation.injected_call:InjectedFailure",
     "Law": "resilisim.simulator:Law",
     "ModelSettings": "resilisim.evaluation:ModelSettings",
     "Task": "resilisim.tasks:Task",

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import itertools
-import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from resilisim.envs.session import EpisodeEnded
-from resilisim.errors import InvalidInputError, one_line, unknown_name
+from resilisim.errors import Fault, InvalidInputError, StoreError, count_of, one_line, unknown_name
 from resilisim.evaluation.call_arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.evaluation.episode.attribution import loss_label, losses_of
-from resilisim.evaluation.episode.record import RECORD_SCHEMA, REGRET_TOLERANCE, EpisodeRecord, StepRecord
-from resilisim.evaluation.run.store import EPISODES_NAME, check_episode
+from resilisim.evaluation.episode.record import (
+    FAILURE_SCHEMA,
+    RECORD_SCHEMA,
+    REGRET_TOLERANCE,
+    EpisodeRecord,
+    FailureRecord,
+    StepRecord,
+)
+from resilisim.evaluation.injected_call import (
+    GONE,
+    NO_END,
+    DrawnCall,
+    InjectedCall,
+    InjectedFailure,
+    OpenCall,
+    Outcome,
+    Raiser,
+)
+from resilisim.evaluation.injected_folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
 from resilisim.policies.base import call_message
-from resilisim.provenance import content_hash, encode_json_line
-from resilisim.run_folder import MANIFEST_NAME, JsonLinesWriter, OpenLine, RunFolder, claim, own_file, run_manifest
+from resilisim.provenance import content_hash
+from resilisim.run_folder import OpenLine
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key
 from resilisim.simulator import (
     BenchmarkLaw,
@@ -35,6 +52,7 @@ from resilisim.simulator import (
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.exact.goal import Fail, Goal, GoalJudge
 from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import FAILED
 from resilisim.simulator.outcomes import Errors, drawn_failure
 from resilisim.simulator.parts.draws import draw_execution
 from resilisim.simulator.parts.play import Draw
@@ -43,102 +61,38 @@ from resilisim.tasks.model import complexity_of
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
 from resilisim.tool_library.model import standard_error_specs
 
-# What became of a call: it answered, was made to fail, failed by itself, or could not be made.
-Outcome = Literal["ok", "injected", "real", "misuse"]
-
-CALL_SCHEMA: Final = "resilisim-call-1"
-CALLS_NAME: Final = "calls.jsonl"
 TASK_TYPE: Final = "own_program"
 PROMPT_TYPE: Final = "own program"
-UNKNOWN_END: Final = "unknown"  # error of a call that was made, and of which nothing more was ever written
-_NO_END: Final = "it was made, and whoever made it did not live to see its end"
-_ROOM: Final = 640  # bytes of a line that are kept free for what becomes of a call
 
 
-class InjectedFailure(Exception):
-    """A call failed because the law said so.
+class CallsEnded(EpisodeEnded):
+    """A function was called after the episode of its program; no retrying loop catches it.
 
     Attributes:
-        tool: The function that was called.
-        code: Code of the failure, such as TIMEOUT.
-        message: Its words.
+        episode: The episode that is over.
     """
 
-    def __init__(self, tool: str, code: str, message: str) -> None:
-        super().__init__(f"{tool}: {code}: {message}")
-        self.tool, self.code, self.message = tool, code, message
+    def __init__(self, episode: InjectedEpisode, words: str) -> None:
+        super().__init__()
+        self.episode = episode
+        self.words = words
 
-    def __reduce__(self) -> tuple[type[InjectedFailure], tuple[str, str, str]]:
-        """Travel between processes as tool, code and message."""
-        return type(self), (self.tool, self.code, self.message)
-
-
-# Which exception an injected failure is raised as: one class for all, or one for each code ("TIMEOUT").
-Raises = type[Exception] | Mapping[str, type[Exception]]
+    def __str__(self) -> str:
+        """Return why no more calls can be made."""
+        return self.words
 
 
-@dataclass(frozen=True, slots=True)
-class InjectedCall:
-    """One call of a function under a law.
+@dataclass(slots=True)
+class _Begun:
+    """A call that has begun and not ended yet."""
 
-    Attributes:
-        tool: The function's name.
-        outcome: What became of it.
-        attempt: Which call of the function it was, from 1; None for misuse, which draws nothing.
-        probability: The law's probability that it would pass; None for misuse.
-        ran: Whether the function ran.
-        error: Code of an injected failure, or the class of an exception; None for an answer.
-        message: Words of the failure.
-        seconds: How long the function ran.
-        arguments: What it was called with, shortened.
-
-    Example:
-        >>> import resilisim
-        >>> tools = resilisim.inject([len], seed=3)
-        >>> tools["len"]("abc")
-        3
-        >>> call = tools.calls[0]
-        >>> call.outcome, call.attempt, call.probability
-        ('ok', 1, 0.8)
-    """
-
-    tool: str
-    outcome: Outcome
-    attempt: int | None
-    probability: float | None
-    ran: bool
-    error: str | None
-    message: str | None
-    seconds: float
-    arguments: str
-
-    @property
-    def passed(self) -> bool:
-        """Whether the law let it through."""
-        return self.outcome in ("ok", "real")
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the call as it stands in `calls.jsonl`."""
-        return {"success": self.outcome == "ok", **{name: getattr(self, name) for name in self.__slots__}}
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnCall:
-    """What the law says of a call that is about to be made."""
-
-    message: Message
-    before: EpisodeState
-    attempt: int
-    probability: float
-    failure: tuple[str, str] | None  # code and words
-
-
-@dataclass(frozen=True, slots=True)
-class OpenCall:
-    """A call that was written down before it was made: its number, and where it stands (None: nowhere yet)."""
-
-    number: int
-    place: OpenLine | None
+    name: str
+    arguments: CallArguments
+    drawn: DrawnCall
+    since: float
+    step: int | None  # where its step stands, and what it did to the state in `_history`, if there is a goal
+    change: int  # the last change of the state then
+    opened: OpenCall | None = None  # once it is being made
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +108,7 @@ class InjectionSettings:
     check: Callable[[], object] | None
     fail: Fail
     once: tuple[str, ...]
-    raises: Raises
+    raises: Raiser
     dependencies: Mapping[str, Sequence[str]] = field(hash=False)
     name: str
     salt: str
@@ -172,90 +126,39 @@ class InjectionSettings:
             for name, tool in tools.items()
         ]
 
-    def exception(self, tool: str, code: str, words: str) -> Exception:
+    def exception(self, tool: str, code: str, words: str) -> BaseException:
         """Return the exception that an injected failure is raised as."""
-        chosen = self.raises.get(code, InjectedFailure) if isinstance(self.raises, Mapping) else self.raises
-        return chosen(tool, code, words) if issubclass(chosen, InjectedFailure) else chosen(f"{tool}: {code}: {words}")
-
-
-class InjectionFolder:
-    """The folder of the calls and the episodes of one program, of which several can be under way.
-
-    Args:
-        directory: Where; it is made, or added to, when the first episode begins.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._beginning = threading.Lock()
-        self._folder: RunFolder | None = None
-        self._episodes: JsonLinesWriter | None = None
-        self._next = 0
-
-    def begin(self, arguments: Mapping[str, Any]) -> tuple[int, str]:
-        """Return the index of the next episode and the hash of the manifest.
-
-        Raises:
-            StoreError: The folder holds calls of other functions, or towards another goal.
-        """
-        with self._beginning:
-            if self._folder is None:
-                self._folder = RunFolder(self.directory, arguments, CALLS_NAME)
-                self._episodes = JsonLinesWriter(own_file(self.directory, EPISODES_NAME), check_episode)
-                indices: list[int] = [-1]
-                self._folder.lines.resume(lambda line: indices.append(int(line["episode"])))
-                self._episodes.resume(lambda line: indices.append(int(line["index"])))
-                self._next = max(indices) + 1
-            else:
-                claim(self.directory / MANIFEST_NAME, run_manifest(arguments), self.directory, found=CALLS_NAME)
-            self._next += 1
-            return self._next - 1, self._folder.manifest["hash"]
-
-    def write_call(self, line: Mapping[str, Any]) -> None:
-        """Write a call to disk at once, so that whatever happens next, it is there."""
-        if self._folder is not None:
-            self._folder.lines.write_encoded(encode_json_line(line))
-
-    def write_open_call(self, line: Mapping[str, Any]) -> OpenLine | None:
-        """Write a call that is about to be made as one of which no more is known; return where it stands."""
-        return None if self._folder is None else self._folder.lines.write_open(encode_json_line(line), _ROOM)
-
-    def write_ended_call(self, place: OpenLine, line: Mapping[str, Any]) -> None:
-        """Write a call that has ended in the place where it was written before it was made."""
-        if self._folder is None:
-            return
-        message = str(line["message"] or "")
-        encoded = encode_json_line(line)
-        while len(encoded) > place.length and message:  # others have been written behind it, so there is no more room
-            message = message[: -max(len(encoded) - place.length, 4) // 2]
-            encoded = encode_json_line({**line, "message": f"{message}..."})
-        self._folder.lines.write_in_place(place, encoded)
-
-    def write_episode(self, record: EpisodeRecord) -> None:
-        """Write an episode that has ended."""
-        if self._episodes is not None:
-            self._episodes.write(record)
-
-    def close(self) -> None:
-        """Release the folder."""
-        for each in (self._folder, self._episodes):
-            if each is not None:
-                each.close()
-        self._folder = self._episodes = None
+        return self.raises(InjectedFailure(tool, code, words))
 
 
 class InjectedEpisode:
     """One episode of a program: its state, its draws, and what is written down.
 
+    Calls count in the order in which they begin: a call that another one makes comes after it, and so does one that
+    begins while another is under way. A call is taken to answer until it is known that it did not; what the function's
+    own failure costs is booked when it is known.
+
+    Nothing here runs code of the user's, so whoever shares an episode between threads can lock around every method.
+
     Args:
         settings: What was asked for.
         library: The functions.
         folder: Where to write, if other episodes are written there at the same time.
+
+    Attributes:
+        calls: The calls that have ended, in that order.
+        goal: What is to be reached; None if nothing is.
+        score: How good the episode was, once it has ended; None without a goal.
+        record: Its record, likewise.
+
+    Raises:
+        StoreError: The folder is another run's, or has an episode of this seed that has ended.
     """
 
     def __init__(
         self, settings: InjectionSettings, library: ToolLibrary, folder: InjectionFolder | None = None
     ) -> None:
+        self.calls: list[InjectedCall] = []
         self._settings = settings
         self._library = library
         rules = EndRules(settings.turns, max_consecutive_failures=0, loop_length=0)
@@ -275,15 +178,27 @@ class InjectedEpisode:
         self._told = {**told, "fail": settings.fail, "check": settings.check is not None}
         self._law_says_errors = isinstance(settings.law, Law) and bool(settings.law.errors)
         self._attempts = Counter[str]()
+        self._answers = Counter[str]()  # calls of each function that are taken to have answered
         self._steps: list[StepRecord] = []
-        self._asked_again = False
+        self._history: list[tuple[Message, bool]] = []  # what led to the state, if there is a goal
+        self._changes = 0  # of the state
+        self._under_way: dict[int, _Begun] = {}
+        self._given_up: dict[int, InjectedCall] = {}
         self.score: dict[str, Any] | None = None
         self.record: EpisodeRecord | None = None
+        self._broken: StoreError | None = None
         self._is_own = folder is None and settings.directory is not None
         self._folder = InjectionFolder(settings.directory) if self._is_own and settings.directory else folder
-        self._index, self._manifest, self._calls = 0, "", 0
+        self._index, self._manifest, self._calls, self._num_drawn = 0, "", 0, 0
         if self._folder is not None:
             self._index, self._manifest = self._folder.begin(self._arguments())
+            if self._is_own and self._folder.has_played(settings.seed):
+                directory = self._folder.directory
+                self.close()
+                raise StoreError(
+                    f"{directory} has the episode of seed {settings.seed} already, which would count twice: expected "
+                    "another seed, or another folder"
+                )
 
     def _begin_law(self, number: int = 0) -> None:
         """Let the law begin, or begin anew, with draws of its own."""
@@ -293,28 +208,37 @@ class InjectedEpisode:
         self._state = start_state(self._problem, self._key)
 
     def draw(self, name: str, arguments: CallArguments) -> DrawnCall:
-        """Draw a call, and let the law's state take it in as if the function itself will work."""
+        """Draw a call, and let the law's state take it in as if the function itself will work.
+
+        Raises:
+            EpisodeEnded: There are no more calls.
+        """
         self._check_open()
         parts = self._problem.parts
         if parts is not None and self._state.turns_used == self._settings.turns:
             self._begin_law(self._attempts.total())
         tool, key, attempt = self._library.index(name), self._tool_keys[name], self._attempts[name]
-        self._attempts[name] += 1
         text = "" if self.goal is None else call_message(name, _as_parameters(arguments.shown))
         message = Message("execute", tool=name, text=text, parameters=_as_parameters(arguments.digest, arguments.shown))
         before = self._state
         errors: Errors = "documented" if self._law_says_errors else "transient"
         probability = success_probability(self._problem, before, tool, message)
-        found, drawn = None, None
+        failure, draw = None, None
         if parts is not None:
-            drawn, found = draw_execution(self._problem, parts, before, tool, message, key, errors)
+            draw, failure = draw_execution(self._problem, parts, before, tool, message, key, errors)
         else:
             bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
             if bits >= success_threshold_at(self._problem, before, tool):
-                found = drawn_failure(self._problem, before, tool, bits, key, attempt, errors)
-        self._go_on(message, found is None if drawn is None else drawn)
-        failure = None if found is None else (found.code, found.message)
-        return DrawnCall(message, before, attempt + 1, probability, failure)
+                failure = drawn_failure(self._problem, before, tool, bits, key, attempt, errors)
+        told = None if failure is None else (failure.code, failure.message)
+        self._num_drawn += 1
+        drawn = DrawnCall(message, before, attempt + 1, probability, told, self._num_drawn, draw)
+        self._attempts[name] += 1
+        self._answers[name] += told is None
+        self._go_on(message, told is None if draw is None else draw)
+        step = None if self.goal is None else self._judged(message, before, drawn)
+        self._under_way[drawn.number] = _Begun(name, arguments, drawn, time.perf_counter(), step, self._changes)
+        return drawn
 
     def open_call(self, name: str, arguments: CallArguments, drawn: DrawnCall | None) -> OpenCall:
         """Write down that a call is about to be made: if nothing more is ever written, it may have run.
@@ -323,15 +247,28 @@ class InjectedEpisode:
             name: The tool.
             arguments: What it is called with.
             drawn: What the law says of it; None if nothing was drawn.
+
+        Raises:
+            StoreError: It cannot be written down, so it must not be made.
         """
         self._calls += 1
-        place = None
-        if self._folder is not None:
-            attempt, probability = (None, None) if drawn is None else (drawn.attempt, drawn.probability)
-            outcome: Outcome = "misuse" if drawn is None else "real"
-            call = InjectedCall(name, outcome, attempt, probability, True, UNKNOWN_END, _NO_END, 0.0, arguments.shown)
-            place = self._folder.write_open_call(self._line(call, self._calls))
-        return OpenCall(self._calls, place)
+        attempt, probability = (None, None) if drawn is None else (drawn.attempt, drawn.probability)
+        call = InjectedCall(
+            name,
+            "misuse" if drawn is None else "real",
+            attempt,
+            probability,
+            True,
+            UNKNOWN_END,
+            NO_END,
+            0.0,
+            arguments.shown,
+            arguments.digest,
+        )
+        opened = OpenCall(self._calls, self._written(call, self._calls, is_open=True))
+        if drawn is not None:
+            self._under_way[drawn.number].opened = opened
+        return opened
 
     def settle(
         self,
@@ -345,24 +282,36 @@ class InjectedEpisode:
     ) -> InjectedCall:
         """Write down what became of a call; `failure` is the function's own, its kind and its words.
 
-        `opened` is what `open_call` returned, if the call was written down before it was made.
+        `opened` is what `open_call` returned, if the call was written down before it was made. A call that was given up
+        when the episode ended stays given up.
         """
+        begun = self._under_way.pop(drawn.number, None)
+        if begun is None:
+            return self._given_up[drawn.number]
         outcome: Outcome = "real" if failure is not None else "injected" if drawn.failure is not None else "ok"
         error, words = drawn.failure or (None, None)
-        refused = False
         if failure is not None:
             error, words = failure[0], one_line(failure[1], LONGEST_ARGUMENTS)
-            refused = drawn.failure is None
-            if refused and self.goal is not None:  # nobody else has called since
-                self._state = next_state(self._problem, drawn.before, drawn.message, success=False)
-            elif refused:
-                self._count_failure()
         call = InjectedCall(
-            name, outcome, drawn.attempt, drawn.probability, ran, error, words, round(seconds, 6), arguments.shown
+            name,
+            outcome,
+            drawn.attempt,
+            drawn.probability,
+            ran,
+            error,
+            words,
+            round(seconds, 6),
+            arguments.shown,
+            arguments.digest,
         )
-        self._write(call, opened)
-        if self.goal is not None:
-            self._judged(drawn.message, drawn.before, call, refused)
+        refused = failure is not None and drawn.failure is None
+        if begun.step is not None:
+            step = self._steps[begun.step]
+            step["success"], step["error"] = outcome == "ok", error
+        if refused:
+            self._refuse(begun)
+        self.calls.append(call)
+        self._write(call, opened or begun.opened)
         return call
 
     def misused(
@@ -381,25 +330,77 @@ class InjectedEpisode:
         message = Message("rejected", tool=name, problems=(words,), text=text)
         before = self._state
         self._go_on(message, False)
-        call = InjectedCall(name, "misuse", None, None, ran, error, words, 0.0, arguments.shown)
-        self._write(call, opened)
+        call = InjectedCall(name, "misuse", None, None, ran, error, words, 0.0, arguments.shown, arguments.digest)
         if self.goal is not None:
-            self._judged(message, before, call, False)
+            self._steps[self._judged(message, before, None)]["error"] = words
+        self.calls.append(call)
+        self._write(call, opened)
         return call
 
-    def end(self, message: Message) -> None:
-        """End the episode: score it if there is a goal, and release the folder."""
-        if self.goal is not None and self.score is None and self._state.ended_by is None:
-            before = self._state
-            self._state = next_state(self._problem, before, message)
-            check = self._settings.check
-            approved = check is None or bool(check())
-            self._judged(message, before, None, False, approved)
-            self._scored(approved)
-        self.close()
+    def give_up_calls(self) -> None:
+        """End the calls that are under way: what has not answered by now has not answered."""
+        for number, begun in list(self._under_way.items()):
+            runs = begun.drawn.failure is None or self._settings.fail == "after"
+            seconds = time.perf_counter() - begun.since
+            failure = GONE if runs else None
+            self._given_up[number] = self.settle(begun.name, begun.arguments, begun.drawn, failure, runs, seconds)
+
+    def end(self, message: Message, veto: str | None = None, words: str | None = None) -> None:
+        """End the episode: score it if there is a goal, and release the folder.
+
+        Args:
+            message: Whether the program has finished or stopped.
+            veto: Why the outcome is not right all the same, a key of `REAL_LOSS_LABELS`; None if nothing says so.
+            words: What else is known of that, for the record.
+
+        Raises:
+            StoreError: The record cannot be written.
+        """
+        try:
+            if self._broken is not None:
+                raise self._broken
+            self.give_up_calls()
+            if self.goal is not None and self.score is None and self._state.ended_by is None:
+                before = self._state
+                self._state = next_state(self._problem, before, message)
+                step = self._steps[self._judged(message, before, None, veto)]
+                step["error"] = None if words is None else one_line(words, LONGEST_ARGUMENTS)
+                self._scored(veto)
+        finally:
+            self.close()
+
+    def break_off(self, reason: str, words: str, fault: Fault) -> None:
+        """Leave the episode without a score, because something outside broke, or may have, and release the folder.
+
+        Args:
+            reason: What was raised, by name.
+            words: What it says.
+            fault: Whose fault that is.
+        """
+        try:
+            self.give_up_calls()
+            if self._folder is not None and self.goal is not None and fault in ("infrastructure", "unclear"):
+                self._folder.write_failure(
+                    FailureRecord(
+                        schema=FAILURE_SCHEMA,
+                        index=self._index,
+                        policy=self._settings.name,
+                        prompt_type=PROMPT_TYPE,
+                        instance_id=self._instance_id,
+                        seed=self._settings.seed,
+                        error=words,
+                        reason=reason,
+                        calls=0,
+                        fault=fault,
+                    )
+                )
+        except StoreError:  # that is what broke, or the same disk
+            pass
+        finally:
+            self.close()
 
     def close(self) -> None:
-        """Release the folder, if it is this episode's alone."""
+        """Release the folder, if it is this episode's alone; an episode that has not ended has no score."""
         if self._folder is not None and self._is_own:
             self._folder.close()
         self._folder = None
@@ -443,13 +444,19 @@ class InjectedEpisode:
         return self.goal is not None and (self.score is not None or self._state.turns_used >= self._settings.turns)
 
     def _check_open(self) -> None:
+        if self._broken is not None:
+            raise self._broken
         if self.is_over:
-            raise EpisodeEnded
+            turns = count_of(self._settings.turns, "call")
+            raise CallsEnded(self, f"the episode is over: it had {turns}, and all of them are used up")
 
     def _go_on(self, message: Message, success: bool | Draw) -> None:
         # Without a goal calls never end; the law's counts then stay where its table ends.
         if self._state.turns_used >= self._settings.turns:
             return
+        self._changes += 1
+        if self.goal is not None:
+            self._history.append((message, bool(success)))
         if (parts := self._problem.parts) is None:
             self._state = next_state(self._problem, self._state, message, success)
         else:
@@ -457,30 +464,54 @@ class InjectedEpisode:
             down = parts.next_down(self._key, self._state)
             self._state = parts.after(self._state, message, tool, success, down)
 
-    def _count_failure(self) -> None:
-        """Count a function's own failure, which calls since may have overtaken."""
-        counters = list(self._state.counters)
-        counters[NUM_FAILURES] = min(counters[NUM_FAILURES] + 1, self._settings.turns)
-        self._state = replace(self._state, counters=tuple(counters))
+    def _refuse(self, begun: _Begun) -> None:
+        """Take it back that a call has answered, since the function itself has failed."""
+        drawn, name = begun.drawn, begun.name
+        self._answers[name] -= 1
+        self._changes += 1
+        if begun.step is not None:
+            supposed = self._state
+            self._history[begun.step] = drawn.message, False
+            self._state = start_state(self._problem)
+            for message, success in self._history:
+                self._state = next_state(self._problem, self._state, message, success)
+            self._book(self._steps[begun.step], self._judge.price(supposed, self._state))
+        elif begun.change == self._changes:  # nothing has happened since
+            self._state = drawn.before
+            self._go_on(drawn.message, False if drawn.draw is None else replace(drawn.draw, refused=True))
+        else:
+            counters, status = list(self._state.counters), list(self._state.status)
+            counters[NUM_FAILURES] = min(counters[NUM_FAILURES] + 1, self._settings.turns)
+            if not self._answers[name]:
+                status[self._library.index(name)] = FAILED
+            self._state = replace(self._state, counters=tuple(counters), status=tuple(status))
 
-    def _judged(
-        self, message: Message, before: EpisodeState, call: InjectedCall | None, refused: bool, approved: bool = True
-    ) -> None:
-        spoilt = self._judge.is_spoilt
-        found = self._judge.judge(before, message, self._state, refused, approved)
+    def _book(self, step: StepRecord, price: float) -> None:
+        """Add to the regret of a call what the function's own failure cost."""
+        step["action_value"] -= price
+        step["regret"] += price
+        if step["regret"] <= REGRET_TOLERANCE:
+            step["label"] = None
+        elif step["label"] != "ran_again":
+            step["label"] = "refused_call"
+        step["real"] = True
+
+    def _judged(self, message: Message, before: EpisodeState, drawn: DrawnCall | None, veto: str | None = None) -> int:
+        """Add the step of a message to the record, and return its place there."""
+        was_spoilt = self._judge.is_spoilt
+        found = self._judge.judge(before, message, self._state, veto is None)
         label = None
         if found.regret > REGRET_TOLERANCE:
-            label = self._reason(before, message, refused, self._judge.is_spoilt and not spoilt, approved)
+            label = self._reason(before, message, self._judge.is_spoilt and not was_spoilt, veto)
         fields = {
             "turn": len(self._steps) + 1,
             "message": message.text,
             "kind": message.kind,
             "tool": message.tool,
-            "attempt": None if call is None else call.attempt,
-            "success": None if call is None or call.attempt is None else call.outcome == "ok",
-            "error": None if call is None else call.message if call.outcome == "misuse" else call.error,
-            "success_probability": None if call is None else call.probability,
-            **({"real": True} if refused else {}),
+            "attempt": None if drawn is None else drawn.attempt,
+            "success": None,
+            "error": None,
+            "success_probability": None if drawn is None else drawn.probability,
             "value": found.value,
             "action_value": found.action_value,
             "regret": found.regret,
@@ -488,18 +519,17 @@ class InjectedEpisode:
             "label": label,
         }
         self._steps.append(cast("StepRecord", fields))
+        return len(self._steps) - 1
 
-    def _reason(self, before: EpisodeState, message: Message, refused: bool, spoils: bool, approved: bool) -> str:
+    def _reason(self, before: EpisodeState, message: Message, spoils: bool, veto: str | None) -> str:
         if spoils:
             return "ran_again"
-        if refused:
-            return "refused_call"
-        if not approved:
-            return "wrong_end_state"
+        if veto is not None and self.goal is not None and self.goal.is_reached(before):
+            return veto
         label = loss_label(self._problem, before, message, plan_in_prompt=True)
         return "suboptimal_choice" if label == "wrong_order" and not self._settings.ordered else label
 
-    def _scored(self, approved: bool) -> None:
+    def _scored(self, veto: str | None) -> None:
         settings, state = self._settings, self._state
         executions = [
             (step["tool"] or "", bool(step["success"])) for step in self._steps if step["attempt"] is not None
@@ -511,12 +541,12 @@ class InjectedEpisode:
         ended_by = state.ended_by or "completion"
         score = score_episode(required, (), TASK_TYPE, executions, ended_by).to_mapping()
         reached = self.goal is not None and self.goal.is_reached(state) and not self._judge.is_spoilt
-        if score["level"] == "full_success" and not (reached and approved):
+        if score["level"] == "full_success" and not (reached and veto is None):
             score["level"] = "partial_success"
         score["grade"] = {
             "correct": score["level"] == "full_success",
             "score": score["coverage"],
-            "criteria": {"check": approved, "ran_once": not self._judge.is_spoilt},
+            "criteria": {"check": veto != "wrong_end_state", "ran_once": not self._judge.is_spoilt},
         }
         self.score = score
         outcome = int(score["level"] == "full_success")
@@ -573,20 +603,31 @@ class InjectedEpisode:
             "prompts": [PROMPT_TYPE],
         }  # fmt: skip
 
-    def _write(self, call: InjectedCall, opened: OpenCall | None = None) -> None:
+    def _write(self, call: InjectedCall, opened: OpenCall | None) -> None:
         if opened is None:
             self._calls += 1
-        if self._folder is None:
-            return
-        line = self._line(call, self._calls if opened is None else opened.number)
-        if opened is None or opened.place is None:
-            self._folder.write_call(line)
-        else:
-            self._folder.write_ended_call(opened.place, line)
+        number, place = (self._calls, None) if opened is None else (opened.number, opened.place)
+        self._written(call, number, place)
 
-    def _line(self, call: InjectedCall, number: int) -> dict[str, Any]:
+    def _written(
+        self, call: InjectedCall, number: int, place: OpenLine | None = None, is_open: bool = False
+    ) -> OpenLine | None:
+        """Write the line of a call; where that fails, nothing more can be done in the episode."""
+        if self._folder is None:
+            return None
         line = {"schema": CALL_SCHEMA, "episode": self._index, "seed": self._settings.seed, "call": number}
-        return {**line, **call.to_mapping()}
+        line |= call.to_mapping()
+        try:
+            if is_open:
+                return self._folder.write_open_call(line)
+            if place is None:
+                self._folder.write_call(line)
+            else:
+                self._folder.write_ended_call(place, line)
+        except StoreError as error:
+            self._broken = error
+            raise
+        return None
 
 
 def _as_parameters(text: str, shown: str | None = None) -> dict[str, Any]:

@@ -2,39 +2,53 @@
 
 A call is drawn first; one that passes really runs. Three things can go wrong, and the record keeps them apart: an
 injected failure, an exception of the function itself ("real"), and arguments that the function cannot take ("misuse").
-Nothing is ever called again behind the user's back.
+A function has answered when what it promised is there (`promises`). Nothing is called again behind the user's back.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import inspect
 import math
+import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar, cast, get_args, overload
 
-from resilisim.envs.session import EpisodeEnded
-from resilisim.errors import MAX_TURNS, InvalidInputError, ResiliSimError, check_integer, unknown_name
+from resilisim.envs.session import EpisodeEnded, tells_the_end
+from resilisim.errors import (
+    MAX_TURNS,
+    Fault,
+    InvalidInputError,
+    ResiliSimError,
+    StoreError,
+    check_integer,
+    fault_of,
+    shown_value,
+    told_error,
+    unknown_name,
+)
 from resilisim.evaluation.call_arguments import CallArguments
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.injected_episode import (
-    InjectedCall,
-    InjectedEpisode,
-    InjectedFailure,
-    InjectionSettings,
-    Outcome,
+from resilisim.evaluation.injected_call import DrawnCall, InjectedCall, InjectedFailure, Outcome
+from resilisim.evaluation.injected_episode import CallsEnded, InjectedEpisode, InjectionSettings
+from resilisim.evaluation.injection_options import (
     Raises,
+    checked_names,
+    checked_options,
+    checked_text,
+    errors_within,
+    raiser_of,
+    words_of,
 )
+from resilisim.evaluation.promises import async_generating, generated, kept, kind_of
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
-from resilisim.simulator import FINISH, STOP, BenchmarkLaw, Message, load_law
+from resilisim.simulator import AGENT_ERROR, FINISH, STOP, BenchmarkLaw, Message, load_law
 from resilisim.simulator.exact.goal import Fail
 from resilisim.simulator.failure_model import Law
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
@@ -48,12 +62,12 @@ _TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"
 class Injected(Sequence[Callable[..., Any]]):
     """Functions under a law (`resilisim.inject`); the functions in order, by place or by name.
 
-    Calls may come from any thread or task. With a goal they are made one after the other, because everything about it
-    depends on their order; without one they overlap as the program makes them.
+    Calls may come from any thread or task, and functions may call each other: each call is one of its own, and they
+    count in the order in which they begin. Nothing waits for anything while a function runs.
 
     Attributes:
-        calls: The calls so far, in the order in which they ended.
         settings: What was asked for.
+        lock: Held while something is drawn or written; never while a function runs.
 
     Example:
         >>> import resilisim
@@ -70,16 +84,21 @@ class Injected(Sequence[Callable[..., Any]]):
         ('full_success', 1.0)
     """
 
-    def __init__(self, settings: InjectionSettings, functions: Iterable[Callable[..., Any]] = ()) -> None:
-        self.calls: list[InjectedCall] = []
+    def __init__(
+        self,
+        settings: InjectionSettings,
+        functions: Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] = (),
+    ) -> None:
         self.settings = settings
         self._wrapped: dict[str, Callable[..., Any]] = {}
         self._described: dict[str, Tool] = {}
-        self._one_at_a_time = threading.Lock()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._episode: InjectedEpisode | None = None
-        for function in functions:
-            self._add(function)
+        self._process = 0
+        self._is_entered = self._is_over = False
+        named = functions.items() if isinstance(functions, Mapping) else ((None, each) for each in functions)
+        for name, function in named:
+            self._add(function, name)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Put a function under the law, as a decorator; all must be there before the first call."""
@@ -106,20 +125,52 @@ class Injected(Sequence[Callable[..., Any]]):
         return iter(tuple(self._wrapped.values()))
 
     def __enter__(self) -> Self:
-        """Begin the episode."""
+        """Begin the episode; only once, as one object is one episode."""
+        if self._is_entered or self._is_over:
+            raise InvalidInputError(
+                f"this episode {'is over' if self._is_over else 'is under way'}: expected a new resilisim.inject(...) "
+                "for another one"
+            )
         self._begun()
+        self._is_entered = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """End the episode, as stopped if something is raised; that goes on, but for the news that calls are used up."""
-        self._end(STOP if error is not None else FINISH)
-        return isinstance(error, EpisodeEnded)
+        """End the episode. What was raised goes on, but for the news that the calls are used up.
+
+        An exception that comes out of the program loses the episode; one that is not its doing, or that a person
+        caused (Ctrl-C), leaves it without a score.
+        """
+        if self._is_forked():
+            return False
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self._end(FINISH)
+        elif self._is_told_the_end(error):
+            self._end(STOP)
+            return True
+        elif isinstance(error, KeyboardInterrupt | GeneratorExit):
+            self.close()
+        elif (fault := fault_of_program(error)) == "agent":
+            self._end(AGENT_ERROR, error)
+        else:
+            self._break_off(error, fault)
+        return False
 
     def finish(self) -> None:
-        """End the episode; changes nothing if it is over."""
-        self._end(FINISH)
+        """End the episode; changes nothing if it is over.
+
+        Raises:
+            StoreError: The record cannot be written.
+        """
+        if not self._is_forked():
+            self._end(FINISH)
+
+    @property
+    def calls(self) -> list[InjectedCall]:
+        """The calls so far, in the order in which they ended."""
+        return [] if self._episode is None else self._episode.calls
 
     @property
     def score(self) -> dict[str, Any] | None:
@@ -143,129 +194,239 @@ class Injected(Sequence[Callable[..., Any]]):
         `luck` is how many calls more were let through than the law's probabilities say; `luck_spread` is its standard
         deviation.
         """
-        with self._lock:
+        with self.lock:
             calls = list(self.calls)
         return summary_of(calls, self._wrapped)
 
     def close(self) -> None:
-        """Release the folder; an episode that has not ended has no score."""
-        if self._episode is not None:
-            self._episode.close()
+        """Release the folder; an episode that has not ended has no score, and there are no more calls."""
+        self._is_over = True
+        if self._episode is not None and not self._is_forked():
+            with self.lock:
+                with contextlib.suppress(StoreError):  # what cannot be written any more
+                    self._episode.give_up_calls()
+                self._episode.close()
 
-    def _add(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _add(self, function: Callable[..., Any], given: str | None = None) -> Callable[..., Any]:
         if not callable(function):
-            raise InvalidInputError(f"{function!r:.80} is no function: expected callables")
+            raise InvalidInputError(f"{shown_value(function, 80)} is no function: expected callables")
         if self._episode is not None:
             raise InvalidInputError("functions were called already: expected all of them before the first call")
-        tool = _described(function)
+        tool = _described(function, given)
         if tool.name in self._wrapped:
-            raise InvalidInputError(f"function {tool.name!r} was given twice: expected each name once")
-        signature = _signature(function)
+            raise InvalidInputError(
+                f"function {tool.name!r} was given twice: expected each name once; as a mapping of names and functions "
+                "they have names of your own, {'other name': function}"
+            )
+        self._described[tool.name] = tool
+        self._wrapped[tool.name] = self._under_law(tool.name, function, _signature(function))
+        return self._wrapped[tool.name]
 
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+    def _under_law(self, name: str, function: Callable[..., Any], signature: inspect.Signature | None) -> Any:
+        """Return a function that is drawn first; it says of itself what the function says (coroutine, generator)."""
+        kind = kind_of(function)
+        wrapped: Any
+        if kind == "coroutine":
 
-            @functools.wraps(function)
             async def wrapped(*args: Any, **kwargs: Any) -> Any:
-                return await self._acall(tool.name, function, signature, args, kwargs)
+                with self._drawn(name, signature, args, kwargs) as call:
+                    result = await function(*args, **kwargs)
+                return kept(result, call)
 
+        elif kind == "generator":
+
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                with self._drawn(name, signature, args, kwargs) as call:
+                    items = function(*args, **kwargs)
+                return (yield from generated(items, call))
+
+        elif kind == "async generator":
+
+            def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, _Call]:
+                with self._drawn(name, signature, args, kwargs) as call:
+                    return function(*args, **kwargs), call
+
+            wrapped = async_generating(begin)
         else:
 
-            @functools.wraps(function)
             def wrapped(*args: Any, **kwargs: Any) -> Any:
-                return self._call(tool.name, function, signature, args, kwargs)
+                with self._drawn(name, signature, args, kwargs) as call:
+                    result = function(*args, **kwargs)
+                return kept(result, call)
 
-        self._described[tool.name] = tool
-        self._wrapped[tool.name] = wrapped
+        wrapped = functools.wraps(function)(wrapped)
+        wrapped.__name__ = name
         return wrapped
 
-    def _call(self, name: str, function: Any, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _drawn(
+        self, name: str, signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Call:
+        """Draw a call; raises what the caller has to see if it will not be made."""
         episode = self._begun()
-        with self._one_at_a_time if episode.goal is not None else contextlib.nullcontext():
-            with self._making(episode, name, signature, args, kwargs) as making:
-                if making.runs:
-                    making.answer(function(*args, **kwargs))
-            return making.result
-
-    async def _acall(
-        self, name: str, function: Any, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        episode = self._begun()
-        while episode.goal is not None and not self._one_at_a_time.acquire(blocking=False):
-            await asyncio.sleep(0.001)  # a lock that threads share; waiting for it must not hold up the loop
-        try:
-            with self._making(episode, name, signature, args, kwargs) as making:
-                if making.runs:
-                    making.answer(await function(*args, **kwargs))
-            return making.result
-        finally:
-            if episode.goal is not None:
-                self._one_at_a_time.release()
-
-    @contextlib.contextmanager
-    def _making(
-        self, episode: InjectedEpisode, name: str, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Iterator[_Making]:
-        """Draw a call, let it be made, and write down what became of it; raises what the caller has to see."""
-        shown = CallArguments.of(args, kwargs, signature)
+        arguments = CallArguments.of(args, kwargs, signature)
         try:
             if signature is not None:
                 signature.bind(*args, **kwargs)
         except TypeError as error:
-            with self._lock:
-                self._note(episode.misused(name, shown, type(error).__name__, str(error)))
+            with self.lock:
+                self._check_open(episode)
+                episode.misused(name, arguments, type(error).__name__, str(error))
             raise
-        with self._lock:
-            drawn = episode.draw(name, shown)
-        making = _Making(drawn.failure is None or self.settings.fail == "after")
-        began = time.perf_counter()
-        raised: BaseException | None = None
-        try:
-            yield making
-        except BaseException as error:
-            raised = error
-        seconds = time.perf_counter() - began if making.runs else 0.0
-        failure = None if raised is None else (type(raised).__name__, str(raised))
-        with self._lock:
-            self._note(episode.settle(name, shown, drawn, failure, making.runs, seconds))
-        if raised is not None:
-            raise raised
-        if drawn.failure is not None:
-            raise self.settings.exception(name, *drawn.failure)
+        with self.lock:
+            self._check_open(episode)
+            call = _Call(self, episode, name, arguments, episode.draw(name, arguments))
+            if call.runs:
+                episode.open_call(name, arguments, call.drawn)
+            return call
 
-    def _note(self, call: InjectedCall) -> None:
-        self.calls.append(call)
+    def _check_open(self, episode: InjectedEpisode) -> None:
+        if self._is_over:
+            raise CallsEnded(episode, "the episode is over: expected a new resilisim.inject(...) for further calls")
 
     def _begun(self) -> InjectedEpisode:
-        with self._lock:
+        if self._is_forked():
+            raise InvalidInputError(
+                "this process was forked off while an episode was under way: expected each process to call "
+                "resilisim.inject itself, with a seed and a folder of its own"
+            )
+        with self.lock:
             if self._episode is None:
                 if not self._wrapped:
                     raise InvalidInputError("there is no function under the law: expected at least one")
                 tools = self.settings.with_dependencies(self._described)
                 self._episode = InjectedEpisode(self.settings, ToolLibrary(tools))
+                self._process = os.getpid()
             return self._episode
 
-    def _end(self, message: Message) -> None:
-        with self._lock:
-            if self._episode is not None:
-                self._episode.end(message)
+    def _is_forked(self) -> bool:
+        """Whether another process began the episode, which alone goes on with it."""
+        return self._episode is not None and self._process != os.getpid()
+
+    def _is_told_the_end(self, error: BaseException) -> bool:
+        """Return whether what was raised comes of nothing but the end of this episode."""
+        if not tells_the_end(error):
+            return False
+        return any(isinstance(each, CallsEnded) and each.episode is self._episode for each in errors_within(error))
+
+    def _end(self, message: Message, error: BaseException | None = None) -> None:
+        """End the episode; what the program has raised is put down to it, and the check is asked if it has not."""
+        with self.lock:
+            if self._episode is None or self._is_over:
+                return
+            self._is_over = True  # from now on there are no calls, so the check may take its time
+            episode, check = self._episode, self.settings.check
+            with contextlib.suppress(StoreError):  # `end` says it again
+                episode.give_up_calls()
+        veto, words, raised = None, None, None
+        if error is not None:
+            veto, words = "agent_error", told_error(error)
+        elif check is not None:
+            try:
+                veto = None if _answered(check) else "wrong_end_state"
+            except (Exception, EpisodeEnded) as refusal:
+                veto, words = "wrong_end_state", told_error(refusal)
+                raised = None if isinstance(refusal, AssertionError) else refusal
+            except BaseException:
+                episode.close()
+                raise
+        with self.lock:
+            episode.end(message, veto, words)
+        if raised is not None:
+            raise raised
+
+    def _break_off(self, error: BaseException, fault: Fault) -> None:
+        """Leave the episode without a score, since something other than the program broke, or may have."""
+        with self.lock:
+            if self._episode is None or self._is_over:
+                return
+            self._is_over = True
+            self._episode.break_off(type(error).__name__, told_error(error), fault)
 
 
-@dataclass(slots=True)
-class _Making:
-    """A call that is being made."""
+class _Call:
+    """A call that was drawn; its `with` block is the function's run, up to what it returns."""
 
-    runs: bool
-    result: Any = None
+    def __init__(
+        self,
+        functions: Injected,
+        episode: InjectedEpisode,
+        name: str,
+        arguments: CallArguments,
+        drawn: DrawnCall,
+    ) -> None:
+        self.is_lost = drawn.failure is not None
+        self._functions = functions
+        self._episode = episode
+        self._name = name
+        self._arguments = arguments
+        self.drawn = drawn
+        self.runs = not self.is_lost or functions.settings.fail == "after"
+        self._since = time.perf_counter()
+        self._is_settled = False
 
-    def answer(self, result: Any) -> None:
-        """Keep what the function returned."""
-        self.result = result
+    def __enter__(self) -> Self:
+        """Begin to run, or raise the failure that comes before that."""
+        if not self.runs:
+            self.answered()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take note of what the function has raised."""
+        if error is not None:
+            self.failed(error)
+
+    def answered(self) -> None:
+        """Take note that the answer is there, or would be; raises the injected failure if there is one."""
+        self._settle(None)
+        if self.drawn.failure is not None:
+            raise _marked(self._functions.settings.exception(self._name, *self.drawn.failure))
+
+    def failed(self, error: BaseException) -> None:
+        """Take note that the function has raised something."""
+        if not self._is_settled:
+            _marked(error)
+        self._settle((type(error).__name__, words_of(error)))
+
+    def _settle(self, failure: tuple[str, str] | None) -> None:
+        seconds = time.perf_counter() - self._since if self.runs else 0.0
+        with self._functions.lock:
+            if not self._is_settled:
+                self._is_settled = True
+                self._episode.settle(self._name, self._arguments, self.drawn, failure, self.runs, seconds)
+
+
+_MARK: Final = "_resilisim_call"  # of exceptions that were a call's answer: a program has to cope with them
+
+
+def _marked(error: BaseException) -> BaseException:
+    with contextlib.suppress(Exception):  # some take no attributes
+        setattr(error, _MARK, True)
+    return error
+
+
+def fault_of_program(error: BaseException) -> Fault:
+    """Say whose fault an exception is that came out of a program, as `fault_of` does, but for what calls have raised.
+
+    That a program has to cope with: an injected failure that looks like a network, or what a function raised by itself.
+    """
+    return "agent" if any(hasattr(each, _MARK) for each in errors_within(error)) else fault_of(error)
+
+
+def _answered(check: Callable[[], object]) -> bool:
+    answer = check()
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise InvalidInputError("check has returned something to be awaited: expected a function that answers at once")
+    return bool(answer)
 
 
 def inject(
-    functions: Iterable[Callable[..., Any]] | Callable[..., Any] = (),
+    functions: Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]] | Callable[..., Any] = (),
     *,
-    law: str | Path | Law | Mapping[str, Any] | None = None,
+    law: str | float | Path | Law | Mapping[str, Any] | None = None,
     seed: int = 0,
     record: str | Path | None = None,
     required: Sequence[str] = (),
@@ -285,20 +446,25 @@ def inject(
     k of a function passes or fails alike in every program that has made the same calls before.
 
     Args:
-        functions: The functions; more can be added by using what is returned as a decorator.
-        law: What `load_law` takes; the benchmark's law if omitted. Without a goal it may have parts, other than corrupt
-            and latency: each call is then a message, and after 1,000 calls the law begins anew.
+        functions: The functions, or a mapping that names them; more can be added by using what is returned as a
+            decorator. Their names are those that they have in the law, the goal and the record.
+        law: What `load_law` takes, among it a number: the chance of every call, whatever came before (0.8). The
+            benchmark's law if omitted. Without a goal it may have parts, other than corrupt and latency: each call is
+            then a message, and after 1,000 calls the law begins anew.
         seed: Episode seed, 0 to 2^63 - 1.
-        record: Folder of the record: each call goes to `calls.jsonl` at once, each episode that ended to
-            `episodes.jsonl`; the same arguments add to it. None keeps nothing.
+        record: Folder of the record: each call goes to `calls.jsonl` before it is made, and again when it has ended,
+            each episode that ended to `episodes.jsonl`. The same arguments add to it; a seed whose episode has ended
+            there is refused. None keeps nothing.
         required: Names of the functions whose answers are the goal. With a goal there are V*, regret, luck and a score.
         ordered: Whether their first answers have to come in that order.
         turns: Calls that there are for the goal, 10 if omitted; one more raises `EpisodeEnded`. Without a goal there is
             no limit.
-        check: Called at the end of the episode: whether the state of things is as it should be.
+        check: Called at the end of the episode: whether the state of things is as it should be. AssertionError says no;
+            what else it raises says no, too, and goes on. It is not asked if the program has raised something.
         fail: Whether an injected failure comes "before" the function runs, or "after" it ran, when its answer is lost.
         once: Names of functions that must not run twice, such as one that charges a card.
-        raises: Exception that an injected failure is raised as, or one for each code ({"TIMEOUT": TimeoutError}).
+        raises: What an injected failure is raised as: an exception class that takes a text, a function that makes an
+            exception from an `InjectedFailure`, or one of both for each code ({"TIMEOUT": TimeoutError}).
         dependencies: For each function the names of those that it depends on; unmet ones lower its chance.
         name: Who calls, for the record.
         salt: Any text; another one gives other draws.
@@ -322,32 +488,30 @@ def inject(
         charged 5
         OPERATION_FAILED
     """
-    if fail not in get_args(Fail):
-        raise unknown_name("fail", fail, get_args(Fail))
-    if isinstance(required, str) or isinstance(once, str):
-        raise InvalidInputError(f"required is {required!r:.60}, once is {once!r:.60}: expected lists of names")
-    if check is not None and not required:
+    goal, only_once = checked_names("required", required), checked_names("once", once)
+    if check is not None and not goal:
         raise InvalidInputError("a check of the end state needs a goal: expected required=[...]")
-    if turns is not None and not required:
+    if turns is not None and not goal:
         raise InvalidInputError("turns limit the calls towards a goal: expected required=[...]")
+    needs = checked_options(fail, check, ordered, record, dependencies)
     chosen = BenchmarkLaw() if law is None else load_law(law)
     if isinstance(chosen, Law):
-        _check_parts(chosen, bool(required))
-    allowed = 10 if required else MAX_TURNS if isinstance(chosen, BenchmarkLaw) or not chosen.parts else PARTS_CALLS
+        _check_parts(chosen, bool(goal))
+    allowed = 10 if goal else MAX_TURNS if isinstance(chosen, BenchmarkLaw) or not chosen.parts else PARTS_CALLS
     settings = InjectionSettings(
         law=chosen,
         seed=check_integer("seed", seed, 0, MAX_SEED),
         directory=None if record is None else Path(record),
-        required=tuple(required),
+        required=goal,
         ordered=ordered,
         turns=allowed if turns is None else check_integer("turns", turns, 1, MAX_TURNS),
         check=check,
         fail=fail,
-        once=tuple(once),
-        raises=raises,
-        dependencies=dict(dependencies or {}),
-        name=name,
-        salt=salt,
+        once=only_once,
+        raises=raiser_of(raises, chosen),
+        dependencies=needs,
+        name=checked_text("name", name, 1),
+        salt=checked_text("salt", salt),
     )
     return Injected(settings, [functions] if callable(functions) else functions)
 
@@ -387,14 +551,20 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _described(function: Callable[..., Any]) -> Tool:
+def _described(function: Callable[..., Any], given: object = None) -> Tool:
     """Return a function as a tool: its name, the first line of its docstring, its parameters."""
-    name = getattr(function, "__name__", type(function).__name__)
-    doc = (inspect.getdoc(function) or "").strip().splitlines()
+    if given is not None and not (isinstance(given, str) and given):
+        raise InvalidInputError(f"{shown_value(given)} names a function: expected a text")
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    name = str(given or getattr(inner, "__name__", type(inner).__name__))
+    doc = (inspect.getdoc(inner) or "").strip().splitlines()
     signature = _signature(function)
     parameters = []
     for each in () if signature is None else signature.parameters.values():
         if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
-            kind = _TYPES.get(each.annotation, "object")
+            annotation = each.annotation if isinstance(each.annotation, type) else None
+            kind = "object" if annotation is None else _TYPES.get(annotation, "object")
             parameters.append(Parameter(each.name, kind, required=each.default is each.empty))
     return Tool(name, doc[0] if doc else f"The function {name}.", tuple(parameters))

@@ -18,7 +18,8 @@ import numpy as np
 from typing_extensions import TypedDict  # pydantic cannot read that of `typing` before Python 3.12
 
 from resilisim.errors import InvalidInputError, StoreError, count_of, unknown_name
-from resilisim.evaluation.injected_episode import CALLS_NAME, Outcome
+from resilisim.evaluation.injected_call import GONE, Outcome
+from resilisim.evaluation.injected_folder import CALLS_NAME, UNKNOWN_END
 from resilisim.evaluation.law_signs import FittedCalls, errors_differ, signs_of_order, what_order_hides
 from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest, read_records
@@ -35,7 +36,8 @@ Failures = Literal["all", "real", "injected"]
 FACTORS = ("history", "failed", "not_executed")
 FEW_CALLS = 10  # of a tool, or of calls to which a factor applied: fewer say next to nothing
 PERCENTILES = (50, 90)
-GIVEN_UP = ("cancelled", "CancelledError", "KeyboardInterrupt")  # by the caller, which says nothing of the tool
+# By the caller, or with the caller, which says nothing of the tool.
+GIVEN_UP = ("cancelled", "CancelledError", "KeyboardInterrupt", "GeneratorExit", GONE[0], UNKNOWN_END)
 _SHARES = 10  # durations that a law's latency has
 _DIGITS = 6
 
@@ -47,6 +49,7 @@ class CallLine(TypedDict, total=False):
     error: str | None
     seconds: float
     episode: int
+    seed: int
     outcome: Outcome
     ran: bool
     position: int  # messages before it in its episode; where none is said, calls
@@ -229,7 +232,7 @@ class _Reading:
                 episodes.setdefault(call["episode"], []).append(call)
             else:
                 alone.append(call)
-        for calls in episodes.values():
+        for calls in (episodes if self._failures == "real" else _of_other_draws(episodes)).values():
             self._take(calls, told, True)
         for call in alone:
             self._take([call], told, False)
@@ -271,6 +274,16 @@ class _Reading:
             return None if outcome == "injected" and not call.get("ran", True) else outcome != "real"
         # A function that ran and failed hides whether its answer would have been lost afterwards.
         return None if outcome == "real" and told.get("fail") == "after" else outcome != "injected"
+
+
+def _of_other_draws(episodes: Mapping[int, list[CallLine]]) -> dict[int, list[CallLine]]:
+    """Return the last episode of each seed: those before it had the same draws, which count once."""
+    last = {calls[0].get("seed"): episode for episode, calls in episodes.items()}
+    return {
+        episode: calls
+        for episode, calls in episodes.items()
+        if "seed" not in calls[0] or last[calls[0]["seed"]] == episode
+    }
 
 
 def _checked(line: object, where: str) -> CallLine:

@@ -48,7 +48,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, check_integer, count_of, one_line
-from resilisim.evaluation.injected_episode import InjectionFolder, InjectionSettings, Outcome
+from resilisim.evaluation.injected_call import Outcome
+from resilisim.evaluation.injected_episode import InjectionSettings
+from resilisim.evaluation.injected_folder import InjectionFolder
 from resilisim.integrations.mcp_http import AnsweringTransport
 from resilisim.integrations.mcp_relay import Relay, request_id
 from resilisim.integrations.mcp_server import on_signals

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args, get_type_hints
 
@@ -500,8 +501,10 @@ def shipped_laws() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml")))
 
 
-def load_law(source: str | Path | Law | Mapping[str, Any]) -> Law:
+def load_law(source: str | float | Path | Law | Mapping[str, Any]) -> Law:
     """Return the law of a name or a file (YAML or JSON, UTF-8), or that a mapping says; a law comes back as it is.
+
+    A number is the law of independent failures: every call passes with that probability, whatever came before.
 
     Raises:
         InvalidInputError: There is no such law, or the file does not hold one.
@@ -510,11 +513,17 @@ def load_law(source: str | Path | Law | Mapping[str, Any]) -> Law:
         >>> import resilisim
         >>> resilisim.load_law("benchmark").to_mapping()
         {'base': 0.8, 'not_executed': 0.5, 'failed': 0.7, 'history': 0.9}
+        >>> resilisim.load_law(0.95).to_mapping()
+        {'base': 0.95, 'not_executed': 1.0, 'failed': 1.0, 'history': 1.0}
     """
     if isinstance(source, Law):
         return source
     if isinstance(source, Mapping):
         return Law.from_mapping(source)
+    if _is_number(source):
+        return _independent(source)
+    if not isinstance(source, str | Path):
+        raise InvalidInputError(f"law is {shown_value(source)}: expected a name, the path of a law file, or a number")
     name = str(source)
     if isinstance(source, str) and name in shipped_laws():
         text = resources.files("resilisim.simulator").joinpath(f"data/laws/{name}.yaml").read_text(encoding="utf-8")
@@ -525,6 +534,32 @@ def load_law(source: str | Path | Law | Mapping[str, Any]) -> Law:
         hint = f"did you mean {near!r}?" if near else f"expected {', '.join(shipped_laws())} or the path of a law file"
         raise InvalidInputError(f"there is no law {name!r:.100}: {hint}")
     return _read_law(read_text(path, "law", "the path of a YAML or JSON file"), str(path), path.stem)
+
+
+def _is_number(source: object) -> bool:
+    """Return whether something is a number; on a command line it is a text, and no file."""
+    if not isinstance(source, str):
+        return isinstance(source, Real)
+    if Path(source).exists():
+        return False
+    try:
+        float(source)
+    except ValueError:
+        return False
+    return True
+
+
+def _independent(source: Any) -> Law:
+    """Return the law under which nothing that came before changes the chance of a call."""
+    try:
+        chance = math.nan if isinstance(source, bool) else float(source)
+    except OverflowError:
+        chance = math.nan
+    if not 0.0 < chance <= 1.0:
+        raise InvalidInputError(
+            f"law is {shown_value(source)}: expected the chance that a call passes, above 0 and at most 1, such as 0.8"
+        )
+    return Law(name=f"independent-{chance:g}", base=chance, not_executed=1.0, failed=1.0, history=1.0)
 
 
 def _read_law(text: str, where: str, name: str) -> Law:

@@ -34,7 +34,7 @@ from resilisim.cli.main import app as command_line
 from resilisim.errors import ResiliSimError, StoreError
 from resilisim.evaluation import fit_law, read_records
 from resilisim.evaluation.episode.attribution import identity_error
-from resilisim.evaluation.injected_episode import InjectionFolder
+from resilisim.evaluation.injected_folder import InjectionFolder
 from resilisim.integrations.mcp_proxy import Proxied, ProxyConnection, ProxyEpisodes, _innermost, read_agent
 from resilisim.policies.mcp_host import EPISODE_PATH, listening
 from tests.guards import WAITING_SECONDS
@@ -172,7 +172,7 @@ async def test_calls_are_drawn_as_by_inject_and_what_goes_wrong_is_kept_apart(
     assert misused == [("nothing", "unknown_tool"), ("add", "invalid_arguments")]
     drawn = [(call.tool, call.attempt, call.passed) for call in connection.relay.calls if call.attempt]
     assert drawn == _by_inject([name for name in order if name != "nothing"], fail)
-    lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    lines = _lines(tmp_path / "calls.jsonl")
     assert [line["outcome"] for line in lines] == outcomes(connection)
     assert {line["seed"] for line in lines} == {5}
     ran = Counter(line["tool"] for line in lines if line["ran"])
@@ -373,7 +373,7 @@ async def test_a_server_that_ends_leaves_a_whole_record_and_no_score(goal: tuple
         with pytest.raises(MCPError, match="own: the server has ended"):
             await waiting
         assert await connection.task == "own: the server has ended"
-    lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    lines = _lines(tmp_path / "calls.jsonl")
     assert [(line["outcome"], line["error"]) for line in lines] == [("ok", None), ("real", "died")]
     assert (tmp_path / "episodes.jsonl").read_text() == ""
 

@@ -319,11 +319,16 @@ def broken_episodes(directory: Path | str) -> list[FailureRecord]:
     """Return the last failure of each episode that broke and was not finished by a later try, by place in the plan."""
     last = {failure["index"]: failure for failure in read_failures(directory)}
     path = Path(directory) / EPISODES_NAME
+    finished = set()
     if last and path.exists():
         # Only a run in which something broke pays for this look at its episodes.
         for record in read_records(directory):
             last.pop(record["index"], None)
-    return [last[index] for index in sorted(last)]
+            finished.add(tuple(record.get(name) for name in _SAME_EPISODE))
+    return [last[index] for index in sorted(last) if tuple(map(last[index].get, _SAME_EPISODE)) not in finished]
+
+
+_SAME_EPISODE = ("policy", "prompt_type", "instance_id", "seed")  # also where a program without a plan tries again
 
 
 def broken_section(broken: list[FailureRecord]) -> Section | None:

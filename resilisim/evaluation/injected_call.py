@@ -1,0 +1,107 @@
+"""A call of a function under a law: what the law says of it, what became of it, and what its failure is raised as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from resilisim.run_folder import OpenLine
+from resilisim.simulator import EpisodeState, Message
+from resilisim.simulator.parts.play import Draw
+
+# What became of a call: it answered, was made to fail, failed by itself, or could not be made.
+Outcome = Literal["ok", "injected", "real", "misuse"]
+
+NO_END: Final = "it was made, and whoever made it did not live to see its end"
+GONE: Final = ("gone", "the episode has ended before the answer came")
+
+
+class InjectedFailure(Exception):
+    """A call failed because the law said so.
+
+    Attributes:
+        tool: The function that was called.
+        code: Code of the failure, such as TIMEOUT.
+        message: Its words.
+    """
+
+    def __init__(self, tool: str, code: str, message: str) -> None:
+        super().__init__(f"{tool}: {code}: {message}")
+        self.tool, self.code, self.message = tool, code, message
+
+    def __reduce__(self) -> tuple[type[InjectedFailure], tuple[str, str, str]]:
+        """Travel between processes as tool, code and message."""
+        return type(self), (self.tool, self.code, self.message)
+
+
+# What an injected failure is raised as: an exception that is made from it.
+Raiser: TypeAlias = Callable[[InjectedFailure], BaseException]
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedCall:
+    """One call of a function under a law.
+
+    Attributes:
+        tool: The function's name.
+        outcome: What became of it.
+        attempt: Which call of the function it was, from 1; None for misuse, which draws nothing.
+        probability: The law's probability that it would pass; None for misuse.
+        ran: Whether the function ran.
+        error: Code of an injected failure, or the class of an exception; None for an answer.
+        message: Words of the failure.
+        seconds: How long the function ran.
+        arguments: What it was called with, as text that may be cut (`CallArguments.shown`).
+        input: What stands for all of it (`CallArguments.digest`).
+
+    Example:
+        >>> import resilisim
+        >>> tools = resilisim.inject([len], seed=3)
+        >>> tools["len"]("abc")
+        3
+        >>> call = tools.calls[0]
+        >>> call.outcome, call.attempt, call.probability
+        ('ok', 1, 0.8)
+    """
+
+    tool: str
+    outcome: Outcome
+    attempt: int | None
+    probability: float | None
+    ran: bool
+    error: str | None
+    message: str | None
+    seconds: float
+    arguments: str
+    input: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the law let it through."""
+        return self.outcome in ("ok", "real")
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the call as it stands in `calls.jsonl`."""
+        return {"success": self.outcome == "ok", **{name: getattr(self, name) for name in self.__slots__}}
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnCall:
+    """What the law says of a call that is about to be made; `number` counts what was drawn in the episode."""
+
+    message: Message
+    before: EpisodeState
+    attempt: int
+    probability: float
+    failure: tuple[str, str] | None  # code and words
+    number: int
+    draw: Draw | None = None  # under a law with parts
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that was written down before it was made: its number, and where it stands (None: nowhere yet)."""
+
+    number: int
+    place: OpenLine | None

@@ -1,0 +1,134 @@
+"""What `resilisim.inject` is asked for, checked before anything is called, and what it raises."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias, cast, get_args
+
+from resilisim.errors import InvalidInputError, one_line, shown_value, unknown_name
+from resilisim.evaluation.injected_call import InjectedFailure, Raiser
+from resilisim.evaluation.promises import kind_of
+from resilisim.simulator import BenchmarkLaw
+from resilisim.simulator.exact.goal import Fail
+from resilisim.simulator.failure_model import Law
+from resilisim.tool_library.model import standard_error_specs
+
+
+def checked_options(
+    fail: object, check: object, ordered: object, record: object, dependencies: object
+) -> dict[str, tuple[str, ...]]:
+    """Refuse options of `inject` that are not of their kind, and return the dependencies.
+
+    Raises:
+        InvalidInputError: One of them is not.
+    """
+    if fail not in get_args(Fail):
+        raise unknown_name("fail", fail, get_args(Fail))
+    if check is not None and (not callable(check) or kind_of(check) != "plain"):
+        raise InvalidInputError(f"check is {shown_value(check)}: expected a function that answers at once")
+    if not isinstance(ordered, bool):
+        raise InvalidInputError(f"ordered is {shown_value(ordered)}: expected True or False")
+    if record is not None and (not isinstance(record, str | Path) or not str(record).strip() or record == Path()):
+        raise InvalidInputError(f"record is {shown_value(record)}: expected the path of a folder")
+    if not isinstance(dependencies or {}, Mapping):
+        raise InvalidInputError(f"dependencies is {shown_value(dependencies)}: expected a mapping of lists of names")
+    given = cast("Mapping[str, object]", dependencies or {})
+    return {name: checked_names(f"dependencies of {name}", needed) for name, needed in given.items()}
+
+
+def checked_text(option: str, value: object, least: int = 0) -> str:
+    """Return a text of at least so many characters, which files can hold; InvalidInputError if it is none."""
+    if isinstance(value, str) and len(value) >= least:
+        with contextlib.suppress(UnicodeEncodeError):
+            value.encode()
+            return str.__str__(value)  # of a member of an enumeration its value
+    raise InvalidInputError(f"{option} is {shown_value(value)}: expected {'a' if least else 'any'} text")
+
+
+def checked_names(option: str, value: object) -> tuple[str, ...]:
+    """Return names as they were given, in a list or the like; InvalidInputError if they are none."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InvalidInputError(f"{option} is {shown_value(value)}: expected a list of names")
+    names = tuple(value)
+    for place, name in enumerate(names):
+        if not isinstance(name, str):
+            raise InvalidInputError(f"{option} holds {shown_value(name)}: expected names of functions")
+        if name in names[:place]:
+            raise InvalidInputError(f"{option} holds {name!r} twice: expected each name once")
+    return names
+
+
+# What an injected failure is raised as: a class that takes its text, what makes an exception of it, one for each code.
+Raise: TypeAlias = type[Exception] | Callable[[InjectedFailure], Exception]
+Raises: TypeAlias = Raise | Mapping[str, Raise]
+
+_SAMPLE: Final = InjectedFailure("function", "TIMEOUT", "Operation timed out")
+_CODES_OF_PARTS: Final = ("RATE_LIMIT_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT")
+
+
+def raiser_of(raises: Raises, law: BenchmarkLaw | Law) -> Raiser:
+    """Return what makes the exception that a failure is raised as; each way is tried once, before a call needs it.
+
+    Raises:
+        InvalidInputError: It makes none, or a code is none that the law can draw.
+    """
+    if not isinstance(raises, Mapping):
+        return _tried(raises, "raises")
+    codes = {*standard_error_specs(), *_CODES_OF_PARTS}
+    if isinstance(law, Law):
+        codes |= {*law.errors}
+        if law.error_kinds is not None:
+            codes |= {*law.error_kinds.input_codes, *law.error_kinds.access_codes}
+    for code in raises:
+        if code not in codes:
+            raise unknown_name("code", code, sorted(codes), "raises")
+    by_code = {code: _tried(each, f"raises[{code!r}]") for code, each in raises.items()}
+    return lambda failure: by_code[failure.code](failure) if failure.code in by_code else failure
+
+
+def _tried(raises: Any, where: str) -> Raiser:
+    make: Raiser
+    if isinstance(raises, type) and issubclass(raises, InjectedFailure):
+        make = lambda failure: raises(failure.tool, failure.code, failure.message)  # noqa: E731
+    elif isinstance(raises, type) and issubclass(raises, Exception):
+        make = lambda failure: raises(str(failure))  # noqa: E731
+    elif not callable(raises) or isinstance(raises, type):
+        raise InvalidInputError(f"{where} is {shown_value(raises)}: expected a class of exceptions")
+    else:
+        make = raises
+    name = getattr(raises, "__name__", type(raises).__name__)
+    try:
+        made = make(_SAMPLE)
+        str(made)
+    except Exception as error:
+        raise InvalidInputError(
+            f"{where} is {name}, which makes no exception of a text ({type(error).__name__}: "
+            f"{one_line(words_of(error))}): expected a function that makes one of an InjectedFailure, such as "
+            "lambda failure: json.JSONDecodeError(str(failure), '', 0)"
+        ) from None
+    if not isinstance(made, Exception):
+        raise InvalidInputError(f"{where} is {name}, which made {shown_value(made)}: expected an exception")
+    return make
+
+
+def errors_within(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, what it was raised from, and what it groups."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        waiting += [other for other in (each.__cause__, each.__context__) if other is not None]
+        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+
+
+def words_of(error: BaseException) -> str:
+    """Return what an exception says; one of somebody else's may be unable to."""
+    try:
+        return str(error).encode("utf-8", "replace").decode("utf-8")
+    except Exception as broken:
+        return f"(its words cannot be read: {type(broken).__name__})"
