@@ -19,17 +19,29 @@ from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from annotated_types import Ge, Le, MinLen
 
-from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.session import Info
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError, StoreError, nearest_name
-from resilisim.evaluation.episode.play import play_episode
-from resilisim.evaluation.episode.record import EpisodeRecord, differences, tries_again
-from resilisim.evaluation.episode.texts import has_agent_texts, opened, prompt_of
-from resilisim.evaluation.run.plan import Plan, PlannedEpisode, hash_tasks
-from resilisim.evaluation.run.replay import first_difference
-from resilisim.evaluation.run.rescoring import batches, check_origin, compare_records, message_reader, reattribute
-from resilisim.evaluation.run.store import EPISODES_NAME, read_failures, read_manifest, read_own_records, record_in_line
+from resilisim.errors import InvalidInputError, StoreError, count_of, nearest_name
+from resilisim.evaluation.episode.record import FailureRecord, differences
+from resilisim.evaluation.run.chain import Of, chain_problems, num_sittings
+from resilisim.evaluation.run.plan import Plan, hash_tasks
+from resilisim.evaluation.run.rescoring import batches
+from resilisim.evaluation.run.store import (
+    BEGUN,
+    EPISODES_NAME,
+    FAILURES_NAME,
+    read_failures,
+    read_manifest,
+    read_own_records,
+)
+from resilisim.evaluation.submitted_episode import (
+    CLAIMS,
+    OWN_CLAIMS,
+    CheckedEpisode,
+    CheckSetup,
+    EpisodeChecker,
+    Refusal,
+    RefusalKind,
+)
 from resilisim.evaluation.table.comparing import MAY_DIFFER, argument_name
 from resilisim.inputs import read_json, read_text, validated
 from resilisim.policies.registry import PRIVILEGED_POLICIES, split_options
@@ -47,21 +59,6 @@ EPISODES_PER_JOB: Final = 20
 SHOWN_OF_A_KIND: Final = 5  # refusals that are told one by one
 DRAWS_LEVEL: Final = 1e-6  # rarer luck than this is taken for knowledge of the draws
 
-RefusalKind = Literal[
-    "run", "privileged", "missing", "doubled", "other_episode", "tries_again", "texts", "record", "replay", "draws"
-]
-REFUSALS: Final[Mapping[RefusalKind, str]] = {
-    "run": "what the run was asked for is not what the set fixes",
-    "privileged": "a policy sees what no agent may see",
-    "missing": "episodes are missing",
-    "doubled": "episodes stand there twice",
-    "other_episode": "episodes are not those of the run",
-    "tries_again": "an agent has tried again on the same draws",
-    "texts": "what was said was left out",
-    "record": "records do not follow from what happened",
-    "replay": "the environment answers otherwise",
-    "draws": "more luck than an agent has that does not know the draws",
-}
 Sha256 = Annotated[str, MinLen(64)]
 
 
@@ -207,19 +204,6 @@ def write_set(path: Path | str, published: PublishedSet) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a run is not taken: what was found, and what was expected."""
-
-    kind: RefusalKind
-    text: str
-    episode: int | None = None  # its number, None where it is about the whole run
-
-    def __str__(self) -> str:
-        """Return one line."""
-        return self.text if self.episode is None else f"episode {self.episode}: {self.text}"
-
-
-@dataclass(frozen=True, slots=True)
 class Luck:
     """What the draws gave one policy under one prompt type.
 
@@ -255,6 +239,7 @@ class SubmissionCheck:
         refusals: The first of each kind.
         num_refusals: How many there are of each kind.
         notes: What is no reason to refuse it, and what readers should know.
+        claims: What the run says and nobody can check.
         luck: What the draws gave each policy under each prompt type.
 
     Example:
@@ -274,6 +259,7 @@ class SubmissionCheck:
     refusals: tuple[Refusal, ...]
     num_refusals: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
     luck: tuple[Luck, ...] = ()
 
     @property
@@ -293,6 +279,7 @@ class SubmissionCheck:
             "num_refusals": dict(self.num_refusals),
             "refusals": [asdict(refusal) for refusal in self.refusals],
             "notes": list(self.notes),
+            "claims": list(self.claims),
             "luck": [each.to_mapping() for each in self.luck],
         }
 
@@ -343,7 +330,7 @@ def check_submission(
     if found.counts:
         return found.result(("episodes were not looked at, as the run is another one",))
     plan = Plan(chosen, len(found.policies), len(published.prompts), arguments["seeds"])
-    setup = _Setup(
+    setup = CheckSetup(
         folder / EPISODES_NAME,
         plan,
         arguments,
@@ -352,12 +339,16 @@ def check_submission(
     )
     for refusal in _privileged_names(arguments):
         found.refuse(refusal)
-    for answers in answers_in_order(_Checker, setup, batches(_lines_in(setup.path), EPISODES_PER_JOB), workers):
+    for failure in read_failures(folder):
+        found.broken[failure["index"]].append(failure)
+    for answers in answers_in_order(EpisodeChecker, setup, batches(_lines_in(setup.path), EPISODES_PER_JOB), workers):
         for answer in answers:
             found.add(answer)
         if progress is not None:
             progress(len(answers))
     found.look_at_the_whole(plan, arguments["prompts"])
+    found.look_at_tries()
+    found.look_at_the_chain(manifest["hash"])
     return found.result()
 
 
@@ -474,146 +465,6 @@ class _Asked:
     num_episodes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Setup:
-    """What travels to each process."""
-
-    path: Path  # of the episodes
-    plan: Plan
-    arguments: Mapping[str, Any]  # of the run, which are those of the set
-    manifest_hash: str
-    library: str | None  # as JSON; None is the default one
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What was found in one episode."""
-
-    index: int
-    policy: str
-    prompt_type: str
-    luck: float
-    variance: float  # of the luck
-    refusals: tuple[Refusal, ...]
-    other_labels: bool = False
-
-
-class _Checker:
-    """Checks batches of recorded episodes; made once in each process."""
-
-    def __init__(self, setup: _Setup) -> None:
-        self._setup = setup
-        library = default_library() if setup.library is None else ToolLibrary.of_text(setup.library)
-        self._library = library
-        self._env = ConversationEnv(EnvironmentSettings(**setup.arguments["environment"]), library=library)
-        self._read = message_reader(library, setup.arguments["environment"])
-
-    def __call__(self, job: tuple[int, Sequence[tuple[int, bytes]]]) -> Iterator[tuple[int, list[_Answer]]]:
-        number, lines = job
-        yield number, [self._answer(place, line) for place, line in lines]
-
-    def _answer(self, place: int, line: bytes) -> _Answer:
-        path = self._setup.path
-        record = record_in_line(line, place, path)
-        index, plan = record["index"], self._setup.plan
-        facts = (index, record["policy"], record["prompt_type"], record["luck"], 0.0)
-        if index >= len(plan):
-            text = f"it is outside the run, expected a number from 0 to {len(plan) - 1}"
-            return _Answer(*facts, (Refusal("other_episode", text, index),))
-        planned = plan.episode(index)
-        refused = [Refusal(kind, text, index) for kind, text in self._refused(record, planned)]
-        if refused:  # nothing else is certain about it, not even that its task can be solved
-            return _Answer(*facts, tuple(refused))
-        try:
-            again = reattribute(record, self._library, self._read)
-        except InvalidInputError as error:
-            return _Answer(*facts, (Refusal("record", str(error), index),))
-        verdict, difference = compare_records(record, again)
-        if verdict not in ("agreeing", "other_labels"):
-            return _Answer(*facts, (Refusal("record", f"{difference}", index),))
-        problem = self._replayed(opened(record), planned)
-        variance = sum(_luck_variance(step) for step in record["steps"])
-        refusals = () if problem is None else (Refusal("replay", problem, index),)
-        return _Answer(*facts[:4], variance, refusals, verdict == "other_labels")
-
-    def _refused(self, record: EpisodeRecord, planned: PlannedEpisode) -> Iterator[tuple[RefusalKind, str]]:
-        """Yield what the record of an episode says that no record at its place may say."""
-        setup, task = self._setup, planned.task
-        expected = {
-            "policy": setup.arguments["policy_names"][planned.policy],
-            "prompt_type": setup.arguments["prompts"][planned.prompt],
-            "seed": planned.seed,
-            **{name: getattr(task, name) for name in ("instance_id", "task_type", "complexity")},
-            "required_tools": list(task.required_tools),
-        }
-        told: Mapping[str, Any] = record
-        for name, value in expected.items():
-            if told[name] != value:
-                yield "other_episode", f"{name} is {told[name]!r:.80}, expected {value!r:.80}"
-        try:
-            check_origin(record, setup.manifest_hash, setup.arguments["environment"])
-        except InvalidInputError as error:
-            yield "other_episode", str(error)
-        if record["privileged"] or record.get("agent", {}).get("oracle"):
-            yield "privileged", f"policy {record['policy']} is privileged, expected one that does not see the state"
-        if tries_again(record):
-            restarts = record["agent"]["restarts"]
-            yield "tries_again", f"it began anew {restarts} times in the same draws, expected the first try alone"
-        try:
-            whole = opened(record)
-        except StoreError as error:
-            yield "texts", str(error)
-            return
-        if prompt_of(whole) is None or ("agent" in whole and not has_agent_texts(whole)):
-            yield "texts", "its texts were left out, expected prompt, replies and all calls (--record-texts all)"
-
-    def _replayed(self, record: EpisodeRecord, planned: PlannedEpisode) -> str | None:
-        """Return where the environment, sent the same messages, comes to another record."""
-        again = play_episode(
-            self._env,
-            _Recorded(record),
-            planned.task,
-            record["prompt_type"],
-            planned.seed,
-            index=record["index"],
-            name=record["policy"],
-            salt=record["salt"],
-            manifest=record["manifest"],
-        )
-        then: Any = {name: value for name, value in record.items() if name != "agent"}
-        now: Any = {**again, "protocol": record["protocol"]}
-        for before, after in zip(then["steps"], now["steps"], strict=False):
-            after["label"] = before["label"]  # what losses are called may change, and is compared by itself
-        now["losses"] = then["losses"]
-        difference = first_difference(then, now)
-        return None if difference is None else f"sent the same messages, {difference} in the record"
-
-
-class _Recorded:
-    """Sends the messages of a record once more."""
-
-    def __init__(self, record: EpisodeRecord) -> None:
-        self.name = record["policy"]
-        self._messages = [None if step["kind"] == "stop" else step["message"] for step in record["steps"]]
-
-    def reset(self, observation: str, info: Info) -> None:
-        """Begin with the first message."""
-        self._left = iter(self._messages)
-
-    def act(self, observation: str, info: Info) -> str | None:
-        """Return the next message; after the last one the episode has ended, or is stopped."""
-        return next(self._left, None)
-
-
-def _luck_variance(step: Mapping[str, Any]) -> float:
-    """Return the variance of a message's luck: it is (1 - p) D or -p D, D what success changes of V*."""
-    chance, luck = step["success_probability"], step["luck"]
-    if chance is None or not 0.0 < chance < 1.0:
-        return 0.0
-    odds = chance / (1.0 - chance)
-    return float(luck * luck * (odds if step["success"] else 1.0 / odds))
-
-
 @dataclass(slots=True)
 class _Found:
     """Collects what a check finds."""
@@ -624,8 +475,10 @@ class _Found:
     counts: Counter[str] = field(default_factory=Counter)
     shown: list[Refusal] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
+    broken: dict[int, list[FailureRecord]] = field(default_factory=lambda: defaultdict(list))
     groups: dict[tuple[str, str], list[Luck]] = field(default_factory=lambda: defaultdict(list))
-    num_other_labels: int = 0
+    num_unbound: Counter[str] = field(default_factory=Counter)
+    sent: dict[int, tuple[str | None, ...]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def refuse(self, refusal: Refusal) -> None:
@@ -633,7 +486,7 @@ class _Found:
         if self.counts[refusal.kind] <= SHOWN_OF_A_KIND:
             self.shown.append(refusal)
 
-    def add(self, answer: _Answer) -> None:
+    def add(self, answer: CheckedEpisode) -> None:
         """Add what was found in an episode; one that stands there twice counts once."""
         if answer.index in self.seen:
             self.refuse(Refusal("doubled", "it stands there twice, expected it once", answer.index))
@@ -641,13 +494,15 @@ class _Found:
         self.seen.add(answer.index)
         for refusal in answer.refusals:
             self.refuse(refusal)
-        self.num_other_labels += answer.other_labels
+        self.num_unbound[answer.policy] += not answer.is_bound
+        if answer.index in self.broken:
+            self.sent[answer.index] = answer.sent
         group = (answer.policy, answer.prompt_type)
         self.groups[group].append(Luck(*group, 1, answer.luck, answer.variance))
 
     def look_at_the_whole(self, plan: Plan, prompts: Sequence[str]) -> None:
         """Refuse what only all episodes together show."""
-        failures = {failure["index"]: failure["reason"] for failure in read_failures(self.folder)}
+        failures = {index: broken[-1]["reason"] for index, broken in self.broken.items()}
         for index in (index for index in range(len(plan)) if index not in self.seen):
             planned = plan.episode(index)
             reason = f"; it broke: {failures[index]:.100}" if index in failures else ""
@@ -667,14 +522,41 @@ class _Found:
                         f"{luck.bound:.1g} of the time, expected {level:.1g} or more",
                     )
                 )
-        repeated = sorted(self.seen & failures.keys())
+        repeated = sorted(index for index in self.seen & failures.keys() if failures[index] != BEGUN)
         if repeated:
+            count = count_of(len(repeated), "episode")
             self.notes.append(
-                f"{len(repeated):,} episodes broke and were played again, the first is episode {repeated[0]}: "
-                f"{failures[repeated[0]]:.100}"
+                f"{count} broke and {'was' if len(repeated) == 1 else 'were'} played again, "
+                f"the first is episode {repeated[0]}: {failures[repeated[0]]:.100}"
             )
-        if self.num_other_labels:
-            self.notes.append(f"{self.num_other_labels:,} episodes have the same numbers and other reasons of losses")
+
+    def look_at_tries(self) -> None:
+        """Refuse episodes that were handed out twice, or played again in another way than before they broke."""
+        for index, broken in self.broken.items():
+            handed_out = sum(failure["reason"] == BEGUN for failure in broken)
+            if handed_out > 1:
+                self.refuse(Refusal("tries_again", f"it was handed out {handed_out} times, expected once", index))
+            for failure in broken:
+                before = tuple(failure.get("messages", ()))
+                if index in self.sent and self.sent[index][: len(before)] != before[: len(self.sent[index])]:
+                    text = "it broke, and was played again in another way, expected the same messages"
+                    self.refuse(Refusal("tries_again", text, index))
+                    break
+
+    def look_at_the_chain(self, run: str) -> None:
+        """Refuse lines that are not as they were written; say in how many sittings they were."""
+        files: dict[Of, str] = {"episodes": EPISODES_NAME, "failures": FAILURES_NAME}
+        for problem in chain_problems(self.folder, run, files):
+            self.refuse(Refusal("chain", problem))
+        sittings = num_sittings(self.folder)
+        if sittings > 1:
+            self.notes.append(f"it was played in {sittings} sittings")
+
+    def claims(self) -> tuple[str, ...]:
+        """Return what the run says and nobody can check."""
+        own = [name for name, number in self.num_unbound.items() if number]
+        texts = dict.fromkeys((*CLAIMS.values(), *(OWN_CLAIMS.values() if own else ())))
+        return tuple(texts)
 
     def luck(self) -> tuple[Luck, ...]:
         """Return the luck of each policy under each prompt type."""
@@ -700,5 +582,6 @@ class _Found:
             refusals=tuple(sorted(self.shown, key=lambda refusal: kinds.index(refusal.kind))),
             num_refusals={kind: self.counts[kind] for kind in kinds if self.counts[kind]},
             notes=(*self.notes, *notes),
+            claims=self.claims() if self.seen else (),
             luck=self.luck(),
         )

@@ -14,7 +14,6 @@ from resilisim.errors import count_of
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.submission import (
     OPEN_SET,
-    REFUSALS,
     SHOWN_OF_A_KIND,
     SubmissionCheck,
     check_submission,
@@ -22,6 +21,7 @@ from resilisim.evaluation.submission import (
     load_set,
     write_set,
 )
+from resilisim.evaluation.submitted_episode import REFUSALS
 from resilisim.inputs import read_text
 from resilisim.tasks.sources import read_tasks
 
@@ -89,6 +89,9 @@ def _told(found: SubmissionCheck) -> Iterator[str]:
             f"{count_of(luck.num_episodes, 'episode')} (standard deviation {luck.variance**0.5:.1f})"
         )
     yield from found.notes
+    if found.claims:
+        yield "claimed, not checked:"
+        yield from (f"  {claim}" for claim in found.claims)
 
 
 @app.command()

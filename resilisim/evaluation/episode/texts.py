@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,8 @@ DEFAULT_FOR_OTHERS: Final[RecordTexts] = "failures"
 FORMAT: Final = "1:"  # number of the dictionary; a better one gets a number of its own, and the old one stays
 WINDOW: Final = 32_768  # bytes that deflate looks back
 MOST_BYTES: Final = 256_000_000  # unpacked; what is more is no text that was ever said
+MOST_PARTS: Final = 1_000_000  # values in them; an episode of thousands of calls has a hundred thousand
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 COMPRESSION_LEVEL: Final = 6
 
 # Of the reply to a call this is measured, and stays in the open; the rest is what was said.
@@ -84,8 +87,10 @@ def opened(record: EpisodeRecord) -> EpisodeRecord:
     if not isinstance(packed, str):
         return record
     try:
-        said = json.loads(_unpacked(packed, record))
+        said = _read(_unpacked(packed, record))
         spoken = said["spoken"]
+        if said.keys() - {"spoken", "agent"} or (spoken is not None and spoken.keys() != {"prompt", "replies"}):
+            raise ValueError("they hold what no record has")
         whole = {name: value for name, value in record.items() if name != "texts"}
         if spoken is not None:
             _check_texts([spoken["prompt"], *spoken["replies"]])
@@ -164,6 +169,22 @@ def _unpacked(packed: str, record: EpisodeRecord) -> bytes:
     if not unpacker.eof:
         raise ValueError("they do not end")
     return data
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    """Return the JSON value of unpacked texts: a few long ones, so that one of many small parts is refused unread.
+
+    Each part takes many times its length in memory, and lists of lists are what can be packed best.
+    """
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_PARTS:
+        outside = _STRING.sub(b"", data)
+        parts = outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        if parts > MOST_PARTS:
+            raise ValueError(f"they hold {parts:,} values, expected at most {MOST_PARTS:,}")
+    said = json.loads(data)
+    if not isinstance(said, dict):
+        raise TypeError("they are no object")
+    return said
 
 
 def _dictionary(record: EpisodeRecord) -> bytes:

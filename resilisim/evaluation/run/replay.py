@@ -12,7 +12,7 @@ from resilisim.chat import ChatModel, ChatReply, ChatRequest, RoleModels
 from resilisim.chat.types import ContextOverflowError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, one_line
 from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode, play_in_own_loop
 from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, FailureRecord, differences, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
@@ -110,7 +110,12 @@ class RecordedReplies:
                 f"call {number} of the model ({call['role']}) is not the recorded one: the agent, its prompts or its "
                 "options have changed since; ask the models anew (--live)"
             )
-        return replace(ChatReply.from_mapping(call["reply"]), from_cache=call["from_cache"])
+        try:
+            return replace(ChatReply.from_mapping(call["reply"]), from_cache=bool(call["from_cache"]))
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise InvalidInputError(
+                f"the reply to call {number} of the model cannot be read: {one_line(error)}"
+            ) from error
 
     def keep(self, number: int, request: ChatRequest, reply: ChatReply) -> None:
         """Keep nothing: the record has it."""
@@ -167,7 +172,7 @@ def replay_episode(
             f"policy {spec!r:.120} was played with a secret, which is not kept: it cannot be replayed"
         )
     recorded = finished(episode)
-    asked = _recorded_models(recorded) if recorded is not None and models is None else None
+    asked = recorded_models(recorded) if recorded is not None and models is None else None
     models_to_ask = models if models is not None else ModelSettings(prices=prices)
     answering = models_to_ask.make() if asked is None else {asked.default.name: asked}
     policy = PolicyMaker(library, answering, models_to_ask.load_prices()).make(str(spec))
@@ -185,7 +190,7 @@ def replay_episode(
     return play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, journal, **place))
 
 
-def _recorded_models(record: EpisodeRecord) -> RoleModels | None:
+def recorded_models(record: EpisodeRecord) -> RoleModels | None:
     """Return stand-ins for the models of a recorded episode, under their names; None if it asked none."""
     agent = record.get("agent")
     if agent is None:
