@@ -59,10 +59,11 @@ def stored(record: EpisodeRecord, keep: RecordTexts | None = None) -> EpisodeRec
         kept["agent"], said["agent"] = _taken_out(agent)
     if keep == "all" or (keep == "failures" and not record["outcome"]):
         data = _encoded(said)
-        if len(data) <= MOST_BYTES:
+        problem = _problem(data)
+        if problem is None:
             kept["texts"] = _pack(data, record)
         else:  # nothing could read them again
-            told = f"take {len(data):,} bytes, more than the {MOST_BYTES:,} that are read: they are not kept"
+            told = f"{problem}: they are not kept"
             warnings.warn(f"the texts of episode {record['index']} {told}", UserWarning, stacklevel=2)
     return cast("EpisodeRecord", kept)
 
@@ -171,16 +172,26 @@ def _unpacked(packed: str, record: EpisodeRecord) -> bytes:
     return data
 
 
+def _problem(data: bytes) -> str | None:
+    """Return why texts would not be read: too long, or of too many parts."""
+    if len(data) > MOST_BYTES:
+        return f"take {len(data):,} bytes, more than the {MOST_BYTES:,} that are read"
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_PARTS:
+        outside = _STRING.sub(b"", data)
+        parts = outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        if parts > MOST_PARTS:
+            return f"hold {parts:,} values, more than the {MOST_PARTS:,} that are read"
+    return None
+
+
 def _read(data: bytes) -> dict[str, Any]:
     """Return the JSON value of unpacked texts: a few long ones, so that one of many small parts is refused unread.
 
     Each part takes many times its length in memory, and lists of lists are what can be packed best.
     """
-    if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_PARTS:
-        outside = _STRING.sub(b"", data)
-        parts = outside.count(b",") + outside.count(b"[") + outside.count(b"{")
-        if parts > MOST_PARTS:
-            raise ValueError(f"they hold {parts:,} values, expected at most {MOST_PARTS:,}")
+    problem = _problem(data)
+    if problem is not None:
+        raise ValueError(f"they {problem}")
     said = json.loads(data)
     if not isinstance(said, dict):
         raise TypeError("they are no object")
