@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
-from resilisim.errors import StoreError, one_line
-from resilisim.inputs import finite_number, inside
+from resilisim.errors import InvalidInputError, StoreError, one_line
+from resilisim.inputs import finite_number, inside, read_json
 from resilisim.provenance import content_hash, describe_os_error, encode_json, encode_json_line, package_versions
 from resilisim.redaction import may_hold_secrets, without_secrets_in
 
@@ -58,7 +58,8 @@ def run_manifest(
     """
     arguments = without_secrets_in(arguments)
     try:
-        digest = content_hash(json.loads(encode_json(arguments)))  # of what a reader finds
+        text = encode_json(arguments).decode()
+        digest = content_hash(read_json(text, "they", half_characters=True))  # of what a reader finds
     except (TypeError, ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else one_line(error)
         raise StoreError(f"the arguments of a run cannot be written: {reason}") from error
@@ -76,13 +77,14 @@ def run_manifest(
 def load_manifest(path: Path, schema: str = MANIFEST_SCHEMA) -> dict[str, Any] | None:
     """Return the manifest in a file, None if there is none; StoreError if it is damaged or of another schema."""
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        inside(path.parent, path, "manifest", StoreError)
+        manifest = read_json(path.read_text(encoding="utf-8"), str(path), half_characters=True)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not JSON: {error}") from error
+    except (InvalidInputError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is not JSON that can be read: {one_line(error)}") from error
     if not isinstance(manifest, dict) or manifest.get("schema") != schema:
         raise StoreError(f"{path} does not have the schema {schema!r}")
     if not isinstance(manifest.get("arguments"), dict) or manifest.get("hash") != content_hash(manifest["arguments"]):

@@ -21,6 +21,7 @@ from resilisim.run_folder import (
     ABSENT,
     JsonLinesWriter,
     first_difference,
+    load_manifest,
     read_json_lines,
     refuse_other_arguments,
     run_manifest,
@@ -194,3 +195,34 @@ def test_the_first_difference_is_the_most_telling(there: object, here: object, e
 def test_long_lists_that_begin_alike_are_told_apart_by_their_length(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"seeds is 40 values: \[0, .* there and 60 values: \[0, .* here"):
         refuse_other_arguments(tmp_path, {"seeds": list(range(40))}, {"seeds": list(range(60))})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"schema": "resilisim-manifest-1", "arguments": {"x": NaN}, "hash": "a"}',
+        '{"schema": "resilisim-manifest-1", "arguments": {"x": 1e999}, "hash": "a"}',
+        '{"schema": "resilisim-manifest-1", "arguments": {"x": ' + "9" * 5000 + '}, "hash": "a"}',
+        '{"schema": "resilisim-manifest-1", "arguments": ' + "[" * 5000 + "]" * 5000 + ', "hash": "a"}',
+        '{"schema": "resilisim-manifest-1", "arguments": {}, "arguments": {"x": 1}, "hash": "a"}',
+        '{"schema": "resilisim-manifest-1", "arguments": 5, "hash": "a"}',
+        '{"schema": "resilisim-manifest-1", "hash": []}',
+        "[]",
+        "\x00",
+    ],
+)
+def test_a_manifest_that_nobody_wrote_is_refused_in_one_line(text, tmp_path):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(StoreError) as caught:
+        load_manifest(tmp_path / "manifest.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_arguments_that_no_manifest_may_hold_are_refused():
+    deep = 1
+    for _ in range(100):
+        deep = [deep]
+    for value in (10**400, deep):
+        with pytest.raises(StoreError, match="the arguments of a run cannot be written"):
+            run_manifest({"x": value})
+    assert run_manifest({"salt": "\ud800"})["arguments"] == {"salt": "\ud800"}

@@ -18,10 +18,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args, get_
 
 from annotated_types import Ge, Gt, Le
 
-from resilisim.errors import InvalidInputError, nearest_name, one_line, shown_value
+from resilisim.errors import InvalidInputError, nearest_name, shown_value
 from resilisim.inputs import read_json, read_text, shown, validated
 from resilisim.provenance import content_hash
 from resilisim.simulator.law import BenchmarkLaw
+from resilisim.yaml_text import read_yaml
 
 Probability = Annotated[float, Ge(0.0), Le(1.0)]
 Weight = Annotated[float, Ge(0.0)]
@@ -563,27 +564,7 @@ def _independent(source: Any) -> Law:
 
 
 def _read_law(text: str, where: str, name: str) -> Law:
-    content = read_json(text, where) if where.endswith(".json") else _read_yaml(text, where)
+    content = read_json(text, where) if where.endswith(".json") else read_yaml(text, where)
     if not isinstance(content, Mapping):
         raise InvalidInputError(f"{where}: got {shown(content)}; expected a mapping such as 'base: 0.8'")
     return Law.from_mapping({"name": name, **content}, where)
-
-
-def _read_yaml(text: str, where: str) -> Any:
-    import yaml
-
-    # PyYAML has no type information, so its loader is of any type.
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for place, key in enumerate(keys):
-                if key in keys[:place]:
-                    raise InvalidInputError(f"{where}: {key!r} stands there twice; names must be unique")
-            return super().construct_mapping(node, deep)
-
-    try:
-        return yaml.load(text, Loader)
-    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
-        raise InvalidInputError(f"{where}: not valid YAML: {one_line(error)}") from None

@@ -13,8 +13,9 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from resilisim.envs.settings import BENCHMARK_LAW, JUDGED_REWARDS, TRAINING_LAW, Reward
-from resilisim.errors import InvalidInputError, import_extra, one_line, unknown_name
+from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.inputs import read_text, validated
+from resilisim.yaml_text import read_yaml
 
 Filter = Literal["semantic", "dependency", "constraint"]
 
@@ -255,13 +256,9 @@ def make_config(settings: Mapping[str, Any]) -> TrainingConfig:
 
 
 def _read_yaml(text: str, where: str) -> dict[str, Any]:
-    yaml = import_extra("yaml", "a training run needs", "train")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidInputError(f"{where} is not YAML: {one_line(error)}") from None
+    value = read_yaml(text, where)
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise InvalidInputError(f"{where} holds a {type(value).__name__}: expected lines of `setting: value`")
-    return {str(key): item for key, item in value.items()}
+    return value

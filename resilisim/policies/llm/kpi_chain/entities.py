@@ -24,7 +24,8 @@ from pydantic import (
 
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.kpi_chain.yaml_text import Plain, UnreadableReplyError, typed, yaml_with
+from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, yaml_with
+from resilisim.yaml_text import Plain, typed
 
 STRING: Final = "string"
 NUMBER: Final = "number"

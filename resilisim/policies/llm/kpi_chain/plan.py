@@ -32,9 +32,10 @@ from resilisim.policies.llm.kpi_chain.entities import (
     is_missing,
     wanted_value,
 )
-from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, field_problems, read_yaml, typed, yaml_with
+from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, field_problems, read_yaml, yaml_with
 from resilisim.policies.llm.options import AgentOptions, flag, limit, number
 from resilisim.policies.llm.tools import ToolSpec
+from resilisim.yaml_text import typed
 
 TaskType = Literal["Tool call", "Reasoning"]
 TOOL_CALL: Final = "Tool call"

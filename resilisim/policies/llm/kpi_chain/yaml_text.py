@@ -1,46 +1,23 @@
 """YAML as models write it, read into plain JSON values, and JSON values written as YAML for prompts.
 
-Values are built from the events of PyYAML's safe parser, not by its loader: a document of a few bytes must not unfold
-into gigabytes (aliases are refused), a plain scalar must not turn into what JSON does not have (dates, sets, base-60
-numbers, `no` as False), a name that stands twice must not silently win, and nesting must not exhaust the stack.
+It is read as all YAML from outside (`resilisim.yaml_text`), without aliases.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+import yaml
 from pydantic import ValidationError
 
-from resilisim.errors import MissingExtraError
-
-try:
-    import yaml
-except ImportError as error:
-    raise MissingExtraError(f"kpi-chain needs 'yaml' ({error}): pip install 'resilisim[llm]'") from error
+from resilisim.yaml_text import UnreadableYamlError, typed, yaml_tree
 
 MAX_CHARACTERS: Final = 50_000
-MAX_DEPTH: Final = 20
 _MAX_BLOCKS: Final = 20  # fenced blocks that are looked at
-_MAX_PROBLEM: Final = 200  # characters of the parser's words that a message repeats
-
-# The compiled parser, which every wheel of PyYAML has, is thirty times as fast. The other one reads the same, but for
-# tabs between tokens, which it refuses.
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
-_DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.?[0-9]+)(?:[eE][-+]?[0-9]{1,4})?\Z")
-_NULLS: Final = ("", "~", "null", "Null", "NULL")
-_TRUTH_VALUES: Final = {
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-_TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
-_COLLECTION_TAGS = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _FENCED = re.compile(r"^[^\S\n]*(?:```|~~~)[\w-]*[^\S\n]*\n(.*?)(?=^[^\S\n]*(?:```|~~~)|\Z)", re.MULTILINE | re.DOTALL)
 _FENCE_LINE = re.compile(r"^[^\S\n]*(?:```|~~~)", re.MULTILINE)
 _ODD_BREAK = re.compile("[\r\x85\u2028\u2029\ufeff]")  # only double quotes keep these apart from other breaks
@@ -65,27 +42,6 @@ _PROBLEMS: Final = {
 
 class UnreadableReplyError(ValueError):
     """What a model wrote is not what it was asked for; the text says why, in words that a model can act on."""
-
-
-class Plain(str):
-    """A number or truth value without quotes: the text that was written, and in `value` what it stands for."""
-
-    value: bool | int | float
-
-    def __new__(cls, text: str, value: bool | int | float) -> Plain:
-        """Return the text with its value."""
-        plain = super().__new__(cls, text)
-        plain.value = value
-        return plain
-
-
-def typed(tree: Any) -> Any:
-    """Return JSON values with the values of plain scalars in place of their texts."""
-    if isinstance(tree, Plain):
-        return tree.value
-    if isinstance(tree, dict):
-        return {name: typed(item) for name, item in tree.items()}
-    return [typed(item) for item in tree] if isinstance(tree, list) else tree
 
 
 def read_yaml(text: str) -> Any:
@@ -229,64 +185,7 @@ def _needs_quotes(value: str) -> bool:
 def _tree_of(text: str) -> Any:
     """Return the value of a document, its plain numbers and truth values as `Plain`."""
     _check_length(text)
-    events = yaml.parse(text.replace("\ufeff", ""), Loader=_LOADER)
     try:
-        next(events)  # the stream's beginning
-        if not isinstance(next(events), yaml.DocumentStartEvent):
-            raise UnreadableReplyError("the reply is empty")
-        tree = _tree(next(events), events, 0)
-        next(events)  # the document's end
-        if not isinstance(next(events), yaml.StreamEndEvent):
-            raise UnreadableReplyError("the reply holds several YAML documents; write exactly one")
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise UnreadableReplyError(f"no valid YAML: {place}{str(error.problem)[:_MAX_PROBLEM]}") from None
-    except UnreadableReplyError:
-        raise
-    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
-        # The scanner converts escapes such as "\UFFFFFFFF" without a check of its own.
-        raise UnreadableReplyError(f"no valid YAML: {' '.join(str(error).split())[:_MAX_PROBLEM]}") from None
-    return tree
-
-
-def _tree(event: Any, events: Iterator[Any], depth: int) -> Any:
-    """Return the value that begins with an event."""
-    place = f"line {event.start_mark.line + 1}: "
-    if isinstance(event, yaml.AliasEvent):
-        raise UnreadableReplyError(f"{place}aliases such as *{event.anchor:.50} are not allowed; write it out")
-    is_scalar = isinstance(event, yaml.ScalarEvent)
-    if event.tag not in (_TEXT_TAGS if is_scalar else _COLLECTION_TAGS):
-        raise UnreadableReplyError(f"{place}the tag {event.tag[:50]!r} is not allowed")
-    if is_scalar:
-        return _scalar(event)
-    if depth == MAX_DEPTH:
-        raise UnreadableReplyError(f"{place}the YAML is nested more than {MAX_DEPTH} deep")
-    inner = itertools.takewhile(lambda one: not isinstance(one, yaml.CollectionEndEvent), events)
-    if isinstance(event, yaml.SequenceStartEvent):
-        return [_tree(item, events, depth + 1) for item in inner]
-    mapping: dict[str, Any] = {}
-    for name in inner:
-        place = f"line {name.start_mark.line + 1}: "
-        if not isinstance(name, yaml.ScalarEvent):
-            raise UnreadableReplyError(f"{place}a name has to be a plain text")
-        if name.value in mapping:
-            raise UnreadableReplyError(f"{place}the name {name.value[:50]!r} stands twice in one mapping")
-        mapping[name.value] = _tree(next(events), events, depth + 1)
-    return mapping
-
-
-def _scalar(event: Any) -> str | None:
-    text: str = event.value
-    is_plain = event.implicit[0] and event.tag is None
-    if not is_plain:
-        return text
-    if text in _NULLS:
-        return None
-    if text in _TRUTH_VALUES:
-        return Plain(text, _TRUTH_VALUES[text])
-    if _INTEGER.match(text):
-        return Plain(text, int(text))
-    if _DECIMAL.match(text) and ("." in text or "e" in text.lower()) and math.isfinite(float(text)):
-        return Plain(text, float(text))
-    return text
+        return yaml_tree(text, "the reply", aliases=False, may_be_empty=False)
+    except UnreadableYamlError as error:
+        raise UnreadableReplyError(str(error)) from None

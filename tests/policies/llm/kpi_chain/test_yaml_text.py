@@ -10,7 +10,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.kpi_chain import yaml_text
 from resilisim.policies.llm.kpi_chain.yaml_text import (
     MAX_CHARACTERS,
     UnreadableReplyError,
@@ -27,7 +26,7 @@ def parser(request):
     """Every test runs with both parsers of PyYAML: not every installation has the compiled one."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "plain":
-            patch.setattr(yaml_text, "_LOADER", yaml.SafeLoader)
+            patch.setattr("resilisim.yaml_text._LOADER", yaml.SafeLoader)
         yield
 
 
