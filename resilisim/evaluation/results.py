@@ -278,7 +278,7 @@ def evaluate(
     num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
     chosen_tasks, chosen_seeds = check_tasks(tasks, own_library, environment.world), check_seeds(seeds)
     model_settings = check_models(model)
-    maker = PolicyMaker(own_library, model_settings.make(), model_settings.load_prices())
+    maker = PolicyMaker(own_library, model_settings.make(), model_settings.load_prices(), model_settings.max_tokens)
     made = maker.make_all(policy_specs)  # once, to see early that each can be made
     part = check_shard(shard, len(chosen_tasks))
     plan = Plan(chosen_tasks, len(made), len(prompt_types), chosen_seeds, part)

@@ -180,8 +180,9 @@ def rollout_func(
     """Return what GRPOTrainer takes as `rollout_func`: episodes in tags, for models whose template knows no tools.
 
     Rows are those of `rollout_rows`, and `episode_reward` is the reward function. All episodes of a batch are played
-    side by side; one whose tokens exceed the trainer's `max_completion_length` is stopped. Tokens of the environment
-    are masked. An episode that breaks has the reward None, which a trainer leaves out.
+    side by side. One whose tokens would exceed the trainer's `max_completion_length` is stopped there, and a reply that
+    does not fit is cut and not carried out. Tokens of the environment are masked. An episode that breaks has the reward
+    None, which a trainer leaves out.
 
     Args:
         environment: Law, end rules, `reward` and all else; the benchmark's if omitted.
@@ -251,17 +252,21 @@ class _Rollout:
     def reward(self) -> float | None:
         return None if self._is_broken else self._session.reward
 
-    def add(self, ids: Sequence[int], logprobs: Sequence[float] | None, limit: int) -> None:
-        """Send a reply of the model, and put the environment's answer behind it."""
-        self._put(list(ids), 1, logprobs)
+    def add(self, ids: Sequence[int], logprobs: Sequence[float] | None, limit: int | None) -> None:
+        """Send a reply of the model, and put the environment's answer behind it, up to a limit of tokens of both."""
+        room = len(ids) if limit is None else max(0, limit - len(self.completion_ids))
+        self._put(list(ids)[:room], 1, None if logprobs is None else logprobs[:room])
         try:
+            if len(ids) > room:  # what is cut was not said: it would be trained on as if it had been
+                self._session.send(None)
+                return
             reply = self._session.send(self._tokenizer.decode(ids, skip_special_tokens=True))
             if reply.ended:
                 return
             answer = self._ids(self._between(reply.text))
             if ids and answer and ids[-1] == self._tokenizer.eos_token_id == answer[0]:
                 answer = answer[1:]
-            if len(self.completion_ids) + len(answer) >= limit:
+            if limit is not None and len(self.completion_ids) + len(answer) >= limit:
                 self._session.send(None)
             else:
                 self._put(answer, 0, [0.0] * len(answer) if logprobs is not None else None)

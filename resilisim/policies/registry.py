@@ -132,6 +132,15 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
     return made
 
 
+def with_option(spec: str, name: str, value: object) -> str:
+    """Return the text of a policy with an option more; as it is if it names this option already."""
+    _, options = split_options(spec)
+    if name in options:
+        return spec
+    bare = spec.strip()
+    return f"{bare[:-1].rstrip(', ')},{name}={value}]" if options else f"{bare.removesuffix('[]')}[{name}={value}]"
+
+
 def split_options(spec: str) -> tuple[str, dict[str, Any]]:
     """Split "name[option=value,...]" into the name and the options; values are JSON where they can be, else texts."""
     if spec.startswith(COMMAND_PREFIX):  # whose brackets are its own

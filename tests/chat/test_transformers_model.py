@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+import shutil
 import sys
 
 import pytest
+import safetensors.torch
 import tokenizers
 import torch
 
@@ -15,6 +18,7 @@ from resilisim.chat import (
     ChatModelSettings,
     ChatRequest,
     ContextOverflowError,
+    RequestRefusedError,
     make_chat_model,
     model_identity,
 )
@@ -124,3 +128,79 @@ def test_folders_that_cannot_be_used_are_refused(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match="pip install torch transformers"):
         make_chat_model(f"local:{folder}")
+
+
+def edited(file, **changes):
+    def damage(place):
+        value = json.loads((place / file).read_text())
+        (place / file).write_text(json.dumps({**value, **changes}))
+
+    return damage
+
+
+def written(file, content):
+    return lambda place: (place / file).write_text(content)
+
+
+def halved(file):
+    return lambda place: (place / file).write_bytes((place / file).read_bytes()[:99])
+
+
+REFUSING = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no\nsystem') }}{% endif %}w1{% endfor %}"
+)
+DAMAGES = {
+    "no weights": (lambda place: (place / "model.safetensors").unlink(), "cannot be loaded"),
+    "half of the weights": (halved("model.safetensors"), "cannot be loaded"),
+    "a config that is a list": (written("config.json", "[]"), "cannot be loaded"),
+    "a config that is null": (written("config.json", "null"), "cannot be loaded"),
+    "no attention heads": (edited("config.json", num_attention_heads=0), "cannot be loaded"),
+    "another vocabulary": (edited("config.json", vocab_size=7), "cannot be loaded"),
+    "a layer that the weights lack": (edited("config.json", num_hidden_layers=2), "lacks 9 of its weights"),
+    "an unknown activation": (edited("config.json", hidden_act="zz"), "KeyError: 'zz'"),
+    "a context below 0": (edited("config.json", max_position_embeddings=-1), "its context is -1"),
+    "half of a tokenizer": (halved("tokenizer.json"), "cannot be loaded"),
+    "a tokenizer that is an object": (written("tokenizer.json", "{}"), "cannot be loaded"),
+    "a tokenizer's config that is null": (written("tokenizer_config.json", "null"), "cannot be loaded"),
+    "a template that is cut": (written("chat_template.jinja", "{% for"), "its chat template says"),
+    "a template that divides": (
+        written("chat_template.jinja", "{{ 1 / 0 }}"),
+        "its chat template says: division by zero",
+    ),
+    "a template that looks outside": (written("chat_template.jinja", "{{ ''.__class__.__mro__ }}"), "is unsafe"),
+    "a template that refuses": (written("chat_template.jinja", "{{ raise_exception('go\naway') }}"), "says: go away"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_folder_is_told_in_one_line(folder, tmp_path, name):
+    damage, words = DAMAGES[name]
+    place = tmp_path / "damaged"
+    shutil.copytree(folder, place)
+    damage(place)
+    with pytest.raises(InvalidInputError) as caught:
+        ask(make_chat_model(f"local:{place}", ChatModelSettings(local_threads=1)))
+    assert words in str(caught.value)
+    assert str(place) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_template_that_refuses_a_conversation_says_so(tmp_path):
+    model = make_chat_model(f"local:{save(tmp_path, REFUSING)}", ChatModelSettings(local_threads=1))
+    assert ask(model).text
+    with pytest.raises(
+        RequestRefusedError, match="refuses the conversation: its chat template says: no system"
+    ) as caught:
+        ask(model, messages=(ChatMessage("system", "w3"), *QUESTION.messages))
+    assert not caught.value.concerns_all_requests
+
+
+def test_weights_that_give_no_chances_are_told(folder, tmp_path):
+    place = tmp_path / "broken"
+    shutil.copytree(folder, place)
+    weights = safetensors.torch.load_file(place / "model.safetensors")
+    broken = {name: torch.full_like(value, float("nan")) for name, value in weights.items()}
+    safetensors.torch.save_file(broken, place / "model.safetensors", {"format": "pt"})
+    model = make_chat_model(f"local:{place}", ChatModelSettings(local_threads=1))
+    with pytest.raises(InvalidInputError, match="cannot answer: probability tensor contains"):
+        ask(model, temperature=1.0, seed=1)

@@ -231,6 +231,24 @@ def test_a_limit_of_tokens_counts_what_earlier_calls_used(tmp_path):
     assert (again.num_episodes, len(model.requests)) == (first.num_episodes, asked)
 
 
+def test_the_longest_reply_reaches_every_agent_that_names_none_itself_and_stands_in_its_name():
+    with LoopbackServer(following_answer) as server:
+        settings = endpoint(server, max_tokens=64)
+        agents = ["react", "direct[max_tokens=32]", "react[steps=9]", "plan-follower"]
+        result = evaluate(agents, toy_tasks()[:1], "optimal", 1, model=settings)
+        assert {row.policy for row in result.rows} == {
+            "react[max_tokens=64]",
+            "direct[max_tokens=32]",
+            "react[steps=9,max_tokens=64]",
+            "plan-follower",
+        }
+        assert {seen.body["max_tokens"] for seen in server.requests} == {64, 32}
+        with pytest.raises(InvalidInputError, match="is a class or a function, expected its own option max_tokens"):
+            evaluate(following(FollowingModel()), *RUN, model=ModelSettings(max_tokens=64))
+    with pytest.raises(InvalidInputError, match=r"2,000,000 tokens \(--max-tokens\).*--token-budget"):
+        ModelSettings(max_tokens=2_000_000)
+
+
 def test_a_limit_of_dollars_needs_prices_and_stops(tmp_path, prices):
     with LoopbackServer(following_answer) as server:
         with pytest.raises(InvalidInputError, match="needs the prices of all models: no price of 'openai:loopback'"):

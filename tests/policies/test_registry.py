@@ -20,7 +20,7 @@ from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InvalidInputError
 from resilisim.policies import Policy, is_privileged, make_policy, policy_name, policy_names
 from resilisim.policies.checks import check_policy
-from resilisim.policies.registry import split_options
+from resilisim.policies.registry import split_options, with_option
 from resilisim.tool_library import Tool, ToolLibrary
 
 BUILT_IN = ("random", "plan-follower", "repairing-follower", "exact-optimum", "learned-names")
@@ -149,6 +149,22 @@ class Frozen:
 )
 def test_names_and_options_are_split(spec, name, options):
     assert split_options(spec) == (name, options)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("react", "react[a=1]"),
+        (" react ", "react[a=1]"),
+        ("react[]", "react[a=1]"),
+        ("react[b=2]", "react[b=2,a=1]"),
+        ("react[b=2, ]", "react[b=2,a=1]"),
+        ("react[a=3]", "react[a=3]"),
+    ],
+)
+def test_an_option_more(spec, expected):
+    assert with_option(spec, "a", 1) == expected
+    assert split_options(expected)[1]["a"] in (1, 3)
 
 
 @pytest.mark.parametrize(

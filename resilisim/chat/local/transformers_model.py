@@ -15,8 +15,11 @@ from typing import Any
 import torch
 import transformers
 
-from resilisim.chat.types import ChatReply, ChatRequest, ContextOverflowError, TokenUsage
+from resilisim.chat.types import ChatReply, ChatRequest, ContextOverflowError, RequestRefusedError, TokenUsage
 from resilisim.errors import InvalidInputError, one_line
+
+_GREETING = [{"role": "user", "content": "Hello."}]
+_MOST_CONTEXT = 10_000_000  # tokens; tokenizers without a limit name one of thirty digits
 
 _models: dict[Path, tuple[Any, Any]] = {}
 _loading = threading.Lock()
@@ -46,13 +49,16 @@ class TransformersChatModel:
         tokenizer, model = _loaded(self._path, self._threads)
         began = time.perf_counter()
         prompt = self._prompt(tokenizer, request)
-        limit = self._context or getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+        limit = self._context or _context_of(tokenizer, model)
         if len(prompt) >= limit:
             raise ContextOverflowError(
                 f"{self.name} refuses the request: its {len(prompt)} tokens exceed the context of {limit}"
             )
         most = min(request.max_tokens or limit, limit - len(prompt))
-        text, num_tokens, finish_reason = _decode(tokenizer, model, prompt, request, most)
+        try:
+            text, num_tokens, finish_reason = _decode(tokenizer, model, prompt, request, most)
+        except Exception as error:  # tokens outside of the vocabulary, weights of other shapes, chances that are none
+            raise InvalidInputError(f"local model {str(self._path)!r} cannot answer: {_words(error)}") from error
         return ChatReply(
             text,
             usage=TokenUsage(len(prompt), num_tokens),
@@ -63,9 +69,13 @@ class TransformersChatModel:
 
     def _prompt(self, tokenizer: Any, request: ChatRequest) -> list[int]:
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
-        text = tokenizer.apply_chat_template(
-            messages, tools=[dict(tool) for tool in request.tools] or None, add_generation_prompt=True, tokenize=False
-        )
+        tools = [dict(tool) for tool in request.tools] or None
+        try:
+            text = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+        except Exception as error:  # a template refuses with `raise_exception`, or does not know what it is given
+            raise RequestRefusedError(
+                f"local model {str(self._path)!r} refuses the conversation: its chat template says: {_words(error)}"
+            ) from error
         tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
         return tokens
 
@@ -81,17 +91,45 @@ def _loaded(path: Path, threads: int | None) -> tuple[Any, Any]:
 
 
 def _load(path: Path) -> tuple[Any, Any]:
+    where = f"local model {str(path)!r}"
     try:
         # Weights are no pickles, and nothing in the folder is run.
         only_data = {"local_files_only": True, "trust_remote_code": False}
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(str(path), **only_data)
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(str(path), use_safetensors=True, **only_data)
-    except (OSError, ValueError, KeyError) as error:
-        raise InvalidInputError(f"local model {str(path)!r} cannot be loaded: {one_line(error)}") from error
+        model, told = transformers.AutoModelForCausalLM.from_pretrained(
+            str(path), use_safetensors=True, output_loading_info=True, **only_data
+        )
+    except Exception as error:
+        raise InvalidInputError(f"{where} cannot be loaded: {_words(error)}") from error
+    # Without these the library takes random numbers in their place.
+    lacking = [*told.get("missing_keys", ()), *told.get("mismatched_keys", ())]
+    if lacking:
+        first = lacking[0] if isinstance(lacking[0], str) else lacking[0][0]
+        raise InvalidInputError(f"{where} lacks {len(lacking)} of its weights, such as {first}: its files are damaged")
     if not tokenizer.chat_template:
-        expected = "expected a model that was trained for conversations"
-        raise InvalidInputError(f"local model {str(path)!r} has no chat template: {expected}")
+        raise InvalidInputError(f"{where} has no chat template: expected a model that was trained for conversations")
+    try:
+        tokenizer(tokenizer.apply_chat_template(_GREETING, add_generation_prompt=True, tokenize=False))
+    except Exception as error:
+        raise InvalidInputError(f"{where} cannot be talked to: its chat template says: {_words(error)}") from error
+    _context_of(tokenizer, model)
     return tokenizer, model.eval()
+
+
+def _context_of(tokenizer: Any, model: Any) -> int:
+    """Return the tokens that a model reads and writes at most."""
+    limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    if not isinstance(limit, int) or limit < 1:
+        raise InvalidInputError(
+            f"local model {model.name_or_path!r}: its context is {limit!r:.60}, expected a number of tokens"
+        )
+    return min(limit, _MOST_CONTEXT)
+
+
+def _words(error: Exception) -> str:
+    """Return what a library says of a folder, on one line; its kind where it says nothing or a bare key."""
+    said = one_line(error)
+    return f"{type(error).__name__}: {said}" if isinstance(error, KeyError | IndexError) or not said else said
 
 
 @torch.inference_mode()

@@ -56,6 +56,7 @@ MODEL_OPTIONS = OptionGroup(
     [
         "models",
         "base_url",
+        "max_tokens",
         "concurrency",
         "episode_seconds",
         "episode_retries",

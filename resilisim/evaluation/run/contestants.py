@@ -15,11 +15,12 @@ from resilisim.options import check_options, option
 from resilisim.policies.base import Contender, Policy, policy_name
 from resilisim.policies.function_agent import AGENT_PREFIX, AgentFunction, FunctionAgent
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.registry import make_policy, shown_spec
+from resilisim.policies.registry import make_policy, shown_spec, with_option
 from resilisim.tool_library import ToolLibrary
 
 # What can be given as a policy: text that `make_policy` understands, or a class or function that returns a policy.
 PolicySpec: TypeAlias = "str | Callable[[], Policy] | AgentSpec"
+LONGEST_REPLY_TOKENS = 1_000_000  # more than any model writes at once: what is more was meant as the budget of a run
 MODEL_MARK = "@"  # between the names of policy and model where a run has several models
 
 
@@ -50,6 +51,7 @@ class PolicyMaker:
     library: ToolLibrary
     models: Mapping[str, RoleModels] = field(default_factory=dict)  # by the spelling of the default model
     prices: PriceTable = field(default_factory=PriceTable)
+    max_tokens: int | None = None  # longest reply for agents whose text names none
 
     def make(self, spec: PolicySpec, model: str | None = None) -> Contender:
         """Return a new policy; `model` is the default model that answers it, if it asks any: the first if omitted.
@@ -78,6 +80,9 @@ class PolicyMaker:
         made: list[tuple[Contestant, Contender]] = []
         for spec in specs:
             policy = self.make(spec)
+            if isinstance(policy, LlmPolicy) and self.max_tokens is not None:
+                spec = self._limited(spec, policy)
+                policy = self.make(spec)
             name = policy_name(policy)
             if not self._answers(policy):
                 made.append((Contestant(spec, name), policy))
@@ -88,6 +93,17 @@ class PolicyMaker:
                 made.append((Contestant(spec, shown, model), self.make(spec, model) if several else policy))
         _refuse_unclear([contestant.name for contestant, _ in made])
         return made
+
+    def _limited(self, spec: PolicySpec, policy: LlmPolicy[Any]) -> PolicySpec:
+        """Return an agent's text with the longest reply, which it is then shown with, unless it names one itself."""
+        if isinstance(spec, str):
+            return with_option(spec, "max_tokens", self.max_tokens)
+        if policy.options.max_tokens is None:
+            raise InvalidInputError(
+                f"the longest reply reaches agents that are named by text: {policy_name(policy)!r} is a class or a "
+                "function, expected its own option max_tokens"
+            )
+        return spec
 
     def _answers(self, policy: Contender) -> bool:
         """Return whether models of the run answer a policy; an agent may have been made with models of its own."""
@@ -143,6 +159,12 @@ class ModelSettings:
         flag="--model",
     )
     chat: ChatModelSettings = field(default_factory=ChatModelSettings)
+    max_tokens: int | None = option(
+        None,
+        "Longest reply of a model in tokens, thoughts included, for agents that name none of their own "
+        "(react[max_tokens=500]); the model's own limit if left out.",
+        least=1,
+    )
     concurrency: int = option(8, "Episodes of agents at once.", least=1, most=MAX_CONCURRENCY)
     episode_seconds: float | None = option(
         None, "Give an episode up when its agent takes longer.", least=0.001, most=1e9, flag="--episode-timeout"
@@ -163,6 +185,11 @@ class ModelSettings:
     def __post_init__(self) -> None:
         """Refuse values that are none."""
         check_options(self)
+        if self.max_tokens is not None and self.max_tokens > LONGEST_REPLY_TOKENS:
+            raise InvalidInputError(
+                f"longest reply of {self.max_tokens:,} tokens (--max-tokens): expected at most "
+                f"{LONGEST_REPLY_TOKENS:,}; what a run may use in all is --token-budget"
+            )
 
     def share(self, workers: int) -> ModelSettings:
         """Return the settings of one of several processes: its part of what all together may ask."""

@@ -47,7 +47,7 @@ class RunLimits:
         None, "Stop once this many episodes are finished in OUT.", least=1, most=MOST_USED, flag="--max-episodes"
     )
     tokens: int | None = option(
-        None, "Stop once models have used this many tokens in OUT.", least=1, most=MOST_USED, flag="--max-tokens"
+        None, "Stop once models have used this many tokens in OUT.", least=1, most=MOST_USED, flag="--token-budget"
     )
     cost: float | None = option(
         None,
