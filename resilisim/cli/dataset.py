@@ -29,12 +29,12 @@ from resilisim.workflows.prompts import FLAWED, parse_prompt_choice
 PROMPTS_PANEL = "Prompts"
 PROBLEMS_FOUND = 1  # exit code of `verify`
 
-# Here --search says whether the exact optimum looks up tools, so what answers searches has another name.
+# What answers searches; the field of this name in a specification says whether the exact optimum searches at all.
 ToolSearchOption = Annotated[
     Literal["semantic", "lexical"],
     typer.Option(
-        "--tool-search",
-        help="What --search is elsewhere: tools are searched by meaning (needs the extra retrieval), or by words.",
+        "--search",
+        help="Tools are searched by meaning (needs the extra retrieval), or by words.",
         rich_help_panel=ENVIRONMENT_GROUP,
     ),
 ]

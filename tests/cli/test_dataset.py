@@ -78,7 +78,7 @@ def test_options_reach_the_spec_and_the_others_keep_its_defaults(command: Comman
     [
         (
             "conversations",
-            ("--prompt", "optimal", "--seeds", 2, "--first-seed", 3, "--policy", "plan-follower", "--no-search"),
+            ("--prompt", "optimal", "--seeds", 2, "--first-seed", 3, "--policy", "plan-follower", "--no-look-up"),
             ConversationSpec(prompts=("optimal",), seeds=2, first_seed=3, policy="plan-follower", search=False),
         ),
         (
@@ -111,7 +111,7 @@ def test_episodes_are_played_with_the_luck_of_training(
     assert source_arguments(tmp_path)["environment"]["salt"] == "resilisim/training"
 
 
-FLAWED = ("--no-search", "--no-alternatives", "--tasks", 12)
+FLAWED = ("--no-look-up", "--no-alternatives", "--tasks", 12)
 
 
 @pytest.mark.parametrize("kind", ["conversations", "preferences"])

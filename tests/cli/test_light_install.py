@@ -53,8 +53,7 @@ def test_a_command_that_searches_names_both_ways_out_and_words_are_one(
     assert refused.code != 0
     assert "pip install 'resilisim[retrieval]', or search by words: search=\"lexical\" (--search lexical" in refused.err
     monkeypatch.setattr("sys.stdin", io.StringIO(TYPED))
-    option = "--tool-search" if line.startswith("dataset") else "--search"
-    done = command(*shlex.split(line.replace("OUT", str(tmp_path / "done"))), option, "lexical")
+    done = command(*shlex.split(line.replace("OUT", str(tmp_path / "done"))), "--search", "lexical")
     assert done.code == 0, done.err
 
 
@@ -69,13 +68,13 @@ def test_bounds_say_why_a_ceiling_is_missing_and_words_give_it(command: Command,
     assert command(*every).json()[-1]["searches_needed"] == 1.0
 
 
-def test_datasets_keep_what_search_meant_there_and_say_what_answered(command: Command, tmp_path: Path) -> None:
+def test_datasets_say_what_answered_searches_and_whether_there_were_any(command: Command, tmp_path: Path) -> None:
     export = ["dataset", "export", "--kind", "conversations", "--tasks", "2"]
-    assert command(*export, "--out", tmp_path / "a", "--tool-search", "lexical", "--no-search").code == 0
+    assert command(*export, "--out", tmp_path / "a", "--search", "lexical", "--no-look-up").code == 0
     card = (tmp_path / "a" / "README.md").read_text(encoding="utf-8")
     assert '"search": "lexical"' in card
     assert '"search": false' in card
-    assert "--no-search" in card
-    assert "--tool-search lexical" in card
-    refused = command(*export, "--out", tmp_path / "a", "--no-search").refusal()
+    assert "--no-look-up" in card
+    assert "--search lexical" in card
+    refused = command(*export, "--out", tmp_path / "a", "--no-look-up").refusal()
     assert 'environment.search is "lexical" there and "semantic" here' in refused
