@@ -164,6 +164,7 @@ class ModelSettings:
         "Longest reply of a model in tokens, thoughts included, for agents that name none of their own "
         "(react[max_tokens=500]); the model's own limit if left out.",
         least=1,
+        most=MAX_COUNT,
     )
     concurrency: int = option(8, "Episodes of agents at once.", least=1, most=MAX_CONCURRENCY)
     episode_seconds: float | None = option(
