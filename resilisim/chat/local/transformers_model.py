@@ -96,9 +96,9 @@ def _load(path: Path) -> tuple[Any, Any]:
         # Weights are no pickles, and nothing in the folder is run.
         only_data = {"local_files_only": True, "trust_remote_code": False}
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(str(path), **only_data)
-        model, told = transformers.AutoModelForCausalLM.from_pretrained(
-            str(path), use_safetensors=True, output_loading_info=True, **only_data
-        )
+        # With what was missing told beside the model, which the library's types do not know.
+        load: Any = transformers.AutoModelForCausalLM.from_pretrained
+        model, told = load(str(path), use_safetensors=True, output_loading_info=True, **only_data)
     except Exception as error:
         raise InvalidInputError(f"{where} cannot be loaded: {_words(error)}") from error
     # Without these the library takes random numbers in their place.

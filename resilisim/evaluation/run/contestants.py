@@ -164,7 +164,7 @@ class ModelSettings:
         "Longest reply of a model in tokens, thoughts included, for agents that name none of their own "
         "(react[max_tokens=500]); the model's own limit if left out.",
         least=1,
-        most=MAX_COUNT,
+        most=10**12,  # so that a budget is answered below, with its own name
     )
     concurrency: int = option(8, "Episodes of agents at once.", least=1, most=MAX_CONCURRENCY)
     episode_seconds: float | None = option(
