@@ -30,6 +30,7 @@ class AgentFailed(ResiliSimError):
         fault: Whose fault that is: where it is the "agent"'s, the episode is lost.
         part: The agent's part of the record so far.
         messages: What it had sent; None is a stop.
+        optimum: V* of the episode, if it is known.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class AgentFailed(ResiliSimError):
         self.fault: Fault = fault
         self.part = part
         self.messages: tuple[str | None, ...] = ()
+        self.optimum: float | None = None
 
     @classmethod
     def of(cls, name: str, error: BaseException, part: AgentRecord | None = None) -> AgentFailed:

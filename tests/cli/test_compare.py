@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 
 from resilisim.cli.evaluation.compare import p_text, points
 from resilisim.evaluation import evaluate
+from resilisim.evaluation.run.store import begun
 from resilisim.evaluation.table import leaderboard
+from resilisim.provenance import encode_json_line
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 
 METHODS = ("independent", "paired", "paired_luck_adjusted", "mcnemar")
@@ -190,3 +193,17 @@ def test_a_leaderboard_explains_an_order_that_the_differences_contradict(command
 
     monkeypatch.setattr(leaderboard, "_compare", turned)
     assert explained in command("leaderboard", runs["both"]).out
+
+
+def test_episodes_that_broke_unclearly_are_told_to_count_as_lost(command, tmp_path):
+    evaluate(["plan-follower", "random"], 2, "optimal", out=tmp_path / "run")
+    lines = (tmp_path / "run" / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "run" / "episodes.jsonl").write_bytes(b"".join(lines[:-1]))
+    lost = json.loads(lines[-1])
+    line = begun(lost["index"], lost["policy"], "optimal", lost["instance_id"], lost["seed"])
+    (tmp_path / "run" / "failures.jsonl").write_bytes(encode_json_line(line))
+    words = "1 episode broke and is not finished: it counts as lost"
+    told = command("leaderboard", tmp_path / "run")
+    assert words in " ".join((told.out + told.err).split())
+    told = command("compare", tmp_path / "run", tmp_path / "run")
+    assert words in " ".join((told.out + told.err).split())

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from resilisim.cli import options, output
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
@@ -67,6 +67,15 @@ def compare(
     for name, missing in zip((run_a, run_b), result.num_unfinished, strict=True):
         if missing and not (result.same_run and name is run_b):
             output.note(f"{name} is not finished: {missing:,} of its episodes are missing")
+    for name, lost in zip((run_a, run_b), result.num_counted_as_lost, strict=True):
+        if lost and not (result.same_run and name is run_b):
+            output.note(f"{name}: {counted_as_lost(lost)}")
+
+
+def counted_as_lost(number: int) -> str:
+    """Say of how many episodes that broke, nobody can tell why, the worst case was taken."""
+    broke = "broke and is not finished: it counts" if number == 1 else "broke and are not finished: they count"
+    return f"{count_of(number, 'episode')} {broke} as lost, since the agent may have brought that about"
 
 
 def points(value: float, digits: int = 1) -> str:
@@ -291,6 +300,9 @@ def _board_notes(board: Leaderboard) -> list[str]:
         )
     for run, missing in board.num_unfinished.items():
         notes.append(f"{run} is not finished: {missing:,} of its episodes are missing.")
+    for row in (row for rows in board.sections.values() for row in rows if row.entry.num_counted_as_lost):
+        told = counted_as_lost(row.entry.num_counted_as_lost)
+        notes.append(f"{row.label} under {row.entry.summary.prompt_type}: {told}.")
     return notes
 
 

@@ -256,6 +256,7 @@ def _settle(session: JudgedSession, player: Contender, error: BaseException) -> 
         if failed.fault != "agent":
             if not is_ours(player):  # replies of models that ours has asked are kept, and bring it to the same place
                 failed.messages = tuple(session.sent)
+            failed.optimum = session.steps[0]["value"] if session.steps else None
             raise failed
         session.lose(fit_to_show(_why(failed), one_line=True))
     return failed

@@ -244,8 +244,8 @@ class FailureRecord(TypedDict):
     `calls` is how many calls of the model were answered before; their replies are kept, so that the next try goes on
     from there. `traceback` is there if an agent of somebody else's raised something, which `reason` names. `fault` says
     whose fault it was, as far as that can be told (older ones lack it: unclear); where it is unclear, `messages` are
-    what the agent had sent, which the next try has to send again. "begun" is the reason of an episode that was handed
-    out, and is lost if it is never finished.
+    what the agent had sent, which the next try has to send again, and `optimum` is V* of the episode. "begun" is the
+    reason of an episode that was handed out, and is lost if it is never finished.
     """
 
     schema: str
@@ -259,6 +259,7 @@ class FailureRecord(TypedDict):
     calls: int
     fault: NotRequired[Literal["infrastructure", "unclear"]]
     messages: NotRequired[list[str | None]]
+    optimum: NotRequired[Number]
     traceback: NotRequired[str]
 
 

@@ -179,6 +179,8 @@ class EpisodePlayer:
         )
         if isinstance(error, AgentFailed):
             failure["messages"] = list(error.messages)
+            if error.optimum is not None:
+                failure["optimum"] = error.optimum
         if isinstance(error, AgentFailed | WorldFailed):
             failure["traceback"] = fit_to_show(error.traceback)
         return failure

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, shown_value, unknown_name
-from resilisim.evaluation.table.episodes import EpisodeTable, read_episode_table
+from resilisim.evaluation.table.episodes import EpisodeTable
+from resilisim.evaluation.table.worst_case import read_counted_table
 from resilisim.run_folder import ABSENT, first_difference
 from resilisim.statistics import METHODS, Pairs, compare_pairs, holm
 from resilisim.statistics.comparison import Comparison, pool_comparisons
@@ -65,6 +66,7 @@ class RunComparison:
     # Whether the tasks of A and B have the same ids and are not the same to the letter: reworded, say, or in another
     # order. Records do not hold their texts, so the files of tasks are what is compared.
     tasks_differ: bool = False
+    num_counted_as_lost: tuple[int, int] = (0, 0)  # those that broke, nobody can tell why, and are not finished
 
     def __repr__(self) -> str:
         """Return what is compared and on how many pairs: all episodes would fill pages."""
@@ -86,6 +88,7 @@ class RunComparison:
             **self.pooled.to_mapping(),
             "comparisons": rows,
             "num_unfinished": list(self.num_unfinished),
+            "num_counted_as_lost": list(self.num_counted_as_lost),
             "same_run": self.same_run,
             "tasks_differ": self.tasks_differ,
         }
@@ -117,9 +120,9 @@ def compare_runs(
         >>> compare_runs(one.directory, other.directory)
         RunComparison(exact-optimum - random, prompts: optimal, 5 pairs)
     """
-    table_a = read_episode_table(a)
+    table_a = read_counted_table(a)
     same_run = Path(a).resolve() == Path(b).resolve()
-    table_b = table_a if same_run else read_episode_table(b)
+    table_b = table_a if same_run else read_counted_table(b)
     return compare_run_tables(table_a, table_b, policy_a, policy_b, prompt, (str(a), str(b)), same_run)
 
 
@@ -140,11 +143,14 @@ def compare_run_tables(
         labels = (one, other) if one != other else (f"{one} (A)", f"{other} (B)")
         comparisons.append(compare_tables(a.group(one, prompt_type), b.group(other, prompt_type), *labels))
     labels = (comparisons[0].label_a, comparisons[0].label_b) if len(matched) == 1 else names
-    unfinished = (max(a.num_planned - len(a), 0), max(b.num_planned - len(b), 0))
+    counted = (a.num_counted_as_lost, b.num_counted_as_lost)
+    unfinished = (max(a.num_planned - len(a) + counted[0], 0), max(b.num_planned - len(b) + counted[1], 0))
     tasks_a, tasks_b = (table.manifest.get("arguments", {}).get("tasks", {}) for table in (a, b))
     same_ids = tasks_a.get("count") == tasks_b.get("count") and set(_ids(a)) == set(_ids(b))
     tasks_differ = same_ids and tasks_a.get("sha256") != tasks_b.get("sha256")
-    return RunComparison(pool_comparisons(comparisons, *labels), tuple(comparisons), unfinished, same_run, tasks_differ)
+    return RunComparison(
+        pool_comparisons(comparisons, *labels), tuple(comparisons), unfinished, same_run, tasks_differ, counted
+    )
 
 
 def match_policies(

@@ -84,6 +84,7 @@ class EpisodeTable:
         luck, regret: Sums of luck and of regret.
         losses: Regret by label; in tables of sums only.
         ended_by: Episodes by what ended them; in tables of sums only.
+        num_counted_as_lost: Episodes among them that broke, nobody can tell why, and are not finished (`worst_case`).
         largest_identity_error: Largest deviation from 1 - outcome = (1 - optimum) + regret - luck.
 
     Example:
@@ -123,6 +124,7 @@ class EpisodeTable:
     losses: Mapping[str, FloatArray] = field(repr=False)
     ended_by: Mapping[str, FloatArray] = field(repr=False)
     largest_identity_error: float = 0.0
+    num_counted_as_lost: int = 0
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -330,6 +332,7 @@ class TableBuilder:
             losses={label: column_of(sums) for label, sums in self._losses.items()},
             ended_by={reason: column_of(sums) for reason, sums in self._ended_by.items()},
             largest_identity_error=self._largest_identity_error,
+            num_counted_as_lost=0,
         )
 
     def totals(self, *columns: str) -> dict[tuple[str, str], FloatArray]:

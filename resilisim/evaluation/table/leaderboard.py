@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.evaluation.run.store import read_manifest, read_own_records
+from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.comparing import compare_tables, refuse_incomparable
 from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder
 from resilisim.evaluation.table.summary import GroupSummary, summarise
+from resilisim.evaluation.table.worst_case import counted_records
 from resilisim.statistics import holm
 from resilisim.statistics.comparison import Difference
 from resilisim.statistics.estimates import CONFIDENCE_LEVEL, finite_or_none
@@ -30,6 +32,7 @@ class Entry:
     summary: GroupSummary  # its estimates
     table: EpisodeTable  # its episodes
     num_unfinished: int  # episodes that its run has planned and not played
+    num_counted_as_lost: int = 0  # its episodes that broke, nobody can tell why, and are not finished
 
     @property
     def score(self) -> float:
@@ -64,6 +67,7 @@ class Row:
             "label": self.label,
             "run": self.entry.run,
             "num_unfinished": self.entry.num_unfinished,
+            "num_counted_as_lost": self.entry.num_counted_as_lost,
             "score": finite_or_none(self.entry.score),
             **self.entry.summary.to_mapping(),
             "against_above": against,
@@ -121,14 +125,17 @@ def read_entries(directory: str) -> list[Entry]:
     """Return what a run holds, one entry for each policy and prompt type."""
     manifest = read_manifest(directory)
     sums, episodes = TableBuilder(), TableBuilder(sums=False)
-    for record in read_own_records(directory, manifest):
+    lost: Counter[tuple[str, str]] = Counter()
+    for record, counts_as_lost in counted_records(directory, manifest):
         sums.add(record)
         episodes.add(record)
+        lost[record["policy"], record["prompt_type"]] += counts_as_lost
     table = episodes.table(manifest)
-    missing = max(table.num_planned - len(table), 0)
+    missing = max(table.num_planned - len(table) + lost.total(), 0)
     return [
-        Entry(directory, summary, table.group(summary.policy, summary.prompt_type), missing)
+        Entry(directory, summary, table.group(*names), missing, lost[names])
         for summary in summarise(sums.table(manifest))
+        for names in [(summary.policy, summary.prompt_type)]
     ]
 
 

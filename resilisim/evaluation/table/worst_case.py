@@ -1,0 +1,91 @@
+"""Episodes as ranks and comparisons count them: one that broke, nobody can tell why, is lost until it is finished.
+
+Without this an agent that pretends to have lost its endpoint wherever a tool fails would be ranked by the episodes that
+went well (docs/specification, section 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
+from resilisim.evaluation.run.store import read_failures, read_manifest, read_own_records
+from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder
+
+UNKNOWN_OPTIMUM: Final = 1.0  # of a lost episode of a task of which no episode is finished
+
+
+def unclear_failures(directory: Path | str) -> dict[int, FailureRecord]:
+    """Return the last failure of each episode, finished or not, that the agent may have brought about."""
+    failures = read_failures(directory)
+    return {failure["index"]: failure for failure in failures if failure.get("fault") != "infrastructure"}
+
+
+def counted_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iterator[tuple[EpisodeRecord, bool]]:
+    """Yield the episodes of a folder, and those that count as lost as they are not finished; True marks the latter.
+
+    Raises:
+        StoreError: It is no folder of results, or cannot be read, or a line is no episode of this run.
+    """
+    unclear = unclear_failures(directory)
+    examples: dict[tuple[str, str | None], EpisodeRecord] = {}
+    wanted = {failure["instance_id"] for failure in unclear.values()}
+    for record in read_own_records(directory, manifest):
+        unclear.pop(record["index"], None)
+        if record["instance_id"] in wanted:
+            examples.setdefault((record["instance_id"], record["prompt_type"]), record)
+            examples.setdefault((record["instance_id"], None), record)
+        yield record, False
+    for failure in unclear.values():
+        task = failure["instance_id"]
+        example = examples.get((task, failure["prompt_type"])) or examples.get((task, None))
+        yield lost_record(failure, example), True
+
+
+def lost_record(failure: FailureRecord, example: EpisodeRecord | None) -> EpisodeRecord:
+    """Return what counts for an episode that broke, given another of its task: lost, and all of V* is the agent's."""
+    known: Mapping[str, Any] = example or {}
+    optimum = failure.get("optimum", known.get("optimum", UNKNOWN_OPTIMUM))
+    told: dict[str, Any] = {
+        "index": failure["index"],
+        "policy": failure["policy"],
+        "prompt_type": failure["prompt_type"],
+        "instance_id": failure["instance_id"],
+        "seed": failure["seed"],
+        "privileged": False,
+        "planner": known.get("planner"),
+        "flaw": None,
+        "task_type": known.get("task_type", ""),
+        "complexity": known.get("complexity", ""),
+        "required_tools": known.get("required_tools", []),
+        "steps": [{"kind": "agent_error"}],
+        "ended_by": "agent_error",
+        "score": {"level": "failure"},
+        "outcome": 0,
+        "optimum": optimum,
+        "optimum_gap": 0.0,
+        "regret": optimum,
+        "luck": 0.0,
+        "losses": {"agent_error": optimum},
+    }
+    for name in ("known_after_search", "no_search_ceiling", "optimum_knowledge", "no_ceiling"):
+        if name in known:
+            told[name] = known[name]
+    return cast("EpisodeRecord", told)
+
+
+def read_counted_table(directory: Path | str) -> EpisodeTable:
+    """Return the table of the episodes in a run's folder as comparisons count them.
+
+    Raises:
+        StoreError: It is no folder of results, or cannot be read, or a line is no episode of this run.
+    """
+    manifest = read_manifest(directory)
+    builder, num_lost = TableBuilder(sums=False), 0
+    for record, counts_as_lost in counted_records(directory, manifest):
+        builder.add(record)
+        num_lost += counts_as_lost
+    return replace(builder.table(manifest), num_counted_as_lost=num_lost)
