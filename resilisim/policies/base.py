@@ -190,6 +190,8 @@ def info_message(tool: str) -> str:
 def call_message(tool: str, parameters: Mapping[str, Any] | None = None) -> str:
     """Return the message that runs a tool."""
     given = f" {inline_json(parameters)}" if parameters else ""
+    if "</tool_call>" in tool.lower():  # the tag would end there
+        return f"<tool_call>{inline_json({'name': tool, 'arguments': parameters or {}})}</tool_call>"
     return f"<tool_call>{tool}{given}</tool_call>"
 
 

@@ -28,7 +28,7 @@ from resilisim.workflows.model import (
     mean_semantic_match,
     share_chosen_by,
 )
-from resilisim.workflows.plan_text import read_stated_parameters
+from resilisim.workflows.plan_text import QUOTED, read_name, read_stated_parameters, written_name
 from resilisim.workflows.templating import PromptTemplates, packaged_templates
 
 Element = ElementTree.Element
@@ -59,7 +59,7 @@ _CLOSING = re.compile(r"</mcp_task\s*>")
 # At the beginning of a document, behind its declaration and comments.
 _DOCUMENT_TYPE = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<!DOCTYPE", re.DOTALL | re.IGNORECASE)
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
-_TOOL_NAME = re.compile(r"[^\s`]+")
+_TOOL_NAME = re.compile(rf"{QUOTED}|[^\s`]+")
 
 _UNFIT = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]"
 _CODE = r"u[0-9a-fA-F]{4}"
@@ -173,10 +173,11 @@ def read_mcp_task_steps(text: str) -> list[PlannedStep]:
     for element in root.iterfind("execution_plan/step"):
         tool = _loose_text(element.find("tool"))
         if _TOOL_NAME.fullmatch(tool):
-            requires = tuple(filter(None, map(_loose_text, element.iterfind("requires/tool"))))
+            needed = filter(None, map(_loose_text, element.iterfind("requires/tool")))
+            requires = tuple(map(read_name, needed))
             parameters, problem = read_stated_parameters(_loose_text(element.find("parameters")))
             limits = (_loose_limit(element.find(name)) for name in ("max_tries", "skip_from"))
-            steps.append(PlannedStep(tool, requires or None, parameters, problem, *limits))
+            steps.append(PlannedStep(read_name(tool), requires or None, parameters, problem, *limits))
     return steps
 
 
@@ -287,14 +288,18 @@ def _add_number(parent: Element, name: str, value: float) -> None:
 def _add_tools(parent: Element, name: str, tools: Sequence[str], ranked: bool = False) -> None:
     element = ElementTree.SubElement(parent, name)
     for rank, tool in enumerate(tools, start=1):
-        _add(element, "tool", tool, **({"rank": str(rank)} if ranked else {}))
+        _add(element, "tool", written_name(tool), **({"rank": str(rank)} if ranked else {}))
+
+
+def _add_tool(parent: Element, name: str, tool: str) -> None:
+    _add(parent, name, written_name(tool))
 
 
 def _add_json(parent: Element, name: str, value: Mapping[str, Any]) -> None:
     try:
         _add(parent, name, json.dumps(dict(value), ensure_ascii=False))
     except (TypeError, ValueError, RecursionError) as error:
-        tool = decode_characters(parent.findtext("tool", ""))
+        tool = read_name(decode_characters(parent.findtext("tool", "")))
         raise InvalidInputError(f"parameters of step {tool!r} are not JSON values ({one_line(error)})") from None
 
 
@@ -346,8 +351,12 @@ def _whole_number(element: Element) -> int:
     return int(text)
 
 
+def _tool(element: Element) -> str:
+    return read_name(_text(element))
+
+
 def _tools(element: Element) -> list[str]:
-    return [_text(child) for child in _children(element, "tool")]
+    return [_tool(child) for child in _children(element, "tool")]
 
 
 def _json(element: Element) -> Any:
@@ -380,7 +389,7 @@ class _StepPart:
 
 
 _STEP_PARTS = (
-    _StepPart("tool", "tool", _add, _text, always=True),
+    _StepPart("tool", "tool", _add_tool, _tool, always=True),
     _StepPart("semantic_match", "semantic_match", _add_number, _number),
     _StepPart("reasoning", "reason", _add, _text),
     _StepPart("requires", "requires", _add_tools, _tools),

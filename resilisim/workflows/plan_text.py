@@ -8,6 +8,7 @@ In brackets of the compact form stand the parameters, `name=JSON`. A name alone 
 the input of that name; where there is none, `data` and `source` are the result of the step before, all others "as in
 the work order". Behind "after" stand the tools that the step depends on, those that are steps by the number of the
 first of these. Limits: two tries without success (`max_tries`), and none after the fifth message (`skip_from` is 6).
+In all forms a name of a tool that a blank, a comma or the like stands in is written as JSON, in double quotes.
 """
 
 from __future__ import annotations
@@ -21,8 +22,13 @@ from resilisim.workflows.model import PlannedStep, Step
 from resilisim.workflows.steps import FLOWING_PARAMETERS, UNSTATED_TEXT, reference
 from resilisim.workflows.templating import escape_line, inline_json
 
+QUOTED = r'"(?:[^"\\\n]|\\.)*"'
+_PLAIN = re.compile(r"[^\W\d][\w./@+-]*|[A-Za-z0-9][A-Za-z0-9_.-]*")  # names that need no quotes
 # A step of a plan is one line; everything that is not ours is escaped so that it cannot look like one.
-_STEP_LINE = re.compile(r"^[^\S\n]*\d+\.[^\S\n]+Execute[^\S\n]+`?([^\s`]+)`?[^\S\n]*$", re.MULTILINE | re.IGNORECASE)
+_STEP_LINE = re.compile(
+    rf"^[^\S\n]*\d+\.[^\S\n]+Execute[^\S\n]+`?({QUOTED}|[^\s`\"][^\s`]*)`?[^\S\n]*$", re.MULTILINE | re.IGNORECASE
+)
+_LISTED = re.compile(rf"{QUOTED}|[^,\s]+")  # a name in a list
 _DETAIL_LINE = re.compile(r"^[^\S\n]*-[^\S\n]+(Requires|Parameters|Limit):[^\S\n]*(.*?)[^\S\n]*$", re.MULTILINE)
 # The two halves of a limit, as `describe_limits` writes them.
 _MAX_TRIES = re.compile(r"\bat most (\d{1,9}) tr(?:y|ies)\b", re.IGNORECASE)
@@ -47,12 +53,12 @@ def render_plan(steps: Sequence[Step]) -> str:
             "Reason": escape_line(step.reason),
             "Semantic match": match,
             "Limit": describe_limits(step),
-            "Requires": escape_line(", ".join(step.requires)),
+            "Requires": ", ".join(map(written_name, step.requires)),
             "Parameters": inline_json(step.parameters) if step.parameters else "",
-            "Alternatives": escape_line(", ".join(step.alternatives)),
+            "Alternatives": ", ".join(map(written_name, step.alternatives)),
             "Expected": outcome if step.expected_outcome else "",
         }
-        lines.append(f"{number}. Execute {escape_line(step.tool)}")
+        lines.append(f"{number}. Execute {written_name(step.tool)}")
         lines += [f"   - {name}: {text}" for name, text in details.items() if text]
     return "\n".join(lines)
 
@@ -77,11 +83,33 @@ def read_markdown_steps(text: str) -> list[PlannedStep]:
         details = {found.group(1): found.group(2) for found in _DETAIL_LINE.finditer(text, match.end(), end)}
         requires = None
         if "Requires" in details:
-            requires = tuple(name for name in re.split(r"[,\s]+", details["Requires"]) if name)
+            requires = tuple(map(read_name, _LISTED.findall(details["Requires"])))
         limits = (_stated_limit(pattern, details.get("Limit", "")) for pattern in (_MAX_TRIES, _SKIP_FROM))
         parameters, problem = read_stated_parameters(details.get("Parameters", ""))
-        steps.append(PlannedStep(match.group(1), requires, parameters, problem, *limits))
+        steps.append(PlannedStep(read_name(match.group(1)), requires, parameters, problem, *limits))
     return steps
+
+
+def written_name(name: str) -> str:
+    """Return the name of a tool as plans have it: as it is, or in quotes where it would not end with a word.
+
+    Example:
+        >>> from resilisim.workflows.plan_text import read_name, written_name
+        >>> written_name("fs/read"), written_name("search the web"), read_name('"search the web"')
+        ('fs/read', '"search the web"', 'search the web')
+    """
+    return name if _PLAIN.fullmatch(name) else inline_json(name)
+
+
+def read_name(text: str) -> str:
+    """Return the name of a tool that stands in a plan (`written_name`)."""
+    if not text.startswith('"'):
+        return text
+    try:
+        name = json.loads(text)
+    except ValueError:
+        return text
+    return name if isinstance(name, str) else text
 
 
 def _stated_limit(pattern: re.Pattern[str], text: str, start: int = 0) -> int | None:
@@ -92,10 +120,13 @@ def _stated_limit(pattern: re.Pattern[str], text: str, start: int = 0) -> int | 
 # Only what stands under these headings is read: text that is not ours cannot look like a heading.
 _PLAN = re.compile(r"^## Plan[^\S\n]*\n(.*?)(?=^#{1,6} |\Z)", re.MULTILINE | re.DOTALL)
 _INPUTS = re.compile(r"^## Input data[^\S\n]*\n+(\{.*\})[^\S\n]*$", re.MULTILINE)
-_STEP = re.compile(r"^[^\S\n]*(\d+)\.?[^\S\n]+([^\s(]+)\((.*)$", re.MULTILINE)
-_TERSE_STEP = re.compile(r"^(\d+) ([^\s();]+)((?: after [^;\n]+)?(?:; [^\n]+)?)$", re.MULTILINE)
+_STEP = re.compile(rf"^[^\S\n]*(\d+)\.?[^\S\n]+({QUOTED}|[^\s(\"][^\s(]*)\((.*)$", re.MULTILINE)
+_TERSE_STEP = re.compile(
+    rf"^(\d+) ({QUOTED}|[^\s();\"][^\s();]*)((?: after (?:{QUOTED}|[^;\n\"])+)?(?:; [^\n]+)?)$", re.MULTILINE
+)
 _NAME = re.compile(r"[^\W\d][\w.-]*")
-_REQUIRES = re.compile(r"\s+after\s+([^;]*)")
+_REQUIRES = re.compile(rf"\s+after\s+((?:{QUOTED}|[^;\"])*)")
+_REQUIRED = re.compile(rf"{QUOTED}|[^,\s][^,]*")
 _TRIES = re.compile(r"\b(\d{1,9}) tr(?:y|ies)\b")
 _LAST_MESSAGE = re.compile(r"\buntil (\d{1,9})\b")
 _DECODER = json.JSONDecoder()
@@ -106,7 +137,7 @@ def render_compact_plan(steps: Sequence[Step], inputs: Mapping[str, Any] | None)
     tools = [step.tool for step in steps]
     lines = []
     for place, step in enumerate(steps):
-        line = f"{place + 1} {escape_line(step.tool)}"
+        line = f"{place + 1} {written_name(step.tool)}"
         if inputs is not None:
             line += f"({_arguments(step.parameters, inputs, tools[place - 1] if place else None)})"
         if step.requires:
@@ -125,16 +156,16 @@ def read_compact_steps(text: str) -> list[PlannedStep]:
         return []
     matches = list(_STEP.finditer(section.group(1))) or list(_TERSE_STEP.finditer(section.group(1)))
     inputs = _inputs_in(text)
-    tools = {match.group(1): match.group(2) for match in matches}
+    tools = {match.group(1): read_name(match.group(2)) for match in matches}
     steps = []
     before: str | None = None
     for match in matches:
-        tool, rest = match.group(2), match.group(3)
+        tool, rest = read_name(match.group(2)), match.group(3)
         is_terse = match.re is _TERSE_STEP
         parameters, end, problem = (None, 0, None) if is_terse else _read_arguments(rest, inputs, before)
         found = _REQUIRES.match(rest, end) if problem is None else _REQUIRES.search(rest)
-        names = [name.strip() for name in found.group(1).split(",")] if found else []
-        requires = tuple(tools[name] if name in tools else _unquoted(name) for name in names) or None
+        names = [name.strip() for name in _REQUIRED.findall(found.group(1))] if found else []
+        requires = tuple(tools[name] if name in tools else read_name(name) for name in names) or None
         max_tries, last = _stated_limit(_TRIES, rest, end), _LAST_MESSAGE.search(rest, end)
         skip_from = int(last.group(1)) + 1 if last else None
         steps.append(PlannedStep(tool, requires, parameters, problem, max_tries, skip_from))
@@ -163,10 +194,6 @@ def _arguments(parameters: Mapping[str, Any], inputs: Mapping[str, Any], before:
 
 def _name(name: str) -> str:
     return name if _NAME.fullmatch(name) else inline_json(name)
-
-
-def _unquoted(name: str) -> str:
-    return str(json.loads(name)) if re.fullmatch(r'"[^"\\]*"', name) else name
 
 
 def _inputs_in(text: str) -> dict[str, Any]:

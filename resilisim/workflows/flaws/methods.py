@@ -460,7 +460,6 @@ def _in_format(tool: Tool, name: str, giver: str, kind: str) -> Any:
     return next((value for value in forms if not accepts(tool, {name: value})), None)
 
 
-_NAME = re.compile(r"[\w.-]+")
 _TWICE = re.compile(r"(?<![\w.-])([\w.-]+) and \1(?![\w.-])")
 
 
@@ -512,7 +511,9 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
     """Return a text that names other tools; a tool that is then named twice in a row is named once."""
     if not any(name in text for name in names):
         return text
-    renamed = _NAME.sub(lambda found: names.get(found.group(), found.group()), text)
+    longest_first = sorted(names, key=len, reverse=True)
+    known = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w.-])")
+    renamed = known.sub(lambda found: names[found.group()], text)
     return _TWICE.sub(r"\1", renamed) if renamed != text else text
 
 
