@@ -45,6 +45,13 @@ class InvalidInputError(ResiliSimError, ValueError):
     """The caller gave something unusable: the text names the value, what was expected, and the nearest valid name."""
 
 
+class UnknownArgumentError(InvalidInputError, TypeError):
+    """A keyword argument that does not exist, in the words that Python has for it and as an error of its class.
+
+    Libraries try arguments and leave out those that end in a TypeError ("unexpected keyword argument 'frameskip'").
+    """
+
+
 class MissingExtraError(ResiliSimError, ImportError):
     """An optional dependency is needed and not installed: the text names the extra to install."""
 
@@ -183,16 +190,23 @@ def _words(name: str) -> str:
 
 def unknown_name(what: str, value: object, valid: Iterable[str], where: str = "") -> InvalidInputError:
     """Return the error for the name of a `what` ("tool") that does not exist, with the nearest valid one, or some."""
-    names = list(valid)
     place = f" in {where}" if where else ""
+    return InvalidInputError(f"unknown {what} {value!r:.{LONGEST_NAME}}{place}: {_hint(value, list(valid))}")
+
+
+def unknown_argument(called: str, name: str, valid: Iterable[str]) -> UnknownArgumentError:
+    """Return the error for a keyword argument that what is `called` does not take, with the nearest one, or some."""
+    told = f"{called} got an unexpected keyword argument {name!r:.{LONGEST_NAME}}"
+    return UnknownArgumentError(f"{told}: {_hint(name, list(valid))}")
+
+
+def _hint(value: object, names: list[str]) -> str:
     near = nearest_name(str(value), names)
     if near is not None:
-        hint = f"did you mean {near!r}?"
-    elif len(names) <= 12:
-        hint = "expected one of " + ", ".join(names)
-    else:
-        hint = f"expected one of {len(names)} names, such as " + ", ".join(names[:3])
-    return InvalidInputError(f"unknown {what} {value!r:.{LONGEST_NAME}}{place}: {hint}")
+        return f"did you mean {near!r}?"
+    if len(names) <= 12:
+        return "expected one of " + ", ".join(names)
+    return f"expected one of {len(names)} names, such as " + ", ".join(names[:3])
 
 
 def shown_value(value: object, length: int = 60) -> str:
@@ -213,7 +227,23 @@ def import_extra(module: str, purpose: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(f"{purpose} {module!r} ({error}): pip install 'resilisim[{extra}]'") from error
+        raise MissingExtraError(f"{purpose} {module!r} ({error}): {install_line(extra)}") from error
+
+
+# Extras that do not go with the versions in constraints.txt, and bring no torch that these would have to pin.
+_WITHOUT_CONSTRAINTS = ("inspect", "verifiers", "video")
+
+
+def install_line(extra: str) -> str:
+    """Return the command that installs an extra; ResiliSim is on no package index, so it is for a clone.
+
+    Example:
+        >>> from resilisim.errors import install_line
+        >>> install_line("llm")
+        "pip install -c constraints.txt '.[llm]' (in a clone of ResiliSim)"
+    """
+    constraints = "" if extra in _WITHOUT_CONSTRAINTS else "-c constraints.txt "
+    return f"pip install {constraints}'.[{extra}]' (in a clone of ResiliSim)"
 
 
 def check_integer(name: str, value: object, least: int, most: int | None = None) -> int:

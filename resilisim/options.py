@@ -20,7 +20,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from resilisim.errors import InvalidInputError, check_integer, check_number, shown_value, unknown_name
+from resilisim.errors import (
+    InvalidInputError,
+    check_integer,
+    check_number,
+    shown_value,
+    unknown_argument,
+    unknown_name,
+)
 
 OUTPUT_GROUP = "Output"  # heading of options about what is written, and in which form
 
@@ -118,9 +125,13 @@ def check_options(settings: Any, prefix: str = "") -> None:
 
 
 def with_options(settings: Any, options: Any) -> Any:
-    """Return settings in which some options have other values."""
+    """Return settings in which some options have other values.
+
+    Raises:
+        UnknownArgumentError: There is no such option.
+    """
     known = options_of(type(settings))
     for name in options:
         if name not in known:
-            raise unknown_name("option", name, known)
+            raise unknown_argument(type(settings).__name__, name, known)
     return dataclasses.replace(settings, **options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,9 +9,9 @@ from typing import Any, Unpack, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Space
 
 from resilisim.envs import feedback
+from resilisim.envs.drawing import Pixels, Scene, ToolState, draw
 from resilisim.envs.protocol import (
     CUT_MARK,
     call_ids,
@@ -25,6 +24,7 @@ from resilisim.envs.protocol import (
     tool_functions,
 )
 from resilisim.envs.settings import JUDGED_REWARDS, EnvironmentSettings, OptionsButPlanner
+from resilisim.envs.spaces import UnicodeText
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import (
@@ -61,46 +61,22 @@ SEARCH_RESULTS = 5
 CACHED_MESSAGE_LENGTH = 2000
 KEPT_PROMPTS = 256  # episodes of a task follow each other
 
-_SAMPLE_LENGTH = 60
-# Ranges that samples are drawn from: ASCII, Latin with accents, Greek, CJK, emoji.
-_SAMPLE_RANGES = ((0x20, 0x7E), (0xC0, 0x17F), (0x391, 0x3C9), (0x4E00, 0x4FFF), (0x1F600, 0x1F64F))
+# What a picture says of the statuses of a state, in their order.
+_STATUS_WORDS = ("not attempted", "failed", "success")
+# Attributes that copies make anew.
+_HELPERS = (
+    "world",
+    "_workspace",
+    "_perturber",
+    "_search_many",
+    "_read_cached",
+    "_prompt_cached",
+    "searches_needed",
+    "_judge",
+)
 
 Search = Callable[[str, int], Sequence[ToolHit]]
 Step = tuple[str, float, bool, bool, dict[str, Any]]
-
-
-class UnicodeText(Space[str]):
-    """All texts up to a length; Gymnasium's own `Text` space knows a fixed alphabet, not all of Unicode."""
-
-    def __init__(self, max_length: int, seed: int | np.random.Generator | None = None) -> None:
-        self.max_length = max_length
-        super().__init__(dtype=str, seed=seed)
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Texts have no fixed size, so they cannot become vectors."""
-        return False
-
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Return a short random text; masks have no meaning here."""
-        length = int(self.np_random.integers(0, min(_SAMPLE_LENGTH, self.max_length) + 1))
-        characters = []
-        for _ in range(length):
-            low, high = _SAMPLE_RANGES[int(self.np_random.integers(len(_SAMPLE_RANGES)))]
-            characters.append(chr(int(self.np_random.integers(low, high + 1))))
-        return "".join(characters)
-
-    def contains(self, x: Any) -> bool:
-        """Return whether `x` is a text that is not too long."""
-        return isinstance(x, str) and len(x) <= self.max_length
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether the other space holds the same texts."""
-        return isinstance(other, UnicodeText) and other.max_length == self.max_length
-
-    def __repr__(self) -> str:
-        """Return the constructor call."""
-        return f"UnicodeText({self.max_length})"
 
 
 class ConversationEnv(gymnasium.Env[str, str]):
@@ -162,12 +138,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
         library: Tool library; the default one if omitted.
         search: What answers searches: "semantic", "lexical", or a function, `search(query, k)`; as the settings say if
             omitted.
-        render_mode: `ansi` or None.
+        render_mode: `ansi` (the last observation), `rgb_array` (a picture, `drawing`) or None.
         **options: Options of `EnvironmentSettings`, in place of those of the settings.
     """
 
     metadata = {  # noqa: RUF012  (Gymnasium declares it as it is)
-        "render_modes": ["ansi"],
+        "render_modes": ["ansi", "rgb_array"],
         "render_fps": 1,
     }
 
@@ -186,8 +162,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         settings = (settings or EnvironmentSettings()).with_options(**options)
         if isinstance(search, str):
             settings, search = settings.with_options(search=cast("Any", search)), None
-        if render_mode not in (None, "ansi"):
-            raise unknown_name("render mode", render_mode, ("ansi",))
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise unknown_name("render mode", render_mode, self.metadata["render_modes"])
         self.settings = settings
         self.world = None if settings.world is None else load_world(settings.world)
         self.library = _check_library(library, self.world)
@@ -222,12 +198,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         elif planner is None or isinstance(planner, str):
             planner = resolve_planner(planner or settings.planner, self.library, settings.planning_law(), self.rules)
         self._planner = planner
-        self._perturber = settings.perturber(self.library)
         self._search = search
-        self._search_many = settings.search_many(self.library)
-        self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
-        self._prompt_cached = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make_prompt)
-        self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
+        self._make_helpers()
         self._task: Task | None = None
         self._workspace: Workspace | None = None
         self._episode: Episode | None = None
@@ -235,7 +207,29 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._prompt: Prompt | None = None
         self._seed = 0
         self._observation = ""
+        self._said = ""  # the words of the last answer
+        self._succeeded = False
         self.words: str | None = None  # of the last observation, where decoding it would give the same
+
+    def _make_helpers(self) -> None:
+        """Make what follows from the options, or only saves time (`_HELPERS`)."""
+        self._perturber = self.settings.perturber(self.library)
+        self._search_many = self.settings.search_many(self.library)
+        self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
+        self._prompt_cached = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make_prompt)
+        self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _HELPERS}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.world = None if self.settings.world is None else load_world(self.settings.world)
+        self._workspace = None
+        self._judge = None
+        if self._episode is not None and self._task is not None:
+            self._judge = self._judge_of(self._episode.problem, self._task)
+        self._make_helpers()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode, and return the prompt and the info of the start.
@@ -255,10 +249,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         prompt = options.get("prompt", self._default_prompt)
         self._prompt = prompt if isinstance(prompt, Prompt) else self.prompt(task, prompt)
         problem = self.problem(task)
-        self._judge = None
-        if self.settings.reward in JUDGED_REWARDS:
-            reference = reference_of(problem, task)
-            self._judge = Judge(problem) if reference is None else ReferenceJudge(reference)
+        self._judge = self._judge_of(problem, task)
         self._close_workspace()
         if self.world is not None:
             self._workspace = opened(self.world, task, self._seed)
@@ -269,6 +260,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
         )
         self._observation = _presentable(self._prompt.text, self._longest)
         return self._observation, self._info(None, {})
+
+    def _judge_of(self, problem: Problem, task: Task) -> Judge | ReferenceJudge | None:
+        if self.settings.reward not in JUDGED_REWARDS:
+            return None
+        reference = reference_of(problem, task)
+        return Judge(problem) if reference is None else ReferenceJudge(reference)
 
     def problem(self, task: Task) -> Problem:
         """Return what has to be done in a task, under law and end rules."""
@@ -362,7 +359,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
         What is costly is shared: the library, the planner, the prompts made so far.
         """
-        twin = copy.copy(self)
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
         twin._task = twin._episode = twin._prompt = twin._judge = twin._workspace = None
         return twin
 
@@ -378,9 +376,32 @@ class ConversationEnv(gymnasium.Env[str, str]):
         """Return the functions that can be called under the native protocol, with JSON Schemas."""
         return self._functions
 
-    def render(self) -> str | None:
-        """Return the last observation if the render mode is `ansi`."""
+    def render(self) -> str | Pixels | None:
+        """Return the last observation (`ansi`) or a picture, uint8 (600, 960, 3) (`rgb_array`)."""
+        if self.render_mode == "rgb_array":
+            return draw(self._scene())
         return self._observation if self.render_mode == "ansi" else None
+
+    def _scene(self) -> Scene:
+        if self._episode is None or self._task is None:
+            raise gymnasium.error.ResetNeeded("call reset before render")
+        state, events = self._episode.state, self._episode.events
+        done = state.ended_by is not None and self._succeeded
+        tools = zip(self.library.names, state.status, state.executions, strict=True)
+        ending = "" if state.ended_by is None else "full success" if done else f"failure: {state.ended_by}"
+        last = events[-1] if events else None
+        return Scene(
+            f"{self._task.instance_id}, seed {self._seed}",
+            state.turns_used,
+            self.rules.max_turns,
+            tuple(ToolState(name, _STATUS_WORDS[status], number) for name, status, number in tools),
+            self._task.required_tools,
+            "" if last is None else _shown_message(last.message),
+            self._task.description if last is None else self._said,
+            "not attempted" if last is None or last.success is None else "success" if last.success else "failed",
+            ending,
+            done,
+        )
 
     def _apply(self, message: Message, ids: list[str]) -> Step:
         if self._episode is None:
@@ -395,6 +416,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         else:
             ending = feedback.progress(*told)
             text = f"{reply}\n\n{ending}" if reply else ending
+        self._said = text
         # What JSON makes of a plain text is that text again.
         self.words = text if text.isascii() and len(text) < self._longest // 4 else None
         if self.protocol == "native":
@@ -402,7 +424,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._observation = _presentable(text, self._longest)
         terminated = self._episode.ended_by is not None
         info = self._info(event, extra)
-        success = terminated and info["score"]["level"] == "full_success"
+        success = self._succeeded = terminated and info["score"]["level"] == "full_success"
         if terminated:
             self._close_workspace()
         if self._judge is None:
@@ -583,6 +605,16 @@ def judged(
     if isinstance(judge, Judge):
         return judge.judge(before, event.message, after)
     return judge.judge(before, event.message, after, outcome, event.is_real_failure)
+
+
+def _shown_message(message: Message) -> str:
+    """Return a message as a picture shows it."""
+    if message.kind in ("execute", "rejected", "info"):
+        given = " ".join(f"{name}={value!r:.100}" for name, value in message.parameters.items())
+        return f"{message.kind} {message.tool or ''} {given}"
+    if message.kind == "search":
+        return f"search {message.query or ''!r:.300}"
+    return message.kind if message.kind in ("finish", "stop", "wait") else message.text
 
 
 def resolve_task(task: object, library: ToolLibrary) -> Task:

@@ -116,11 +116,21 @@ class Session:
         self._prompt = prompt
         self._seed = seed
         self._privileged = privileged
-        # Calls of a world take time. One thread keeps their order, whatever event loops they come from.
-        self._worker = None if env.world is None else ThreadPoolExecutor(1, "resilisim-calls")
-        self._at_work = threading.Lock()
+        self._make_helpers()
         self.sent: list[str | None] = []
         self.restart()
+
+    def _make_helpers(self) -> None:
+        # Calls of a world take time. One thread keeps their order, whatever event loops they come from.
+        self._worker = None if self._env.world is None else ThreadPoolExecutor(1, "resilisim-calls")
+        self._at_work = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_worker", "_at_work")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_helpers()
 
     def restart(self) -> Reply:
         """Begin the episode anew, with the same seed, and return the prompt."""

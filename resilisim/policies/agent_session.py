@@ -166,6 +166,15 @@ class AgentSession:
         self._contexts: list[contextvars.Token[AgentSession | None]] = []
         self.prompt = session.reply.text
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy is entered by a `with` block of its own, and its tools call it.
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_contexts", "tools")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+        self._contexts = []
+
     @functools.cached_property
     def tools(self) -> list[SessionTool]:
         """The tools; `finish` is the last of them."""

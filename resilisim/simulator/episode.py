@@ -118,6 +118,14 @@ class Episode:
         self._errors: Errors = errors
         self._workspace = workspace
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self._workspace is not None and self.ended_by is None:
+            raise InvalidInputError(
+                "an episode in a world is under way, and what its tools work on cannot be copied: expected a copy "
+                "before reset or after the end"
+            )
+        return {**self.__dict__, "_workspace": None}
+
     @property
     def ended_by(self) -> str | None:
         """What ended the episode, or None while it runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,10 @@ class Problem:
     def __repr__(self) -> str:
         """Return what tells problems apart, without the tables."""
         return f"Problem(required_tools={self.required_tools}, law={self.law}, rules={self.rules})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies are the same object, or that of another process: what is solved is remembered by it.
+        return build_problem, (self.library, self.required_tools, self.law, self.rules, self.arguments_matter)
 
     @property
     def num_tools(self) -> int:

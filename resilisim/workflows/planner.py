@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from resilisim.errors import ExactLimitError, InvalidInputError, MissingExtraError, ResiliSimError, unknown_name
 from resilisim.simulator.exact import ReferenceSolution, best_limits, solve
@@ -85,7 +85,17 @@ class KeepingPlanner(ABC, Generic[Key]):
         self.rules = rules or EndRules()
         self.similar = similar
         self.match = match
+        self._keep()
+
+    def _keep(self) -> None:
         self._kept = functools.lru_cache(maxsize=KEPT_PLANS)(self._make)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._keep()
 
     def plan(self, task: Task) -> Workflow:
         """Return the workflow for a task; what depends on neither its inputs nor its text is made once."""
@@ -382,7 +392,7 @@ def resolve_planner(
     if name in ("exact", "exact-path"):
         return ExactPlanner(*options, limits=name == "exact")
     if name == "auto":
-        return AutoPlanner(ExactPlanner(*options), fallback or (lambda: _policy_planner(FALLBACK, options)))
+        return AutoPlanner(ExactPlanner(*options), fallback or functools.partial(_policy_planner, FALLBACK, options))
     return _policy_planner(name, options)
 
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 import resilisim  # noqa: F401  (registers the ids)
 from resilisim.envs.checks import check_conversation_env
-from resilisim.envs.conversation import ConversationEnv, UnicodeText, public_info
+from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.envs.protocol import CUT_MARK, encode_native
 from resilisim.envs.session import Session
+from resilisim.envs.spaces import UnicodeText
 from resilisim.errors import InvalidInputError
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks

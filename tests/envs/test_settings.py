@@ -140,7 +140,7 @@ def test_numbers_become_plain_and_options_replace_those_of_settings():
         ({"law": "rate-limits", "failed": 0.5}, "failed is 0.5 beside the law 'rate-limits': expected one of them"),
         ({"errors": "transent"}, "unknown errors option 'transent': did you mean 'transient'"),
         ({"salt": None}, "salt is None: expected a text"),
-        ({"max_trns": 3}, "unknown option 'max_trns': did you mean 'max_turns'"),
+        ({"max_trns": 3}, "unexpected keyword argument 'max_trns': did you mean 'max_turns'"),
     ],
 )
 def test_what_no_option_takes_is_refused(options, words):

@@ -258,7 +258,7 @@ def test_usage_is_part_of_the_record() -> None:
         ({"tools": "nativ"}, "did you mean 'native'"),
         ({"on_failure": "rais"}, "did you mean 'raise'"),
         ({"seed": -1}, "seed is -1"),
-        ({"bas": 0.5}, "unknown option 'bas': did you mean 'base'"),
+        ({"bas": 0.5}, "unexpected keyword argument 'bas': did you mean 'base'"),
         ({"prompt": "optimum"}, "unknown prompt type 'optimum'"),
     ],
 )

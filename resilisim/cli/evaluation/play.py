@@ -90,7 +90,7 @@ def play(
     person = PersonPolicy(out)
     record = play_episode(env, person, chosen.task(task, tasks), prompt, seed, salt=environment.salt)
     out.rule()
-    out.print(plain(env.render() or ""))
+    out.print(plain(str(env.render())))
     if as_json:
         print_json(record)
     else:

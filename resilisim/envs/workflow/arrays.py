@@ -296,6 +296,13 @@ def make_records(number: int, record: np.dtype[Any]) -> Records:
     return memory[start : start + size].view(np.dtype((np.record, record)))
 
 
+def copy_records(records: Records) -> Records:
+    """Return records with the same content in memory of their own, laid out as `make_records` does."""
+    copied = make_records(len(records), records.dtype)
+    copied.view(np.uint8)[:] = np.ascontiguousarray(records).view(np.uint8)
+    return copied
+
+
 @scalar
 def copy_words(target: Int, source: Int) -> None:
     """Copy `source` to `target`, both int64 (num_words,), where `target[:] = source` is several times as slow."""

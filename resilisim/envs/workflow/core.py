@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from resilisim.envs.workflow.actions import (
 from resilisim.envs.workflow.arrays import (
     MAX_PATTERNS,
     Layout,
+    copy_records,
     make_episodes,
     make_records,
     observation_dtype,
@@ -60,11 +62,16 @@ PATTERN_LENGTHS = (2, 3)
 
 Observation = dict[str, NDArray[Any]]
 
+# What copies of a core look up anew, and the records that they have of their own.
+_VIEWS = ("observation", "final_observation")
+_CHANGING = ("worlds", "episodes", "finals", "_scratch")
+
 
 class WorkflowCore:
     """A number of Workflow-v0 episodes side by side; resets in the same step overwrite last observations unless kept.
 
     Attributes:
+        indices: Where in `tasks` each one is, by its id.
         context: What retrieval says of the tasks.
         records: Their records, (num_tasks,).
         worlds: The record (1,) of what all episodes share.
@@ -79,6 +86,7 @@ class WorkflowCore:
         self.options = options
         self.library = options.resolved_library()
         self.tasks = resolve_tasks(options.tasks, self.library)
+        self.indices = {task.instance_id: index for index, task in enumerate(self.tasks)}
         self.law = options.failure_model()
         self.rules = options.end_rules()
         self.context = build_context(self.library, self.tasks, options.similarity)
@@ -89,8 +97,7 @@ class WorkflowCore:
         final_record = observation_dtype(layout)
         self._offsets = {name: int(entry[1]) for name, entry in (final_record.fields or {}).items()}
         self.finals = make_records(num_envs if keep_finals else 1, final_record)
-        self.observation = self.observation_in(self.episodes["observation"])
-        self.final_observation = self.observation_in(self.finals["words"]) if keep_finals else self.observation
+        self._keep_finals = keep_finals
         self.write_starts()
         problems = [self.problem_of(index) for index in range(len(self.tasks))]
         self.parts: PartTables | None = None
@@ -98,9 +105,7 @@ class WorkflowCore:
             self.parts = make_part_tables(num_envs, len(self.finals), layout, problems)
             fields: Mapping[str, Any] = self.parts.episodes.dtype.fields or {}
             self._part_offset = int(fields["law"][1])
-            self.observation |= self._parts_in(self.parts.episodes["observation"])
-            if keep_finals:
-                self.final_observation |= self._parts_in(self.parts.finals)
+        self._look_up_views()
         self.judge: ActionJudge | StateJudge | None = None
         if options.reward in JUDGED_REWARDS:
             kind = ActionJudge if self.parts is None else StateJudge
@@ -108,19 +113,64 @@ class WorkflowCore:
         self.action_space = spaces.Discrete(num_actions(num_tools))
         self.observation_space = spaces.Dict(
             {
-                "tools": spaces.Box(0, 255, (num_tools, NUM_TOOL_COLUMNS), np.uint8),
-                "task": spaces.Box(0, 255, (NUM_TASK_COLUMNS,), np.uint8),
+                "tools": self._box(num_tools, NUM_TOOL_COLUMNS),
+                "task": self._box(NUM_TASK_COLUMNS),
                 "action_mask": spaces.MultiBinary(num_actions(num_tools)),
                 **self._part_spaces(),
             }
         )
 
+    def _look_up_views(self) -> None:
+        """Look up the observations, which are views into the records."""
+        self.observation = self.observation_in(self.episodes["observation"])
+        self.final_observation = self.observation_in(self.finals["words"]) if self._keep_finals else self.observation
+        if self.parts is not None:
+            self.observation |= self._parts_in(self.parts.episodes["observation"])
+            if self._keep_finals:
+                self.final_observation |= self._parts_in(self.parts.finals)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _VIEWS}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name in _CHANGING:
+            setattr(self, name, copy_records(state[name]))
+        if self.parts is not None:
+            self.parts = self.parts.copied()
+        self._look_up_views()
+        if self.judge is not None:
+            self.judge = self.judge.of(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WorkflowCore:
+        """Return a copy that shares what never changes: tools, tasks, and what is tabulated of the law."""
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__setstate__(
+            {
+                name: copy.deepcopy(value, memo) if isinstance(value, spaces.Space) else value
+                for name, value in self.__getstate__().items()
+            }
+        )
+        return copied
+
     def _part_spaces(self) -> dict[str, spaces.Space[Any]]:
         if self.parts is None:
             return {}
         return {
-            "tool_parts": spaces.Box(0, 255, (len(self.library), NUM_PART_COLUMNS), np.uint8),
-            "law": spaces.Box(0, 255, (NUM_LAW_COLUMNS,), np.uint8),
+            "tool_parts": self._box(len(self.library), NUM_PART_COLUMNS),
+            "law": self._box(NUM_LAW_COLUMNS),
+        }
+
+    def _box(self, *shape: int) -> spaces.Box:
+        return spaces.Box(0, LARGEST, shape, np.float32 if self.options.observation_dtype == "float32" else np.uint8)
+
+    def converted(self, observation: Observation) -> Observation:
+        """Return an observation, scalar or batched, with numbers of the type that the options name."""
+        if self.options.observation_dtype == "uint8":
+            return observation
+        return {
+            name: array if name == "action_mask" else array.astype(np.float32) for name, array in observation.items()
         }
 
     def copied_observation(self, words: NDArray[np.int64] | None = None) -> Observation:
@@ -159,6 +209,7 @@ class WorkflowCore:
 
     def write_starts(self) -> None:
         """Write the observations with which later episodes begin, which depend on what a trainer has set."""
+        self.records = copy_records(self.records)  # copies of the environment may share those that there were
         write_starts(self._scratch, self.records, self.worlds)
 
     def problem_of(self, task: int) -> Problem:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.actions import ACTION_TYPES, action_type_of, tool_of
+from resilisim.envs.drawing import Pixels, draw
 from resilisim.envs.workflow.columns import DEPENDENCY_FAILED, FAILED, STATUS, STATUSES, SUCCESS, TIMEOUT
 from resilisim.envs.workflow.core import CoreUser, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.core import Observation as Observation
 from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS, ended_by
 from resilisim.envs.workflow.loops import LEAVE_ENDED, begin_episodes, step_environments
 from resilisim.envs.workflow.options import WorkflowOptions
+from resilisim.envs.workflow.scene import action_words, scene_of
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
@@ -73,6 +74,8 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     * under a law with parts also `tool_parts`, uint8 (T, 18), and `law`, uint8 (14,): what an agent can know of rate
       limits, outages, broken tools, refused inputs, soundness of outputs, time and drift (`law_parts`)
 
+    With `observation_dtype="float32"` all but the mask are the same numbers as float32, which libraries want whose
+    networks take no small integers (RLlib, for one).
     With `required="hidden"` the columns that follow from the required list are 0.
 
     ## Start
@@ -100,8 +103,8 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     required tools in order / number required), `steps`, `ended_by`, `episode_return`, `task` (index).
 
     ## Arguments
-    `settings` (a `WorkflowOptions`), single options of these by keyword, and `render_mode` (`ansi` or None). A trainer
-    sets the running success rate, the stage of the curriculum and the mined patterns between episodes
+    `settings` (a `WorkflowOptions`), single options of these by keyword, and `render_mode` (`ansi`, `rgb_array` or
+    None). A trainer sets the running success rate, the stage of the curriculum and the mined patterns between episodes
     (`set_running_success`, `set_stage`, `set_patterns`).
 
     ## Example
@@ -119,7 +122,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     """
 
     metadata = {  # noqa: RUF012  (Gymnasium declares it as it is)
-        "render_modes": ["ansi"],
+        "render_modes": ["ansi", "rgb_array"],
         "render_fps": 1,
     }
 
@@ -134,16 +137,24 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         self.observation_space = cast("gymnasium.Space[Observation]", self.core.observation_space)
         self._num_actions = int(self.core.action_space.n)
         self._seeded = False
-        self._num_tools = len(self.core.library)
         self._pool = np.arange(len(self.core.tasks))
         self._action = np.zeros(1, dtype=np.int64)
         self._reward = np.zeros(1)
         self._terminated = np.zeros(1, dtype=np.uint8)
-        # Views that are looked up once: looking them up in each step would take longer than the step.
+        self._look_up_views()
+        self._last = "reset"
+
+    def _look_up_views(self) -> None:
+        """Look up once what would take longer in each step than the step."""
         self._fields = {name: self.core.episodes[name] for name in self.core.episodes.dtype.names or ()}
         self._shown = {name: array[0] for name, array in self.core.observation.items()}
-        self._indices = {task.instance_id: index for index, task in enumerate(self.core.tasks)}
-        self._last = "reset"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_fields", "_shown")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._look_up_views()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -227,8 +238,10 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         mask: NDArray[np.bool_] = self._shown["action_mask"].astype(np.bool_)
         return mask
 
-    def render(self) -> str | None:
-        """Return what happened last as one line (`ansi`)."""
+    def render(self) -> str | Pixels | None:
+        """Return what happened last as one line (`ansi`), or a picture, uint8 (600, 960, 3) (`rgb_array`)."""
+        if self.render_mode == "rgb_array":
+            return draw(scene_of(self.core, 0, None if self._last == "reset" else int(self._action[0])))
         return self._last if self.render_mode == "ansi" else None
 
     def _step(self, action: int | np.int64, outcome: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -272,9 +285,9 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
                 raise unknown_name("reset option", name, RESET_OPTIONS)
         task, episode_seed = options.get("task"), options.get("episode_seed")
         if isinstance(task, str):
-            if task not in self._indices:
-                raise unknown_name("task of this environment", task, list(self._indices))
-            task = self._indices[task]
+            if task not in self.core.indices:
+                raise unknown_name("task of this environment", task, list(self.core.indices))
+            task = self.core.indices[task]
         elif task is not None:
             task = check_integer("task (an id or an index)", task, 0, len(self.core.tasks) - 1)
         if episode_seed is not None:
@@ -283,7 +296,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         return chosen[0], chosen[1]
 
     def _observation(self) -> Observation:
-        return {name: array.copy() for name, array in self._shown.items()}
+        return self.core.converted({name: array.copy() for name, array in self._shown.items()})
 
     def _info(self) -> dict[str, Any]:
         return {
@@ -306,8 +319,6 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         return {**ends, "ended_by": ended_by(ends.pop("ended"), bool(self.core.worlds["training_law"][0]))}
 
     def _line(self, action: int, info: dict[str, Any]) -> str:
-        tool = tool_of(action, self._num_tools)
-        name = self.core.library.names[tool] if tool >= 0 else "no tool"
         execution = info["execution"]
         result = execution["status"] if execution is not None else "nothing executed"
-        return f"{ACTION_TYPES[action_type_of(action, self._num_tools)]} {name}: {result}"
+        return f"{action_words(self.core, action)}: {result}"

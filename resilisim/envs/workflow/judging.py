@@ -11,6 +11,7 @@ out, which leaves about a quarter (145 MB for the train split).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -261,8 +262,13 @@ class ActionJudge:
         self._core = core
         self._is_advantage = reward == "advantage"
         self._tables = make_tables(problems)
-        size = len(core.episodes)
-        self._judged = Judged(np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros(size))
+        self._judged = _nothing_judged(len(core.episodes))
+
+    def of(self, core: _Core) -> ActionJudge:
+        """Return what pays the actions of a copy of the episodes, by the same tables."""
+        judge = copy.copy(self)
+        judge._core, judge._judged = core, _nothing_judged(len(core.episodes))
+        return judge
 
     def judge(self, actions: Int) -> None:
         """Judge the actions (num_envs,) that the next step will take."""
@@ -272,6 +278,10 @@ class ActionJudge:
     def pay(self, rewards: NDArray[np.float64]) -> None:
         """Replace the rewards (num_envs,) of the step that was taken with these actions."""
         pay_judged(self._is_advantage, self._judged, self._core.episodes, self._tables, rewards)
+
+
+def _nothing_judged(size: int) -> Judged:
+    return Judged(np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros(size))
 
 
 class StateJudge:
@@ -291,6 +301,10 @@ class StateJudge:
         self._problems = problems
         self._is_advantage = reward == "advantage"
         self._judged: list[_JudgedAction | None] = []
+
+    def of(self, core: _Core) -> StateJudge:
+        """Return what pays the actions of a copy of the episodes."""
+        return StateJudge(core, self._problems, "advantage" if self._is_advantage else "value")
 
     def _optimum(self, env: int) -> tuple[Solved, EpisodeState]:
         core = self._core

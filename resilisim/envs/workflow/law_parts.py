@@ -38,7 +38,15 @@ from resilisim.envs.workflow.actions import (
     tool_of,
     write_mask,
 )
-from resilisim.envs.workflow.arrays import Episode, Records, TaskRecord, World, block_of_lines, make_records
+from resilisim.envs.workflow.arrays import (
+    Episode,
+    Records,
+    TaskRecord,
+    World,
+    block_of_lines,
+    copy_records,
+    make_records,
+)
 from resilisim.envs.workflow.columns import LARGEST, names_between, quantised, saturated
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
@@ -145,6 +153,14 @@ class PartTables(NamedTuple):
     def of(self, envs: slice) -> PartTables:
         """Return those of some environments."""
         return self._replace(episodes=self.episodes[envs], finals=self.finals[envs])
+
+    def copied(self) -> PartTables:
+        """Return a copy of what episodes change, with the same tables."""
+        return self._replace(
+            episodes=copy_records(self.episodes),
+            finals=self.finals.copy(),
+            given=self.given.copy(),
+        )
 
 
 def part_dtype(layout: Layout) -> np.dtype[Any]:

@@ -18,7 +18,7 @@ from resilisim.envs.settings import (
     settle_law,
 )
 from resilisim.envs.workflow.context import SimilaritySource
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, unknown_argument, unknown_name
 from resilisim.options import check_options, option
 from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.failure_model import Law, shipped_laws
@@ -30,6 +30,7 @@ from resilisim.tool_library import ToolLibrary, default_library
 
 WorkflowReward = Literal["full_success", "two_phase", Reward]
 Required = Literal["shown", "hidden"]
+ObservationType = Literal["uint8", "float32"]
 
 FILTERS = ("semantic", "dependency", "constraint")
 TASK_SETS = (*SPLITS, "all")
@@ -78,6 +79,9 @@ class WorkflowOptions(LawOptions):
     printed_rules: bool = option(False, "Take the paper's rules as printed where docs/decisions reads them otherwise.")
     similarity: SimilaritySource = "auto"
     salt: str = option(TRAINING_SALT, "Salt of the luck.")
+    observation_dtype: ObservationType = option(
+        "uint8", "Type of the numbers of observations, the mask left out; the numbers are the same.", noun="type"
+    )
 
     def __post_init__(self) -> None:
         """Refuse names that do not exist and numbers that are none."""
@@ -103,11 +107,11 @@ class WorkflowOptions(LawOptions):
         settle_law(self)
 
     def with_options(self, options: Mapping[str, Any]) -> WorkflowOptions:
-        """Return options some of which have other values; an InvalidInputError tells one that does not exist."""
+        """Return options some of which have other values; an UnknownArgumentError tells one that does not exist."""
         names = [entry.name for entry in fields(self)]
         for name in options:
             if name not in names:
-                raise unknown_name("argument of Workflow-v0", name, names)
+                raise unknown_argument("Workflow-v0", name, names)
         return replace(self, **options)
 
     def resolved_library(self) -> ToolLibrary:

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from resilisim.envs.drawing import Pixels, draw
 from resilisim.envs.workflow.arrays import EPISODE_BLOCKS
 from resilisim.envs.workflow.core import CoreUser, Observation, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS
@@ -25,10 +26,13 @@ from resilisim.envs.workflow.loops import (
     step_environments,
 )
 from resilisim.envs.workflow.options import WorkflowOptions
+from resilisim.envs.workflow.scene import scene_of
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 
 Infos = dict[str, Any]
+
+NO_ACTION = -1  # before the first one of an episode
 
 AUTORESETS = {
     AutoresetMode.SAME_STEP: RESET_AT_ONCE,
@@ -51,7 +55,9 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         num_envs: Number of environments.
         max_episode_steps: Gymnasium's time limit, which this environment does not need; as `max_turns` if given.
         autoreset_mode: When an environment whose episode has ended begins the next one; a mode or its name.
-        copy: Hand out copies, so that observations do not change later; without, they are the environment's own arrays.
+        copy: Hand out copies, so that observations do not change later; without, they are the environment's own arrays
+            (with `observation_dtype="float32"` they are copies in any case).
+        render_mode: `rgb_array` for a tuple of pictures, or None.
         threads: Threads that step parts of the batch side by side; with None one for each core, as long as each has at
             least 1,024 environments. Results do not depend on it.
         settings: Options of the environment; the defaults if omitted.
@@ -91,17 +97,16 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         num_envs = check_integer("num_envs", num_envs, 1, MAX_COUNT)
         if max_episode_steps is not None and "max_turns" not in options:
             options["max_turns"] = max_episode_steps
-        if render_mode is not None:
-            raise InvalidInputError(
-                f"render mode {render_mode!r}: the batched environment draws nothing, expected None"
-            )
+        if render_mode not in (None, "rgb_array"):
+            raise unknown_name("render mode", render_mode, ["rgb_array"])
         self.autoreset_mode = _mode(autoreset_mode)
         keep_finals = self.autoreset_mode is AutoresetMode.SAME_STEP
         self.core = WorkflowCore(num_envs, (settings or WorkflowOptions()).with_options(options), keep_finals)
         self.num_envs = num_envs
         self.copy = copy
-        self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
-        self.render_mode = None
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 1, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = render_mode
+        self._last_actions = np.full(num_envs, NO_ACTION)
         self.single_observation_space = self.core.observation_space
         self.single_action_space = self.core.action_space
         self._num_actions = int(self.core.action_space.n)
@@ -131,6 +136,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         tasks = self._column(options.get("tasks"), len(core.tasks) - 1, "tasks")[envs]
         seeds = self._column(options.get("seeds"), MAX_SEED, "seeds")[envs]
         begin_episodes(envs, tasks, seeds, self._pool, core.episodes, core.records, core.worlds, core.parts)
+        self._last_actions[envs] = NO_ACTION
         return self._observation(), {}
 
     def step(
@@ -147,6 +153,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         if actions.min() < 0 or actions.max() >= self._num_actions:
             wrong = actions[(actions < 0) | (actions >= self._num_actions)][0]
             raise InvalidInputError(f"action {wrong}: expected 0 to {self._num_actions - 1}")
+        self._last_actions[:] = actions
         was_over = core.episodes["needs_reset"].copy() if self.autoreset_mode is AutoresetMode.DISABLED else None
         if core.judge is not None:
             core.judge.judge(actions)
@@ -181,7 +188,14 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         if num_ended:
             infos = self._end_infos(terminated if was_over is None else terminated & (was_over == 0))
         observation = dict(core.observation) if words is None else core.copied_observation(words)
-        return observation, rewards, terminated, np.zeros_like(terminated), infos
+        return core.converted(observation), rewards, terminated, np.zeros_like(terminated), infos
+
+    def render(self) -> tuple[Pixels, ...] | None:
+        """Return a picture of each environment, uint8 (600, 960, 3), if the render mode is `rgb_array`."""
+        if self.render_mode is None:
+            return None
+        actions = [None if action == NO_ACTION else action for action in self._last_actions.tolist()]
+        return tuple(draw(scene_of(self.core, env, action)) for env, action in enumerate(actions))
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions are legal, bool (num_envs, num_actions)."""
@@ -263,7 +277,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         return np.ascontiguousarray(given, dtype=np.int64)
 
     def _observation(self) -> Observation:
-        return self.core.copied_observation() if self.copy else dict(self.core.observation)
+        return self.core.converted(self.core.copied_observation() if self.copy else dict(self.core.observation))
 
     def _end_infos(self, ended: NDArray[np.bool_]) -> Infos:
         rows = np.flatnonzero(ended)
@@ -277,7 +291,13 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return ends
         final = self.core.copied_finals(rows) if self.copy else dict(self.core.final_observation)
-        return {**ends, "final_obs": final, "_final_obs": known, "final_info": ends, "_final_info": known}
+        return {
+            **ends,
+            "final_obs": self.core.converted(final),
+            "_final_obs": known,
+            "final_info": ends,
+            "_final_info": known,
+        }
 
 
 def _parts(num_envs: int, threads: int | None) -> list[slice]:

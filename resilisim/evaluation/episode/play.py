@@ -389,13 +389,14 @@ def open_session(
         settings = settings.in_world(world, not set(LAW_NAMES).isdisjoint(options))
     env = _environment(settings, library).twin()
     _, info = env.reset(seed=seed, options={} if task is None else {"task": task})
-
-    def record(session: Session, part: AgentRecord) -> EpisodeRecord:
-        made = cast("JudgedSession", session).record(name, salt=settings.salt)
-        made["agent"] = part
-        return made
-
+    record = functools.partial(_session_record, name, settings.salt)
     return AgentSession(JudgedSession(env, info["task"], prompt, seed), on_failure, record)
+
+
+def _session_record(name: str, salt: str, session: Session, part: AgentRecord) -> EpisodeRecord:
+    record = cast("JudgedSession", session).record(name, salt=salt)
+    record["agent"] = part
+    return record
 
 
 @functools.lru_cache(maxsize=4)
