@@ -241,11 +241,86 @@ def test_queries_keep_to_their_time(impatient, sql):
     assert impatient.query("SELECT 1").rows == [[1]]
 
 
-def test_queries_say_nothing_of_the_machine(records):
-    told = records.database.query("SELECT path FROM duckdb_databases()").rows
-    told += records.database.query("SELECT name, value FROM duckdb_settings()").rows
-    assert str(Path.home()) not in str(told)
-    assert os.environ["PATH"] not in str(told)
+CLOSED = [
+    "SELECT path FROM duckdb_databases()",
+    "SELECT path FROM duckdb_databases",
+    "FROM duckdb_settings()",
+    "SELECT * FROM pg_settings",
+    "SELECT * FROM pg_catalog.pg_settings",
+    "SELECT file FROM pragma_database_list",
+    "SELECT current_setting('temp_directory')",
+    "SELECT list_transform([1], x -> current_setting('memory_limit'))",
+    "SELECT * FROM duckdb_extensions()",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT * FROM duckdb_logs()",
+    "SELECT * FROM pragma_user_agent()",
+    "SELECT * FROM query('SELECT path FROM duckdb_databases()')",
+    "SELECT * FROM query_table('duckdb_databases')",
+    "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM glob('/*')",
+    "SELECT * FROM sniff_csv('/etc/passwd')",
+    "SHOW temp_directory",
+    "SHOW databases",
+    "SUMMARIZE duckdb_databases",
+    "SELECT * FROM (SUMMARIZE SELECT path FROM duckdb_databases())",
+    "SELECT (SELECT path FROM duckdb_databases() LIMIT 1)",
+    "SELECT * FROM flights ORDER BY (SELECT path FROM duckdb_databases LIMIT 1) LIMIT 1",
+    "SELECT * FROM flights POSITIONAL JOIN pg_settings LIMIT 1",
+    "WITH x AS (SELECT * FROM duckdb_databases), duckdb_databases AS (SELECT 1) SELECT * FROM x",
+    'SELECT * FROM system.main."DUCKDB_DATABASES"',
+    "SELECT * FROM system.information_schema.character_sets",
+]
+
+
+@pytest.mark.parametrize("sql", CLOSED)
+def test_queries_read_neither_settings_nor_places(records, sql):
+    with pytest.raises(ToolError) as caught:
+        records.database.query(sql)
+    assert caught.value.code == "QUERY_ERROR"
+    assert "cannot be read; expected tables of the database" in caught.value.message
+
+
+OPEN = [
+    "SHOW TABLES",
+    "SHOW flights",
+    "DESCRIBE flights",
+    "SUMMARIZE (SELECT 1 AS a)",
+    "SELECT table_name FROM information_schema.tables",
+    "SELECT column_name FROM information_schema.columns",
+    "SELECT name FROM sqlite_master",
+    "SELECT * FROM pragma_table_info('flights')",
+    "SELECT * FROM range(3) AS r(x), unnest([1]) AS u(y)",
+    "WITH few AS (SELECT * FROM flights LIMIT 2) SELECT count(*) FROM few -- a comment",
+    "SELECT now(), current_timestamp, current_date, [now()], {'a': now()}",
+    "SELECT TIMESTAMPTZ '2041-01-02 03:04:05+02' AS \"at; a moment\", 1 ORDER BY 2; ",
+]
+
+
+@pytest.mark.parametrize("sql", OPEN)
+def test_queries_read_tables_and_what_says_which_there_are(records, sql):
+    found = records.database.query(sql)
+    assert found.rows
+    assert not set(str(found.rows)) & {"/"}
+
+
+def test_moments_are_texts_of_universal_time_and_need_no_package(records):
+    found = records.database.query("SELECT TIMESTAMPTZ '2041-01-02 03:04:05+02' AS x, ? AS y", ["why"])
+    assert (found.columns, found.rows) == (("x", "y"), [["2041-01-02 01:04:05+00", "why"]])
+
+
+def test_errors_say_nothing_of_the_machine(records):
+    for sql in (
+        "SELECT * FROM 'data.csv'",
+        "SELECT * FROM flihgts",
+        "SELECT 1 +",
+        "SELECT 'x'::INT",
+        "SELECT nofunc(1)",
+    ):
+        with pytest.raises(ToolError) as caught:
+            records.database.query(sql)
+        assert str(Path.home()) not in caught.value.message
+        assert os.environ["PATH"] not in caught.value.message
+        assert "Traceback" not in caught.value.message
 
 
 def test_what_a_query_returns_is_bounded_and_json(workspace, records):
