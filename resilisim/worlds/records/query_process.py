@@ -85,8 +85,8 @@ def _answer(connection: Any, hidden: set[str], query: str, values: list[Any], ro
     has_zone = [WITH_ZONE in str(column[1]) for column in cursor.description]
     if any(has_zone):
         names = [f"c{place}" for place in range(len(columns))]
-        cells = [f"CAST({name} AS VARCHAR)" if zone else name for name, zone in zip(names, has_zone, strict=True)]
-        cursor = connection.execute(f"SELECT {', '.join(cells)} FROM (\n{text}\n) AS q({', '.join(names)})", values)
+        shown = [f"CAST({name} AS VARCHAR)" if zone else name for name, zone in zip(names, has_zone, strict=True)]
+        cursor = connection.execute(f"SELECT {', '.join(shown)} FROM (\n{text}\n) AS q({', '.join(names)})", values)
     found: list[list[Any]] = []
     left = MOST_CHARACTERS
     while len(found) < rows and left > 0:
