@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from resilisim.chat.call_forms import FORMS, CallForm, find_form
 from resilisim.policies.llm.templates import packaged_prompts
 from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES
 from resilisim.tasks import Task
@@ -28,6 +29,7 @@ LOOPS = ("react", "plan-and-execute", "reflexion", "rp-react")  # those in which
 NATIVE = ("direct", "react", "reflexion")  # those that can call natively
 PLANNERS = ("plan-and-execute", "rp-react", "kpi-chain")
 ACTING = ("direct", "code-act", *LOOPS)
+FORM = "form "  # begins the name of the habit of writing calls in a form of `chat.call_forms`
 _CHARACTERS_PER_TOKEN = 4
 _CALLED_IN_CODE = re.compile(r"""tool_call\((?:\*\*\{)?["'](?:name["']: ["'])?(\w+)""")
 
@@ -75,6 +77,14 @@ HABITS: Mapping[str, Habit] = {
     "[SUCCESS]": Habit("verdicts as [SUCCESS] and [FAILURE]", ("reflexion",)),
     "colon in YAML": Habit("YAML with unquoted colons", ("kpi-chain",)),
     "plan order": Habit("a plan whose tasks stand in another order than their dependencies", ("kpi-chain",)),
+    "open thought": Habit("a thought that is never closed, with what it does as its last paragraph"),
+    "thought alone": Habit("an open thought that the server takes for all of the reply"),
+    "native text of text": Habit("native arguments as the text of a text of JSON", NATIVE, "native"),
+    "native in parts": Habit("native arguments and content in parts", NATIVE, "native"),
+    "native null": Habit("native calls without arguments as null, the text of null, or nothing", NATIVE, "native"),
+    "native one id": Habit("several native calls with one id", NATIVE, "native"),
+    "no null content": Habit("the endpoint refuses content: null and an empty one", NATIVE, "native"),
+    **{f"{FORM}{form.name}": Habit(f"calls as {form.models} write them: {form.expected}", ACTING) for form in FORMS},
 }
 
 # The component that a prompt is for is known by the prompt's first line, as it ships.
@@ -110,11 +120,15 @@ class CompetentModel:
         agent_number, habit_number = (int(part) for part in seen.path.split("/")[1:3])
         agent, habit = LLM_POLICIES[agent_number], list(HABITS)[habit_number]
         refused = _refusal(habit, seen.body)
+        if habit == "no null content" and any(not message.get("content", " ") for message in seen.body["messages"]):
+            refused = "Invalid 'content': expected a string that is not empty."
         if refused is not None:
             return error(400, refused)
         conversation = _Conversation(agent, habit, seen.body["messages"], self._known_calls(seen.body["messages"]))
         if seen.body.get("tools"):
             return completion(None, message=conversation.native_message(), finish_reason="tool_calls")
+        if habit in ("open thought", "thought alone") and conversation.component != "reflector":
+            return _open_thought(conversation.reply(), habit)
         return _sent(conversation.reply(), habit, seen.body)
 
     def _known_calls(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -168,6 +182,14 @@ def _sent(text: str, habit: str, body: Mapping[str, Any]) -> Answer:
     room = len(text) if limit is None else max(0, _CHARACTERS_PER_TOKEN * limit - len(thoughts))
     message = {"reasoning_content": thoughts} if thoughts else {}
     return completion(text[:room], message=message, finish_reason="length" if room < len(text) else "stop")
+
+
+def _open_thought(text: str, habit: str) -> Answer:
+    """Return a reply whose thoughts are never closed; a server that reads thoughts takes all of it for one."""
+    thoughts = f"{_THOUGHTS}\n\n{text}"
+    if habit == "open thought":
+        return completion(f"<think>\n{thoughts}")
+    return completion(None, message={"reasoning_content": thoughts})
 
 
 class _Conversation:
@@ -245,6 +267,8 @@ class _Conversation:
         return written
 
     def _action(self, name: str, arguments: Mapping[str, Any], thought: str) -> str:
+        if self.form is not None:
+            return self._in_form(name, arguments, thought)
         given = json.dumps(arguments, indent=2 if self.habit == "fenced" else None)
         forms = {
             "bold, colon inside": f"**Thought:** {thought}\n\n**Action:** {name}\n**Action Input:** {given}",
@@ -255,6 +279,17 @@ class _Conversation:
             "hermes": f"{thought}\n<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>",
         }
         return forms.get(self.habit, f"Thought: {thought}\nAction: {name} {given}")
+
+    @property
+    def form(self) -> CallForm | None:
+        """The form in which it writes calls, if that is its habit."""
+        return find_form(self.habit.removeprefix(FORM)) if self.habit.startswith(FORM) else None
+
+    def _in_form(self, name: str, arguments: Mapping[str, Any], thought: str) -> str:
+        form = self.form
+        assert form is not None
+        written = form.write([(name, arguments)])
+        return f"{thought}\n\n{written}" if form.mark else written
 
     def finish(self, answer: str) -> str:
         """Return the end of a ReAct loop."""
@@ -289,17 +324,23 @@ class _Conversation:
         """Answer as the direct agent's model."""
         waiting = self.waiting
         if not waiting:
+            if self.form is not None:
+                return self._in_form("finish", {}, "All of it has run.")
             ends = {"Action: finish": "Action: finish", "finish()": "<tool_call>finish()</tool_call>"}
-            return ends.get(self.habit, "All of it has run.\n<finish/>")
+            return ends.get(self.habit, "All of it has run.\n\n<finish/>")
         written = [self._tag(name) for name in waiting]
+        if self.form is not None and not self.form.mark:
+            return written[0]
         if self.habit == "several":
             return "\n".join([self.thought, *written, "<finish/>"])
         if self.habit == "invented":
             done = f"{waiting[0]} executed successfully.\n\nThe task is complete. <finish/>"
             return f"{self.thought}\n{written[0]}\n\n{done}"
-        return written[0] if self.habit.startswith("bold") else f"{self.thought}\n{written[0]}"
+        return written[0] if self.habit.startswith("bold") else f"{self.thought}\n\n{written[0]}"
 
     def _tag(self, name: str) -> str:
+        if self.form is not None:
+            return self.form.write([(name, self.calls[name])])
         given = json.dumps(self.calls[name])
         forms = {
             "bold, colon inside": f"**Thought:** {self.thought}\n\n**Action:** {name}\n**Action Input:** {given}",
@@ -319,6 +360,8 @@ class _Conversation:
             if called is not None and "Error" not in told["content"].partition("\n\nProgress:")[0]:
                 done.append(called.group(1))
         waiting = [name for name in self.calls if name not in done]
+        if not waiting and self.form is not None:
+            return self._in_form("finish", {"answer": "Every step has been carried out."}, "All of it has run.")
         if not waiting:
             ends = {
                 "<finish/>": "All of it has run.\n<finish/>",
@@ -328,6 +371,8 @@ class _Conversation:
             return ends.get(self.habit, "```python\nfinish('Every step has been carried out.')\n```")
         blocks = [f'```python\nprint(tool_call("{name}", {self.calls[name]!r}))\n```' for name in waiting]
         call = self._action("tool_call", self._arguments(waiting[0]), self.thought)
+        if self.form is not None:
+            return call
         forms = {
             "bold, colon inside": f"**Thought:** {self.thought}\n\n**Code:**\n{blocks[0]}",
             "bold, colon outside": f"**Thought**: {self.thought}\n\n**Code**:\n{blocks[0]}",
@@ -348,14 +393,27 @@ class _Conversation:
             calls = [("finish", {})]
         if self.habit == "native by name" and waiting:
             calls = list(self.calls.items())[-len(waiting) :]
-        if self.habit != "several native":
+        if self.habit not in ("several native", "native one id"):
             calls = calls[:1]
-        wanted = [
-            {"name": name, "arguments": given if self.habit == "native objects" else json.dumps(given)}
-            for name, given in calls
+        wanted = [{"name": name, "arguments": self._native_arguments(given)} for name, given in calls]
+        one_id = self.habit == "native one id"
+        made = [
+            {"id": "c" if one_id else f"c{n}", "type": "function", "function": call} for n, call in enumerate(wanted)
         ]
-        made = [{"id": f"c{n}", "type": "function", "function": call} for n, call in enumerate(wanted)]
-        return {"content": self.thought, "tool_calls": made}
+        parts = [{"type": "text", "text": self.thought}]
+        contents = {"native in parts": parts, "no null content": None}
+        return {"content": contents.get(self.habit, self.thought), "tool_calls": made}
+
+    def _native_arguments(self, given: Mapping[str, Any]) -> Any:
+        text = json.dumps(given)
+        if self.habit == "native null" and (not given or "answer" in given):
+            return [None, "null", '"null"', ""][len(self.messages) // 2 % 4]
+        forms = {
+            "native objects": given,
+            "native text of text": json.dumps(text),
+            "native in parts": [{"type": "text", "text": text[:5]}, {"type": "text", "text": text[5:]}],
+        }
+        return forms.get(self.habit, text)
 
     # What plans and judges.
 

@@ -36,8 +36,8 @@ _CHANNEL = re.compile(
 )
 # What a thought that is never closed may end with: a call, an object, a block of code, a labelled part.
 _STRUCTURE = re.compile(
-    r"<|\{|\[[\w{\[]|```|functools\[|commentary to="
-    r"|(?:[*_]{2}|\#{1,6} )?(?:action|final answer|tasks|[a-z]+(?:_[a-z]+)+)\b[^\n:]{0,20}:",
+    r"(?:[*_]{0,3}thought\b[^\n:]{0,20}:[^\n]*\n)?(?:<|\{|\[[\w{\[]|```|functools\[|commentary to="
+    r"|(?:[*_]{2}|\#{1,6} )?(?:action|final answer|tasks|[a-z]+(?:_[a-z]+)+)\b[^\n:]{0,20}:)",
     re.IGNORECASE,
 )
 _FENCE = re.compile(r"```[\w-]*[^\S\n]*\n(.*?)```", re.DOTALL)

@@ -16,7 +16,7 @@ from resilisim.policies.registry import LLM_POLICIES
 CASES = [(task, seed) for seed in range(2) for task in some_tasks(2)][:3]
 
 
-@pytest.mark.filterwarnings("ignore:.* refuses '")  # habits of endpoints, each told once
+@pytest.mark.filterwarnings("ignore:.* refuses ")  # habits of endpoints, each told once
 @pytest.mark.parametrize("agent", LLM_POLICIES)
 def test_every_habit_reaches_what_the_right_calls_reach(agent):
     env = environments()["text"]
