@@ -76,3 +76,20 @@ def test_an_estimate_needs_two_seconds_and_ten_items_or_a_minute_from_the_first_
     assert slow._line() == "episodes: 2 of 100"
     now += 1.0
     assert slow._line() == "episodes: 2 of 100, 0.0/s, 1 h 38 min left"
+
+
+def test_what_is_waited_for_stands_in_the_line_in_place_of_a_start(monkeypatch):
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(sys, "stderr", stream := Stream("pipe"))
+    waits = iter(["2 requests under way, the oldest for 30 s", ""])
+
+    def slow():
+        assert stream.written.wait(WAITING_SECONDS)
+        yield 1
+
+    with Progressing("episodes", 3, waits_for=lambda: next(waits)) as shown:
+        assert list(shown.track(slow())) == [1]
+    assert stream.getvalue().splitlines() == [
+        "episodes: 0 of 3, 2 requests under way, the oldest for 30 s",
+        "episodes: 1 of 3",
+    ]

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from rich import box
@@ -44,6 +44,7 @@ class Progressing:
         finished: How many were there when it began.
         show: True or False to insist; None shows it only for what takes more than QUIET_SECONDS.
         table: What a terminal shows above the bar.
+        waits_for: Says what is being waited for, such as requests under way; an empty text says nothing.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class Progressing:
         finished: int = 0,
         show: bool | None = None,
         table: ConsoleRenderable | RichCast | None = None,
+        waits_for: Callable[[], str] = str,
     ) -> None:
+        self._waits_for = waits_for
         self._what, self._total, self._finished = what, total, finished
         self._clock_start: float | None = None  # from here on the rate is measured
         self._counted_from = finished
@@ -118,6 +121,11 @@ class Progressing:
                 bar.update(task, completed=self._finished, estimate=self._estimate())
 
     def _estimate(self) -> str:
+        """Return rate and time left, as far as there is a basis for them, and what is being waited for."""
+        rate, waits_for = self._rate(), self._waits_for()
+        return ", ".join(part for part in (rate, waits_for) if part and not (waits_for and part == STARTING))
+
+    def _rate(self) -> str:
         """Return rate and time left, or nothing as long as there is no basis for them."""
         if self._clock_start is None:
             return STARTING

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
+from resilisim.chat.under_way import UNDER_WAY
 from resilisim.errors import InfrastructureError, InvalidInputError, count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
 from resilisim.evaluation.run.plan import Plan, RunSettings
@@ -240,7 +241,7 @@ def _play_pending(
     play = play_here if players.ray is None else play_on_cluster
     playing = play(settings, pending, num_pending, players)
     journals = None if settings.directory is None else JournalFolder(settings.directory)
-    shown = Progressing("episodes", plan.part_size, plan.part_size - num_pending, progress, table=tally.live)
+    shown = Progressing("episodes", plan.part_size, plan.part_size - num_pending, progress, tally.live, UNDER_WAY.told)
     with shown, contextlib.closing(playing) as outcomes:
         for outcome, line in outcomes:
             if is_failure(outcome):

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, ContextOverflowError, PriceTable, RoleModels
 from resilisim.chat.json_answers import without_thoughts
+from resilisim.chat.under_way import UNDER_WAY
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.options import LENGTHS, AgentOptions
@@ -221,7 +222,12 @@ class AgentRun:
         journal = self.hooks.journal
         try:
             kept = journal.recall(number, request) if journal is not None else None
-            reply = await model.complete(request) if kept is None else kept
+            if kept is None:
+                with UNDER_WAY.one() as answered:
+                    reply = await model.complete(request)
+                    answered(reply)
+            else:
+                reply = kept
         except ContextOverflowError as error:
             # What the agent wrote is too long for its model: the agent's doing, not the endpoint's.
             component = request.role if request.role in FAILING_COMPONENTS else "agent"
