@@ -161,7 +161,8 @@ def rank(entries: Sequence[Entry], prompt: str | None = None, level: float = 1.0
 
 
 def _rank_section(entries: Sequence[Entry], level: float) -> tuple[Row, ...]:
-    ordered = sorted(entries, key=lambda entry: -entry.score)
+    # Nobody is better than the exact optimum, whatever the luck of the rows.
+    ordered = sorted(entries, key=lambda entry: (not entry.summary.is_optimum, -entry.score))
     names = [entry.summary.policy for entry in ordered]
     runs = _short_names([entry.run for entry in ordered])
     pairs = list(combinations(range(len(ordered)), 2))
@@ -179,7 +180,10 @@ def _rank_section(entries: Sequence[Entry], level: float) -> tuple[Row, ...]:
     for number, (entry, name) in enumerate(zip(ordered, names, strict=True)):
         label = name if names.count(name) == 1 else f"{name} ({runs[entry.run]})"
         ranks = (better[number] + 1, len(ordered) - worse[number])
-        rows.append(Row(entry, label, number + 1, ranks, *found.get((number - 1, number), (None, math.nan))))
+        rank = number + 1
+        if entry.summary.is_optimum:
+            rank, ranks = 1, (1, 1)
+        rows.append(Row(entry, label, rank, ranks, *found.get((number - 1, number), (None, math.nan))))
     return tuple(rows)
 
 

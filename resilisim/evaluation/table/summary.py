@@ -35,6 +35,7 @@ WIDEST_NAME, WIDEST_PROMPT = 20, 16  # longer ones are folded
 CEILING_COLUMNS = 12  # more characters that a table needs where ceilings are not V*
 USUAL_NAMES = 26  # characters of policy and prompt that a table of one line a row has room for in WIDE_TERMINAL
 SMALLEST_SHOWN = 0.0005  # what is rounded to the first digit that is shown
+OPTIMUM_POLICY = "exact-optimum"
 FEW_TASKS = 5  # with fewer, intervals are so wide that they hardly tell anything
 
 
@@ -61,6 +62,7 @@ class GroupSummary:
         is_informed: Whether any V* (likewise) is that of an agent that also sees what the law hides.
         share_of_ceiling: Successes divided by the sum of the ceilings.
         adjusted_share: The same with the luck taken out: the score that policies are sorted by.
+        is_optimum: Whether it is the exact optimum itself, whose share is then 1 by definition, without an interval.
         luck_adjusted: mean(outcome - beta luck), beta cross-fitted over folds of tasks.
         luck_adjusted_beta_1: The same with beta = 1.
         mean_beta: Mean of the fitted betas, weighted by episodes.
@@ -103,6 +105,7 @@ class GroupSummary:
     mean_beta: float
     losses: Mapping[str, Estimate]
     ended_by: Mapping[str, float]
+    is_optimum: bool = False
 
     @property
     def has_no_ceiling(self) -> bool:
@@ -204,7 +207,7 @@ def summarise_group(
         ended_by={name: number / sum(ended.values()) for name, number in ended.items()},
     )
     if not group.has_no_ceiling:
-        return summary
+        return _of_the_optimum(summary) if _is_optimum(group, summary) else summary
     # The last of several tries was not drawn like a first one.
     none = Estimate.nothing(len(count), num_episodes)
     summary = replace(summary, optimum=none, ceiling=none, share_of_ceiling=none, adjusted_share=none)
@@ -212,6 +215,22 @@ def summarise_group(
     if not summary.num_without_reference:
         return summary
     return replace(summary, luck=none, regret=none, losses={}, mean_beta=math.nan)  # nobody knows what a call cost
+
+
+def _is_optimum(group: EpisodeTable, summary: GroupSummary) -> bool:
+    """Tell whether the policy of a group is the exact optimum, and V* is exact: what all others are measured by."""
+    arguments = group.manifest.get("arguments", {})
+    specs = dict(zip(arguments.get("policy_names", ()), arguments.get("policies", ()), strict=False))
+    spec = specs.get(summary.policy, summary.policy)
+    is_exact = summary.optimum_gap == 0.0 and not summary.is_informed and summary.ceiling_name == "known_probabilities"
+    no_regret = float(group.regret.sum()) <= ROUNDING * max(summary.num_episodes, 1)
+    return spec == OPTIMUM_POLICY and summary.privileged and is_exact and no_regret
+
+
+def _of_the_optimum(summary: GroupSummary) -> GroupSummary:
+    """Return the summary of the exact optimum: its share of itself is 1 by definition, and no estimate."""
+    share = Estimate.nothing(summary.num_tasks, summary.num_episodes, 1.0)
+    return replace(summary, adjusted_share=share, is_optimum=True)
 
 
 def _adjusted_share(

@@ -227,7 +227,8 @@ def test_shares_of_the_fitting_ceiling_lead_and_sort_the_page(tmp_path: Path) ->
         ceiling = optimum * (0.75 if row.prompt_type == "baseline" and not row.privileged else 1.0)
         assert row.ceiling.value == pytest.approx(ceiling)
         assert row.adjusted_share.value == pytest.approx(row.luck_adjusted.value / ceiling)
-        assert row.adjusted_share.low <= row.adjusted_share.value <= row.adjusted_share.high
+        low, high = row.adjusted_share.low, row.adjusted_share.high
+        assert row.is_optimum or low <= row.adjusted_share.value <= high
         assert row.adjusted_share.num_clusters == 12
     for prompt in ("baseline", "optimal"):
         rows = [row for row in pools.rows if row.prompt_type == prompt]

@@ -98,7 +98,9 @@ def test_every_rate_has_an_interval(pools: PromptPools) -> None:
     for table in (results.success_table(pools.facts.rows), results.levels_table(pools), drops_table(pools)):
         assert table is not None
         cells = [cell for row in table.rows for cell in row[1:] if isinstance(cell, Cell)]
-        assert all(cell.detail.startswith("[") for cell in cells if cell.text not in {"–", ""})
+        without = [cell for cell in cells if cell.text not in {"–", ""} and not cell.detail.startswith("[")]
+        # The share of the exact optimum is what it is.
+        assert {(cell.text, cell.detail) for cell in without} <= {("100.0", "–")}
 
 
 def test_task_types_have_the_shares_of_their_tasks(pools: PromptPools, records: list[Record]) -> None:
