@@ -89,7 +89,7 @@ class RawServer(Proxied):
 class RawClient:
     """A client that says any bytes, and what it has heard by id."""
 
-    def __init__(self, connection: ProxyConnection, wire: _Wire, heard: list[Any]) -> None:
+    def __init__(self, connection: ProxyConnection, wire: Any, heard: list[Any]) -> None:
         self.connection = connection
         self.wire = wire
         self.heard = heard
