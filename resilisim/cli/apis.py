@@ -16,7 +16,7 @@ from resilisim.errors import MAX_COUNT, InvalidInputError, count_of, unknown_nam
 from resilisim.evaluation.law_fit import fit_law
 from resilisim.evaluation.real_apis import real_api_tables
 from resilisim.evaluation.run.progress import Progressing
-from resilisim.inputs import shown
+from resilisim.inputs import finite_number, shown
 from resilisim.provenance import encode_json
 from resilisim.redaction import fit_to_show
 from resilisim.run_folder import write_file_atomically
@@ -115,8 +115,11 @@ def _parameters(api: PublicApi, given: list[str]) -> dict[str, Any]:
         if name not in types:
             raise unknown_name("parameter", name, types, api.name)
         try:
-            result[name] = value if types[name] == "string" else json.loads(value)
-        except ValueError:
+            number = finite_number
+            result[name] = (
+                value if types[name] == "string" else json.loads(value, parse_float=number, parse_constant=number)
+            )
+        except (ValueError, RecursionError):
             raise InvalidInputError(f"parameter {name!r} is {shown(value)}: expected {types[name]}") from None
     return result
 

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from resilisim import __version__
 from resilisim.errors import InvalidInputError, check_integer, check_number, import_extra, one_line
-from resilisim.inputs import read_json
+from resilisim.inputs import json_problem, read_json
 from resilisim.redaction import without_credentials
 from resilisim.tool_library import check_parameters
 from resilisim.worlds.apis.api import PublicApi
@@ -91,11 +91,11 @@ class Address:
 
     def __post_init__(self) -> None:
         """Refuse what is no address."""
-        if self.twin and not self.twin.startswith(("http://", "https://")):
+        shown = without_credentials(self.twin)  # which are secret from here on
+        if self.twin and not _is_address(self.twin):
             raise InvalidInputError(
-                f"the twin's address is {without_credentials(self.twin)!r:.80}: expected a URL, such as http://127.0.0.1:8750"
+                f"the twin's address is {shown!r:.80}: expected a URL, such as http://127.0.0.1:8750"
             )
-        without_credentials(self.twin)  # which are secret from here on
         check_number("speed", self.speed, 0.01, 10_000)
         if not self.twin and self.speed != 1.0:
             raise InvalidInputError(f"speed is {self.speed:g}: expected 1, the clock of real hosts cannot be changed")
@@ -105,6 +105,18 @@ class Address:
         if not self.twin:
             return api.origin
         return f"{self.twin.rstrip('/')}/~{quote(self.stream, safe='')}/{attempt}/{api.host}"
+
+
+def _is_address(url: str) -> bool:
+    """Return whether a text is the URL of a server, as far as one can see."""
+    try:
+        parts = urlsplit(url)
+        has_place = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:  # a port that is none, or too high; half an address
+        return False
+    return has_place and not parts.query and not parts.fragment and url.isprintable() and " " not in url
 
 
 @asynccontextmanager
@@ -169,6 +181,8 @@ class ApiClient:
         parameters = dict(parameters or {})
         if problems := check_parameters(api.tool, parameters, "strict"):
             raise InvalidInputError(problems[0])
+        if (problem := json_problem(parameters)) is not None:
+            raise InvalidInputError(f"the parameters of {api.name} cannot be sent: {problem}")
         address = self.address if stream is None else Address(self.address.twin, stream, self.address.speed)
         path, query, body = api.request(parameters)
         async with self._turns[api.host]:

@@ -22,7 +22,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from resilisim.errors import InvalidInputError, check_number, unknown_name
+from resilisim.errors import InvalidInputError, check_number, one_line, unknown_name
+from resilisim.inputs import json_problem
 from resilisim.options import check_options, option
 from resilisim.provenance import canonical_json
 from resilisim.seeding import MAX_SEED, Draws
@@ -189,10 +190,15 @@ class Twin:
             return False
         sent = await reader.readexactly(int(length[1])) if length is not None else b""
         addressed = _ADDRESSED.fullmatch(target)
-        found = _routed(method, addressed[3] if addressed else target, sent)
+        try:
+            found = _routed(method, addressed[3] if addressed else target, sent)
+        except (ValueError, RecursionError) as error:  # a target or a body that cannot be taken apart
+            return _send(writer, 400, json.dumps({"error": one_line(error)}))
         if isinstance(found, str):
             return _send(writer, 404, json.dumps({"error": found}))
         api, given = found
+        if (problem := json_problem(given)) is not None:
+            return _send(writer, 400, json.dumps({"error": problem}))
         stream, attempt = (unquote(addressed[1]), int(addressed[2])) if addressed else ("", self.calls[api.name])
         self.calls[api.name] += 1
         code, form, seconds = self.law.drawn(stream, api.name, attempt)
@@ -259,7 +265,7 @@ def _slots(template: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _of_json(api: PublicApi, sent: bytes) -> dict[str, Any]:
     try:
         value = json.loads(sent)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {slot: value[key] for key, slot in _slots(api.body or {}) if isinstance(value, dict) and key in value}
 

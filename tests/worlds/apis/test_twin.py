@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from resilisim.cli.main import app as command_line
 from resilisim.errors import InvalidInputError
 from resilisim.worlds.apis import Address, ApiCall, ApiClient, Twin, TwinLaw, find_api, public_apis
 from resilisim.worlds.apis.twin import CALLS, FAILURES, SUCCESSES
@@ -192,3 +193,56 @@ BAD_LAWS: list[tuple[dict[str, Any], str]] = [
 def test_what_is_no_law_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         TwinLaw(**given)
+
+
+HOST = "api.open-meteo.com/v1/forecast"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *(f"{HOST}?latitude={value}&longitude=5" for value in ("nan", "NaN", "inf", "-Infinity", "1e999", "9" * 4000)),
+        "/[::1",
+        "~x/999999999999999999/%00",
+    ],
+)
+def test_a_request_that_cannot_be_understood_is_answered_and_told_to_nobody_else(
+    target: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask() -> bytes:
+        async with Twin(TwinLaw(success=1.0, median_seconds=0.0)) as twin:
+            port = int(twin.url.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET /{target} HTTP/1.1\r\n\r\n".encode())
+            status = await reader.readline()
+            writer.close()
+            return status
+
+    assert b" 400 " in (answered := asyncio.run(ask())) or b" 404 " in answered or b" 200 " in answered
+    assert not caplog.records
+    assert capsys.readouterr().err == ""
+    if HOST in target and "9999" not in target:
+        assert b" 400 " in answered
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "[" * 100_000, "nan"])
+def test_a_number_that_json_does_not_have_is_refused_in_one_line(value: str) -> None:
+    with pytest.raises(InvalidInputError, match="parameter 'latitude'"):
+        command_line(["apis", "call", "weather_fetcher", f"latitude={value}", "longitude=5"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:99999", "http://", "http://[::1", "http://127.0.0.1:x", "http://a b/", "http://x:0", "x"]
+)
+def test_the_address_of_a_twin_that_is_none_is_refused_in_one_line(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="expected a URL, such as"):
+        Address(url)
+
+
+def test_a_client_refuses_numbers_that_cannot_be_sent() -> None:
+    async def call() -> None:
+        async with ApiClient(Address("http://127.0.0.1:9")) as client:
+            await client.call(find_api("weather_fetcher"), {"latitude": float("nan"), "longitude": 5.0})
+
+    with pytest.raises(InvalidInputError, match="cannot be sent"):
+        asyncio.run(call())
