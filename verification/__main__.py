@@ -23,6 +23,7 @@ from verification import (
     obedience,
     references,
     score,
+    small_problems,
     workflow,
 )
 from verification.findings import FAMILY_WISE_ERROR_RATE, Check, Finding, Judged, judge
@@ -36,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     obedience.CHECK,
     brute_force.CHECK,
     failure_models.CHECK,
+    small_problems.CHECK,
     law_fit.CHECK,
     workflow.CHECK,
 )

@@ -94,7 +94,8 @@ class Judge:
         """Judge the next message, which was sent in one state and led to another."""
         value = self.optimum.value(state) if self._value is None else self._value
         action_value, reached = self.optimum.judge(state, message, after)
-        if value - action_value < -(LARGEST_ERROR + self.optimum.gap):
+        is_above = action_value > value + self.optimum.gap + LARGEST_ERROR
+        if is_above and action_value > self.optimum.bound(state) + LARGEST_ERROR:
             raise CheckFailed(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
         self._value = reached
         return Judgement(value, action_value, reached, regret_of(value, action_value, self.optimum.gap))

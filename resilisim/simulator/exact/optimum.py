@@ -302,6 +302,10 @@ class Optimum(ABC):
         known = value_without_table(counters, len(self.problem.required), self.problem.rules.max_turns)
         return known if known != NOT_KNOWN else self._running_value(state)
 
+    def bound(self, state: EpisodeState) -> float:
+        """Return what V* of a running state is surely not above."""
+        return self.value(state) + self.gap
+
     def after_search(self, searches: int) -> float:
         """Return V* after so many different searches at the start, 0.0 to 1.0.
 

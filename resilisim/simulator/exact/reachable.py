@@ -12,59 +12,33 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError, InvalidInputError
-from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.stage import (
-    NOT_KNOWN,
     Layer,
     Neutral,
     Stage,
+    failing_helps,
     find_row,
-    find_slot,
     make_stage,
-    mark_useful,
     neutral_tools,
-    pack,
-    simplify,
     told_apart,
-    unpack,
-    value_at_once,
 )
-from resilisim.simulator.law import NOT_EXECUTED, SUCCEEDED
+from resilisim.simulator.exact.sweep import ADD, CHOICES, NOT_KNOWN, REFUSED_INPUT, VALUE, compare, settle, sweep
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
 from resilisim.simulator.parts.play import parameter_digest
-from resilisim.simulator.parts.rules import (
-    DOWN,
-    LIMITED,
-    NONE,
-    NUM_RESULTS,
-    OF_THE_TOOL,
-    REFUSED,
-    SLOW,
-    SOUND,
-    SUCCESS,
-    UNCHECKED,
-    Tables,
-    chance_broken,
-    enter_execution,
-    fill_chances,
-    finish_value,
-    is_refused,
-    messages_until_free,
-    pass_message,
-    time_limit,
-)
+from resilisim.simulator.parts.rules import CLOSED, OPEN, chance_broken
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import (
-    CONSECUTIVE_FAILURES,
     ENDED,
+    LOOP_COUNT,
+    LOOP_SIGNATURE,
     NEXT_PLACE,
-    NUM_COUNTERS,
+    NO_LOOP,
     RUNNING,
     TURNS_USED,
     EpisodeState,
@@ -79,237 +53,10 @@ from resilisim.tool_library.parameters import changed_parameters
 Knowledge = Literal["observing", "informed"]
 
 MAX_STATES = 1_500_000  # together; about a gigabyte where beliefs about broken tools are part of them
+# Of a small library of which every tool is told apart, before bounds are tried.
+MAX_ENUMERATED_TOOLS = 12
+MAX_ENUMERATED_STATES = 400_000
 TIE_TOLERANCE = 1e-12
-
-ADD = 0  # add the states that follow
-VALUE = 1  # value states by those that follow
-CHOICES = 2  # tell what each choice in one state is worth
-
-
-@kernel
-def largest_gap(
-    rows: NDArray[np.int64],
-    count: int,
-    values: NDArray[np.float64],
-    upper_rows: NDArray[np.int64],
-    upper_slots: NDArray[np.int32],
-    upper_values: NDArray[np.float64],
-) -> float:
-    """Return the largest difference of two valuations of the same states."""
-    gap = 0.0
-    for number in range(count):
-        other = upper_slots[find_slot(rows[number], upper_rows, upper_slots)]
-        if other >= 0:
-            gap = max(gap, upper_values[other] - values[number])
-    return gap
-
-
-@kernel
-def settle(
-    rules: Any,
-    status: NDArray[np.int64],
-    counters: NDArray[np.int64],
-    parts: NDArray[np.int64],
-    hidden: NDArray[np.int64],
-    informed: bool,
-    scratch: NDArray[np.int64],
-    row: NDArray[np.int64],
-) -> float:
-    """Return V* of a state where it follows at once; else simplify it, write its row and return NOT_KNOWN."""
-    known = value_at_once(rules, status, counters, parts, hidden, informed)
-    if known == NOT_KNOWN:
-        simplify(rules, status, counters, parts, hidden, informed, scratch)
-        pack(rules, status, counters, parts, hidden, informed, row)
-    return known
-
-
-@scalar
-def is_worth_a_thought(
-    rules: Any, status: Any, counters: Any, parts: Any, hidden: Any, informed: bool, useful: Any, tool: int
-) -> bool:
-    """Return whether calling a tool can be the best message; else another one is at least as good, surely."""
-    failures = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures > 0 else 0
-    probes = rules.group[tool] >= 0 and not informed
-    if not rules.is_offered[tool]:
-        return False
-    if rules.is_neutral[tool]:
-        least = rules.least_row[tool]
-        return bool(probes if least == 0 else failures >= least)
-    if status[tool] == SUCCEEDED and 0 < rules.recall_row <= failures:
-        return True
-    if not useful[tool]:
-        return False
-    watched = False  # whether others profit from its having been executed, even in vain
-    if status[tool] == NOT_EXECUTED:
-        for dependent in rules.dependents[tool]:
-            if dependent >= 0 and useful[dependent] and (status[dependent] != SUCCEEDED or rules.at_sound >= 0):
-                watched = True
-    if status[tool] == SUCCEEDED:
-        if rules.at_sound < 0:
-            return False
-        validates = rules.at_unsound >= 0 and rules.is_validator[tool] == 1
-        return bool(validates or (rules.place[tool] >= 0 and parts[rules.at_sound + tool] != SOUND))
-    if not watched and not probes:
-        if rules.place[tool] > counters[NEXT_PLACE]:
-            return False
-        if messages_until_free(rules, parts, tool) > 0 or is_refused(rules, status, parts, tool, 0):
-            return False
-    is_broken = informed and rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
-    return watched or not is_broken
-
-
-@kernel
-def sweep(
-    mode: int,
-    rules: Any,
-    probability: NDArray[np.float64],
-    evidence: NDArray[np.int64],
-    informed: bool,
-    turns_used: int,
-    rows: NDArray[np.int64],
-    first: int,
-    last: int,
-    values: NDArray[np.float64],
-    next_rows: NDArray[np.int64],
-    next_slots: NDArray[np.int32],
-    next_values: NDArray[np.float64],
-    next_count: NDArray[np.int64],
-) -> int:
-    """Do for `rows[first:last]`, states after `turns_used` messages, what `mode` says; return the first row not done.
-
-    ADD enters what can follow into `next_rows` and its hash table, and stops where there is no room for it; VALUE
-    writes V* into `values`, a place for each row. CHOICES, for one row, writes Q* of calling each tool, of waiting and
-    of finishing there, (num_tools + 2,), and leaves the place of a call alone that another choice is as good as.
-    """
-    num_tools, tables = rules.num_tools, Tables(probability, evidence)
-    status, new_status = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
-    counters, new_counters = np.zeros(NUM_COUNTERS, dtype=np.int64), np.zeros(NUM_COUNTERS, dtype=np.int64)
-    parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
-    new_parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
-    hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
-    new_hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
-    useful, scratch = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
-    chances = np.zeros(NUM_RESULTS)
-    row = np.zeros(rows.shape[1], dtype=np.int64)
-    unchecked = np.zeros(num_tools, dtype=np.int64)
-    num_steps = 1
-    if informed and rules.at_down >= 0:
-        num_steps = 1 << rules.num_groups
-    capacity, most = len(next_rows), len(next_slots) // 2
-    for number in range(first, last):
-        unpack(rules, rows[number], turns_used, informed, status, counters, parts, hidden)
-        mark_useful(rules, status, counters, useful)
-        best = finish_value(rules, counters, parts, hidden, informed)
-        if mode == CHOICES:
-            values[num_tools + 1] = best
-        for action in range(num_tools + rules.waiting_is_productive):
-            waits = action == num_tools
-            if waits:
-                for result in range(NUM_RESULTS):
-                    chances[result] = 0.0
-                chances[SUCCESS] = 1.0
-            else:
-                if not is_worth_a_thought(rules, status, counters, parts, hidden, informed, useful, action):
-                    continue
-                fill_chances(rules, tables, status, counters, parts, hidden, informed, action, 0, chances)
-            limit = time_limit(rules, parts)
-            value = 0.0
-            for result in range(NUM_RESULTS):
-                if chances[result] <= 0.0:
-                    continue
-                timed = rules.at_time >= 0 and not waits and result not in (LIMITED, DOWN, REFUSED)
-                in_time = 1.0
-                if timed and result != SLOW:
-                    in_time = 0.0
-                    for duration in range(rules.num_durations):
-                        if rules.duration_ticks[duration] <= limit:
-                            in_time += rules.duration_chance[duration]
-                num_unchecked = 0
-                if result == SUCCESS and not waits and rules.is_validator[action] and not rules.shows_payload:
-                    for tool in range(num_tools):
-                        if parts[rules.at_sound + tool] == UNCHECKED and rules.place[tool] >= 0:
-                            unchecked[num_unchecked] = tool
-                            num_unchecked += 1
-                for duration in range(rules.num_durations if timed and result != SLOW else 1):
-                    chance, ticks = chances[result], 0
-                    if timed:
-                        ticks = limit
-                        if result != SLOW:
-                            ticks = rules.duration_ticks[duration]
-                            if ticks > limit:
-                                continue
-                            chance *= rules.duration_chance[duration] / in_time
-                    for subset in range(1 << num_unchecked):
-                        odds, findings = chance, 0
-                        for place in range(num_unchecked):
-                            tool = unchecked[place]
-                            corrupt = (subset >> place) & 1
-                            if informed:
-                                odds *= 1.0 if hidden[rules.at_unsound + tool] == corrupt else 0.0
-                            else:
-                                share = rules.corrupt_chance[tool]
-                                odds *= share if corrupt else 1.0 - share
-                            findings |= corrupt << tool
-                        if odds <= 0.0:
-                            continue
-                        new_status[:] = status
-                        new_counters[:] = counters
-                        new_parts[:] = parts
-                        new_hidden[:] = hidden
-                        if waits:
-                            pass_message(rules, new_parts, NONE)
-                            new_counters[TURNS_USED] += 1
-                        else:
-                            enter_execution(
-                                rules,
-                                tables,
-                                new_status,
-                                new_counters,
-                                new_parts,
-                                new_hidden,
-                                informed,
-                                action,
-                                result,
-                                ticks,
-                                0,
-                                findings,
-                                OF_THE_TOOL,
-                            )
-                            if new_counters[ENDED] != RUNNING:
-                                continue  # worth nothing
-                        for step in range(num_steps):
-                            step_chance = odds
-                            if num_steps > 1:
-                                for group in range(rules.num_groups):
-                                    was_down = hidden[rules.at_down + group] == 1
-                                    down = (step >> group) & 1
-                                    goes_down = 1.0 - rules.ends if was_down else rules.begins
-                                    step_chance *= goes_down if down else 1.0 - goes_down
-                                    new_hidden[rules.at_down + group] = down
-                            if step_chance <= 0.0:
-                                continue
-                            known = settle(
-                                rules, new_status, new_counters, new_parts, new_hidden, informed, scratch, row
-                            )
-                            if known != NOT_KNOWN:
-                                value += step_chance * known
-                                continue
-                            slot = find_slot(row, next_rows, next_slots)
-                            if mode != ADD:
-                                value += step_chance * next_values[next_slots[slot]]
-                            elif next_slots[slot] < 0:
-                                if next_count[0] >= capacity or next_count[0] >= most:
-                                    return number
-                                next_rows[next_count[0]] = row
-                                next_slots[slot] = next_count[0]
-                                next_count[0] += 1
-            best = max(best, value)
-            if mode == CHOICES:
-                values[action] = value
-        if mode == VALUE:
-            values[number] = best
-    return last
-
 
 # Where a state's sections begin, as fields of `Rulebook`.
 _SECTIONS = (
@@ -389,6 +136,33 @@ class Reachable:
         for turn in reversed(range(turns_used, len(self.layers) - 1)):
             self._sweep(VALUE, turn, firsts[turn])
 
+    def distance_to(self, upper: Reachable) -> tuple[float, float]:
+        """Return how far an upper bound lies above these values at most, in all states and in those of the start."""
+        gap, start, row = np.zeros(1), 0.0, np.zeros(self.stage.width, dtype=np.int64)
+        for turn, layer in enumerate(self.layers):
+            first = 0
+            while first < layer.size:
+                above = upper.layers[turn]
+                first = compare(
+                    self.stage.rules,
+                    upper.stage.rules,
+                    self.informed,
+                    turn,
+                    layer.rows,
+                    first,
+                    layer.size,
+                    layer.values,
+                    above.rows,
+                    above.slots,
+                    above.values,
+                    row,
+                    gap,
+                )
+                if first < layer.size:
+                    upper.extend(row, turn)
+            start = float(gap[0]) if turn == 0 else start
+        return float(gap[0]), start
+
     def _sweep(self, mode: int, turn: int, first: int, values: NDArray[np.float64] | None = None) -> None:
         here, following = self.layers[turn], self.layers[turn + 1]
         last = here.size if values is None else first + 1
@@ -429,11 +203,21 @@ class Reachable:
         status = np.zeros(num_tools, dtype=np.int64)
         status[: len(tools)] = [state.status[tool] for tool in tools]
         counters = np.array(state.counters, dtype=np.int64)
+        if counters[LOOP_SIGNATURE] not in tools:  # of a search, say: another one can always be sent
+            counters[LOOP_SIGNATURE], counters[LOOP_COUNT] = NO_LOOP, 0
+        else:
+            counters[LOOP_SIGNATURE] = tools.index(counters[LOOP_SIGNATURE])
         parts = np.zeros(max(at["num_parts"], 1), dtype=np.int64)
-        for name in ("at_evidence", "at_block", "at_sound"):
+        for name in ("at_evidence", "at_sound"):
             first = at[name]
             if first >= 0:
-                parts[first : first + len(tools)] = [min(state.parts[full[name] + tool], 1 << 62) for tool in tools]
+                parts[first : first + len(tools)] = [state.parts[full[name] + tool] for tool in tools]
+        if at["at_block"] >= 0:
+            blocks = [state.parts[full["at_block"] + tool] for tool in tools]
+            is_digest = [block not in (OPEN, CLOSED) for block in blocks]
+            parts[at["at_block"] : at["at_block"] + len(tools)] = np.where(is_digest, REFUSED_INPUT, 0) + [
+                0 if digest else block for digest, block in zip(is_digest, blocks, strict=True)
+            ]
         if at["at_rate"] >= 0:
             for number, key in enumerate(stage.rate_keys.tolist()):
                 parts[at["at_rate"] + number] = state.parts[full["at_rate"] + key]
@@ -530,6 +314,16 @@ class ReachableOptimum:
         if state.counters[ENDED] != RUNNING:
             return self._outcome(state)
         return sum(chance * self.states.value(known) for chance, known in self._possible(state))
+
+    def bound(self, state: EpisodeState) -> float:
+        """Return what V* of a running state is surely not above; `gap` knows the states of the first solving only."""
+        state = self._as_known(state)
+        if self.gap == 0.0:
+            return self.value(state)
+        there, bounding = neutral_tools(self.problem, self.states.stage.tools, self.states.informed)
+        stage = make_stage(self.problem, self.states.stage.tools, [*there, *bounding])
+        upper = Reachable(self.problem, stage, self.states.informed, self.states.max_states)
+        return sum(chance * upper.value(known) for chance, known in self._possible(state))
 
     def _possible(self, state: EpisodeState) -> list[tuple[float, EpisodeState]]:
         """Return with their chances the states that one can be which leaves open what the informed see, else itself."""
@@ -653,6 +447,9 @@ def solve_reachable(
 ) -> ReachableOptimum:
     """Solve a problem under a law with parts; keeps nothing.
 
+    Where neutral calls are surely there (`stage`), few tools are told apart and values are exact. Else a small library
+    is enumerated, every tool told apart, and values are exact, too. What is too large for that is bounded.
+
     Args:
         problem: The problem.
         knowledge: What the best agent knows; if None, what agents can see, or, where that takes too many states,
@@ -675,18 +472,24 @@ def solve_reachable(
             return solve_reachable(problem, "observing", max_states)
         except ExactLimitError:
             return solve_reachable(problem, "informed", max_states)
-    tools = told_apart(problem)
-    there, bounding = neutral_tools(problem, tools)
-    is_exact = there == bounding
-    neutral = there if is_exact else [*there, *bounding]
-    informed = knowledge == "informed"
+    informed, tools = knowledge == "informed", told_apart(problem)
+    there, bounding = neutral_tools(problem, tools, informed)
+    is_small = problem.num_tools <= MAX_ENUMERATED_TOOLS
+    if there == bounding and not (is_small and failing_helps(problem)):
+        states = _solved(problem, make_stage(problem, tools, there), informed, max_states)
+        return ReachableOptimum(problem, knowledge, states, tuple(there), 0.0, 0.0)
+    if is_small:
+        stage = make_stage(problem, range(problem.num_tools), (), is_enumerated=True)
+        try:
+            states = _solved(problem, stage, informed, min(max_states, MAX_ENUMERATED_STATES))
+        except ExactLimitError:
+            pass  # bounds need fewer states
+        else:
+            return ReachableOptimum(problem, knowledge, states, (), 0.0, 0.0)
+    neutral = [*there, *bounding]
     states = _solved(problem, make_stage(problem, tools, neutral, len(there)), informed, max_states)
-    gap = start_gap = 0.0
-    if not is_exact:
-        upper = _solved(problem, make_stage(problem, tools, neutral), informed, max_states)
-        for turn, (here, above) in enumerate(zip(states.layers, upper.layers, strict=True)):
-            most = float(largest_gap(here.rows, here.size, here.values, above.rows, above.slots, above.values))
-            gap, start_gap = max(gap, most), most if turn == 0 else start_gap
+    upper = _solved(problem, make_stage(problem, tools, neutral), informed, max_states)
+    gap, start_gap = (most if most > TIE_TOLERANCE else 0.0 for most in states.distance_to(upper))
     return ReachableOptimum(problem, knowledge, states, tuple(there), gap, start_gap)
 
 

@@ -2,10 +2,12 @@
 
 Told apart are the required tools, what can stand in for them and all their dependencies; tools that open what is
 closed, if something can close; validators, if only they tell of outputs; and what all of these depend on. Any other
-tool can only break a row of failures, or show whether its group is down. As in `arena`, such a call is *neutral* if a
-tool as good as any is there for it at every time: then one entry stands for all of them. Where that cannot be shown,
-the values with those neutral calls that are surely there are a lower bound, and the values with one that is always up,
-never limited and never broken (and one that looks at each group) are an upper bound; the difference is stated.
+tool, and these once they have succeeded, can only break a row of failures, or show whether its group is down. As in
+`arena`, such a call is *neutral* if a tool as good as any is there for it at every time: then one entry stands for all
+of them. Where that cannot be shown, small libraries are *enumerated*: every tool is told apart, with the row of equal
+calls that the loop rule counts, and may be called for anything. In larger ones the values with those neutral calls that
+are surely there are a lower bound, and the values with one that is always up, never limited and never broken (and one
+that looks at each group) are an upper bound; the difference is stated.
 
 States are packed into rows of numbers, and kept by their number of messages, each once, in a `Layer`.
 """
@@ -21,21 +23,18 @@ from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import kernel, scalar
-from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
+from resilisim.simulator.law import IntVector
 from resilisim.simulator.parts.build import ToolFacts, as_record, make_rulebook
-from resilisim.simulator.parts.rules import (
-    CLOSED,
-    NEVER_SEEN,
-    OPEN,
-    UNSOUND,
-    Tables,
-    count_bits,
-    finish_value,
-    is_opened,
-    is_time_up,
-)
+from resilisim.simulator.parts.rules import Tables
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import CONSECUTIVE_FAILURES, NEXT_PLACE, NUM_FAILURES, ORDER_BROKEN, TURNS_USED
+from resilisim.simulator.state import (
+    CONSECUTIVE_FAILURES,
+    LOOP_COUNT,
+    LOOP_SIGNATURE,
+    NEXT_PLACE,
+    NUM_FAILURES,
+    TURNS_USED,
+)
 
 MAX_TOOLS = 31  # statuses are two bits each of one number
 MAX_WIDTH = 31  # dependencies of a tool
@@ -48,10 +47,12 @@ class Stage:
     Attributes:
         tools: Library indices of the tools; neutral ones follow them in the rulebook.
         rules: The law for these tools, and what else the solver knows of them, as a record for compiled code: the
-            fields of `Rulebook`; `is_neutral`; `is_offered`, 0 for neutral ones that only the other bound has;
-            `least_row`, failures in a row from which on a neutral one is called to break the row, or 0; `recall_row`,
-            likewise for tools that have succeeded; `dependents`, tools that depend on each; `order`, dependents before
-            what they depend on; `group_breaks_rows`; `own_key`, the rate key that only this tool has, or -1.
+            fields of `Rulebook`; `is_enumerated`; `is_neutral`; `is_offered`, 0 for neutral ones that only the other
+            bound has; `is_timeless`, 1 for those that look at a group; `least_row`, failures in a row from which on a
+            neutral one is called to break the row, or 0; `recall_row`, likewise for tools that have succeeded where
+            the stage is not enumerated; `dependents`, tools that depend on each; `order`, dependents before what they
+            depend on; `group_breaks_rows`; `own_key`, the rate key that only this tool has, or -1; `failing_helps`
+            (`failing_helps`); `repeats_refused`, 1 if sending a refused input again can be worth it.
         tables: The law's tables.
         alone: Library indices of the tools that are taken to work; the value is for that case.
         rate_keys: For each rate key its number in the library's rulebook.
@@ -89,11 +90,30 @@ def told_apart(problem: Problem) -> tuple[int, ...]:
     assert parts is not None
     facts, library = parts.numbers.facts, problem.library
     wanted = set(problem.closure)
-    if parts.rules.at_block >= 0 and any(facts[tool].access_share > 0.0 for tool in wanted):
-        wanted.update(tool for tool, one in enumerate(facts) if one.is_opener)
     if parts.rules.at_unsound >= 0:
         wanted.update(tool for tool, one in enumerate(facts) if one.is_validator)
-    return tuple(library.index(name) for name in library.closure(library.names[tool] for tool in sorted(wanted)))
+    tools = library.closure(library.names[tool] for tool in sorted(wanted))
+    # Openers come last: a validator can be closed, too, and what it depends on. Openers themselves never are.
+    if parts.rules.at_block >= 0 and any(facts[library.index(name)].access_share > 0.0 for name in tools):
+        openers = [name for name, one in zip(library.names, facts, strict=True) if one.is_opener]
+        tools = library.closure([*tools, *openers])
+    return tuple(library.index(name) for name in tools)
+
+
+def failing_helps(problem: Problem) -> bool:
+    """Return whether an execution may be made in the hope that it fails.
+
+    Its success would have to be unwelcome and its failure welcome: a tool that is required only later, on which another
+    depends that may be called before, under a law where a dependency that failed counts for more than one not executed.
+    """
+    law = problem.law
+    if law.failed <= law.not_executed:
+        return False
+    return any(
+        problem.place[needed] >= 0 and problem.place[tool] < problem.place[needed]
+        for tool, dependencies in enumerate(problem.dependencies)
+        for needed in dependencies
+    )
 
 
 def single_row(problem: Problem) -> int:
@@ -102,10 +122,10 @@ def single_row(problem: Problem) -> int:
     return max(1, rules.max_consecutive_failures - rules.loop_length + 1) if rules.loop_length > 0 else 1
 
 
-def neutral_tools(problem: Problem, tools: Sequence[int]) -> tuple[list[Neutral], list[Neutral]]:
-    """Return neutral calls that are surely there, and those that bound what any outside tool can do.
+def neutral_tools(problem: Problem, tools: Sequence[int], informed: bool) -> tuple[list[Neutral], list[Neutral]]:
+    """Return neutral calls that are surely there, and those that bound what any call aside can do.
 
-    Both are the same where the former are as good as any call of an outside tool.
+    Both are the same where the former are as good as any call aside: of an outside tool, or of one that has succeeded.
     """
     parts, rules = problem.parts, problem.rules
     assert parts is not None
@@ -134,25 +154,30 @@ def neutral_tools(problem: Problem, tools: Sequence[int]) -> tuple[list[Neutral]
             is_single = len(members) == 1 or kept.broken_prior > 0.0
             there.append(Neutral(kept, tuple(members), single_row(problem) if is_single else 1))
     breaks = rules.max_consecutive_failures > 0
-    probes = {facts[tool].group for tool in outside} & {facts[tool].group for tool in tools} - {None}
+    groups = set() if informed else {facts[tool].group for tool in tools} - {None}
     shared = law.rate_limit is None or law.rate_limit.per != "category"
     as_good_as_any = [
         one
         for one in there
         if one.least_row == 1 and one.facts.group is None and one.facts.broken_prior == 0.0 and shared
     ]
-    if not outside or (not probes and (not breaks or as_good_as_any)):
+    if not groups and (not breaks or as_good_as_any):
         exact = as_good_as_any[:1] if breaks else []
         return exact, exact
-    row = max((facts[tool] for tool in outside), key=lambda one: one.first_row)
+    row = max(facts, key=lambda one: one.first_row)
     ideal = ToolFacts("an ideal tool", row.first_row, ())
     bounding = [Neutral(ideal, (), 1)] if breaks else []
-    bounding += [Neutral(replace(ideal, group=group), (), 0) for group in sorted(map(str, probes))]
+    bounding += [Neutral(replace(ideal, group=group), (), 0) for group in sorted(map(str, groups))]
     return (there if breaks else []), bounding
 
 
 def make_stage(
-    problem: Problem, tools: Sequence[int], neutral: Sequence[Neutral], num_offered: int | None = None
+    problem: Problem,
+    tools: Sequence[int],
+    neutral: Sequence[Neutral],
+    num_offered: int | None = None,
+    *,
+    is_enumerated: bool = False,
 ) -> Stage:
     """Number the tools that are told apart, with neutral ones behind them, of which the first few are offered."""
     parts = problem.parts
@@ -195,6 +220,10 @@ def make_stage(
             own_key[holding[0]] = key
     most = max(map(len, dependents))
     beside = {
+        "is_enumerated": int(is_enumerated),
+        "failing_helps": int(failing_helps(problem)),
+        "repeats_refused": int(is_enumerated and rules.at_block >= 0 and rules.at_outage >= 0),
+        "is_timeless": [0] * len(tools) + [int(one.least_row == 0) for one in neutral],
         "is_neutral": [0] * len(tools) + [1] * len(neutral),
         "is_offered": offered,
         "least_row": breaks,
@@ -231,150 +260,11 @@ def _dependents_first(facts: Sequence[ToolFacts]) -> list[int]:
     return order[::-1]
 
 
-NOT_KNOWN = -1.0
-
-
-@scalar
-def value_at_once(
-    rules: Any, status: IntVector, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool
-) -> float:
-    """Return V* of a running state where it follows without looking ahead, else NOT_KNOWN."""
-    if counters[ORDER_BROKEN]:
-        return 0.0
-    turns_left = rules.max_turns - counters[TURNS_USED]
-    missing = rules.num_required - counters[NEXT_PLACE]
-    if missing == 0:
-        value = finish_value(rules, counters, parts, hidden, informed)
-        return value if value == 1.0 or turns_left == 0 or is_time_up(rules, parts) else NOT_KNOWN
-    if turns_left < missing or is_time_up(rules, parts):
-        return 0.0
-    if rules.at_sound >= 0 or (informed and rules.at_broken >= 0):
-        repairs = missing
-        for place in range(rules.num_required):
-            corrupt, hopeless = place < counters[NEXT_PLACE], place >= counters[NEXT_PLACE]
-            for tool in range(rules.num_tools):
-                if rules.place[tool] == place:
-                    if rules.at_sound >= 0 and parts[rules.at_sound + tool] != UNSOUND and status[tool] == SUCCEEDED:
-                        corrupt = False
-                    if rules.at_broken < 0 or not informed or hidden[rules.at_broken + tool] == 0:
-                        hopeless = False
-            if hopeless:
-                return 0.0
-            if corrupt and rules.at_sound >= 0:
-                repairs += 1
-        if turns_left < repairs:
-            return 0.0
-    return NOT_KNOWN
-
-
-@scalar
-def mark_useful(rules: Any, status: IntVector, counters: IntVector, useful: IntVector) -> None:
-    """Write into `useful` (num_tools,) which tools a missing success can still profit from."""
-    num_tools = rules.num_tools
-    any_closable = False
-    for tool in range(num_tools):
-        useful[tool] = 0
-    for number in range(num_tools):
-        tool = rules.order[number]
-        place = rules.place[tool]
-        if place >= counters[NEXT_PLACE] or (place >= 0 and rules.at_sound >= 0):
-            useful[tool] = 1
-        if rules.at_unsound >= 0 and rules.is_validator[tool]:
-            useful[tool] = 1
-        for dependent in rules.dependents[tool]:
-            if dependent >= 0 and useful[dependent] and (status[dependent] != SUCCEEDED or rules.at_sound >= 0):
-                useful[tool] = 1
-        if useful[tool] and rules.access_share[tool] > 0.0 and (status[tool] != SUCCEEDED or rules.at_sound >= 0):
-            any_closable = True
-    if rules.at_block >= 0 and any_closable and not is_opened(rules, status):
-        for tool in range(num_tools):
-            if rules.is_opener[tool]:
-                useful[tool] = 1
-        for number in range(num_tools):  # and what those depend on
-            tool = rules.order[number]
-            for dependent in rules.dependents[tool]:
-                if dependent >= 0 and useful[dependent] and status[dependent] != SUCCEEDED:
-                    useful[tool] = 1
-
-
-@scalar
-def simplify(
-    rules: Any,
-    status: IntVector,
-    counters: IntVector,
-    parts: IntVector,
-    hidden: IntVector,
-    informed: bool,
-    useful: IntVector,
-) -> None:
-    """Forget in place what makes no difference to the value of a state; `useful` is for scratch."""
-    mark_useful(rules, status, counters, useful)
-    turns_left = rules.max_turns - counters[TURNS_USED]
-    limit = rules.max_consecutive_failures
-    if limit == 0 or counters[CONSECUTIVE_FAILURES] + turns_left < limit:
-        counters[CONSECUTIVE_FAILURES] = 0  # the row cannot become long enough any more
-    opened = rules.at_block >= 0 and is_opened(rules, status)
-    for tool in range(rules.num_tools):
-        is_over = rules.is_neutral[tool] == 1 or not useful[tool]
-        is_over = is_over or (status[tool] == SUCCEEDED and rules.at_sound < 0)
-        # Where tools may be broken, a neutral one that works is worth knowing.
-        is_known = status[tool] == SUCCEEDED and rules.at_evidence >= 0 and rules.broken_prior[tool] > 0.0
-        if rules.is_neutral[tool]:
-            is_kept = is_known
-        elif not useful[tool] and rules.place[tool] < 0:
-            is_kept = _opens(rules, tool, status)
-        else:
-            is_kept = status[tool] != FAILED or _is_watched(rules, status, useful, tool)
-        if not is_kept:
-            status[tool] = NOT_EXECUTED
-        if rules.at_evidence >= 0 and (is_over or informed or status[tool] == SUCCEEDED):
-            parts[rules.at_evidence + tool] = 0
-        if rules.at_block >= 0 and (is_over or opened or parts[rules.at_block + tool] != CLOSED):
-            parts[rules.at_block + tool] = OPEN  # after a refused input another one is always there
-        if rules.at_sound >= 0 and rules.place[tool] < 0:
-            parts[rules.at_sound + tool] = 0
-        if informed and rules.at_broken >= 0 and (is_over or status[tool] == SUCCEEDED):
-            hidden[rules.at_broken + tool] = 0
-        if informed and rules.at_unsound >= 0 and rules.place[tool] < 0:
-            hidden[rules.at_unsound + tool] = 0
-        if is_over and rules.own_key[tool] >= 0:
-            parts[rules.at_rate + rules.own_key[tool]] = 0
-    for key in range(rules.num_rate_keys):
-        if count_bits(parts[rules.at_rate + key]) + turns_left <= rules.rate_calls:
-            parts[rules.at_rate + key] = 0  # the limit cannot be reached any more
-    for group in range(rules.num_groups):
-        matters = rules.group_breaks_rows[group] == 1 and limit > 0
-        for tool in range(rules.num_tools):
-            if rules.group[tool] == group and useful[tool]:
-                matters = matters or status[tool] != SUCCEEDED or rules.at_sound >= 0
-            if rules.group[tool] == group and rules.recall_row > 0 and status[tool] == SUCCEEDED:
-                matters = matters or limit > 0
-        if not matters or informed:
-            parts[rules.at_outage + 2 * group] = NEVER_SEEN
-            parts[rules.at_outage + 2 * group + 1] = 0
-        if not matters and informed:
-            hidden[rules.at_down + group] = 0
-
-
-@scalar
-def _opens(rules: Any, tool: int, status: IntVector) -> bool:
-    return bool(rules.at_block >= 0 and status[tool] == SUCCEEDED and rules.is_opener[tool])
-
-
-@scalar
-def _is_watched(rules: Any, status: IntVector, useful: IntVector, tool: int) -> bool:
-    """Return whether a tool that has not succeeded yet makes a difference to others by having been executed."""
-    for dependent in rules.dependents[tool]:
-        if dependent >= 0 and useful[dependent] and (status[dependent] != SUCCEEDED or rules.at_sound >= 0):
-            return True
-    return False
-
-
 @scalar
 def pack(
     rules: Any, status: IntVector, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool, row: Any
 ) -> None:
-    """Write a simplified state into a row; the place of what is down is COLUMN_DOWN."""
+    """Write a simplified state into a row; what is down and the loop share COLUMN_DOWN."""
     num_tools = rules.num_tools
     for column in range(len(row)):
         row[column] = 0
@@ -383,13 +273,14 @@ def pack(
     row[1] = (counters[NUM_FAILURES] << 32) | (counters[CONSECUTIVE_FAILURES] << 16) | counters[NEXT_PLACE]
     for tool in range(num_tools):
         if rules.at_block >= 0:
-            row[2] |= parts[rules.at_block + tool] << tool
+            row[2] |= parts[rules.at_block + tool] << (2 * tool)
         if rules.at_sound >= 0:
             row[3] |= parts[rules.at_sound + tool] << (2 * tool)
         if informed and rules.at_broken >= 0:
             row[4] |= hidden[rules.at_broken + tool] << tool
         if informed and rules.at_unsound >= 0:
             row[5] |= hidden[rules.at_unsound + tool] << tool
+    row[COLUMN_DOWN] = (counters[LOOP_COUNT] << 40) | ((counters[LOOP_SIGNATURE] + 1) << 32)
     column = 7
     for group in range(rules.num_groups):
         if informed:
@@ -426,7 +317,8 @@ def unpack(
     num_tools = rules.num_tools
     for number in range(len(counters)):
         counters[number] = 0
-    counters[5] = -1  # no loop
+    counters[LOOP_COUNT] = row[COLUMN_DOWN] >> 40
+    counters[LOOP_SIGNATURE] = ((row[COLUMN_DOWN] >> 32) & 0xFF) - 1
     counters[TURNS_USED] = turns_used
     counters[NUM_FAILURES] = row[1] >> 32
     counters[CONSECUTIVE_FAILURES] = (row[1] >> 16) & 0xFFFF
@@ -434,7 +326,7 @@ def unpack(
     for tool in range(num_tools):
         status[tool] = (row[0] >> (2 * tool)) & 3
         if rules.at_block >= 0:
-            parts[rules.at_block + tool] = (row[2] >> tool) & 1
+            parts[rules.at_block + tool] = (row[2] >> (2 * tool)) & 3
         if rules.at_sound >= 0:
             parts[rules.at_sound + tool] = (row[3] >> (2 * tool)) & 3
         if informed and rules.at_broken >= 0:

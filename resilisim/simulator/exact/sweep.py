@@ -1,0 +1,550 @@
+"""What the solver of laws with parts does with a state: value it at once, forget what makes no difference, look ahead.
+
+Scalar functions and kernels over the vectors of a stage (`stage.Stage`), in which neutral tools stand behind those that
+are told apart. Which calls are left out, and why nothing is lost by it, stands at `is_worth_a_thought`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.exact.stage import find_slot, pack, unpack
+from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
+from resilisim.simulator.parts.rules import (
+    CLOSED,
+    DOWN,
+    LIMITED,
+    NEVER_SEEN,
+    NO_OUTPUT,
+    NONE,
+    NUM_RESULTS,
+    OF_THE_TOOL,
+    OPEN,
+    REFUSED,
+    SLOW,
+    SOUND,
+    SUCCESS,
+    UNCHECKED,
+    UNSOUND,
+    Tables,
+    count_bits,
+    enter_execution,
+    fill_chances,
+    finish_value,
+    is_opened,
+    is_refused,
+    is_time_up,
+    messages_until_free,
+    pass_message,
+    time_limit,
+)
+from resilisim.simulator.state import (
+    CONSECUTIVE_FAILURES,
+    ENDED,
+    LOOP_COUNT,
+    LOOP_SIGNATURE,
+    NEXT_PLACE,
+    NO_LOOP,
+    NUM_COUNTERS,
+    ORDER_BROKEN,
+    RUNNING,
+    TURNS_USED,
+)
+
+REFUSED_INPUT = 2  # in a stage: some input of the tool is refused surely; another one is always there
+NEW_INPUT = 0  # stands for the parameters of a call that was not refused
+
+# Marks of a tool: what calling it from now on can be good for.
+USEFUL = 1  # a success that is missing profits from its success
+ASIDE = 2  # to break a row of failures, to look whether a group is up, or to prepare another call for that
+
+NOT_KNOWN = -1.0
+
+
+@scalar
+def value_at_once(
+    rules: Any, status: IntVector, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool
+) -> float:
+    """Return V* of a running state where it follows without looking ahead, else NOT_KNOWN."""
+    if counters[ORDER_BROKEN]:
+        return 0.0
+    turns_left = rules.max_turns - counters[TURNS_USED]
+    missing = rules.num_required - counters[NEXT_PLACE]
+    if missing == 0:
+        value = finish_value(rules, counters, parts, hidden, informed)
+        return value if value == 1.0 or turns_left == 0 or is_time_up(rules, parts) else NOT_KNOWN
+    if turns_left < missing or is_time_up(rules, parts):
+        return 0.0
+    if rules.at_sound >= 0 or (informed and rules.at_broken >= 0):
+        repairs = missing
+        for place in range(rules.num_required):
+            corrupt, hopeless = place < counters[NEXT_PLACE], place >= counters[NEXT_PLACE]
+            for tool in range(rules.num_tools):
+                if rules.place[tool] == place:
+                    if rules.at_sound >= 0 and parts[rules.at_sound + tool] != UNSOUND and status[tool] == SUCCEEDED:
+                        corrupt = False
+                    if rules.at_broken < 0 or not informed or hidden[rules.at_broken + tool] == 0:
+                        hopeless = False
+            if hopeless:
+                return 0.0
+            if corrupt and rules.at_sound >= 0:
+                repairs += 1
+        if turns_left < repairs:
+            return 0.0
+    return NOT_KNOWN
+
+
+@scalar
+def row_matters(rules: Any, counters: IntVector) -> bool:
+    """Return whether the row of failures can still become long enough to end the episode."""
+    turns_left = rules.max_turns - counters[TURNS_USED]
+    limit = rules.max_consecutive_failures
+    return bool(limit > 0 and counters[CONSECUTIVE_FAILURES] + turns_left >= limit)
+
+
+@scalar
+def mark_tools(rules: Any, status: IntVector, counters: IntVector, informed: bool, marks: IntVector) -> None:
+    """Write into `marks` (num_tools,) what calling each tool can be good for from now on: USEFUL and ASIDE, added."""
+    num_tools = rules.num_tools
+    any_closable = False
+    for tool in range(num_tools):
+        marks[tool] = 0
+    for number in range(num_tools):
+        tool = rules.order[number]
+        place = rules.place[tool]
+        if place >= counters[NEXT_PLACE] or (place >= 0 and rules.at_sound >= 0):
+            marks[tool] = USEFUL
+        if rules.at_unsound >= 0 and rules.is_validator[tool]:
+            marks[tool] = USEFUL
+        if is_watched(rules, status, marks, tool):
+            marks[tool] = USEFUL
+        if marks[tool] and rules.access_share[tool] > 0.0 and (status[tool] != SUCCEEDED or rules.at_sound >= 0):
+            any_closable = True
+    if rules.at_block >= 0 and any_closable and not is_opened(rules, status):
+        for tool in range(num_tools):
+            if rules.is_opener[tool]:
+                marks[tool] = USEFUL
+        for number in range(num_tools):  # and what those depend on
+            tool = rules.order[number]
+            for dependent in rules.dependents[tool]:
+                if dependent >= 0 and marks[dependent] and status[dependent] != SUCCEEDED:
+                    marks[tool] = USEFUL
+    if not rules.is_enumerated:
+        return
+    everything = rules.failing_helps == 1 or row_matters(rules, counters)
+    for number in range(num_tools):
+        tool = rules.order[number]
+        aside = everything or shows_group(rules, status, marks, informed, tool)
+        for dependent in rules.dependents[tool]:
+            aside = aside or (dependent >= 0 and marks[dependent] >= ASIDE)
+        if aside:
+            marks[tool] += ASIDE
+
+
+@scalar
+def is_called_for(rules: Any, status: IntVector, marks: IntVector, tool: int) -> bool:
+    """Return whether a call of a tool can be good for something from now on."""
+    is_useful = marks[tool] & USEFUL and (status[tool] != SUCCEEDED or rules.at_sound >= 0)
+    return bool(is_useful or marks[tool] >= ASIDE)
+
+
+@scalar
+def is_watched(rules: Any, status: IntVector, marks: IntVector, tool: int) -> bool:
+    """Return whether the status of a tool makes a difference to others."""
+    for dependent in rules.dependents[tool]:
+        if dependent >= 0 and is_called_for(rules, status, marks, dependent):
+            return True
+    return False
+
+
+@scalar
+def shows_group(rules: Any, status: IntVector, marks: IntVector, informed: bool, tool: int) -> bool:
+    """Return whether calling a tool shows if another one can work that is useful."""
+    group = rules.group[tool]
+    if informed or group < 0:
+        return False
+    for other in range(rules.num_tools):
+        is_useful = marks[other] & USEFUL and (status[other] != SUCCEEDED or rules.at_sound >= 0)
+        if other != tool and rules.group[other] == group and is_useful:
+            return True
+    return False
+
+
+@scalar
+def is_worth_a_thought(
+    rules: Any, status: Any, counters: Any, parts: Any, hidden: Any, informed: bool, marks: Any, tool: int
+) -> bool:
+    """Return whether calling a tool can be the best message; else another one is at least as good, surely.
+
+    What a call can bring is: a success that something missing profits from; a row of failures broken; a look whether a
+    group is up; a tool turned from never executed into failed, which raises the chances of those that depend on it;
+    and, of these, the preparation of another call. It costs a turn, and if it fails a failure more. Fewer failures and
+    more turns are never worse, as long as no success is unwelcome: the same calls then succeed at least as often. So a
+    call that can bring nothing is no better than to let the turn pass, which is no better than the best message. Where
+    a success can be unwelcome (`failing_helps`: a tool that others wait for is required only later, and one that failed
+    counts for more than one never tried) that does not hold, and an enumerated stage leaves nothing out.
+
+    In a stage that is not enumerated neutral tools break rows and look at groups. They do it as well as any call that
+    is left out, or better, which is what an upper bound is for; or they are surely there, as for a lower bound.
+    """
+    failures = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures > 0 else 0
+    if not rules.is_offered[tool]:
+        return False
+    if rules.is_neutral[tool]:
+        least = rules.least_row[tool]
+        return bool(rules.group[tool] >= 0 and not informed if least == 0 else failures >= least)
+    if rules.is_enumerated and rules.failing_helps:
+        return True
+    if status[tool] == SUCCEEDED and 0 < rules.recall_row <= failures:
+        return True
+    if not marks[tool]:
+        return False
+    is_free = messages_until_free(rules, parts, tool) == 0
+    can_succeed = is_free and not is_refused(rules, status, parts, tool, NEW_INPUT)
+    if informed and rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1:
+        can_succeed = False
+    breaks_order = status[tool] != SUCCEEDED and rules.place[tool] > counters[NEXT_PLACE]
+    # Executed in vain, it may still have been executed.
+    is_seen_failing = status[tool] == NOT_EXECUTED and is_watched(rules, status, marks, tool)
+    if rules.is_enumerated and marks[tool] >= ASIDE:
+        if is_free and shows_group(rules, status, marks, informed, tool):
+            return True
+        if is_free and not informed and rules.group[tool] >= 0 and row_matters(rules, counters):
+            return True  # any other tool of the group may be wanted to break a row
+        if can_succeed and not breaks_order:
+            if failures > 0:
+                return True
+            if status[tool] != SUCCEEDED:  # to prepare that
+                opens = rules.at_block >= 0 and rules.is_opener[tool] == 1 and not is_opened(rules, status)
+                is_doubted = rules.at_evidence >= 0 and rules.broken_prior[tool] > 0.0
+                if opens or is_doubted or is_watched(rules, status, marks, tool):
+                    return True
+    if is_seen_failing:
+        return True
+    if not marks[tool] & USEFUL:
+        return False
+    if status[tool] == SUCCEEDED:
+        if rules.at_sound < 0:
+            return False
+        validates = rules.at_unsound >= 0 and rules.is_validator[tool] == 1
+        return bool(validates or (rules.place[tool] >= 0 and parts[rules.at_sound + tool] != SOUND))
+    if rules.group[tool] >= 0 and not informed:
+        return True
+    return bool(can_succeed and not breaks_order)
+
+
+@scalar
+def simplify(
+    rules: Any,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    marks: IntVector,
+) -> None:
+    """Forget in place what makes no difference to the value of a state; `marks` is for scratch."""
+    mark_tools(rules, status, counters, informed, marks)
+    turns_left = rules.max_turns - counters[TURNS_USED]
+    row = row_matters(rules, counters)
+    if not row:
+        counters[CONSECUTIVE_FAILURES] = 0
+    opened = rules.at_block >= 0 and is_opened(rules, status)
+    for tool in range(rules.num_tools):
+        is_recalled = rules.recall_row > 0 and row and status[tool] == SUCCEEDED
+        is_over = rules.is_neutral[tool] == 1 or not (is_called_for(rules, status, marks, tool) or is_recalled)
+        if not _is_kept(rules, status, marks, is_over, tool):
+            status[tool] = NOT_EXECUTED
+        if rules.at_evidence >= 0 and (is_over or informed or status[tool] == SUCCEEDED):
+            parts[rules.at_evidence + tool] = 0
+        if rules.at_block >= 0:
+            block = parts[rules.at_block + tool]
+            is_input = block != OPEN and block != CLOSED
+            if is_over or (opened and block == CLOSED) or (is_input and not rules.repeats_refused):
+                parts[rules.at_block + tool] = OPEN
+        if rules.at_sound >= 0 and rules.place[tool] < 0 and (is_over or not rules.is_enumerated):
+            # The loop rule alone asks for it; not to know a flaw of it is never better.
+            parts[rules.at_sound + tool] = SOUND if status[tool] == SUCCEEDED else NO_OUTPUT
+        if informed and rules.at_broken >= 0 and (is_over or status[tool] == SUCCEEDED):
+            hidden[rules.at_broken + tool] = 0
+        is_aside = informed and rules.at_unsound >= 0 and rules.place[tool] < 0
+        if is_aside and parts[rules.at_sound + tool] != UNCHECKED:
+            hidden[rules.at_unsound + tool] = 0
+        if is_over and rules.own_key[tool] >= 0:
+            parts[rules.at_rate + rules.own_key[tool]] = 0
+    for key in range(rules.num_rate_keys):
+        if count_bits(parts[rules.at_rate + key]) + turns_left <= rules.rate_calls:
+            parts[rules.at_rate + key] = 0  # the limit cannot be reached any more
+    for group in range(rules.num_groups):
+        matters = rules.group_breaks_rows[group] == 1 and rules.max_consecutive_failures > 0
+        for tool in range(rules.num_tools):
+            if rules.group[tool] == group:
+                matters = matters or is_called_for(rules, status, marks, tool)
+                matters = matters or (rules.recall_row > 0 and row and status[tool] == SUCCEEDED)
+        if not matters or informed:
+            parts[rules.at_outage + 2 * group] = NEVER_SEEN
+            parts[rules.at_outage + 2 * group + 1] = 0
+        if not matters and informed:
+            hidden[rules.at_down + group] = 0
+    looping = counters[LOOP_SIGNATURE]
+    is_loop = looping >= 0 and rules.loop_length > 0 and rules.is_neutral[looping] == 0 and status[looping] == SUCCEEDED
+    # Any message but the next call of the same tool leaves the loop, and it may be too short for the turns left.
+    if is_loop and counters[LOOP_COUNT] + turns_left < rules.loop_length:
+        is_loop = False
+    if is_loop:
+        is_loop = is_worth_a_thought(rules, status, counters, parts, hidden, informed, marks, looping)
+    if not is_loop:
+        counters[LOOP_SIGNATURE] = NO_LOOP
+        counters[LOOP_COUNT] = 0
+
+
+@scalar
+def _is_kept(rules: Any, status: IntVector, marks: IntVector, is_over: bool, tool: int) -> bool:
+    """Return whether the status of a tool makes a difference, beyond that it has not succeeded."""
+    if rules.is_neutral[tool]:
+        # Where tools may be broken, a neutral one that works is worth knowing.
+        return bool(status[tool] == SUCCEEDED and rules.at_evidence >= 0 and rules.broken_prior[tool] > 0.0)
+    watched = is_watched(rules, status, marks, tool)
+    if status[tool] == FAILED:
+        return watched
+    if rules.place[tool] >= 0 or marks[tool] & USEFUL:
+        return True
+    if rules.is_enumerated and (watched or not is_over):
+        return True
+    return bool(rules.at_block >= 0 and status[tool] == SUCCEEDED and rules.is_opener[tool])
+
+
+ADD = 0  # add the states that follow
+VALUE = 1  # value states by those that follow
+CHOICES = 2  # tell what each choice in one state is worth
+
+
+@kernel
+def compare(
+    rules: Any,
+    upper_rules: Any,
+    informed: bool,
+    turns_used: int,
+    rows: NDArray[np.int64],
+    first: int,
+    last: int,
+    values: NDArray[np.float64],
+    upper_rows: NDArray[np.int64],
+    upper_slots: NDArray[np.int32],
+    upper_values: NDArray[np.float64],
+    row: NDArray[np.int64],
+    gap: NDArray[np.float64],
+) -> int:
+    """Raise `gap` (1,) to the largest difference of the upper bound from `values` of `rows[first:last]`.
+
+    Returns the number of the first state that the upper bound does not know, which is then in `row` as it packs it.
+    """
+    status = np.zeros(rules.num_tools, dtype=np.int64)
+    counters = np.zeros(NUM_COUNTERS, dtype=np.int64)
+    parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
+    hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
+    scratch = np.zeros(rules.num_tools, dtype=np.int64)
+    for number in range(first, last):
+        unpack(rules, rows[number], turns_used, informed, status, counters, parts, hidden)
+        upper = settle(upper_rules, status, counters, parts, hidden, informed, scratch, row)
+        if upper == NOT_KNOWN:
+            other = upper_slots[find_slot(row, upper_rows, upper_slots)]
+            if other < 0:
+                return number
+            upper = upper_values[other]
+        gap[0] = max(gap[0], upper - values[number])
+    return last
+
+
+@kernel
+def settle(
+    rules: Any,
+    status: NDArray[np.int64],
+    counters: NDArray[np.int64],
+    parts: NDArray[np.int64],
+    hidden: NDArray[np.int64],
+    informed: bool,
+    scratch: NDArray[np.int64],
+    row: NDArray[np.int64],
+) -> float:
+    """Return V* of a state where it follows at once; else simplify it, write its row and return NOT_KNOWN."""
+    known = value_at_once(rules, status, counters, parts, hidden, informed)
+    if known == NOT_KNOWN:
+        simplify(rules, status, counters, parts, hidden, informed, scratch)
+        pack(rules, status, counters, parts, hidden, informed, row)
+    return known
+
+
+@kernel
+def sweep(
+    mode: int,
+    rules: Any,
+    probability: NDArray[np.float64],
+    evidence: NDArray[np.int64],
+    informed: bool,
+    turns_used: int,
+    rows: NDArray[np.int64],
+    first: int,
+    last: int,
+    values: NDArray[np.float64],
+    next_rows: NDArray[np.int64],
+    next_slots: NDArray[np.int32],
+    next_values: NDArray[np.float64],
+    next_count: NDArray[np.int64],
+) -> int:
+    """Do for `rows[first:last]`, states after `turns_used` messages, what `mode` says; return the first row not done.
+
+    ADD enters what can follow into `next_rows` and its hash table, and stops where there is no room for it; VALUE
+    writes V* into `values`, a place for each row. CHOICES, for one row, writes Q* of calling each tool, of letting a
+    message pass and of finishing there, (num_tools + 2,), and leaves the place of a call alone that another choice is
+    as good as.
+    """
+    num_tools, tables = rules.num_tools, Tables(probability, evidence)
+    status, new_status = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
+    counters, new_counters = np.zeros(NUM_COUNTERS, dtype=np.int64), np.zeros(NUM_COUNTERS, dtype=np.int64)
+    parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
+    new_parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
+    hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
+    new_hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
+    marks, scratch = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
+    chances = np.zeros(NUM_RESULTS)
+    row = np.zeros(rows.shape[1], dtype=np.int64)
+    unchecked = np.zeros(num_tools, dtype=np.int64)
+    num_steps = 1
+    if informed and rules.at_down >= 0:
+        num_steps = 1 << rules.num_groups
+    capacity, most = len(next_rows), len(next_slots) // 2
+    for number in range(first, last):
+        unpack(rules, rows[number], turns_used, informed, status, counters, parts, hidden)
+        mark_tools(rules, status, counters, informed, marks)
+        best = finish_value(rules, counters, parts, hidden, informed)
+        if mode == CHOICES:
+            values[num_tools + 1] = best
+        # A message that calls nothing is worth a thought where time helps, or to leave a row of equal calls.
+        passes = rules.waiting_is_productive == 1 or (rules.is_enumerated == 1 and rules.failing_helps == 1)
+        passes = passes or (counters[LOOP_COUNT] > 0 and counters[LOOP_COUNT] + 1 >= rules.loop_length)
+        for choice in range(2 * num_tools + 1):
+            action, digest = choice, NEW_INPUT
+            waits = choice == num_tools
+            if choice > num_tools:  # the same input again, which is refused: the group shows itself, and nothing runs
+                action, digest = choice - num_tools - 1, REFUSED_INPUT
+                if not rules.repeats_refused or parts[rules.at_block + action] != REFUSED_INPUT:
+                    continue
+            if waits and not passes:
+                continue
+            if waits:
+                for result in range(NUM_RESULTS):
+                    chances[result] = 0.0
+                chances[SUCCESS] = 1.0
+            else:
+                if digest == NEW_INPUT and not is_worth_a_thought(
+                    rules, status, counters, parts, hidden, informed, marks, action
+                ):
+                    continue
+                fill_chances(rules, tables, status, counters, parts, hidden, informed, action, digest, chances)
+            limit = time_limit(rules, parts)
+            value = 0.0
+            for result in range(NUM_RESULTS):
+                if chances[result] <= 0.0:
+                    continue
+                timed = rules.at_time >= 0 and not waits and result not in (LIMITED, DOWN, REFUSED)
+                if timed and rules.is_timeless[action]:
+                    timed = False
+                in_time = 1.0
+                if timed and result != SLOW:
+                    in_time = 0.0
+                    for duration in range(rules.num_durations):
+                        if rules.duration_ticks[duration] <= limit:
+                            in_time += rules.duration_chance[duration]
+                num_unchecked = 0
+                if result == SUCCESS and not waits and rules.is_validator[action] and not rules.shows_payload:
+                    for tool in range(num_tools):
+                        is_asked_for = rules.place[tool] >= 0 or rules.is_enumerated == 1
+                        if parts[rules.at_sound + tool] == UNCHECKED and is_asked_for:
+                            unchecked[num_unchecked] = tool
+                            num_unchecked += 1
+                for duration in range(rules.num_durations if timed and result != SLOW else 1):
+                    chance, ticks = chances[result], 0
+                    if timed:
+                        ticks = limit
+                        if result != SLOW:
+                            ticks = rules.duration_ticks[duration]
+                            if ticks > limit:
+                                continue
+                            chance *= rules.duration_chance[duration] / in_time
+                    for subset in range(1 << num_unchecked):
+                        odds, findings = chance, 0
+                        for place in range(num_unchecked):
+                            tool = unchecked[place]
+                            corrupt = (subset >> place) & 1
+                            if informed:
+                                odds *= 1.0 if hidden[rules.at_unsound + tool] == corrupt else 0.0
+                            else:
+                                share = rules.corrupt_chance[tool]
+                                odds *= share if corrupt else 1.0 - share
+                            findings |= corrupt << tool
+                        if odds <= 0.0:
+                            continue
+                        new_status[:] = status
+                        new_counters[:] = counters
+                        new_parts[:] = parts
+                        new_hidden[:] = hidden
+                        if waits:
+                            pass_message(rules, new_parts, NONE)
+                            new_counters[TURNS_USED] += 1
+                            new_counters[LOOP_SIGNATURE], new_counters[LOOP_COUNT] = NO_LOOP, 0
+                        else:
+                            enter_execution(
+                                rules,
+                                tables,
+                                new_status,
+                                new_counters,
+                                new_parts,
+                                new_hidden,
+                                informed,
+                                action,
+                                result,
+                                ticks,
+                                REFUSED_INPUT,
+                                findings,
+                                OF_THE_TOOL,
+                            )
+                            if new_counters[ENDED] != RUNNING:
+                                continue  # worth nothing
+                        for step in range(num_steps):
+                            step_chance = odds
+                            if num_steps > 1:
+                                for group in range(rules.num_groups):
+                                    was_down = hidden[rules.at_down + group] == 1
+                                    down = (step >> group) & 1
+                                    goes_down = 1.0 - rules.ends if was_down else rules.begins
+                                    step_chance *= goes_down if down else 1.0 - goes_down
+                                    new_hidden[rules.at_down + group] = down
+                            if step_chance <= 0.0:
+                                continue
+                            known = settle(
+                                rules, new_status, new_counters, new_parts, new_hidden, informed, scratch, row
+                            )
+                            if known != NOT_KNOWN:
+                                value += step_chance * known
+                                continue
+                            slot = find_slot(row, next_rows, next_slots)
+                            if mode != ADD:
+                                value += step_chance * next_values[next_slots[slot]]
+                            elif next_slots[slot] < 0:
+                                if next_count[0] >= capacity or next_count[0] >= most:
+                                    return number
+                                next_rows[next_count[0]] = row
+                                next_slots[slot] = next_count[0]
+                                next_count[0] += 1
+            best = max(best, value)
+            if mode == CHOICES:
+                place = num_tools if waits else action
+                values[place] = max(values[place], value)
+        if mode == VALUE:
+            values[number] = best
+    return last
