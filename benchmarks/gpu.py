@@ -242,10 +242,16 @@ def _trained(setting: Setting, preset: str, minutes: float) -> dict[str, Any]:
         "after steps": result.best.steps,
         "steps/s, median rollout": float(np.median([one.steps_per_second for one in latest if one.steps_per_second])),
         "computed": f"{about['arguments']['computed_on']}, {about['arguments']['computed_in']}",
-        "evaluations": [asdict(one.latest) for one in latest if one.latest is not None][:: max(1, len(latest) // 8)][
-            :8
-        ],
+        "evaluations": _evaluations(latest),
     }
+
+
+def _evaluations(latest: Sequence[TrainingProgress]) -> list[dict[str, Any]]:
+    """Return eight evaluations at most, evenly spread; each one stands in the progress of many updates."""
+    every = {one.latest.steps: asdict(one.latest) for one in latest if one.latest is not None}
+    rows = [{name: value for name, value in row.items() if value != {}} for row in every.values()]
+    places = np.linspace(0, len(rows) - 1, min(8, len(rows))).round().astype(int)
+    return [rows[place] for place in places]
 
 
 def resume(setting: Setting) -> dict[str, Any]:
@@ -487,8 +493,8 @@ PARTS: Mapping[str, Part] = {
     "lm-parity": Part(lm_parity, 75),
     "dagger": Part(dagger, 90),
     "throughput": Part(throughput, 120),
-    "dpo": Part(dpo, 75),
-    "grpo": Part(grpo, 75),
+    "dpo": Part(dpo, 90),
+    "grpo": Part(grpo, 120),
 }
 
 
@@ -592,7 +598,7 @@ def _flowing(text: str, width: int = 120) -> list[str]:
 
 
 def _machine_lines(about: Mapping[str, Any]) -> Iterator[str]:
-    yield str(about["machine"]).splitlines()[0]
+    yield str(about["machine"]).splitlines()[0].split(", Linux")[0]
     yield from (f"{name} {number}" for name, number in about["versions"].items())
 
 

@@ -50,7 +50,7 @@ from resilisim.simulator import (
     success_probability,
 )
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
-from resilisim.simulator.exact.goal import Fail, Goal, GoalJudge
+from resilisim.simulator.exact.goal import Fail, Goal, GoalJudge, JudgedCall
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import FAILED
 from resilisim.simulator.outcomes import Errors, drawn_failure
@@ -180,7 +180,7 @@ class InjectedEpisode:
         self._attempts = Counter[str]()
         self._answers = Counter[str]()  # calls of each function that are taken to have answered
         self._steps: list[StepRecord] = []
-        self._history: list[tuple[Message, bool]] = []  # what led to the state, if there is a goal
+        self._history: list[JudgedCall] = []  # what led to the state, if there is a goal
         self._changes = 0  # of the state
         self._under_way: dict[int, _Begun] = {}
         self._given_up: dict[int, InjectedCall] = {}
@@ -456,7 +456,7 @@ class InjectedEpisode:
             return
         self._changes += 1
         if self.goal is not None:
-            self._history.append((message, bool(success)))
+            self._history.append(JudgedCall(message, bool(success)))
         if (parts := self._problem.parts) is None:
             self._state = next_state(self._problem, self._state, message, success)
         else:
@@ -470,12 +470,9 @@ class InjectedEpisode:
         self._answers[name] -= 1
         self._changes += 1
         if begun.step is not None:
-            supposed = self._state
-            self._history[begun.step] = drawn.message, False
-            self._state = start_state(self._problem)
-            for message, success in self._history:
-                self._state = next_state(self._problem, self._state, message, success)
-            self._book(self._steps[begun.step], self._judge.price(supposed, self._state))
+            self._history[begun.step] = JudgedCall(drawn.message, success=False, refused=True)
+            self._state, price = self._judge.correct(self._state, start_state(self._problem), self._history)
+            self._book(self._steps[begun.step], price)
         elif begun.change == self._changes:  # nothing has happened since
             self._state = drawn.before
             self._go_on(drawn.message, False if drawn.draw is None else replace(drawn.draw, refused=True))

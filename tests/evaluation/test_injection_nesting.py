@@ -8,11 +8,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from resilisim import InjectedFailure, inject
+from resilisim import InjectedFailure, inject, read_results
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.injection import Injected
 
@@ -237,3 +238,52 @@ def test_refusals_that_overlap_count_in_what_comes_next(required: list[str]) -> 
     tools = asyncio.run(play())
     assert [call.probability for call in tools.calls] == [1.0, 1.0, 1.0, 0.125]
     assert [call.outcome for call in tools.calls][:3] == ["real"] * 3
+
+
+def test_a_function_that_may_run_once_and_fails_while_it_is_called_again_has_not_run_twice() -> None:
+    """What a function that failed has done nobody knows: it counts as nothing, also if that is learned later."""
+
+    async def play(failing: tuple[int, ...]) -> Injected:
+        gates = [asyncio.Event() for _ in range(2)]
+
+        async def charge(number: int) -> int:
+            await gates[number].wait()
+            if number in failing:
+                raise ValueError(number)
+            return number
+
+        tools = inject([charge], law={"base": 1.0}, required=["charge"], once=["charge"], seed=3)
+        with tools:
+            tasks = [asyncio.ensure_future(tools["charge"](number)) for number in range(2)]
+            await asyncio.sleep(0)
+            for gate, task in zip(gates, tasks, strict=True):
+                gate.set()
+                await asyncio.wait([task])
+                task.exception()
+        return tools
+
+    for failing, outcome in (((), 0), ((0,), 1), ((1,), 0), ((0, 1), 0)):
+        record = asyncio.run(play(failing)).record()
+        assert (record["outcome"], identity_error(record) < 1e-12) == (outcome, True)
+        assert record["score"]["grade"]["criteria"]["ran_once"] == (0 in failing)
+
+
+def test_what_a_refusal_costs_may_be_more_than_one_and_can_be_read_again(tmp_path: Path) -> None:
+    """A bad choice that was drawn to succeed and then failed by itself loses what it had, and the luck that it had."""
+    law = {"base": 1.0, "bases": {"b": 0.9}, "not_executed": 0.333, "history": 1.0}
+
+    def fails() -> None:
+        raise ValueError
+
+    regrets = []
+    for seed in range(20):
+        needs = {"b": ["a"]}
+        tools = inject(
+            {"a": fails, "b": fails}, law=law, required=["b"], turns=2, dependencies=needs, record=tmp_path, seed=seed
+        )
+        with tools, contextlib.suppress(ValueError, InjectedFailure):
+            tools["b"]()
+        assert identity_error(tools.record()) < 1e-12
+        regrets.append(tools.record()["steps"][0]["regret"])
+    assert max(regrets) > 1.05
+    assert read_results(tmp_path).num_episodes == 20

@@ -68,19 +68,21 @@ NO_REFERENCE: Final = "the task has no reference solution"  # by which alone V* 
 Count = Annotated[int, Ge(0), Le(2**63 - 1)]
 # A probability, or what a message changed of one.
 Share = Annotated[float, Ge(-1.000001), Le(1.000001)]
+# The same with what a tool's own failure cost, or brought, although the law let the call through.
+Price = Annotated[float, Ge(-2.000001), Le(2.000001)]
 
 
 class Worth(TypedDict):
     """What one message was worth.
 
     `value` is V* before it, `action_value` its Q*, regret = value - action_value (below 0 only where V* is a bound, see
-    `optimum_gap`), luck = V* after it - action_value. `label` says why it cost something (a key of `LOSS_LABELS`), None
-    if it did not.
+    `optimum_gap`, or where a tool's own failure was better than its answer), luck = V* after it - action_value. `label`
+    says why it cost something (a key of `LOSS_LABELS`), None if it did not.
     """
 
     value: Share
-    action_value: Share
-    regret: Share
+    action_value: Price
+    regret: Price
     luck: Share
     label: str | None
 

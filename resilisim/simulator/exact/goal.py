@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -211,6 +212,14 @@ class _Call(NamedTuple):
     missed: tuple[EpisodeState, Lost] | None
 
 
+class JudgedCall(NamedTuple):
+    """A message that was judged: whether it called something that answered, or that itself failed (`refused`)."""
+
+    message: Message
+    success: bool
+    refused: bool = False
+
+
 class GoalJudge:
     """Judges the calls of one episode, as they come, by a goal.
 
@@ -262,12 +271,30 @@ class GoalJudge:
         regret = value - action_value
         return Judgement(value, action_value, reached, 0.0 if abs(regret) <= LARGEST_ERROR else regret)
 
-    def price(self, state: EpisodeState, corrected: EpisodeState) -> float:
-        """Return what it cost that a function failed by itself, by the state so far and what it has to be instead.
+    def correct(
+        self, state: EpisodeState, start: EpisodeState, calls: Iterable[JudgedCall]
+    ) -> tuple[EpisodeState, float]:
+        """Take in that a function failed by itself after its call was judged; return the state, and what it cost.
 
-        Its draw was a good one and counts as such, so this is no luck. It is below 0 where a failure was better.
+        Its draw was a good one and counts as such, so this is no luck. It is below 0 where the failure was better.
+
+        Args:
+            state: The state as it was taken to be.
+            start: The state in which the episode began.
+            calls: All its messages so far, as they are known now.
         """
-        return self._value(state) - self._value(corrected)
+        supposed = self._value(state)
+        goal, now = self.goal, start
+        self.is_spoilt, self._lost = False, frozenset()
+        for call in calls:
+            if call.message.kind == "execute":
+                tool = goal.problem.library.index(call.message.tool or "")
+                passes = call.success or call.refused
+                self.is_spoilt = self.is_spoilt or goal.spoils(now, tool, self._lost, passes)
+                if not passes:
+                    self._lost = goal.lost_after(now, tool, self._lost)
+            now = next_state(goal.problem, now, call.message, call.success)
+        return now, supposed - self._value(now)
 
     def _value(self, state: EpisodeState) -> float:
         return 0.0 if self.is_spoilt else self.goal.value(state, self._lost)
