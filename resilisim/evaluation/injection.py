@@ -96,6 +96,7 @@ class Injected(Sequence[Callable[..., Any]]):
         self._episode: InjectedEpisode | None = None
         self._process = 0
         self._is_entered = self._is_over = False
+        self._broke: str | None = None  # what ended the episode without a score
         named = functions.items() if isinstance(functions, Mapping) else ((None, each) for each in functions)
         for name, function in named:
             self._add(function, name)
@@ -184,6 +185,8 @@ class Injected(Sequence[Callable[..., Any]]):
             ResiliSimError: There is no goal, or the episode is not over.
         """
         record = None if self._episode is None else self._episode.record
+        if record is None and self._broke is not None:
+            raise ResiliSimError(f"there is no record: the episode broke off and has no score ({self._broke})")
         if record is None:
             raise ResiliSimError("there is no record: expected a goal (required=[...]) and the end of the `with` block")
         return record
@@ -340,7 +343,8 @@ class Injected(Sequence[Callable[..., Any]]):
             if self._episode is None or self._is_over:
                 return
             self._is_over = True
-            self._episode.break_off(type(error).__name__, told_error(error), fault)
+            self._broke = told_error(error)
+            self._episode.break_off(type(error).__name__, self._broke, fault)
 
 
 class _Call:

@@ -541,13 +541,11 @@ def _is_number(source: object) -> bool:
     """Return whether something is a number; on a command line it is a text, and no file."""
     if not isinstance(source, str):
         return isinstance(source, Real)
-    if Path(source).exists():
-        return False
     try:
         float(source)
     except ValueError:
         return False
-    return True
+    return not Path(source).exists()
 
 
 def _independent(source: Any) -> Law:

@@ -21,7 +21,7 @@ import pytest
 
 from resilisim import InjectedFailure, inject, load_law, read_results
 from resilisim.envs.session import EpisodeEnded
-from resilisim.errors import InvalidInputError, StoreError
+from resilisim.errors import InvalidInputError, ResiliSimError, StoreError
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.injected_folder import InjectionFolder
 from resilisim.evaluation.injection import Injected
@@ -224,6 +224,8 @@ def test_what_may_be_an_endpoint_that_failed_is_kept_apart(tmp_path: Path) -> No
     with pytest.raises(ConnectionError), tools:
         fails(tools[0](1))
     assert tools.score is None
+    with pytest.raises(ResiliSimError, match=r"broke off and has no score \(ConnectionError: reset"):
+        tools.record()
     assert [(failure["fault"], failure["reason"]) for failure in broken_episodes(tmp_path)] == [
         ("unclear", "ConnectionError")
     ]
