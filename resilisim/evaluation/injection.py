@@ -7,6 +7,7 @@ A function has answered when what it promised is there (`promises`). Nothing is 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import inspect
@@ -46,7 +47,7 @@ from resilisim.evaluation.injection_options import (
     raiser_of,
     words_of,
 )
-from resilisim.evaluation.promises import async_generating, generated, kept, kind_of
+from resilisim.evaluation.promises import async_generating, generated, kept, kind_of, note
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator import AGENT_ERROR, FINISH, STOP, BenchmarkLaw, Message, load_law
 from resilisim.simulator.exact.goal import Fail
@@ -68,6 +69,7 @@ class Injected(Sequence[Callable[..., Any]]):
     Attributes:
         settings: What was asked for.
         lock: Held while something is drawn or written; never while a function runs.
+        promised: Calls that have returned a future and not answered yet.
 
     Example:
         >>> import resilisim
@@ -96,6 +98,7 @@ class Injected(Sequence[Callable[..., Any]]):
         self._episode: InjectedEpisode | None = None
         self._process = 0
         self._is_entered = self._is_over = False
+        self.promised: set[_Call] = set()
         self._broke: str | None = None  # what ended the episode without a score
         named = functions.items() if isinstance(functions, Mapping) else ((None, each) for each in functions)
         for name, function in named:
@@ -319,6 +322,8 @@ class Injected(Sequence[Callable[..., Any]]):
             self._is_over = True  # from now on there are no calls, so the check may take its time
             episode, check = self._episode, self.settings.check
             with contextlib.suppress(StoreError):  # `end` says it again
+                for call in list(self.promised):
+                    call.look()
                 episode.give_up_calls()
         veto, words, raised = None, None, None
         if error is not None:
@@ -367,6 +372,7 @@ class _Call:
         self.runs = not self.is_lost or functions.settings.fail == "after"
         self._since = time.perf_counter()
         self._is_settled = False
+        self._promise: asyncio.Future[Any] | None = None
 
     def __enter__(self) -> Self:
         """Begin to run, or raise the failure that comes before that."""
@@ -387,6 +393,16 @@ class _Call:
         if self.drawn.failure is not None:
             raise _marked(self._functions.settings.exception(self._name, *self.drawn.failure))
 
+    def promises(self, promise: asyncio.Future[Any]) -> None:
+        """Take note that the function has returned a future, which may be done before its loop says so."""
+        self._promise = promise
+        self._functions.promised.add(self)
+
+    def look(self) -> None:
+        """Take note of what was promised, if that is done."""
+        if self._promise is not None and self._promise.done():
+            note(self._promise, self)
+
     def failed(self, error: BaseException) -> None:
         """Take note that the function has raised something."""
         if not self._is_settled:
@@ -398,6 +414,7 @@ class _Call:
         with self._functions.lock:
             if not self._is_settled:
                 self._is_settled = True
+                self._functions.promised.discard(self)
                 self._episode.settle(self._name, self._arguments, self.drawn, failure, self.runs, seconds)
 
 

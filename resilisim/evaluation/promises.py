@@ -40,6 +40,9 @@ class Answering(Protocol):
     def failed(self, error: BaseException) -> None:
         """Take note that the function has raised something."""
 
+    def promises(self, promise: asyncio.Future[Any]) -> None:
+        """Take note that the function has returned a future, which may be done before its loop says so."""
+
 
 def kind_of(function: Callable[..., Any]) -> Kind:
     """Return how a function says that it answers, seen through methods, `functools.partial` and callable objects.
@@ -97,13 +100,14 @@ def kept(result: Any, call: Answering) -> Any:
 def _future(promise: asyncio.Future[Any], call: Answering) -> asyncio.Future[Any]:
     """Return the future itself, or one whose result is lost."""
     if not call.is_lost:
-        _when_done(promise, lambda: _note(promise, call))
+        call.promises(promise)
+        _when_done(promise, lambda: note(promise, call))
         return promise
     lost: asyncio.Future[Any] = promise.get_loop().create_future()
 
     def lose() -> None:
         try:
-            _note(promise, call)
+            note(promise, call)
             promise.result()
         except asyncio.CancelledError:
             lost.cancel()
@@ -123,7 +127,8 @@ def _when_done(promise: asyncio.Future[Any], act: Callable[[], None]) -> None:
         promise.add_done_callback(lambda _: act())
 
 
-def _note(promise: asyncio.Future[Any], call: Answering) -> None:
+def note(promise: asyncio.Future[Any], call: Answering) -> None:
+    """Take note of what a future that is done has brought."""
     error = asyncio.CancelledError() if promise.cancelled() else promise.exception()
     if error is None:
         call.answered()

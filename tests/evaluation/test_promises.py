@@ -189,6 +189,20 @@ def test_a_task_has_answered_even_if_nobody_awaits_it_and_can_be_cancelled() -> 
     asyncio.run(asyncio.wait_for(play(), 20))
 
 
+def test_a_future_that_is_done_has_answered_before_its_loop_says_so() -> None:
+    async def play(number: int) -> tuple[str, str | None]:
+        with inject({"f": in_a_task}, law={"base": 1.0}) as tools:
+            task = tools["f"](number)
+            while not task.done():
+                await asyncio.sleep(0)
+        task.exception()
+        (call,) = tools.calls
+        return call.outcome, call.error
+
+    assert asyncio.run(play(1)) == ("ok", None)
+    assert asyncio.run(play(-1)) == ("real", "ValueError")
+
+
 def test_requests_that_begin_a_block_have_answered_inside_it() -> None:
     async def play() -> None:
         tools = inject({"f": requested}, law={"base": 1.0})
