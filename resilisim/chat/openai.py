@@ -19,12 +19,13 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 from resilisim.chat.json_answers import split_thoughts
 from resilisim.chat.middleware import ChatModelSettings, demanded_wait, is_passing
 from resilisim.chat.types import (
+    MOST_CALLS,
     ChatMessage,
     ChatReply,
     ChatRequest,
@@ -34,6 +35,8 @@ from resilisim.chat.types import (
     TokenUsage,
     ToolCall,
     estimated_usage,
+    fitted,
+    is_count,
     tells_context_overflow,
 )
 from resilisim.chat.written_calls import text_of_parts
@@ -86,10 +89,6 @@ _CONNECTIONS_PER_CLIENT = 32
 # Bytes of an answer; longer ones are not read to their end. Of an error or a redirect only the beginning is.
 LONGEST_BODY = 8_000_000
 LONGEST_ERROR = 64_000
-# Characters of a reply, thoughts and calls included; more than any model writes, and what is more is cut off.
-LONGEST_REPLY = 500_000
-MOST_CALLS: Final = 64  # of a reply that are kept
-MOST_TOKENS: Final = 10**9  # of one call; a count above is none
 _LONGEST_WORD: Final = 200  # characters of an id, a model's name, a reason to end
 _LONGEST_NAME: Final = 1_000  # characters of a function's name
 _MOST_DIGITS: Final = 300  # of a whole number
@@ -243,22 +242,7 @@ def read_completion(value: object, request: ChatRequest, latency_seconds: float)
         # A server that takes an open thought for all of the reply also takes the call at its end for one.
         inner, last = split_thoughts(f"<think>{thoughts}")
         reply = dataclasses.replace(reply, text=last, thoughts="\n".join(inner)) if last.strip() else reply
-    return _shortened(reply)
-
-
-def _shortened(reply: ChatReply) -> ChatReply:
-    """Return a reply cut to what is kept of one, as if the model had been stopped there: its reason to end says so."""
-    parts = [reply.text, *(call.arguments for call in reply.tool_calls), reply.thoughts]
-    if sum(map(len, parts)) <= LONGEST_REPLY:
-        return reply
-    left, kept = LONGEST_REPLY, []
-    for part in parts:
-        kept.append(part[:left])
-        left -= len(kept[-1])
-    calls = tuple(
-        dataclasses.replace(call, arguments=raw) for call, raw in zip(reply.tool_calls, kept[1:], strict=False)
-    )
-    return dataclasses.replace(reply, text=kept[0], tool_calls=calls, thoughts=kept[-1], finish_reason="length")
+    return fitted(reply, request)
 
 
 def _calls_of(message: Mapping[str, Any]) -> object:
@@ -342,14 +326,8 @@ def _tool_calls(value: object) -> tuple[ToolCall, ...]:
 def _counted(value: object) -> TokenUsage | None:
     """Return what an endpoint says that was used; None if it says nothing, or what cannot be."""
     counts = [_mapping(value).get("prompt_tokens"), _mapping(value).get("completion_tokens")]
-    numbers = [int(count) for count in counts if _is_count(count)]
+    numbers = [int(count) for count in counts if is_count(count)]
     return TokenUsage(numbers[0], numbers[1]) if len(numbers) == len(counts) else None
-
-
-def _is_count(value: Any) -> TypeGuard[int | float]:
-    """Return whether a value is a number of tokens: whole, if written with a point or not, and possible."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= value <= MOST_TOKENS and value == int(value)
 
 
 def _whole_number(digits: str) -> int | float:

@@ -7,10 +7,11 @@ scripts of several bytes a letter from being underestimated. It is for planning,
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeGuard
 
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.provenance import canonical_json
@@ -19,6 +20,10 @@ MessageRole = Literal["system", "user", "assistant", "tool"]
 
 BYTES_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
+# Characters of a reply, thoughts and calls included; more than any model writes, and what is more is cut off.
+LONGEST_REPLY: Final = 1_000_000
+MOST_CALLS: Final = 64  # of a reply that are kept
+MOST_TOKENS: Final = 10**9  # of one call; a count above is none
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -258,6 +263,36 @@ def estimated_usage(request: ChatRequest, text: str, tool_calls: tuple[ToolCall,
     """Return about what a request and its answer took."""
     written = text + "".join(call.name + call.arguments for call in tool_calls)
     return TokenUsage(estimated_prompt_tokens(request), estimated_tokens(written), is_estimate=True)
+
+
+def is_count(value: Any) -> TypeGuard[int | float]:
+    """Return whether a value is a number of tokens: whole, if written with a point or not, and possible."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value <= MOST_TOKENS and value == int(value)
+
+
+def fitted(reply: ChatReply, request: ChatRequest) -> ChatReply:
+    """Return a reply as records can keep it, whoever gave it.
+
+    One that is longer than any model writes is cut, as if the model had been stopped there, which its reason to end
+    says. Counts of tokens that cannot be are estimated.
+    """
+    usage = reply.usage
+    if not (is_count(usage.prompt_tokens) and is_count(usage.completion_tokens)):
+        usage = estimated_usage(request, reply.thoughts + reply.text, reply.tool_calls)
+        reply = dataclasses.replace(reply, usage=usage)
+    parts = [reply.text, *(call.arguments for call in reply.tool_calls[:MOST_CALLS]), reply.thoughts]
+    if sum(map(len, parts)) <= LONGEST_REPLY and len(reply.tool_calls) <= MOST_CALLS:
+        return reply
+    left, kept = LONGEST_REPLY, []
+    for part in parts:
+        kept.append(part[:left])
+        left -= len(kept[-1])
+    calls = tuple(
+        dataclasses.replace(call, arguments=raw) for call, raw in zip(reply.tool_calls, kept[1:-1], strict=False)
+    )
+    reason = "length" if left == 0 else reply.finish_reason
+    return dataclasses.replace(reply, text=kept[0], tool_calls=calls, thoughts=kept[-1], finish_reason=reason)
 
 
 class EndpointError(InfrastructureError):

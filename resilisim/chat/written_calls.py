@@ -16,6 +16,7 @@ from resilisim.chat.json_answers import LONGEST_READ, NotALiteral, json_value_at
 _NAME_KEYS: Final = ("action", "tool", "name", "tool_name", "function")
 _ARGUMENT_KEYS: Final = ("action_input", "arguments", "parameters", "args", "input", "tool_input")
 _WRAPPERS: Final = ("tool_calls", "tool_call", "function_call")
+_PREFIXES: Final = ("functions.", "default_api.", "default_api:", "tools.")
 _NO_ARGUMENTS: Final = ("", "null", "None")
 _MOST_WRAPPINGS: Final = 6  # texts within texts
 _WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "none": None}  # as Python writes them
@@ -122,6 +123,18 @@ def has_arguments(value: Mapping[str, Any]) -> bool:
     """Return whether an object has a place for arguments, whatever stands there."""
     inner = value.get("function")
     return any(key in (inner if isinstance(inner, Mapping) else value) for key in _ARGUMENT_KEYS)
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """Return a name, and what it may mean: without what some models and servers leave around it.
+
+    Those are a prefix of where the function lives (`functions.`), the number of the call (`:0`) and the rest of a mark.
+    """
+    bare = name.partition("<|")[0].strip()
+    for prefix in _PREFIXES:
+        bare = bare.removeprefix(prefix)
+    head, colon, number = bare.rpartition(":")
+    return (name, *dict.fromkeys((bare, head if colon and number.isdigit() else bare)))
 
 
 def calls_of_value(value: object) -> list[WrittenCall]:

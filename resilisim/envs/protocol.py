@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from resilisim.chat.call_forms import FoundCalls, StrangeCall, find_calls, has_call_mark
 from resilisim.chat.json_answers import NotALiteral, split_thoughts
-from resilisim.chat.written_calls import WrittenCall, named_call, text_of_parts, unwrapped
+from resilisim.chat.written_calls import WrittenCall, named_call, spellings, text_of_parts, unwrapped
 from resilisim.errors import nearest_name
 from resilisim.inputs import finite_number
 from resilisim.simulator.messages import Message, MessageKind
@@ -168,11 +168,19 @@ class _Reader:
             name, arguments = call.group(1), _unfenced(call.group(2))
             if arguments.startswith("(") and arguments.endswith(")"):
                 arguments = _unfenced(arguments[1:-1])
+        name = self.meant_name(name)
         return self.function(name, arguments) if self.is_function(name) else self.call(name, arguments)
 
     def is_meant(self, call: WrittenCall) -> bool:
         """Return whether a call is of something that there is: a tool, or a function of the environment."""
-        return call.name in self.functions or self.library.resolve(call.name) is not None
+        return self._exists(self.meant_name(call.name))
+
+    def meant_name(self, name: str) -> str:
+        """Return the name of what there is that a name means; as it is if there is no such thing."""
+        return name if self._exists(name) else next(filter(self._exists, spellings(name)), name)
+
+    def _exists(self, name: str) -> bool:
+        return name in self.functions or self.library.resolve(name) is not None
 
     def is_function(self, name: str) -> bool:
         """Return whether a name means a function of the environment; a tool of this name comes first."""
@@ -180,6 +188,7 @@ class _Reader:
 
     def written(self, call: WrittenCall) -> Message:
         """Read a call in a form that is not this protocol's."""
+        call = replace(call, name=self.meant_name(call.name))
         try:
             arguments = call.arguments_for(self._properties(call))
         except NotALiteral as error:
@@ -224,7 +233,7 @@ class _Reader:
         if name == "tool_info" and isinstance(arguments.get("name"), str):
             return self.info(arguments["name"].strip())
         if name == "tool_call" and isinstance(arguments.get("name"), str):
-            return self.call(arguments["name"].strip(), _with_others(arguments))
+            return self.call(arguments["name"].strip(), self._with_others(arguments))
         near = nearest_name(name, self.offered)
         if near != name:
             hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(self.offered)
@@ -244,18 +253,19 @@ class _Reader:
         kind: MessageKind = "rejected" if problems else "execute"
         return self.message(kind, tool=canonical, parameters=parameters, problems=tuple(problems))
 
+    def _with_others(self, arguments: Mapping[str, Any]) -> Any:
+        """Return the parameters of a call by name, and with them those of the tool that stand beside its name."""
+        canonical = self.library.resolve(arguments["name"].strip())
+        known = {} if canonical is None else parameter_schema(self.library[canonical], strict=False)["properties"]
+        others = {
+            name: value for name, value in arguments.items() if name in known and name not in ("name", "parameters")
+        }
+        parameters, problem = _read_object(arguments.get("parameters")) if others else ({}, "none beside it")
+        return arguments.get("parameters") if problem is not None else {**parameters, **others}
+
     def _unknown_tool(self, name: str) -> str:
         near = nearest_name(name, self.library.names)
         return f"unknown tool {name[:_EXCERPT_LENGTH]!r}" + (f": did you mean {near!r}?" if near else "")
-
-
-def _with_others(arguments: Mapping[str, Any]) -> Any:
-    """Return the parameters of a call by name, and with them those that stand beside the name."""
-    others = {name: value for name, value in arguments.items() if name not in ("name", "parameters")}
-    if not others:
-        return arguments.get("parameters")
-    parameters, problem = _read_object(arguments.get("parameters"))
-    return arguments["parameters"] if problem is not None else {**parameters, **others}
 
 
 def _find_tags(text: str) -> tuple[list[_Tag], str | None]:
@@ -368,7 +378,7 @@ def _first_call(reader: _Reader, calls: list[Any]) -> Message:
     call = named_call(calls[0]) if isinstance(calls[0], Mapping) else None
     if call is None:
         return reader.error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}")
-    name, raw = call.name, call.arguments
+    name, raw = reader.meant_name(call.name), call.arguments
     is_tool = (
         name not in reader.functions and reader.library.resolve(name) is not None
     )  # called as if it were a function

@@ -6,7 +6,7 @@ import pytest
 
 from resilisim.chat.call_forms import FORMS, FoundCalls, StrangeCall, calls_at, find_calls, find_form, has_call_mark
 from resilisim.chat.json_answers import NotALiteral, split_thoughts, without_thoughts
-from resilisim.chat.written_calls import Words, WrittenCall, arguments_object, text_of_parts
+from resilisim.chat.written_calls import Words, WrittenCall, arguments_object, spellings, text_of_parts
 
 WEATHER = {"city": {"type": "string"}, "days": {"type": "integer"}}
 SAMPLES = [(form, sample) for form in FORMS for sample in form.samples]
@@ -206,3 +206,21 @@ def test_thoughts_of_every_make_and_those_left_open(text, thoughts, shown):
     assert visible == without_thoughts(text) == shown
     if thoughts is not None:
         assert found == thoughts
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("get_weather", "get_weather"),
+        ("functions.get_weather", "get_weather"),
+        ("functions.get_weather:0", "get_weather"),
+        ("get_weather:12", "get_weather"),
+        ("default_api.get_weather", "get_weather"),
+        ("default_api:get_weather", "get_weather"),
+        ("get_weather<|channel|>commentary", "get_weather"),
+        ("fs:read", "fs:read"),
+    ],
+)
+def test_a_name_may_mean_what_is_left_without_its_frame(written, meant):
+    assert spellings(written)[0] == written
+    assert meant in spellings(written)

@@ -33,12 +33,10 @@ from resilisim.chat.middleware import demanded_wait, is_passing
 from resilisim.chat.openai import (
     DEFAULT_BASE_URL,
     LONGEST_BODY,
-    LONGEST_REPLY,
-    MOST_CALLS,
-    MOST_TOKENS,
     endpoint_url,
     find_endpoint,
 )
+from resilisim.chat.types import LONGEST_REPLY, MOST_CALLS, MOST_TOKENS
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
 from resilisim.seeding import Draws
 from tests.chat.loopback import (

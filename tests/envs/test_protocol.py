@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resilisim.chat.call_forms import FORMS
 from resilisim.envs.protocol import (
     NATIVE_FUNCTIONS,
     WAIT_FUNCTION,
@@ -286,3 +287,71 @@ def test_native_functions_are_valid_json_schemas():
     assert [entry["function"]["name"] for entry in functions] == ["tool_search", "tool_info", "tool_call", "finish"]
     for entry in functions:
         Draft202012Validator.check_schema(entry["function"]["parameters"])
+
+
+CALLED = {"source": "a"}
+WRITTEN = [(form, sample) for form in FORMS for sample in [form.write([(READER, CALLED), ("finish", {"a": 1})])]]
+
+
+@pytest.mark.parametrize(("form", "text"), WRITTEN, ids=lambda value: getattr(value, "name", "text"))
+def test_a_call_in_the_form_of_any_model_is_the_same_call(form, text):
+    plain = read(f'<tool_call>{READER} {{"source": "a"}}</tool_call>', "strict")
+    for message in (read(text, "strict"), read_native({"content": text}, LIBRARY, "strict")):
+        assert (message.kind, message.tool, message.parameters) == (plain.kind, plain.tool, plain.parameters)
+        assert message.ignored == 1
+    behind = read(f"{text}\n<tool_info>{READER}</tool_info>", "strict")
+    assert (behind.kind, behind.ignored) == (("execute", 2) if form.mark else ("info", 0))
+    assert read(f"<tool_info>{READER}</tool_info>\n{text}", "strict").kind == "info", "the first tag counts"
+    asked = form.write([("tool_search", {"query": "read it"})])
+    assert (read(asked).kind, read(asked).query) == ("search", "read it")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("<|tool_query|>{}", "; seen was '<|tool_query|>', which begins no call that is known here"),
+        ('{"city": "Paris"}', "; seen was an object with the keys 'city', which names no tool"),
+        ("[TOOL_CALLS]nothing", "; seen was the form of Mistral ('[TOOL_CALLS]'), which cannot be read: "),
+        ("<think>I never end", "; seen was nothing but thoughts"),
+        ("I do not know.", "no tag and no completion signal was found"),
+    ],
+)
+def test_what_looks_like_a_call_is_told_by_what_was_seen(text, problem):
+    message = read(text)
+    assert message.kind == "format_error"
+    assert problem in message.problems[0]
+
+
+@pytest.mark.parametrize("arguments", [None, "", "null", '"null"', [], "{}", '"{}"'])
+def test_no_arguments_in_every_wrapping(arguments):
+    assert native("finish", arguments).kind == "finish"
+    assert native(READER, arguments).kind == "execute"
+    called = native("tool_call", {"name": READER, "parameters": arguments})
+    assert (called.kind, called.parameters) == ("execute", {})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        json.dumps(json.dumps(CALLED)),
+        [{"type": "text", "text": '{"source"'}, {"type": "text", "text": ': "a"}'}],
+        {"source": "a"},
+    ],
+)
+def test_arguments_in_every_wrapping(arguments):
+    for message in (native(READER, arguments), native("tool_call", {"name": READER, "parameters": arguments})):
+        assert (message.kind, message.parameters) == ("execute", CALLED)
+
+
+def test_calls_are_read_wherever_a_server_puts_them_and_whatever_is_around_their_name():
+    function = {"name": f"functions.{READER}:0", "arguments": '{"source": "a"}'}
+    for message in (
+        {"content": [{"type": "text", "text": "now"}], "tool_calls": [{"function": function}]},
+        {"content": None, "tool_calls": {"function": function}},
+        {"content": None, "tool_calls": [function]},
+        {"function_call": function},
+    ):
+        found = read_native(message, LIBRARY, "strict")
+        assert (found.kind, found.tool, found.parameters) == ("execute", READER, CALLED), message
+    beside = {"name": READER, "source": "a", "reason": "it is next"}
+    assert native("tool_call", beside).parameters == CALLED

@@ -16,15 +16,17 @@ import pytest
 from rich.console import Console
 
 from benchmarks.agent_scripts import CALLS, SCRIPTS, write_scripts
+from resilisim.chat import TokenUsage
+from resilisim.chat.types import LONGEST_REPLY
 from resilisim.errors import InfrastructureError, InvalidInputError
-from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results
+from resilisim.evaluation import ModelSettings, RunLimits, evaluate, opened, read_results
 from resilisim.evaluation.run.contestants import split_name
 from resilisim.evaluation.run.progress import LiveTable
 from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.store import JOURNALS_NAME, read_failures, read_records
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.llm.agents.reflexion import Reflexion
-from tests.chat.loopback import Answer, LoopbackServer, error
+from tests.chat.loopback import Answer, LoopbackServer, error, json_answer
 from tests.evaluation.agent_models import (
     KEY,
     Doubting,
@@ -247,6 +249,38 @@ def test_the_longest_reply_reaches_every_agent_that_names_none_itself_and_stands
             evaluate(following(FollowingModel()), *RUN, model=ModelSettings(max_tokens=64))
     with pytest.raises(InvalidInputError, match=r"2,000,000 tokens \(--max-tokens\).*--token-budget"):
         ModelSettings(max_tokens=2_000_000)
+
+
+@pytest.mark.parametrize("count", [2**63, 10**400, -1, "7", None])
+def test_whatever_an_endpoint_counts_the_run_can_be_read_and_resumed(tmp_path, count):
+    def answer(seen):
+        value = json.loads(following_answer(seen).body)
+        value["usage"] = {"prompt_tokens": count, "completion_tokens": 7}
+        value["choices"][0]["message"]["reasoning_content"] = "so " * 400_000
+        return json_answer(value)
+
+    with LoopbackServer(answer) as server:
+        arguments = (["react"], toy_tasks()[:1], "optimal")
+        evaluate(*arguments, 1, out=tmp_path, model=endpoint(server), limits=RunLimits(episodes=1))
+        resumed = evaluate(*arguments, 1, out=tmp_path, model=endpoint(server))
+    assert resumed.call.num_already_there == 1
+    result = read_results(tmp_path)
+    (record,) = [opened(record) for record in read_records(tmp_path)]
+    calls = record["agent"]["calls"]
+    assert all(call["reply"]["usage"]["is_estimate"] for call in calls)
+    assert {len(call["reply"]["thoughts"]) + len(call["reply"]["text"]) for call in calls} == {LONGEST_REPLY}
+    assert record["agent"]["counters"]["cut_replies"] == len(calls)
+    assert result.agents()[0].components["agent"]["calls"] == len(calls)
+
+
+def test_a_model_of_the_users_own_that_counts_nonsense_is_read_all_the_same(tmp_path):
+    class Counting(FollowingModel):
+        async def complete(self, request):
+            reply = await super().complete(request)
+            return replace(reply, usage=TokenUsage(2**70, math.nan))
+
+    evaluate(following(Counting()), toy_tasks()[:1], "optimal", 1, out=tmp_path)
+    assert read_results(tmp_path).agents()[0].components["agent"]["prompt_tokens"] < 10**6
 
 
 def test_a_limit_of_dollars_needs_prices_and_stops(tmp_path, prices):

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from resilisim.chat import ToolCall
+from resilisim.chat.json_answers import NotALiteral
+from resilisim.chat.written_calls import arguments_object
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
 from resilisim.envs.feedback import progress_for
 from resilisim.envs.protocol import WAIT_FUNCTION, native_tools
@@ -22,6 +24,8 @@ Send = Callable[[AssistantMessage], Awaitable[Reply]]
 _ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 
 _NAME = re.compile(r"[\w.\-]{1,200}\Z")
+# A name as some servers have it, which is only taken for one where it was shown.
+_ODD_NAME = re.compile(r"[^<>\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}\Z")
 _EXCERPT_LENGTH = 200
 # What prompts say about writing tags is of no use to agents that have their own way of calling, and would mislead them.
 _CALLING_SECTIONS = re.compile(
@@ -94,20 +98,37 @@ class ConversationToolbox:
             return name, {"query": words}
         if name == "tool_info":
             tool = arguments.get("name")
-            if set(arguments) != {"name"} or not isinstance(tool, str) or not _NAME.match(tool.strip()):
+            if set(arguments) != {"name"} or not isinstance(tool, str) or not self._may_be_tool(tool.strip()):
                 raise _NoCallError(f"tool_info needs the 'name' of a tool and nothing else, not {_excerpt(arguments)}")
             return name, {"name": tool.strip()}
         if name == WAIT_FUNCTION and any(spec.name == name for spec in self.specs):
             return name, {}
         if name == "tool_call":
-            return _read_call(arguments)
-        if _NAME.match(name) and (any(name == spec.name for spec in self.specs) or self._was_shown(name)):
+            return self._read_call(arguments)
+        is_known = any(name == spec.name for spec in self.specs) or self._was_shown(name)
+        if is_known and not any(map(str.isspace, name)) and self._may_be_tool(name):
             return "tool_call", {"name": name, "parameters": dict(arguments)}
         known = [spec.name for spec in self.specs]
         names = ", ".join(known)
         near = nearest_name(name[:_EXCERPT_LENGTH], known)
         hint = f"did you mean {near!r}? Expected " if near else "expected "
         raise _NoCallError(f"unknown tool {name[:_EXCERPT_LENGTH]!r}: {hint}{names}, or a tool that was shown")
+
+    def _read_call(self, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        tool = arguments.get("name")
+        if not isinstance(tool, str) or not self._may_be_tool(tool.strip()):
+            raise _NoCallError(f"tool_call needs the 'name' of a tool, not {_excerpt(arguments)}")
+        try:
+            parameters = arguments_object(arguments.get("parameters"))
+        except NotALiteral:
+            raise _NoCallError(
+                f"tool_call: 'parameters' are {_excerpt(arguments['parameters'])}, expected a JSON object"
+            ) from None
+        others = {name: value for name, value in arguments.items() if name not in ("name", "parameters")}
+        return "tool_call", {"name": tool.strip(), "parameters": {**parameters, **others}}
+
+    def _may_be_tool(self, name: str) -> bool:
+        return _NAME.match(name) is not None or (_ODD_NAME.match(name) is not None and self._was_shown(name))
 
     def _was_shown(self, name: str) -> bool:
         word = re.compile(rf"(?<![\w.\-]){re.escape(name)}(?![\w\-])")
@@ -116,25 +137,6 @@ class ConversationToolbox:
 
 class _NoCallError(ValueError):
     """What is called cannot be sent; the text says why, on one line."""
-
-
-def _read_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    tool = arguments.get("name")
-    if not isinstance(tool, str) or not _NAME.match(tool.strip()):
-        raise _NoCallError(f"tool_call needs the 'name' of a tool, not {_excerpt(arguments)}")
-    parameters = arguments.get("parameters")
-    if isinstance(parameters, str) and parameters.strip():
-        try:
-            parameters = _plain(json.loads(parameters))
-        except (ValueError, RecursionError):
-            cut = parameters[:_EXCERPT_LENGTH]
-            raise _NoCallError(f"tool_call: 'parameters' are no JSON object: {cut!r}") from None
-    if parameters is None or parameters == "":
-        parameters = {}
-    if not isinstance(parameters, Mapping):
-        raise _NoCallError(f"tool_call: 'parameters' are {_excerpt(parameters)}, expected an object")
-    others = {name: value for name, value in arguments.items() if name not in ("name", "parameters")}
-    return "tool_call", {"name": tool.strip(), "parameters": {**parameters, **others}}
 
 
 def _plain(value: Any) -> Any:

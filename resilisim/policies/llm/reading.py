@@ -24,7 +24,7 @@ from resilisim.chat.json_answers import (
     object_at,
     without_thoughts,
 )
-from resilisim.chat.written_calls import WrittenCall, arguments_object, by_position, calls_of_value
+from resilisim.chat.written_calls import WrittenCall, arguments_object, by_position, calls_of_value, spellings
 from resilisim.envs.protocol import has_finish_mark
 from resilisim.policies.llm.tools import ToolSpec
 from resilisim.provenance import without_surrogates
@@ -304,9 +304,12 @@ def _action_at(text: str, position: int, thought: str, tools: Sequence[ToolSpec]
 
 def _named(name: str, tools: Sequence[ToolSpec]) -> tuple[str, ToolSpec | None]:
     """Return the tool that a name means, whatever its case, and the name as the tool has it."""
-    exact = next((tool for tool in tools if tool.name == name), None)
-    spec = exact or next((tool for tool in tools if tool.name.lower() == name.lower()), None)
-    return (name, None) if spec is None else (spec.name, spec)
+    for spelling in spellings(name):
+        exact = next((tool for tool in tools if tool.name == spelling), None)
+        spec = exact or next((tool for tool in tools if tool.name.lower() == spelling.lower()), None)
+        if spec is not None:
+            return spec.name, spec
+    return name, None
 
 
 def _object_action(text: str, position: int, thought: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, ContextOverflowError, PriceTable, RoleModels
 from resilisim.chat.json_answers import without_thoughts
+from resilisim.chat.types import fitted
 from resilisim.chat.under_way import UNDER_WAY
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
 from resilisim.errors import InvalidInputError
@@ -224,7 +225,7 @@ class AgentRun:
             kept = journal.recall(number, request) if journal is not None else None
             if kept is None:
                 with UNDER_WAY.one() as answered:
-                    reply = await model.complete(request)
+                    reply = fitted(await model.complete(request), request)
                     answered(reply)
             else:
                 reply = kept

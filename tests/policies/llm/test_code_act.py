@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply
-from resilisim.policies.llm.agents.code_act import Block, CodeAct, Finished, ToolFunctions, bound, read_proposal
+from resilisim.policies.llm.agents.code_act import (
+    Block,
+    CodeAct,
+    Finished,
+    ToolFunctions,
+    bound,
+    marked_code,
+    read_proposal,
+)
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.reading import Finish, Unreadable
 from resilisim.policies.llm.run import EpisodeEnded
@@ -81,6 +89,21 @@ def test_other_languages_are_passed_over_and_the_end_counts_where_no_block_is(te
         assert expected in proposal.problem
     else:
         assert proposal == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "thought"),
+    [
+        ("I look.\n```tool_code\nx = 1\nprint(x)\n```\nDone", "x = 1\nprint(x)", "I look."),
+        ("<|python_tag|>x = 1\nprint(x)<|eom_id|>", "x = 1\nprint(x)", ""),
+        ("<|python_start|>print(1)<|python_end|>", "print(1)", ""),
+        ("<|python_tag|>", None, ""),
+        ("I think of python_tag.", None, ""),
+    ],
+)
+def test_code_behind_the_marks_of_models_is_a_block(text, code, thought):
+    found = marked_code(text)
+    assert (None if found is None else (found.code, found.thought)) == (None if code is None else (code, thought))
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,10 @@ _NEXT_FENCE = re.compile(r"[^\S\n]*```\w")  # with a language it opens a block, 
 _TAG_END = re.compile(r"</execute>", re.IGNORECASE)
 _FINISH = re.compile(r"<finish>", re.IGNORECASE)
 _CLOSED_FINISH = re.compile(r"<finish>((?:(?!</?finish>).)*)</finish>", re.IGNORECASE | re.DOTALL)
+_CODE_MARK = re.compile(
+    r"(?:```tool_code[^\S\n]*\n|<\|python_tag\|>|<\|python_start\|>)(.*?)(?:```|<\|(?:eom_id|eot_id|python_end)\|>|\Z)",
+    re.DOTALL,
+)
 _NOT_IN_NAMES = re.compile(r"\W")
 _KINDS: Final = {
     "string": "str",
@@ -124,7 +128,7 @@ class CodeAct(LlmPolicy[CodeActOptions]):
         reply = await run.ask("agent", messages)
         proposal = read_proposal(reply.text, is_cut=reply.is_cut)
         if not isinstance(proposal, Block) and not reply.is_cut:
-            call = call_as_proposal(reply.text, run.tools)
+            call = call_as_proposal(reply.text, run.tools) or marked_code(reply.text)
             # An end that is made up behind a call is none.
             if isinstance(proposal, Unreadable) or (
                 isinstance(call, Block) and isinstance(read_proposal(call.thought), Unreadable)
@@ -293,6 +297,18 @@ def call_as_proposal(text: str, tools: Toolbox) -> Block | Finish | None:
         return Finish(finish_answer(action.arguments))
     spec = next((spec for spec in tools.specs if spec.name == action.name), None)
     return None if spec is None else Block(f"print({python_name(spec)}(**{action.arguments!r}))", action.thought)
+
+
+def marked_code(text: str) -> Block | None:
+    """Return the code behind a mark with which some models begin code as well as calls; None if there is none."""
+    shown = visible(text)[:LONGEST_READ]
+    found = _CODE_MARK.search(shown)
+    code = "" if found is None else textwrap.dedent(found.group(1)).strip("\n")
+    return (
+        None
+        if found is None or not code.strip()
+        else Block(code, excerpt(shown[: found.start()].strip(), LONGEST_WORDS))
+    )
 
 
 def _first_block(text: str, opening: re.Pattern[str] = _OPENING) -> tuple[int, str, bool] | None:
