@@ -20,8 +20,9 @@ MessageRole = Literal["system", "user", "assistant", "tool"]
 
 BYTES_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
-# Characters of a reply, thoughts and calls included; more than any model writes, and what is more is cut off.
-LONGEST_REPLY: Final = 1_000_000
+# Characters of a reply, thoughts and calls included; more than any model writes, and what is more is cut off. A hundred
+# of them, as many as an agent asks for, are still what a record holds.
+LONGEST_REPLY: Final = 2_000_000
 MOST_CALLS: Final = 64  # of a reply that are kept
 MOST_TOKENS: Final = 10**9  # of one call; a count above is none
 

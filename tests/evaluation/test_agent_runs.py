@@ -256,7 +256,7 @@ def test_whatever_an_endpoint_counts_the_run_can_be_read_and_resumed(tmp_path, c
     def answer(seen):
         value = json.loads(following_answer(seen).body)
         value["usage"] = {"prompt_tokens": count, "completion_tokens": 7}
-        value["choices"][0]["message"]["reasoning_content"] = "so " * 400_000
+        value["choices"][0]["message"]["reasoning_content"] = "so " * 700_000
         return json_answer(value)
 
     with LoopbackServer(answer) as server:
