@@ -19,7 +19,6 @@ from resilisim.evaluation.run.plan import (
     RunSettings,
     TaskSpec,
     check_agents,
-    check_flaws,
     check_policies,
     check_prompts,
     check_record_texts,
@@ -31,6 +30,7 @@ from resilisim.evaluation.run.plan import (
     library_in,
     price_gaps,
     run_arguments,
+    tasks_with_flaws,
     warn_about_models,
 )
 from resilisim.evaluation.run.player import Players
@@ -280,8 +280,6 @@ def evaluate(
     model_settings = check_models(model)
     maker = PolicyMaker(own_library, model_settings.make(), model_settings.load_prices(), model_settings.max_tokens)
     made = maker.make_all(policy_specs)  # once, to see early that each can be made
-    part = check_shard(shard, len(chosen_tasks))
-    plan = Plan(chosen_tasks, len(made), len(prompt_types), chosen_seeds, part)
     settings = RunSettings(
         contestants=tuple(contestant for contestant, _ in made),
         prompts=prompt_types,
@@ -292,8 +290,10 @@ def evaluate(
     )
     # Refuses options that make no sense, too.
     env = settings.make_environment(own_library)
-    check_solvable(plan.tasks, env)
-    check_flaws(plan.tasks, prompt_types, env)
+    check_solvable(chosen_tasks, env)
+    chosen_tasks = tasks_with_flaws(chosen_tasks, prompt_types, env)
+    part = check_shard(shard, len(chosen_tasks))
+    plan = Plan(chosen_tasks, len(made), len(prompt_types), chosen_seeds, part)
     warn_about_models(made, maker, env.protocol)
     unpriced = price_gaps(made, maker) if limits.cost is not None else []
     if unpriced:

@@ -15,7 +15,7 @@ from resilisim.chat import PriceTable
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Info
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError, ResiliSimError, StoreError
+from resilisim.errors import InvalidInputError, ResiliSimError, StoreError, one_line
 from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode, play_in_own_loop
 from resilisim.evaluation.episode.record import EpisodeRecord, tries_again
 from resilisim.evaluation.episode.texts import has_agent_texts, opened, prompt_of
@@ -223,6 +223,13 @@ class EpisodeChecker:
             difference = first_difference(record, play_in_own_loop(agent, playing))
         except ResiliSimError as error:
             difference = str(error)
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:  # of the agent's part
+            difference = f"its part cannot be read ({type(error).__name__}: {one_line(error)})"
         if difference is None:
             return None, True
         text = f"told the same words of its model, {difference} in the record"

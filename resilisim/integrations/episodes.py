@@ -12,13 +12,13 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import open_session
 from resilisim.evaluation.run.plan import (
-    check_flaws,
     check_prompts,
     check_seeds,
     check_solvable,
     check_tasks,
     in_world,
     library_in,
+    tasks_with_flaws,
 )
 from resilisim.policies.agent_session import AgentSession
 from resilisim.tasks import Task
@@ -83,7 +83,7 @@ class HarnessPlan:
         self._seeds = check_seeds(seeds)
         self._env = ConversationEnv(self.settings, library=used)
         check_solvable(self._tasks, self._env)
-        check_flaws(self._tasks, self._prompts, self._env)
+        self._tasks = tasks_with_flaws(self._tasks, self._prompts, self._env)
 
     def __len__(self) -> int:
         """Number of episodes."""

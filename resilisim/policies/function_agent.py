@@ -32,6 +32,7 @@ class FunctionAgent:
 
     Args:
         function: Takes an `AgentSession`. What it returns, unless None, is its answer and says that the task is done.
+        name: Under which its results are shown; that of the function if omitted.
 
     Example:
         >>> from resilisim import evaluate
@@ -44,7 +45,7 @@ class FunctionAgent:
 
     runs_code_of_others: ClassVar[bool] = True
 
-    def __init__(self, function: AgentFunction) -> None:
+    def __init__(self, function: AgentFunction, name: str | None = None) -> None:
         if not callable(function):
             raise InvalidInputError(f"agent {function!r:.60}: expected a function of a session")
         if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
@@ -52,7 +53,7 @@ class FunctionAgent:
                 f"agent {function!r:.60} is a generator, which nobody would run: expected a function that returns"
             )
         self.function = function
-        self.name = str(getattr(function, "__name__", type(function).__name__))
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
 
     async def play_session(
         self, session: Session, *, identity: str = "", journal: Journal | None = None

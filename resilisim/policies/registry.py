@@ -198,8 +198,10 @@ def _find(spec: str) -> tuple[Any, str]:
         where = f"{where}{package} ({entry.value})"
         return import_attribute(entry.value, where), where
     if spec.startswith(AGENT_PREFIX):
-        function = import_attribute(spec.removeprefix(AGENT_PREFIX), f"agent {spec.removeprefix(AGENT_PREFIX)!r}")
-        return functools.partial(FunctionAgent, function), where
+        name, equals, named = spec.removeprefix(AGENT_PREFIX).partition("=")  # NAME=module:function, or that alone
+        place = named if equals and ":" not in name else spec.removeprefix(AGENT_PREFIX)
+        function = import_attribute(place, f"agent {place!r}")
+        return functools.partial(FunctionAgent, function, name.strip() if place == named else None), where
     if spec.startswith(COMMAND_PREFIX):
         return functools.partial(CommandAgent, spec.removeprefix(COMMAND_PREFIX)), where
     if _is_checkpoint(spec):

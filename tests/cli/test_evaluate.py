@@ -155,3 +155,24 @@ def test_what_a_policy_raises_is_told_with_its_place(command, own_policies):
 def test_the_transcript_says_why_a_call_was_rejected(command, own_policies):
     command("evaluate", "--policy", f"{own_policies}:Refused", "--tasks", "1", "--out", "run")
     assert "rejected no_such_tool: unknown tool 'no_such_tool'" in command("episode", "show", "run", "0").out
+
+
+def test_where_no_episode_could_be_played_the_last_line_says_how_to_look(command):
+    outcome = command(
+        *("evaluate", "--policy", "direct", "--model", "openai:none", "--base-url", "http://127.0.0.1:9/v1"),
+        *("--tasks", 1, "--retries", 0, "--out", "run"),
+    )
+    assert outcome.code == 3
+    expected = "0 episodes in run; next: resilisim models check --model openai:none --base-url http://127.0.0.1:9/v1"
+    assert expected in outcome.err
+
+
+def test_tasks_that_cannot_carry_a_flaw_are_left_out_and_counted(command, tmp_path):
+    lists = [["file_operations_reader"], ["file_operations_reader", "data_processing_parser", "data_processing_filter"]]
+    lines = [json.dumps({"required_tools": tools, "description": f"Do {len(tools)}."}) for tools in lists]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(lines) + "\n")
+    run = ("evaluate", "--policy", "plan-follower", "--tasks", tmp_path / "tasks.jsonl")
+    outcome = command(*run, "--out", tmp_path / "some", "--prompt", "optimal", "--prompt", "flawed:missing_step")
+    assert outcome.code == 0
+    assert "1 of 2 tasks cannot carry the flaw of prompt 'flawed:missing_step' and is left out" in outcome.err
+    assert "2 episodes in " in outcome.err

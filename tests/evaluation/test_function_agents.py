@@ -260,3 +260,23 @@ def test_the_limit_of_time_holds_for_async_agents_that_do_not_let_go(kind: str) 
         stopped.set()
     ended = {(record["policy"], record["ended_by"]) for record in run.records()}
     assert ended == {("stubborn", "agent_error"), ("quick", "completion")}
+
+
+def test_two_agents_of_one_name_are_told_apart_and_an_agent_can_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, call in (("first_agents", "network_fetcher"), ("second_agents", "file_operations_reader")):
+        (tmp_path / f"{module}.py").write_text(f"def agent(session):\n    session.call({call!r})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = evaluate(agents=["first_agents:agent", "second_agents:agent"], tasks=1)
+    assert [row.policy for row in run.rows] == ["first_agents:agent", "second_agents:agent"]
+    assert [row.policy for row in evaluate(agents="first_agents:agent", tasks=1).rows] == ["agent"]
+    run = evaluate(agents=["fast=first_agents:agent", "second_agents:agent"], tasks=1, out=tmp_path / "named")
+    assert [row.policy for row in run.rows] == ["fast", "agent"]
+    assert len(list(read_records(tmp_path / "named"))) == 2
+    with pytest.raises(InvalidInputError, match=r"two policies are named 'fast': .*--agent NAME=module:function"):
+        evaluate(agents=["fast=first_agents:agent", "fast=second_agents:agent"], tasks=1)
+    with pytest.raises(InvalidInputError, match="two policies are named 'agent'"):
+        evaluate(agents=["first_agents:agent", "first_agents:agent"], tasks=1)
+    for module in ("first_agents", "second_agents"):
+        sys.modules.pop(module, None)

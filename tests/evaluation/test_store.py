@@ -133,7 +133,7 @@ def test_lines_that_are_no_episodes_are_named(tmp_path, place, value, expected):
 
 def test_an_episode_whose_agent_is_not_whole_is_named_by_readers_of_results(tmp_path):
     write(tmp_path / "run", {**RECORDS[0], "agent": {}})
-    with pytest.raises(StoreError, match=r"episode 0 of .* lacks the field 'restarts'"):
+    with pytest.raises(StoreError, match=r"^line 1 of .*, field 'agent', field 'architecture': is missing$"):
         read_facts(tmp_path / "run")
 
 

@@ -97,7 +97,10 @@ def evaluate(
     ] = None,
     agent: Annotated[
         list[str] | None,
-        typer.Option("--agent", help="module:function of an agent that plays a session by itself; again for more."),
+        typer.Option(
+            "--agent",
+            help="module:function of an agent that plays a session by itself, or NAME=module:function; again for more.",
+        ),
     ] = None,
     agent_command: Annotated[
         list[str] | None,
@@ -188,8 +191,18 @@ def evaluate(
             terminal.print(*tables_that_fit(found, terminal))
         is_part = shard is not None and result.num_episodes < result.num_planned
         rest = f"resilisim merge {out} ... --out DIR" if is_part else f"resilisim report {out}"
+        if result.num_episodes == 0 and result.call.num_failures:
+            rest = _how_to_check(models)
         note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: {rest}")
     _tell_what_is_wrong(result, out)
+
+
+def _how_to_check(models: ModelSettings) -> str:
+    """Return the command that says what is wrong where no episode could be played."""
+    if not models.models:
+        return "see what broke the agent; the same command tries again"
+    url = "" if models.chat.base_url is None else f" --base-url {models.chat.base_url}"
+    return f"resilisim models check --model {models.models[0].rpartition('=')[2]}{url}"
 
 
 def _tell_what_is_wrong(result: EvaluationResult, out: Path) -> None:

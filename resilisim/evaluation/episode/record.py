@@ -342,7 +342,33 @@ def checked_record(value: object, where: str) -> EpisodeRecord:
         raise StoreError(f"{where} is no episode: it has the schema {schema!r:.60}, expected {RECORD_SCHEMA!r}")
     if not _validator().isinstance_python(value, strict=True):
         validated(EpisodeRecord, value, where, error=StoreError)
-    return cast("EpisodeRecord", value)
+    record = cast("EpisodeRecord", value)
+    missing = _missing_field(record)
+    if missing is not None:
+        raise StoreError(f"{where}, field {missing}: is missing")
+    return record
+
+
+# What every record of an agent, and of a flawed plan, has had from the first on, though their types leave it open.
+_OF_AGENTS: Final = ("architecture", "models", "options", "restarts")
+_OF_FLAWS: Final = ("severity", "method")
+
+
+def _missing_field(record: EpisodeRecord) -> str | None:
+    """Return the first field that a record of the right types lacks all the same; None if it is whole."""
+    flaw, agent = record["flaw"], record.get("agent")
+    if agent is not None:
+        lacking = next((name for name in _OF_AGENTS if name not in agent), None)
+        if lacking is not None:
+            return f"'agent', field {lacking!r}"
+    if flaw is not None:
+        lacking = next((name for name in _OF_FLAWS if name not in flaw), None)
+        if lacking is not None:
+            return f"'flaw', field {lacking!r}"
+    for number, step in enumerate(record["steps"], start=1):
+        if step["success"] is not None and step["tool"] is None:
+            return f"'steps', item {number}, field 'tool'"
+    return None
 
 
 @functools.cache

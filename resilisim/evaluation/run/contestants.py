@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,6 +92,7 @@ class PolicyMaker:
             for model in self.models:
                 shown = f"{name}{MODEL_MARK}{model}" if several else name
                 made.append((Contestant(spec, shown, model), self.make(spec, model) if several else policy))
+        made = _told_apart(made)
         _refuse_unclear([contestant.name for contestant, _ in made])
         return made
 
@@ -127,13 +129,27 @@ def describe_policy(spec: PolicySpec) -> str:
     return f"{getattr(spec, '__module__', '?')}:{getattr(spec, '__qualname__', type(spec).__qualname__)}"
 
 
+def _told_apart(made: list[tuple[Contestant, Contender]]) -> list[tuple[Contestant, Contender]]:
+    """Return who plays, those of one name by where their code stands: agents of two modules are often named alike."""
+    names = Counter(contestant.name for contestant, _ in made)
+    places = [describe_policy(contestant.policy).removeprefix(AGENT_PREFIX) for contestant, _ in made]
+    told = []
+    for (contestant, policy), place in zip(made, places, strict=True):
+        is_one_of_several = names[contestant.name] > 1 and contestant.model is None and places.count(place) == 1
+        if is_one_of_several and ":" in place and "=" not in place:
+            contestant = replace(contestant, name=place)
+        told.append((contestant, policy))
+    return told
+
+
 def _refuse_unclear(names: Sequence[str]) -> None:
     for place, name in enumerate(names):
         if not name.isprintable():
             raise InvalidInputError(f"policy name {name!r:.80} holds characters that cannot be printed")
         if name in names[:place]:
             raise InvalidInputError(
-                f"two policies are named {name!r}: give one of them another `name`, or leave it out"
+                f"two policies are named {name!r}: give one of them another name (--agent NAME=module:function, or the "
+                "attribute `name`), or leave it out"
             )
 
 
@@ -171,7 +187,11 @@ class ModelSettings:
         None, "Give an episode up when its agent takes longer.", least=0.001, most=1e9, flag="--episode-timeout"
     )
     episode_retries: int = option(
-        0, "Try an episode again so often when its agent broke.", least=0, most=MAX_COUNT, flag="--episode-retries"
+        0,
+        "Retry an episode this many times if it broke.",
+        least=0,
+        most=MAX_COUNT,
+        flag="--episode-retries",
     )
     cache: str | None = option(None, "Folder in which replies are kept from one run to the next.", path="any")
     prices: str | None = option(

@@ -428,19 +428,38 @@ def check_flaws(tasks: Sequence[Task], prompts: Sequence[str], environment: Conv
                 f"prompt {prompt!r} holds a plan: {len(without):,} of {len(tasks):,} tasks have no reference solution "
                 "to make one of; expected a prompt without a plan, such as baseline"
             )
-        if kind != FLAWED:
-            continue
-        reasons = []
-        for task in tasks:
-            try:
-                environment.prompt(task, prompt)
-            except InvalidInputError as error:
-                reasons.append(str(error))
+        reasons = [] if kind != FLAWED else [reason for _, reason in _without_flaw(tasks, prompt, environment)]
         if reasons:
             raise InvalidInputError(
                 f"{len(reasons):,} of {len(tasks):,} tasks have no such prompt: {reasons[0]}; "
                 f"leave them out, or take {FLAWED!r}, which draws a flaw that each task can carry"
             )
+
+
+def tasks_with_flaws(tasks: list[Task], prompts: Sequence[str], environment: ConversationEnv) -> list[Task]:
+    """Return the tasks whose plans can carry the flaws of prompts; a warning says how many are left out.
+
+    Raises:
+        InvalidInputError: None can, or a prompt holds a plan and there is none (`check_flaws`).
+    """
+    for prompt in prompts:
+        without = dict(_without_flaw(tasks, prompt, environment)) if parse_prompt_choice(prompt).type == FLAWED else {}
+        if without and len(without) < len(tasks):
+            count = f"{len(without):,} of {len(tasks):,} tasks cannot carry the flaw of prompt {prompt!r}"
+            are = "is" if len(without) == 1 else "are"
+            warnings.warn(f"{count} and {are} left out: {next(iter(without.values()))}", UserWarning, stacklevel=3)
+            tasks = [task for task in tasks if task.instance_id not in without]
+    check_flaws(tasks, prompts, environment)
+    return tasks
+
+
+def _without_flaw(tasks: Sequence[Task], prompt: str, environment: ConversationEnv) -> Iterator[tuple[str, str]]:
+    """Yield each task whose plan cannot carry the flaw of a prompt, by its id, and why."""
+    for task in tasks:
+        try:
+            environment.prompt(task, prompt)
+        except InvalidInputError as error:
+            yield task.instance_id, str(error)
 
 
 def _is_integer(value: object) -> bool:

@@ -7,9 +7,10 @@ its size depends on tasks and policies and never on episodes, and whatever is su
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import unknown_name
+from resilisim.errors import StoreError, one_line, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, has_no_ceiling, lacks_ceiling, tries_again
 from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.statistics import FoldSums, fold_of
@@ -383,6 +384,20 @@ class TableBuilder:
             known = self._facts[names] = replace(known, optimum_gap=record["optimum_gap"])
         if record.get("optimum_knowledge") == "informed" and not known.is_informed:
             self._facts[names] = replace(known, is_informed=True)
+
+
+@contextlib.contextmanager
+def taking_in(record: EpisodeRecord, directory: Path | str) -> Iterator[None]:
+    """Say which record it is that cannot be taken in: one whose part of an agent is not whole, say.
+
+    Raises:
+        StoreError: It lacks a field, or holds one that nobody can read.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        problem = f"lacks the field {error}" if isinstance(error, KeyError) else f"cannot be read: {one_line(error)}"
+        raise StoreError(f"episode {record['index']} of {directory} {problem}") from error
 
 
 def table_of(

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.envs.settings import LAW_NAMES
-from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.evaluation.table.breakdown import Breakdown, CallSums
-from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder
+from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder, taking_in
 from resilisim.evaluation.table.summary import GroupSummary, summarise
 
 
@@ -102,11 +101,8 @@ def read_facts(directory: Path | str, on_record: Callable[[EpisodeRecord], None]
     manifest = read_manifest(directory)
     collector = RunCollector()
     for record in read_own_records(directory, manifest):
-        try:
+        with taking_in(record, directory):
             collector.add(record)
-        except (KeyError, TypeError, AttributeError) as error:  # the part of an LLM agent is not whole
-            problem = f"lacks the field {error}" if isinstance(error, KeyError) else f"cannot be read: {error}"
-            raise StoreError(f"episode {record['index']} of {directory} {problem}") from error
         if on_record is not None:
             on_record(record)
     return collector.facts(manifest)

@@ -16,7 +16,7 @@ import numpy as np
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.comparing import compare_tables, refuse_incomparable
-from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder
+from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder, taking_in
 from resilisim.evaluation.table.summary import GroupSummary, summarise
 from resilisim.evaluation.table.worst_case import counted_records
 from resilisim.statistics import holm
@@ -127,8 +127,9 @@ def read_entries(directory: str) -> list[Entry]:
     sums, episodes = TableBuilder(), TableBuilder(sums=False)
     lost: Counter[tuple[str, str]] = Counter()
     for record, counts_as_lost in counted_records(directory, manifest):
-        sums.add(record)
-        episodes.add(record)
+        with taking_in(record, directory):
+            sums.add(record)
+            episodes.add(record)
         lost[record["policy"], record["prompt_type"]] += counts_as_lost
     table = episodes.table(manifest)
     missing = max(table.num_planned - len(table) + lost.total(), 0)

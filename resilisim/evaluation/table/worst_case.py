@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
 from resilisim.evaluation.run.store import read_failures, read_manifest, read_own_records
-from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder
+from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder, taking_in
 
 UNKNOWN_OPTIMUM: Final = 1.0  # of a lost episode of a task of which no episode is finished
 
@@ -86,6 +86,7 @@ def read_counted_table(directory: Path | str) -> EpisodeTable:
     manifest = read_manifest(directory)
     builder, num_lost = TableBuilder(sums=False), 0
     for record, counts_as_lost in counted_records(directory, manifest):
-        builder.add(record)
+        with taking_in(record, directory):
+            builder.add(record)
         num_lost += counts_as_lost
     return replace(builder.table(manifest), num_counted_as_lost=num_lost)
