@@ -56,7 +56,9 @@ def message_type(protocol: str, arguments: ArgumentsForm) -> DataType:
 def episode_schema(kind: str, protocol: str, arguments: ArgumentsForm) -> RecordSchema:
     """Return the columns of a kind of played episodes; messages and tools depend on protocol and form of arguments.
 
-    Native ones have objects since version 2.
+    What may be missing in all records of a file is an empty text, since the last version, and no null: loaders that
+    guess types from the first file (`load_dataset("json", ...)`) cannot go on where later files have texts. Native ones
+    have objects since version 2.
     """
     objects = protocol == "native" and arguments == "object"
     columns = []
@@ -66,7 +68,7 @@ def episode_schema(kind: str, protocol: str, arguments: ArgumentsForm) -> Record
         elif column.name == "tools" and objects:
             column = Column("tools", [JSON_TYPE], column.description.replace(" as JSON text", ""))
         columns.append(column)
-    return RecordSchema(f"resilisim-{kind}-{protocol}-{2 if objects else 1}", tuple(columns))
+    return RecordSchema(f"resilisim-{kind}-{protocol}-{3 if objects else 2}", tuple(columns))
 
 
 class Transcript:
@@ -308,6 +310,7 @@ class ConversationSource:
     def _record(self, split: str, episode: EpisodeRecord, start: Start, recorder: _Recorder) -> Record:
         own = {
             "split": split,
+            "planner": episode["planner"] or "",
             "flaw": start.flaw_column(),
             "protocol": self._stage.protocol,
             "messages": recorder.transcript.column(),
@@ -317,7 +320,12 @@ class ConversationSource:
             "level": episode["score"]["level"],
             "num_turns": len(episode["steps"]),
             "turns": [
-                {"message_index": place, **{name: step[name] for name in _OF_STEPS}}
+                {
+                    "message_index": place,
+                    **{name: step[name] for name in _OF_STEPS},
+                    "tool": step["tool"] or "",
+                    "label": step["label"] or "",
+                }
                 for step, place in zip(map(dict, episode["steps"]), recorder.places, strict=True)
             ],
         }

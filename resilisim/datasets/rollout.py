@@ -140,9 +140,9 @@ class Start:
         """The type of the prompt, with the names of a flaw if it has one."""
         return self.prompt if isinstance(self.prompt, str) else self.prompt.type
 
-    def flaw_column(self) -> dict[str, str] | None:
-        """Return the flaw as it stands in records."""
-        return None if self.flaw is None else asdict(self.flaw)
+    def flaw_column(self) -> dict[str, str]:
+        """Return the flaw as it stands in records: empty texts where there is none (`conversations.episode_schema`)."""
+        return dict.fromkeys(("type", "method", "severity"), "") if self.flaw is None else asdict(self.flaw)
 
 
 class Stage:

@@ -161,3 +161,38 @@ def test_chat_templates_render_loaded_rows_as_they_are(folders, loaded):
                 assert all(isinstance(call["arguments"], dict) for call in shown)
                 num_calls += len(shown)
     assert num_calls > 50
+
+
+GUESSED = """
+import json, sys
+from datasets import load_dataset
+
+for name, *files in json.loads(sys.argv[1]):
+    print(name, load_dataset("json", data_files=files, split="train").num_rows)
+"""
+
+
+def test_types_that_a_loader_guesses_from_the_first_file_fit_the_others(tmp_path):
+    """Without the folder's card: what only some records have is an empty text in the others, and no null."""
+    common = {"search": False, "alternatives": False}
+    parts = {
+        "sound": ConversationSpec(prompts=("optimal",), **common),  # no flaw, nothing lost
+        "flawed": ConversationSpec(prompts=("flawed:missing_step",), explore=0.9, **common),
+        "unplanned": ConversationSpec(prompts=("baseline",), policy="random", **common),
+        "pairs": PreferenceSpec(prompts=("optimal",), **common),
+        "flawed-pairs": PreferenceSpec(prompts=("flawed:missing_step",), **common),
+    }
+    files = {}
+    for name, spec in parts.items():
+        export_dataset(spec, toy_tasks(6), tmp_path / name, tasks_per_shard=1)
+        files[name] = [str(file) for file in sorted((tmp_path / name / "data").iterdir()) if file.stat().st_size]
+    jobs = [
+        ["sound-first", *files["sound"], *files["flawed"], *files["unplanned"]],
+        ["unplanned-first", *files["unplanned"], *files["sound"], *files["flawed"]],
+        ["pairs", *files["pairs"], *files["flawed-pairs"]],
+    ]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
+    arguments = [sys.executable, "-c", GUESSED, json.dumps(jobs)]
+    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2_000:]
+    assert len(ended.stdout.split()) == 6

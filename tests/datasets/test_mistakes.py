@@ -25,7 +25,7 @@ def test_a_share_of_the_steps_are_wrong_calls_and_all_others_are_best():
     turns = turns_of(explore=share)
     wrong = [turn for _, turn in turns if turn["regret"] > REGRET_TOLERANCE]
     open_turns = [turn for _, turn in turns if turn["value"] > 0.0]
-    assert all(turn["kind"] == "execute" and turn["label"] is not None for turn in wrong)
+    assert all(turn["kind"] == "execute" and turn["label"] for turn in wrong)
     # In states without a wrong call there is no mistake; five standard errors of a share of some hundred steps.
     assert abs(len(wrong) / len(open_turns) - share) < 5 * (share * (1 - share) / len(open_turns)) ** 0.5
     assert len({turn["label"] for turn in wrong}) >= 3

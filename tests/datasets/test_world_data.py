@@ -90,7 +90,7 @@ def test_both_messages_are_worth_what_a_plain_recursion_says(pairs: list[dict[st
         assert pair["value"] == pytest.approx(chance_of(problem, rest, state))
         assert pair["chosen_action_value"] == pair["value"]
         message = read_text(pair["rejected"][0]["content"], problem.library, "strict", True)
-        assert (message.kind, message.tool) == (pair["rejected_kind"], pair["rejected_tool"])
+        assert (message.kind, message.tool or "") == (pair["rejected_kind"], pair["rejected_tool"])
         if message.kind == "execute":
             chance = success_probability(problem, state, problem.library.index(message.tool or ""))
             worth = sum(
