@@ -45,7 +45,7 @@ FAILURES: Final = RecordSchema("resilisim-run-failures-1", (*KEYS, *shipped_colu
 _MAY_BE_MISSING: Final = frozenset(
     {
         *("coverage", "minimum", "order", "output", "completion"),
-        *("known_after_search", "searches_needed", "no_search_ceiling"),
+        *("optimum_after_searches", "searches_needed", "no_search_ceiling"),
         *(column.name for column in EPISODES.columns if column.name.startswith("flaw_")),
         *("agent_structure", "messages", "thoughts", "text", "tool_calls"),
     }

@@ -568,7 +568,7 @@ class InjectedEpisode:
             "outcome": outcome,
             "optimum": self._steps[0]["value"],
             "optimum_gap": 0.0,
-            "known_after_search": None,
+            "optimum_after_searches": None,
             "searches_needed": None,
             "no_search_ceiling": None,
             "regret": sum(step["regret"] for step in self._steps),

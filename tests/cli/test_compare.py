@@ -57,7 +57,7 @@ def test_the_ceiling_is_that_of_the_prompt(command, runs):
             assert row["ceiling"]["value"] == pytest.approx(one)
             assert row["share_of_ceiling"]["value"] == pytest.approx(row["success"]["value"] / one)
     shown = command("leaderboard", run, "--markdown").out
-    assert "| success | ceiling | V* | of ceiling |" in shown
+    assert "| success | reference | V* | of reference |" in shown
     assert "they must be found" in shown
 
 

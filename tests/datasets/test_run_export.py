@@ -157,7 +157,7 @@ def plain_columns():
     return KEY_NAMES | {
         *("task_type", "complexity", "required_tools", "required_outputs", "privileged", "protocol", "planner"),
         *("outcome", "ended_by", "optimum", "optimum_gap", "regret", "luck", "salt"),
-        *("known_after_search", "searches_needed", "no_search_ceiling"),
+        *("optimum_after_searches", "searches_needed", "no_search_ceiling"),
     }
 
 

@@ -56,7 +56,7 @@ def synthetic_record(index, policy, prompt_type, task, seed, carelessness, manif
             losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
     level = "full_success" if outcome == 1.0 else ("partial_success" if seed % 3 == 0 else "failure")
     ended_by = "completion" if outcome == 1.0 else "turns"
-    finds_tools = fitting_ceiling(prompt_type, privileged=policy == "exact-optimum") == "known_after_search"
+    finds_tools = fitting_ceiling(prompt_type, privileged=policy == "exact-optimum") == "optimum_after_searches"
     return EpisodeRecord(
         schema=RECORD_SCHEMA,
         index=index,
@@ -78,7 +78,7 @@ def synthetic_record(index, policy, prompt_type, task, seed, carelessness, manif
         outcome=int(outcome),
         optimum=optimum,
         optimum_gap=0.0,
-        known_after_search=0.75 * optimum if finds_tools else None,
+        optimum_after_searches=0.75 * optimum if finds_tools else None,
         searches_needed=2 if finds_tools else None,
         no_search_ceiling=None,
         regret=sum(step["regret"] for step in steps),

@@ -37,7 +37,7 @@ LIBRARY = default_library()
 
 def test_what_the_agent_is_told_decides():
     for prompt_type in ("baseline", "chain_of_thought"):
-        assert fitting_ceiling(prompt_type) == "known_after_search"
+        assert fitting_ceiling(prompt_type) == "optimum_after_searches"
         assert fitting_ceiling(prompt_type, tools="listed") == "known_probabilities"
         assert fitting_ceiling(prompt_type, privileged=True) == "known_probabilities"
     for prompt_type in ("optimal", "flawed", "flawed:missing_step:light"):
@@ -167,7 +167,7 @@ def test_records_say_what_their_ceiling_is(monkeypatch):
             assert checked_record(record, "the line") is record
     told = records_of("plan-follower", "optimal") + records_of("exact-optimum", "baseline")
     told += records_of("random", "baseline", tools="listed")
-    assert {(r["known_after_search"], r["searches_needed"], r["no_search_ceiling"]) for r in told} == {(None,) * 3}
+    assert {(r["optimum_after_searches"], r["searches_needed"], r["no_search_ceiling"]) for r in told} == {(None,) * 3}
     assert all(ceiling_of(record) == record["optimum"] for record in told)
 
     def not_installed(queries, k):
@@ -175,7 +175,7 @@ def test_records_say_what_their_ceiling_is(monkeypatch):
 
     monkeypatch.setattr(default_retriever(LIBRARY), "search_many", not_installed)
     record = records_of("random", "baseline", toy_tasks(1))[0]
-    assert (record["known_after_search"], record["no_search_ceiling"]) == (None, "tool search needs 'faiss'")
+    assert (record["optimum_after_searches"], record["no_search_ceiling"]) == (None, "tool search needs 'faiss'")
     row = summarise(sums_of([record]))[0]
     assert (row.ceiling.value, row.ceiling_name, row.num_without_ceiling) == (
         record["optimum"],
@@ -188,13 +188,13 @@ def test_records_say_what_their_ceiling_is(monkeypatch):
 def test_saved_ceilings_are_computed_again_and_old_records_are_read():
     record = saved(evaluate("random", 1))[0]
     assert compare_records(record, reattribute(record, LIBRARY)) == ("agreeing", None)
-    other = {**record, "known_after_search": (record["known_after_search"] or 0.0) + 0.01}
-    assert "known_after_search" in (compare_records(other, reattribute(other, LIBRARY))[1] or "")
+    other = {**record, "optimum_after_searches": (record["optimum_after_searches"] or 0.0) + 0.01}
+    assert "optimum_after_searches" in (compare_records(other, reattribute(other, LIBRARY))[1] or "")
     old = {name: value for name, value in record.items() if name not in CEILING_FIELDS}
     assert checked_record(old, "the line") is old
     assert reattribute(old, LIBRARY) == old
     assert first_difference(old, record) is None  # played again, it says more
-    assert "known_after_search" in (first_difference(other, record) or "")
+    assert "optimum_after_searches" in (first_difference(other, record) or "")
     row = summarise(sums_of([old]))[0]
     assert (row.ceiling, row.num_without_ceiling) == (row.optimum, 1)
     for name, wrong in zip(CEILING_FIELDS, ("0.5", 1.5, 3), strict=True):
@@ -215,18 +215,18 @@ def test_tables_show_the_fitting_ceiling_with_v_star_beside_it():
     assert searching.ceiling.value == pytest.approx(0.75 * searching.optimum.value)
     assert searching.share_of_ceiling.value == pytest.approx(searching.success.value / searching.ceiling.value)
     mapping = searching.to_mapping()
-    assert (mapping["ceiling_name"], mapping["num_without_ceiling"]) == ("known_after_search", 0)
+    assert (mapping["ceiling_name"], mapping["num_without_ceiling"]) == ("optimum_after_searches", 0)
     assert mapping["ceiling"]["value"] == searching.ceiling.value
     for row in rows:
         if row is not searching:
             assert (row.ceiling, row.ceiling_name) == (row.optimum, "known_probabilities")
-    for width, heads in {160: "ceiling V* of ceiling", 100: "ceiling V*", 80: "ceiling"}.items():
+    for width, heads in {160: "reference V* of reference", 100: "reference V*", 80: "reference"}.items():
         text = shown_at(width, SummaryTable(rows))
         assert f"success {heads} luck-adjusted" in text
         assert "they must be found" in text
     told = shown_at(120, SummaryTable([row for row in rows if row is not searching]))
     assert "success V* of V* luck-adjusted" in told
-    assert "ceiling" not in told
+    assert "reference" not in told
 
 
 def test_information_counts_as_a_loss_only_beyond_the_price_of_the_tools():

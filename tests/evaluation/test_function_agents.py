@@ -196,7 +196,7 @@ def test_tools_can_have_to_be_found() -> None:
 
     record = next(evaluate(agents=searcher, tasks=1, tools="discovery").records())
     assert record["steps"][0]["kind"] == "search"
-    assert record["known_after_search"] is not None
+    assert record["optimum_after_searches"] is not None
 
 
 def test_nobody_who_is_judged_learns_from_rewards_what_a_call_was_worth() -> None:

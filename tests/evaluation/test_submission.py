@@ -202,9 +202,9 @@ TAMPERED = {
     ),
     "no flaw": (everywhere(without_flaw), "replay", "flaw is "),
     "ceiling": (
-        at(0, put("known_after_search", value=0.1)),
+        at(0, put("optimum_after_searches", value=0.1)),
         "record",
-        "known_after_search is 0.1 in the record and None",
+        "optimum_after_searches is 0.1 in the record and None",
     ),
     "protocol": (at(0, put("steps", 0, "kind", value="search")), "record", "executes nothing, but its success"),
 }
@@ -229,11 +229,11 @@ def test_a_lower_ceiling_that_fits_the_record_is_found_by_the_replay(tmp_path):
 
     def lower(record):
         record["searches_needed"] += 1
-        record["known_after_search"] = reattribute(record, default_library())["known_after_search"]
+        record["optimum_after_searches"] = reattribute(record, default_library())["optimum_after_searches"]
 
     found = check_submission(changed(run, tmp_path / "copy", change=everywhere(lower)), published)
     assert found.num_refusals == {"replay": 3}
-    assert "searches_needed is " in str(found.refusals[0]) or "known_after_search is " in str(found.refusals[0])
+    assert "searches_needed is " in str(found.refusals[0]) or "optimum_after_searches is " in str(found.refusals[0])
 
 
 # A change of the manifest, and what is said of it.

@@ -97,8 +97,8 @@ def test_discovery_offers_the_four_functions_and_costs_searching() -> None:
         assert session.turns_left == 8
     native = open_session(TASK)
     native.stop()
-    assert session.record()["known_after_search"] < session.record()["optimum"]
-    assert native.record()["known_after_search"] is None  # nothing has to be found, so V* is the ceiling
+    assert session.record()["optimum_after_searches"] < session.record()["optimum"]
+    assert native.record()["optimum_after_searches"] is None  # nothing has to be found, so V* is the ceiling
 
 
 def test_what_failed_is_a_text_with_its_error_or_raised() -> None:

@@ -28,7 +28,7 @@ from resilisim.tool_library import ToolLibrary
 
 EXPLANATIONS = {
     "known_probabilities": "the best possible success rate of an agent that knows the law (V*)",
-    "known_after_search": "the same where the tools must be found: V* after the fewest searches that show them",
+    "optimum_after_searches": "the same after the fewest searches, clause by clause, that show the tools",
     "searches_needed": "the number of those searches, one for each clause of the description at most",
     "known_probabilities_gap": "how far V* may lie above that value, which is exact only to within this",
     "plan_following": "the required tools in order, each repeated until it succeeds",
@@ -39,7 +39,7 @@ EXPLANATIONS = {
 }
 GAP = "known_probabilities_gap"
 SOLVED = ("known_probabilities", GAP, "plan_following", "plan_following_with_search")
-AFTER_SEARCH = ("known_after_search", "searches_needed")
+AFTER_SEARCH = ("optimum_after_searches", "searches_needed")
 EVERY_TASK = "all"
 SEEDS_FOR_ONE = 200
 SEEDS_FOR_EACH_OF_ALL = 5  # a mean over more than a thousand lists needs few seeds of each
@@ -105,7 +105,7 @@ def _knowledge(law: BenchmarkLaw | Law, knowledge: object) -> list[str]:
 
 def _no_ceiling(values: Mapping[str, Any]) -> list[str]:
     reason = values.get("no_search_ceiling")
-    return [] if reason is None else [f"no known_after_search: {reason}"]
+    return [] if reason is None else [f"no optimum_after_searches: {reason}"]
 
 
 def means_by_type(

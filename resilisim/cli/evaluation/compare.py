@@ -195,7 +195,7 @@ def _rounded(number: float) -> int:
 
 WIDE = 130  # characters below which intervals go to a second line
 NARROW = 100  # and below which these columns are left out
-LEFT_OUT = ("rank", "episodes", "ceiling", "V*", "of ceiling")
+LEFT_OUT = ("rank", "episodes", "reference", "V*", "of reference")
 
 
 def _with_interval(estimate: Estimate) -> str:
@@ -226,9 +226,9 @@ LEADERBOARD = (
     output.Shown("policy", _label, is_text=True, min_width=18),
     output.Shown("episodes", lambda row: f"{row.entry.summary.num_episodes:,}"),
     output.Shown("success", lambda row: _with_interval(row.entry.summary.success)),
-    output.Shown("ceiling", lambda row: format_percent(row.entry.summary.ceiling.value)),
+    output.Shown("reference", lambda row: format_percent(row.entry.summary.ceiling.value)),
     output.Shown("V*", lambda row: format_percent(row.entry.summary.optimum.value)),
-    output.Shown("of ceiling", lambda row: format_percent(row.entry.summary.adjusted_share.value)),
+    output.Shown("of reference", lambda row: format_percent(row.entry.summary.adjusted_share.value)),
     output.Shown("luck-\nadjusted", lambda row: _with_interval(row.entry.summary.luck_adjusted)),
     output.Shown("to the row\nabove", _behind_above),
     output.Shown("p, Holm", lambda row: p_text(row.p_value)),
@@ -271,7 +271,7 @@ def _board_notes(board: Leaderboard) -> list[str]:
     differences = [row.behind_above for rows in board.sections.values() for row in rows if row.behind_above is not None]
     legend = (
         "Percent and points, with 95% intervals clustered by task, sorted by luck-adjusted success (raw where there is "
-        'none); "of ceiling" is luck-adjusted, too. ranks: the places that the tests leave possible. Differences to '
+        'none); "of reference" is luck-adjusted, too. ranks: the places that the tests leave possible. Differences to '
         "the row above are paired on common draws and luck-adjusted; p is corrected for all pairs of rows under one "
         "prompt (Holm)."
     )

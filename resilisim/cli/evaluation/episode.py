@@ -274,11 +274,11 @@ class _Transcript:
             self.line(counters)
 
     def print_end(self) -> None:
-        after_search = self._record.get("known_after_search")
+        after_search = self._record.get("optimum_after_searches")
         if after_search is not None:
             self.line(
-                f"ceiling: {after_search:.4f}, V*: {self._record['optimum']:.4f}; the tools had to be found, which "
-                f"takes at least {self._record.get('searches_needed')} searches; their price counts as "
+                f"reference: {after_search:.4f}, V*: {self._record['optimum']:.4f}; the tools had to be found, which "
+                f"takes {self._record.get('searches_needed')} searches; their price counts as "
                 "information, not as a mistake"
             )
         self.line(points_lost(self._record))

@@ -154,7 +154,7 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
 
 def _after_search(record: EpisodeRecord) -> str:
     """Return what of that is left where the tools must be found first."""
-    after_search, searches = record.get("known_after_search"), record.get("searches_needed")
+    after_search, searches = record.get("optimum_after_searches"), record.get("searches_needed")
     if after_search is None or searches is None:
         return ""
     return f"; after the fewest searches that show its tools ({searches}): {after_search:.4f}"

@@ -147,13 +147,13 @@ def profile(
 
 
 NOTE = (
-    "Percent, with 95% intervals clustered by task (of several, not of one). optimum: V*, the best that any agent can "
-    "reach; after search: the same with the turns left after the fewest searches that show the tools, where a prompt "
-    "does not name them; it is the ceiling under such prompts, V* under all others. required tools, retried: in their "
-    "order, each until it succeeds, nothing else (a reference, no policy); obey: following the plan in the prompt to "
-    "the letter, with the tools that others depend on; these are exact. recovered: the share of what following flawed "
-    "plans gives away that an agent gets back. Drops and recovered are luck-adjusted where possible. * privileged: "
-    "sees the state."
+    "Percent, with 95% intervals clustered by task (of several, not of one). optimum: V*, the best that any agent "
+    "can reach; after search: the same with the turns left after the fewest searches that show the tools, where a "
+    "prompt does not name them: shares are of it under such prompts, and of V* under all others. required tools, "
+    "retried: in their order, each until it succeeds, nothing else (a reference, no policy); obey: following the "
+    "plan in the prompt to the letter, with the tools that others depend on; these are exact. recovered: the share "
+    "of what following flawed plans gives away that an agent gets back. Drops and recovered are luck-adjusted "
+    "where possible. * privileged: sees the state."
 )
 
 

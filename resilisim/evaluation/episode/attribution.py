@@ -111,7 +111,7 @@ class Attribution:
         totals = Totals(
             optimum=steps[0]["value"],
             optimum_gap=self._judge.optimum.gap if isinstance(self._judge, Judge) else 0.0,
-            known_after_search=after_search,
+            optimum_after_searches=after_search,
             searches_needed=searches.fewest,
             no_search_ceiling=searches.reason,
             regret=sum(step["regret"] for step in steps),

@@ -121,7 +121,7 @@ class JudgedSession(Session):
         task, problem, info = self._task, self.problem, self._info
         score = info["score"]
         searches = Searches(None)
-        if fitting_ceiling(info["prompt_type"], self._env.tools, self._privileged) == "known_after_search":
+        if fitting_ceiling(info["prompt_type"], self._env.tools, self._privileged) == "optimum_after_searches":
             searches = self._env.searches_needed(task)
         fields = {
             "schema": RECORD_SCHEMA,

@@ -167,9 +167,10 @@ class Totals(TypedDict):
     `optimum` is V* of the start; under a law of whose state agents cannot see everything, `optimum_knowledge` says
     whether it is that of an agent that sees what agents see ("observing"), or a bound above it. `optimum_gap` is by how
     much any V* of the task may be too low (0 where they are exact, as nearly always). Where the prompt does not tell
-    the tools, the ceiling is `known_after_search`, V* with the turns that are left after `searches_needed` searches,
-    the fewest that show every required tool. Both are None where the tools are told, and where nobody knows that
-    number; `no_search_ceiling` then says why (older records lack all three).
+    the tools, shares are of `optimum_after_searches`, V* with the turns that are left after `searches_needed` searches,
+    the fewest clauses of the work order that show every required tool. It bounds agents that search so, and no others:
+    who knows the names from elsewhere can reach V*. Both are None where the tools are told, and where nobody knows that
+    number; `no_search_ceiling` then says why (older records lack all three, or call the first `known_after_search`).
     `regret` and `luck` are sums over the steps, `losses` splits `regret` by label.
     `no_ceiling` is there where nobody knows V*, and says why (a task of a world without a reference solution): the
     values are then those of an agent that cannot fail, which only keep the sum, and tables show none of them.
@@ -178,7 +179,7 @@ class Totals(TypedDict):
     optimum: Number
     optimum_gap: Number
     optimum_knowledge: NotRequired[Literal["observing", "informed"]]
-    known_after_search: NotRequired[Number | None]
+    optimum_after_searches: NotRequired[Number | None]
     searches_needed: NotRequired[WholeNumber | None]
     no_search_ceiling: NotRequired[str | None]
     no_ceiling: NotRequired[str]
@@ -281,39 +282,42 @@ def has_no_ceiling(record: Mapping[str, Any]) -> bool:
     return "no_ceiling" in record
 
 
-# What the agent is told decides how high it can get: the name of the reference that is its ceiling (SPEC section 7).
-# In a world it is the chance of completing the reference solution.
-Ceiling = Literal["known_probabilities", "known_after_search", "reference_solution"]
+# What the agent is told decides what its success is a share of: the name of that reference (SPEC section 7). V* is a
+# ceiling; the optimum after searches bounds only agents that search clause by clause. In a world it is the chance of
+# completing the reference solution.
+Ceiling = Literal["known_probabilities", "optimum_after_searches", "reference_solution"]
 
 
 def fitting_ceiling(prompt_type: str, tools: str = "discovery", privileged: bool = False) -> Ceiling:
-    """Return which reference is the ceiling of an episode.
+    """Return which reference the success of an episode is a share of.
 
     V* where the tools are told: by the plan in the prompt, by a list in it, by functions, or because the policy
     sees the state. Else
-    they must be found, and what is left after the fewest searches is all that can be reached.
+    they must be found, and the reference is what the best agent reaches that reads the work order and searches for its
+    clauses, as few as show the tools.
 
     The protocol alone does not matter: unless each tool is a function, functions name no tool of the library.
     """
     told = prompt_type.partition(":")[0] in PLANNED_PROMPT_TYPES or tools in ("listed", "native") or privileged
-    return "known_probabilities" if told else "known_after_search"
+    return "known_probabilities" if told else "optimum_after_searches"
 
 
 def ceiling_of(record: Mapping[str, Any]) -> float:
     """Return the ceiling of an episode: what `fitting_ceiling` names, and V* where that is unknown."""
-    after_search = record.get("known_after_search")
+    after_search = record.get("optimum_after_searches")
     return float(record["optimum"] if after_search is None else after_search)
 
 
 def lacks_ceiling(record: Mapping[str, Any]) -> bool:
     """Tell whether V* stands in for the ceiling of an episode whose tools had to be found."""
-    if "known_after_search" in record:
+    if "optimum_after_searches" in record:
         return record.get("no_search_ceiling") is not None
-    return fitting_ceiling(record["prompt_type"], privileged=record["privileged"]) == "known_after_search"
+    return fitting_ceiling(record["prompt_type"], privileged=record["privileged"]) == "optimum_after_searches"
 
 
+_OLD_REFERENCE = "known_after_search"  # what records before 0.2 call `optimum_after_searches`
 # What older records do not say of their ceiling.
-CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_ceiling")
+CEILING_FIELDS: Final = ("optimum_after_searches", "searches_needed", "no_search_ceiling")
 
 
 def differences(then: object, now: object, where: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -338,6 +342,8 @@ def checked_record(value: object, where: str) -> EpisodeRecord:
         StoreError: It is none; the text names the first field that is not as it should be.
     """
     schema = value.get("schema") if isinstance(value, Mapping) else None
+    if isinstance(value, dict) and _OLD_REFERENCE in value and "optimum_after_searches" not in value:
+        value["optimum_after_searches"] = value.pop(_OLD_REFERENCE)
     if schema != RECORD_SCHEMA:
         raise StoreError(f"{where} is no episode: it has the schema {schema!r:.60}, expected {RECORD_SCHEMA!r}")
     if not _validator().isinstance_python(value, strict=True):

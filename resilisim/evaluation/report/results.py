@@ -87,8 +87,8 @@ def results_section(pools: PromptPools) -> Section:
 
 
 def must_search(row: GroupSummary) -> bool:
-    """Return whether the ceiling is below V*, because the tools had to be found."""
-    return row.ceiling_name == "known_after_search"
+    """Return whether shares are of V* after the searches that show the tools, because they had to be found."""
+    return row.ceiling_name == "optimum_after_searches"
 
 
 def is_of_reference(row: GroupSummary) -> bool:
@@ -130,9 +130,9 @@ def success_table(rows: Sequence[GroupSummary]) -> Table:
             POLICY,
             PROMPT,
             ("plan by", "planner"),
-            ("share of ceiling", "adjusted_share"),
+            (f"share of {'reference' if searching else 'ceiling'}", "adjusted_share"),
             ("luck-adjusted success", "luck_adjusted"),
-            ("ceiling" if searching else "ceiling V*", "ceiling.value"),
+            ("reference" if searching else "ceiling V*", "ceiling.value"),
             *[("V*", "optimum.value")] * searching,
             ("raw success", "success"),
             ("raw share", "share_of_ceiling"),
@@ -216,14 +216,14 @@ def mean_name(number: int, num_starred: int) -> str:
 
 
 def ceiling_text(rows: Sequence[GroupSummary]) -> str:
-    """Say what the ceiling of some rows is: "ceiling V* 77.2%", or "ceiling 70.1%, V* 77.2%"."""
+    """Say what the ceiling of some rows is: "ceiling V* 77.2%", or "reference 70.1%, V* 77.2%"."""
     known = [row for row in rows if not math.isnan(row.ceiling.value)]
     known = [row for row in known if not row.privileged] or known
     if not known:
         return "no ceiling"
     optimum = _range([row.optimum.value for row in known])
     if any(map(must_search, known)):
-        return f"ceiling {_range([row.ceiling.value for row in known])}%, V* {optimum}%"
+        return f"reference {_range([row.ceiling.value for row in known])}%, V* {optimum}%"
     doubt = " (its searches are not known)" if any(row.num_without_ceiling for row in known) else ""
     reference = " of the reference solution" if any(map(is_of_reference, known)) else ""
     return f"ceiling V*{reference} {optimum}%{doubt}"
@@ -316,9 +316,9 @@ def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:
         if not math.isnan(row.ceiling.value):
             ceilings.setdefault(row.ceiling_name, parts)
     names = {"known_probabilities": "tools known" if len(ceilings) > 1 else "", "reference_solution": ""}
-    for name, parts in sorted(ceilings.items()):
+    for name, parts in sorted(ceilings.items(), reverse=True):  # searches first
         cells = (part.ceiling.value if part.num_tasks else None for part in parts)
-        rows.append(["ceiling in % of episodes", names.get(name, "tools to be found"), *cells])
+        rows.append(["100% is, in % of episodes", names.get(name, "tools to be found"), *cells])
     rows.append(["tasks", "", *counts.values()])
     notes = [say("raw_shares")] if any(row.has_no_ceiling for row in pools.rows) else []
     high = [part for part in shown if not part.ceiling.value < LEAST_CEILING]

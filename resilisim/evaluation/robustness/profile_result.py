@@ -187,16 +187,16 @@ class AxisProfile:
     @property
     def searches(self) -> bool:
         """Whether `after_search` is anybody's ceiling."""
-        return any(curve.ceiling == "known_after_search" for curve in self.curves)
+        return any(curve.ceiling == "optimum_after_searches" for curve in self.curves)
 
     def ceiling_of(self, curve: Curve) -> tuple[float, ...]:
         """Return the mean ceiling of a curve at each point."""
-        return self.after_search if curve.ceiling == "known_after_search" else self.optimum
+        return self.after_search if curve.ceiling == "optimum_after_searches" else self.optimum
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the axis as JSON values."""
         mapping = fields_to_json(self) | {"after_search": list(self.after_search) if self.searches else None}
-        return {name.replace("after_search", "known_after_search"): value for name, value in mapping.items()}
+        return {name.replace("after_search", "optimum_after_searches"): value for name, value in mapping.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ class LiveTable:
         table.caption = "percent, so far; luck-adjusted with a slope of 1"
         table.add_column("policy", overflow="fold")
         table.add_column("prompt", overflow="fold")
-        headings = ["episodes", "success", "ceiling", "V*", "adjusted"]
+        headings = ["episodes", "success", "reference", "V*", "adjusted"]
         headings += ["calls", "tokens", "dollars"] if asks_models else []
         headings += ["broken"] if self._broken else []
         for heading in headings:

@@ -76,7 +76,7 @@ class EpisodeTable:
         policy, prompt, flaw, task: Place of each in `policies`, `prompts`, `flaws`, `tasks`.
         seed, index: Episode seed, and place in the plan of the run; in a table of sums those of the first episode.
         count, outcome, partial, turns: Episodes, full successes, partial successes, messages.
-        after_search: Episodes whose ceiling is `known_after_search`.
+        after_search: Episodes whose ceiling is `optimum_after_searches`.
         without_ceiling: Episodes whose tools had to be found, and of which only V* is known.
         tries_again: Episodes whose agent may try again in fresh ones, which leaves ceiling and luck without meaning.
         no_reference: Episodes of tasks without a reference solution, of which nobody knows V*.
@@ -291,7 +291,7 @@ class TableBuilder:
         columns["outcome"][row] += outcome
         columns["partial"][row] += record["score"]["level"] == "partial_success"
         columns["turns"][row] += len(record["steps"])
-        columns["after_search"][row] += record.get("known_after_search") is not None
+        columns["after_search"][row] += record.get("optimum_after_searches") is not None
         columns["without_ceiling"][row] += lacks_ceiling(record)
         columns["tries_again"][row] += tries_again(record)
         columns["no_reference"][row] += has_no_ceiling(record)

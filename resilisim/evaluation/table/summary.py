@@ -53,7 +53,7 @@ class GroupSummary:
         optimum: Mean V* of the start: the best success rate that any agent can reach on these tasks.
         ceiling: Mean of the ceilings that fit what the agent was told: V* where it knew the tools, else what is left
             after the fewest searches that show them (`records.fitting_ceiling`).
-        ceiling_name: Which reference that is; "known_after_search" if it is for any episode of the group, and
+        ceiling_name: Which reference that is; "optimum_after_searches" if it is for any episode of the group, and
             "reference_solution" in a world.
         num_without_ceiling: Episodes (of all tasks) whose tools had to be found with nobody knows how many searches, so
             that V* stands in for their ceiling.
@@ -170,7 +170,7 @@ def summarise_group(
     num_episodes = int(count.sum())
     success = clustered_proportion(outcome, count)
     ceiling = clustered_mean(ceilings, count)
-    ceiling_name: Ceiling = "known_after_search" if group.after_search.any() else "known_probabilities"
+    ceiling_name: Ceiling = "optimum_after_searches" if group.after_search.any() else "known_probabilities"
     if group.world is not None:
         ceiling_name = "reference_solution"
     ended = {name: float(values.sum()) for name, values in sorted(group.ended_by.items()) if values.any()}
@@ -305,11 +305,11 @@ def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:
             "V*: of the reference solution, the chance of completing it within the turns; an agent that finds a "
             "shorter way can be better."
         )
-    if shown or any(row.ceiling_name == "known_after_search" for row in rows):
+    if shown or any(row.ceiling_name == "optimum_after_searches" for row in rows):
         note += (
-            " ceiling: the best that an agent can reach given what its prompt tells it: V* if it names the tools; if "
-            "they must be found, V* with the turns left after the fewest searches that show them. The ceiling is below "
-            "V* by the price of finding the tools, which is not a loss by calls."
+            " reference: V* if the prompt names the tools; if they must be found, V* with the turns left after the "
+            "fewest searches, clause by clause, that show them. It is below V* by the price of these searches, which "
+            "is not a loss by calls, and no ceiling: an agent that has learned the names elsewhere can do better."
         )
     missing = sum(row.num_without_ceiling for row in rows if not row.has_no_ceiling)
     if missing:
@@ -378,10 +378,10 @@ class SummaryTable:
         longest_prompt = max((len(row.prompt_type) for row in self._rows), default=8)
         names, prompts = min(longest, WIDEST_NAME), min(max(longest_prompt, 6), WIDEST_PROMPT)
         # V* stands beside the ceiling where there is room, and alone where it is the ceiling of every row.
-        searching = any(row.ceiling_name == "known_after_search" for row in self._rows)
+        searching = any(row.ceiling_name == "optimum_after_searches" for row in self._rows)
         more = CEILING_COLUMNS * searching
         shares, losses = options.max_width >= NARROW_TERMINAL + more, options.max_width >= NARROWEST_TERMINAL
-        heads = ["ceiling", *(["V*"] if options.max_width >= NARROW_TERMINAL else [])] if searching else ["V*"]
+        heads = ["reference", *(["V*"] if options.max_width >= NARROW_TERMINAL else [])] if searching else ["V*"]
         heads += [f"of {heads[0]}"] if shares else []
         wide = options.max_width >= WIDE_TERMINAL + max(names + prompts - USUAL_NAMES, 0) + more
         separator = " " if wide else "\n"
@@ -398,8 +398,11 @@ class SummaryTable:
         if losses:
             table.add_column("biggest loss by calls", overflow="fold", min_width=7)
         for row in self._rows:
-            cells = {"ceiling": Text(format_percent(row.ceiling.value)), "V*": Text(format_percent(row.optimum.value))}
-            cells |= dict.fromkeys(("of ceiling", "of V*"), _with_interval(row.adjusted_share, separator))
+            cells = {
+                "reference": Text(format_percent(row.ceiling.value)),
+                "V*": Text(format_percent(row.optimum.value)),
+            }
+            cells |= dict.fromkeys(("of reference", "of V*"), _with_interval(row.adjusted_share, separator))
             marks = " *" * row.privileged + " †" * row.tries_again
             name = Text.assemble(plain(row.policy), (marks, "bold"))
             table.add_row(

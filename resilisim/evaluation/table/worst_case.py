@@ -71,7 +71,7 @@ def lost_record(failure: FailureRecord, example: EpisodeRecord | None) -> Episod
         "luck": 0.0,
         "losses": {"agent_error": optimum},
     }
-    for name in ("known_after_search", "no_search_ceiling", "optimum_knowledge", "no_ceiling"):
+    for name in ("optimum_after_searches", "no_search_ceiling", "optimum_knowledge", "no_ceiling"):
         if name in known:
             told[name] = known[name]
     return cast("EpisodeRecord", told)

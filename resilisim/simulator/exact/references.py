@@ -375,8 +375,9 @@ def references(
         `known_probabilities`, `known_probabilities_gap`, `knowledge` (`References`), `plan_following`,
         `plan_following_with_search`, `first_call`, and, with seeds, `clairvoyant` and its standard error
         `clairvoyant_se`, which are None under a law with parts and where there are too many sequences of calls to look
-        through. Of a task also `known_after_search`, the ceiling of an agent that has to find its tools, with
-        `searches_needed`; where nobody knows that number both are None, and `no_search_ceiling` says why.
+        through. Of a task also `optimum_after_searches`, V* after the searches of an agent that finds its tools clause
+        by clause, with `searches_needed`; where nobody knows that number both are None, and `no_search_ceiling` says
+        why.
 
     Raises:
         InvalidInputError: Unknown, repeated or missing tools, or too many seeds.
@@ -397,7 +398,7 @@ def references(
     after_search = result.pop("after_search")
     if task is not None:
         searches = searches_needed(task, library, search_many)
-        result["known_after_search"] = None if searches.fewest is None else after_search[searches.fewest]
+        result["optimum_after_searches"] = None if searches.fewest is None else after_search[searches.fewest]
         result |= {"searches_needed": searches.fewest, "no_search_ceiling": searches.reason}
         instance_id = instance_id or task.instance_id
     if clairvoyant_seeds > 0:

@@ -242,7 +242,7 @@ def test_shares_of_the_fitting_ceiling_lead_and_sort_the_page(tmp_path: Path) ->
     assert NOT_PRIVILEGED in first.detail
     assert second.figure == f"{format_percent(best.ceiling.value)}%"
     text = check(write_report(tmp_path)).text
-    assert f"ceiling {75 * optimum:.1f}%, V* {100 * optimum:.1f}%" in text
+    assert f"reference {75 * optimum:.1f}%, V* {100 * optimum:.1f}%" in text
     assert f"ceiling V* {100 * optimum:.1f}%" in text
 
 
