@@ -40,6 +40,7 @@ from resilisim.evaluation.injected_call import DrawnCall, InjectedCall, Injected
 from resilisim.evaluation.injected_episode import CallsEnded, InjectedEpisode, InjectionSettings
 from resilisim.evaluation.injection_options import (
     Raises,
+    check_functions,
     checked_names,
     checked_options,
     checked_text,
@@ -106,7 +107,8 @@ class Injected(Sequence[Callable[..., Any]]):
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Put a function under the law, as a decorator; all must be there before the first call."""
-        return cast("Callable[P, R]", self._add(function))
+        wrapped = self._add(function)
+        return cast("Callable[P, R]", staticmethod(wrapped) if isinstance(function, staticmethod) else wrapped)
 
     @overload
     def __getitem__(self, place: int | str) -> Callable[..., Any]: ...
@@ -514,6 +516,9 @@ def inject(
         raise InvalidInputError("a check of the end state needs a goal: expected required=[...]")
     if turns is not None and not goal:
         raise InvalidInputError("turns limit the calls towards a goal: expected required=[...]")
+    if only_once and not goal:
+        raise InvalidInputError("once says what spoils a goal: expected required=[...]")
+    check_functions(functions)
     needs = checked_options(fail, check, ordered, record, dependencies)
     chosen = BenchmarkLaw() if law is None else load_law(law)
     if isinstance(chosen, Law):

@@ -38,6 +38,12 @@ def checked_options(
     return {name: checked_names(f"dependencies of {name}", needed) for name, needed in given.items()}
 
 
+def check_functions(functions: object) -> None:
+    """Refuse what can hold no functions, and is none."""
+    if isinstance(functions, str | bytes) or not (callable(functions) or isinstance(functions, Iterable)):
+        raise InvalidInputError(f"functions is {shown_value(functions)}: expected functions")
+
+
 def checked_text(option: str, value: object, least: int = 0) -> str:
     """Return a text of at least so many characters, which files can hold; InvalidInputError if it is none."""
     if isinstance(value, str) and len(value) >= least:

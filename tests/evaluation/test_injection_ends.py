@@ -337,8 +337,7 @@ def run_python(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-@pytest.mark.parametrize("required", [[], ["charge"]])
-@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize(("kind", "required"), [("def", ["charge"]), ("async def", [])])
 def test_a_call_that_is_killed_while_it_runs_is_in_the_record(tmp_path: Path, required: list[str], kind: str) -> None:
     program = (
         f"{kind} charge(amount): os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -643,6 +642,11 @@ class Word(enum.StrEnum):
         ({"law": ["benchmark"]}, "law is ['benchmark']: expected a name"),
         ({"law": object}, "law is <class 'object'>"),
         ({"turns": 1.5, "required": ["add"]}, "turns is 1.5"),
+        ({"functions": None}, "functions is None: expected functions"),
+        ({"functions": 5}, "functions is 5: expected functions"),
+        ({"functions": "add"}, "functions is 'add': expected functions"),
+        ({"functions": {"add": "add"}}, "'add' is no function"),
+        ({"once": ["add"]}, "once says what spoils a goal"),
         ({"functions": {"": add}}, "'' names a function: expected a text"),
         ({"functions": {5: add}}, "5 names a function: expected a text"),
         ({"functions": [add, "add"]}, "'add' is no function"),
@@ -710,6 +714,26 @@ def test_names_may_be_of_any_alphabet(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match="is not a name") as refused, inject({name: add}):
             raise AssertionError("unreachable")
         assert "\n" not in str(refused.value)
+
+
+def test_methods_stay_methods_and_static_ones_static() -> None:
+    law = inject(law=1.0)
+
+    class Account:
+        def __init__(self, money: int) -> None:
+            self.money = money
+
+        @law
+        def pay(self, amount: int) -> int:
+            return self.money - amount
+
+        @law
+        @staticmethod
+        def fee(amount: int) -> int:
+            return amount // 10
+
+    assert (Account(10).pay(3), Account(5).pay(amount=3), Account.fee(50), Account(1).fee(20)) == (7, 2, 5, 2)
+    assert [(call.tool, call.outcome) for call in law.calls] == [("pay", "ok")] * 2 + [("fee", "ok")] * 2
 
 
 def test_functions_go_by_their_names_or_by_those_that_they_are_given() -> None:
