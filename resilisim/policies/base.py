@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import traceback as tracebacks
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -190,8 +191,9 @@ def info_message(tool: str) -> str:
 def call_message(tool: str, parameters: Mapping[str, Any] | None = None) -> str:
     """Return the message that runs a tool."""
     given = f" {inline_json(parameters)}" if parameters else ""
-    if "</tool_call>" in tool.lower():  # the tag would end there
-        return f"<tool_call>{inline_json({'name': tool, 'arguments': parameters or {}})}</tool_call>"
+    if "<" in tool:  # where a tag could begin or end
+        call = json.dumps({"name": tool, "arguments": dict(parameters or {})}, ensure_ascii=False, default=str)
+        return f"<tool_call>{call.replace('<', chr(92) + 'u003c')}</tool_call>"
     return f"<tool_call>{tool}{given}</tool_call>"
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from resilisim.errors import nearest_name, unknown_name
+from resilisim.schema_check import TooSlowError, found_in
 from resilisim.tool_library.model import Parameter, Tool
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ def parameter_problem(parameter: Parameter) -> str | None:
             return f"field 'constraints': {problem}"
     if parameter.default is None or (parameter.default == {} and parameter.type == "object"):
         return None
-    from jsonschema import Draft202012Validator
-
-    for error in Draft202012Validator(value_schema(parameter)).iter_errors(parameter.default):
+    for error in _validator_class()(value_schema(parameter)).iter_errors(parameter.default):
         return f"field 'default': {_one_line(error.message)}; expected a value that fits type and constraints, or null"
     return None
 
@@ -253,10 +252,38 @@ class _Key:
 
 @lru_cache(maxsize=2048)
 def _validator(key: _Key, strict: bool) -> Draft202012Validator:
-    from jsonschema import Draft202012Validator
-
-    validator: Draft202012Validator = Draft202012Validator(parameter_schema(key.tool, strict))
+    validator: Draft202012Validator = _validator_class()(parameter_schema(key.tool, strict))
     return validator
+
+
+@lru_cache(maxsize=1)
+def _validator_class() -> Any:
+    """Return the class of the validators, whose patterns are looked for within a limit of time."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.validators import extend
+
+    def pattern(validator: Any, wanted: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        if validator.is_type(instance, "string") and not _is_found(wanted, instance):
+            yield ValidationError(f"{instance!r} does not match {wanted!r}")
+
+    def pattern_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        if not validator.is_type(instance, "object"):
+            return
+        for each, inner in wanted.items():
+            for name, value in instance.items():
+                if _is_found(each, name):
+                    yield from validator.descend(value, inner, path=name, schema_path=each)
+
+    return extend(Draft202012Validator, {"pattern": pattern, "patternProperties": pattern_properties})
+
+
+def _is_found(pattern: str, text: str) -> bool:
+    """Return whether a pattern occurs in a text; one that takes too long to look for does not."""
+    try:
+        return found_in(pattern, text)
+    except TooSlowError:
+        return False
 
 
 def _problems(tool: Tool, parameters: Mapping[str, Any], error: ValidationError) -> list[str]:

@@ -20,6 +20,7 @@ from resilisim.tool_library.parameters import (
     mcp_definitions,
     parameter_schema,
 )
+from tests.guards import no_endless_wait
 
 LIBRARY = default_library()
 FETCHER = LIBRARY["network_fetcher"]
@@ -174,3 +175,12 @@ def test_long_and_deep_values_give_short_lines_and_unknown_modes_are_refused():
     for check in (check_parameters, accepts):
         with pytest.raises(InvalidInputError, match="unknown parameter mode 'stricter': did you mean 'strict'"):
             check(FETCHER, {}, "stricter")
+
+
+def test_a_pattern_that_takes_for_ever_holds_nobody_up():
+    constraints = {"pattern": "^(a+)+$"}
+    slow = Tool("slow", "Waits.", (Parameter("text", "string", constraints=constraints),))
+    assert check_parameters(slow, {"text": "aaaa"}) == []
+    with no_endless_wait():
+        (problem,) = check_parameters(slow, {"text": "a" * 60 + "!"})
+    assert "does not meet pattern" in problem
