@@ -13,7 +13,10 @@ _FILE_NAME = re.compile(r"# (\w+\.py)\n")
 
 
 def run_blocks(
-    page: str, instead: Mapping[str, str], take_file: Callable[[str, str], None] = lambda name, text: None
+    page: str,
+    instead: Mapping[str, str],
+    take_file: Callable[[str, str], None] = lambda name, text: None,
+    section: str = "",
 ) -> dict[str, Any]:
     """Run the blocks of a page one after the other, and return the names that they leave.
 
@@ -21,8 +24,11 @@ def run_blocks(
         page: Its name.
         instead: What stands in place of texts of the page, each of which must occur.
         take_file: Takes a block that begins with the name of a file, and its name; it is not run.
+        section: Heading of the only section whose blocks are run; all are if empty.
     """
     text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     blocks = _BLOCK.findall(text)
     assert blocks, f"{page} has no block"
     for old in instead:
@@ -36,5 +42,5 @@ def run_blocks(
             exec(compile(block, f"{page}.md", "exec"), names)
         else:
             take_file(file[1], block)
-    print(f"{page}.md: {len(blocks)} blocks were run")
+    print(f"{page}.md {section}: {len(blocks)} blocks were run")
     return names

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, import_extra
+from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, import_extra, install_line
 from resilisim.provenance import without_surrogates
 
 Returned = TypeVar("Returned")
@@ -40,7 +40,6 @@ RESTARTED = "The sandbox was stopped. All variables and functions of earlier blo
 _MIB = 1 << 20
 _MOST_IDLE = 4  # processes that wait for the next sandbox
 _MOST_THREADS = 16  # for all workers; a block takes well under a millisecond, and only a runaway one keeps a thread
-_INSTALL = "pip install 'resilisim[llm]'"
 # The clock of the sandbox stands still and its random numbers begin with the same seed, so that an episode that is
 # run again runs alike. Sleeping takes no time.
 _FROZEN_CLOCK = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -255,7 +254,7 @@ class _Worker:
         except BaseException as error:
             await worker.close()
             if isinstance(error, FileNotFoundError):
-                raise MissingExtraError(f"the sandbox's program is missing ({error}): {_INSTALL}") from error
+                raise MissingExtraError(f"the sandbox's program is missing ({error}): {install_line('llm')}") from error
             if isinstance(error, (worker._monty.MontyError, OSError, RuntimeError)):
                 raise InfrastructureError(f"the sandbox's process does not start: {error}") from error
             raise

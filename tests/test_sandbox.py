@@ -549,10 +549,10 @@ def test_what_is_not_installed_or_does_not_start_is_told(monkeypatch, tmp_path):
         with pytest.raises(InfrastructureError, match="does not start"):
             asyncio.run(one_block())
     monkeypatch.setattr(importlib.import_module("pydantic_monty"), "Monty", NoProgram)
-    with pytest.raises(MissingExtraError, match=r"program is missing.*pip install 'resilisim\[llm\]'"):
+    with pytest.raises(MissingExtraError, match=r"program is missing.*pip install -c constraints.txt '\.\[llm\]'"):
         asyncio.run(one_block())
     monkeypatch.setitem(sys.modules, "pydantic_monty", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[llm\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -c constraints.txt '\.\[llm\]'"):
         asyncio.run(one_block())
 
 

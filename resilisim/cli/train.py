@@ -17,7 +17,7 @@ import typer
 from resilisim.cli import options, output
 from resilisim.cli.output import CommandLine
 from resilisim.envs.settings import BENCHMARK_LAW
-from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError, unknown_name
+from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError, install_line, unknown_name
 from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing
 from resilisim.evaluation.trained import PLAIN, measure_generality, measure_policy
 from resilisim.options import option
@@ -248,7 +248,7 @@ def import_training(
         if (error.name or "").partition(".")[0] not in packages:
             raise
         raise MissingExtraError(
-            f"training needs {error.name!r}, which is not installed: pip install 'resilisim[{extra}]'"
+            f"training needs {error.name!r}, which is not installed: {install_line(extra)}"
         ) from error
 
 

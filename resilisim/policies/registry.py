@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimError, unknown_name
+from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimError, install_line, unknown_name
 from resilisim.inputs import error_line, import_attribute, look_into_working_directory
 from resilisim.policies.base import Policy
 from resilisim.policies.command_agent import COMMAND_PREFIX, CommandAgent, shown_command
@@ -238,8 +238,8 @@ def _built_in(name: str, where: str) -> Any:
         except ImportError as error:
             if str(error.name).partition(".")[0] == "resilisim":
                 raise  # nothing that installing would mend
-            extra = f"pip install 'resilisim[{EXTRAS[name]}]'"
-            raise MissingExtraError(f"{where} cannot be loaded ({error_line(error)}): {extra}") from error
+            told = f"{where} cannot be loaded ({error_line(error)})"
+            raise MissingExtraError(f"{told}: {install_line(EXTRAS[name])}") from error
     return import_attribute(reference, where)
 
 

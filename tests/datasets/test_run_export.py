@@ -304,5 +304,5 @@ def test_what_is_no_run_or_cannot_be_written_is_refused(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="cannot write to"):
         export_run(run, tmp_path / "file")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[datasets\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -c constraints.txt '\.\[datasets\]'"):
         export_run(run, tmp_path / "out")

@@ -130,5 +130,5 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch):
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr("importlib.import_module", missing)
-    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[datasets\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -c constraints.txt '\.\[datasets\]'"):
         to_arrow(TOY_SCHEMA)

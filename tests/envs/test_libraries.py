@@ -7,6 +7,7 @@ import importlib
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import FlattenObservation
 from hypothesis import given
@@ -125,3 +126,20 @@ def test_gymnasium_imports_the_module_that_an_id_names():
         assert gymnasium.make("resilisim:resilisim/Workflow-v0", tasks=TASKS).spec.id == "resilisim/Workflow-v0"
     finally:
         registry.update(kept)
+
+
+@pytest.mark.parametrize("form", [int, np.int64, np.int32, np.uint8, np.array, torch.tensor])
+def test_actions_come_as_policies_predict_them(form):
+    env = WorkflowEnv(tasks=TASKS)
+    env.reset(seed=1)
+    action = int(env.action_masks().argmax())
+    assert form(action) in env.action_space or form is torch.tensor
+    assert env.step(form(action))[-1]["execution"]["tool"] == env.core.library.names[action]
+
+
+@pytest.mark.parametrize("action", [-1, 283, 2**70, 1.0, "1", None, np.array([1]), np.array([1, 2]), np.float32(1), ()])
+def test_what_is_no_action_is_refused(action):
+    env = WorkflowEnv(tasks=TASKS)
+    env.reset(seed=1)
+    with pytest.raises(InvalidInputError, match="expected 0 to 282"):
+        env.step(action)

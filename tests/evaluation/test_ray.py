@@ -288,7 +288,7 @@ def test_an_address_where_nobody_listens_is_refused_at_once(from_environment, mo
 
 def test_a_missing_ray_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[ray\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -c constraints.txt '\.\[ray\]'"):
         list(play_on_machines(settings_of("Slow"), ()))
 
 

@@ -98,14 +98,14 @@ def test_a_rewritten_task_another_library_and_another_search_get_numbers_of_thei
 
 def test_without_retrieval_only_the_benchmark_has_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_installed(queries: Sequence[str], k: int) -> list[list[ToolHit]]:
-        raise MissingExtraError("tool search needs 'faiss': pip install 'resilisim[retrieval]'")
+        raise MissingExtraError("tool search needs 'faiss': pip install -c constraints.txt '.[retrieval]'")
 
     monkeypatch.setattr(default_retriever(LIBRARY), "search_many", not_installed)
     own = Task.from_mapping({"required_tools": ["file_operations_reader"], "description": "Open the ledger."}, LIBRARY)
     shipped, unknown = all_searches_needed([TASKS[0], own], LIBRARY)
     assert shipped == Searches(int(shipped_table()["searches"][0]))
     assert unknown.fewest is None
-    assert "pip install 'resilisim[retrieval]'" in (unknown.reason or "")
+    assert "pip install -c constraints.txt '.[retrieval]'" in (unknown.reason or "")
 
 
 @pytest.mark.parametrize(("name", "words"), [("BENCHMARK_SHA256", "another version"), ("SCHEMA", "damaged")])

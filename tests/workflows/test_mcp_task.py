@@ -235,5 +235,5 @@ def test_without_xmlschema_everything_but_validation_works(monkeypatch):
     monkeypatch.setitem(sys.modules, "xmlschema", None)
     text = render_mcp_task(ExactPlanner(LIBRARY).plan(task("read")))
     assert parse_mcp_task(text).tools == ("read",)
-    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[xml\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -c constraints.txt '\.\[xml\]'"):
         validate_mcp_task(text)

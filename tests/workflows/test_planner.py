@@ -231,7 +231,8 @@ def test_planners_of_higher_floors_are_imported_when_they_are_made(monkeypatch, 
     with pytest.raises(MissingExtraError) as caught:
         resolve_planner("policy:default")
     assert str(caught.value) == (
-        "planner 'policy:default' cannot be loaded (No module named 'no_such_package'): pip install 'resilisim[train]'"
+        "planner 'policy:default' cannot be loaded (No module named 'no_such_package'): "
+        "pip install -c constraints.txt '.[train]' (in a clone of ResiliSim)"
     )
 
 

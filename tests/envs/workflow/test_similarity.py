@@ -119,7 +119,7 @@ def test_a_function_that_gives_no_scores_is_refused(scores: Sequence[float], tex
 
 def test_without_the_extra_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(queries: Sequence[str]) -> FloatArray:
-        raise MissingExtraError("tool search needs 'faiss': pip install 'resilisim[retrieval]'")
+        raise MissingExtraError("tool search needs 'faiss': pip install -c constraints.txt '.[retrieval]'")
 
     monkeypatch.setattr(default_retriever(LIBRARY), "similarities", missing)
     task = dataclasses.replace(OWN_TASK, description="Nobody has asked this before.")

@@ -204,7 +204,7 @@ def test_parameters_that_do_not_fit_are_refused_before_anything_is_sent() -> Non
 
 def test_without_httpx2_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx2", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[apis\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -c constraints.txt '\.\[apis\]'"):
         ApiClient()
 
 
