@@ -68,7 +68,7 @@ def main() -> None:
         assert all(sample.error is not None and not sample.scores for sample in broken.samples or ())
         cut = inspect_eval("follower", endpoint.url, "--message-limit", "4", *arguments(tasks=2, prompt=PROMPT))
         for sample in cut.samples or ():
-            assert math.isnan(float(sample.scores["full_success"].value)), sample.scores
+            assert (sample.scores["full_success"].value, sample.store[RECORD]["ended_by"]) == (0, "agent_error")
         looped = inspect_eval("follower", endpoint.url, "--solver", "generate", *arguments(tasks=2, prompt=PROMPT))
         assert looped.status == "success"
         os.environ.update(LOOP_BASE_URL=endpoint.url, LOOP_API_KEY="none", INSPECT_DISPLAY="none")
@@ -77,7 +77,7 @@ def main() -> None:
             shorter = {"tasks=20, seeds=3": "tasks=2", "openai/gpt-4o-mini": "openai-api/loop/follower"}
             names = run_blocks("inspect", {**shorter, '"logs/..."': "log.location"})
             assert len(names["records"]) == 2
-        print("inspect eval: a broken endpoint and a limit give no score; other solvers play")
+        print("inspect eval: a broken endpoint gives no score, a limit has lost the episode; other solvers play")
 
 
 if __name__ == "__main__":

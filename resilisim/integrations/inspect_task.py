@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -165,7 +165,9 @@ def luck_adjusted() -> Metric:
 
 @scorer(metrics=[mean(), stderr(), optimum(), regret(), luck_adjusted()])
 def full_success() -> Scorer:
-    """Score a sample by full success; an episode that an error or a limit cut off has no score.
+    """Score a sample by full success; an episode that a limit or an error of the solver cut off is lost.
+
+    One that the model's endpoint or the environment broke has no score (docs/specification, section 9).
 
     The score's metadata hold V*, regret, luck and the outcome without luck, the store holds the episode's record.
     """
@@ -173,16 +175,26 @@ def full_success() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         session = _UNDER_WAY[state.uuid].session
         if not session.ended:
-            cut_off = next((event for event in transcript().events if event.event in _CUT_OFF), None)
-            if cut_off is not None:
+            events = transcript().events
+            cut_off = next((event for event in events if event.event in _CUT_OFF), None)
+            if cut_off is None:
+                session.stop()  # another solver has returned without finishing: the agent has stopped
+            elif cut_off.event == "error" and (session.is_broken or _has_model_failed(events)):
                 return Score.unscored(reason=f"the episode was cut off ({cut_off.event})")
-            session.stop()  # another solver has returned without finishing: the agent has stopped
+            else:
+                session.lose(f"the episode was cut off by Inspect ({cut_off.event})")
         record = session.record()
         state.store.set(RECORD, record)
         reported = {**figures(record), "reward": session.reward}
         return Score(value=record["outcome"], answer=record["agent"]["answer"], metadata=reported)
 
     return score
+
+
+def _has_model_failed(events: Sequence[Any]) -> bool:
+    """Tell whether the last call of a model has failed, so that it was not the solver's fault."""
+    calls = [event for event in events if event.event == "model"]
+    return bool(calls) and getattr(calls[-1], "error", None) is not None
 
 
 def _tool_of(played: _Played, tool: SessionTool, state: TaskState) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Session
 from resilisim.envs.settings import EnvironmentSettings, Tools
-from resilisim.errors import InvalidInputError
+from resilisim.errors import CheckFailed, InvalidInputError
 from resilisim.evaluation.episode.play import open_session
 from resilisim.evaluation.run.plan import check_prompts, check_seeds, check_tasks
 from resilisim.policies.agent_session import AgentSession, SessionTool
@@ -270,6 +270,8 @@ class _Rollout:
                 self._session.send(None)
             else:
                 self._put(answer, 0, [0.0] * len(answer) if logprobs is not None else None)
+        except CheckFailed:
+            raise  # a bug of ours, which no reward may hide
         except Exception:
             LOGGER.exception("an episode broke, and has no reward")
             self._is_broken = True

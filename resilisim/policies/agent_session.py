@@ -266,6 +266,11 @@ class AgentSession:
         self._is_closed = True
 
     @property
+    def is_broken(self) -> bool:
+        """Whether the environment itself has broken, which is not the agent's doing: there is no score then."""
+        return self._session.broken is not None
+
+    @property
     def ended(self) -> bool:
         """Whether the episode is over."""
         return self._is_closed or self._session.ended
