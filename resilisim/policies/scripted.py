@@ -22,6 +22,7 @@ from resilisim.policies.base import (
     search_message,
     succeeded_tool,
 )
+from resilisim.redaction import fit_to_show
 from resilisim.seeding import Draws
 from resilisim.simulator.exact import ReferenceSolution, solve
 from resilisim.simulator.problem import Problem
@@ -206,7 +207,8 @@ class PlanFollower:
         self._steps = list(_steps_in(observation))
         for step in self._steps if self._pass_parameters else ():
             if step.problem is not None:
-                LOGGER.warning("step %s is run without parameters: %s", step.tool, step.problem)
+                told = fit_to_show(f"{step.tool} is run without parameters: {step.problem}", one_line=True)
+                LOGGER.warning("step %s", told)
         self._queries = None if self._steps else list(_queries_in(observation))
 
     def act(self, observation: str, info: Info) -> str | None:

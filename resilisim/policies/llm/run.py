@@ -19,6 +19,7 @@ from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, kept_word
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
 from resilisim.policies.llm.templates import shared_text
 from resilisim.policies.llm.tools import Toolbox
+from resilisim.redaction import fit_to_show
 from resilisim.seeding import Draws
 from resilisim.tool_library.parameters import ParameterMode
 
@@ -289,7 +290,7 @@ class AgentRun:
             details["excerpt"] = str(details["excerpt"])[:EXCERPT_LENGTH]
         self.transcript.add_event(kind, component, text, self.turn, details)
         if kind in WARNING_KINDS:
-            LOGGER.warning("%s: %s: %s", component, kind, text)
+            LOGGER.warning("%s: %s: %s", component, kind, fit_to_show(text, one_line=True))
 
     def unreadable(
         self, component: str, reply: ChatReply, what: Unreadable, counter: str = "malformed_replies"

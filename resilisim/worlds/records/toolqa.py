@@ -11,11 +11,13 @@ The folder is that of the public repository (github.com/night-chen/ToolQA) with 
     data/external_corpus/scirex/Preprocessed_Scirex.jsonl          content
     data/external_corpus/dblp/{paper_net,author_net,id2title_dict,id2author_dict}.pkl
 
-What is not there is missed only by the question that needs it. There are no reference solutions.
+What is asked for and not there is told when the folder is loaded; a tool that needs it says so to the agent. There are
+no reference solutions.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +27,7 @@ from resilisim.inputs import inside, read_json_lines, read_text, validated
 from resilisim.provenance import content_hash
 from resilisim.tasks import Task
 from resilisim.worlds.answers import number_in
+from resilisim.worlds.base import ToolError
 from resilisim.worlds.records.contents import Graphs, Records
 from resilisim.worlds.records.database import Database
 from resilisim.worlds.records.graph_files import read_graph, read_names
@@ -87,6 +90,14 @@ def load_toolqa(folder: str | Path = "") -> RecordsWorld:
     if not tasks:
         raise InvalidInputError(f"ToolQA {str(folder)!r} holds no question: its files in data/questions are empty")
     found = [table for table, file in _TABLES.items() if inside(root, root / _CORPUS / file, "ToolQA file").is_file()]
+    texts = [name for name, (file, _) in _TEXTS.items() if inside(root, root / _CORPUS / file, "ToolQA file").is_file()]
+    files_of_graphs = [inside(root, root / _CORPUS / "dblp" / f"{name}.pkl", "ToolQA file") for name in _GRAPH_FILES]
+    graphs = ["graph"] * all(file.is_file() for file in files_of_graphs)
+    asked = dict.fromkeys(task.metadata["domain"] for task in tasks if task.metadata["domain"] != "arithmetic")
+    lacking = [domain for domain in asked if domain not in (*found, *texts, *graphs)]
+    if lacking:
+        told = f"ToolQA {str(folder)!r:.200} lacks {', '.join(lacking)} in {_CORPUS}: questions about them have no data"
+        warnings.warn(told, UserWarning, stacklevel=2)
     stamps = [[file, (root / _CORPUS / _TABLES[file]).stat().st_mtime_ns] for file in found]
     key = content_hash([str(root.resolve()), stamps])[:16]
     database = Database(f"toolqa-{key}", lambda connection: _fill(connection, root, found))
@@ -147,6 +158,8 @@ def _fill(connection: Any, root: Path, tables: Sequence[str]) -> None:
 
 def _reader(file: Path, root: Path, field: str) -> Callable[[], list[str]]:
     def read() -> list[str]:
+        if not file.exists():
+            raise ToolError("NOT_FOUND", f"there is no {file.parent.name} among the data")
         texts = []
         for line, where in _lines(file, root):
             if not isinstance(line, dict) or not isinstance(line.get(field), str):
@@ -161,9 +174,13 @@ def _graphs(root: Path) -> Graphs:
     """Return the graphs with titles and names in place of ids."""
     networkx = import_extra("networkx", "graphs of worlds need", "worlds")
     files = {name: inside(root, root / _CORPUS / "dblp" / f"{name}.pkl", "ToolQA file") for name in _GRAPH_FILES}
+    if not all(file.exists() for file in files.values()):
+        raise ToolError("NOT_FOUND", "there are no graphs among the data")
     titles, names = read_names(files["id2title_dict"]), read_names(files["id2author_dict"])
-    papers = networkx.relabel_nodes(read_graph(files["paper_net"]), titles)
-    authors = networkx.relabel_nodes(read_graph(files["author_net"]), names)
+    papers, authors = (
+        networkx.relabel_nodes(graph, {node: told.get(node, str(node)) for node in graph})
+        for graph, told in ((read_graph(files["paper_net"]), titles), (read_graph(files["author_net"]), names))
+    )
     for _, _, about in authors.edges(data=True):
         listed = about.get("papers", [])
         about["papers"] = [titles.get(one, one) if isinstance(one, str | int) else one for one in listed or ()]

@@ -267,8 +267,9 @@ class RecordsWorkspace:
         return {"column": column, "row_count": self._count() if found.more else len(values), "values": values}
 
     def _load_graph(self, graph_name: str) -> dict[str, Any]:
+        about = self._records.about(graph_name)
         self._graphs.add(graph_name)
-        return {"graph": graph_name, **self._records.about(graph_name)}
+        return {"graph": graph_name, **about}
 
     def _neighbours(self, graph_name: str, node: str) -> dict[str, Any]:
         graph, node = self._node(graph_name, node)

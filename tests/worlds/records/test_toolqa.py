@@ -8,12 +8,13 @@ import shutil
 import networkx
 import pytest
 
-from resilisim import evaluate
+from resilisim import EnvironmentSettings, evaluate
 from resilisim.cli.main import main
 from resilisim.datasets.run_tables import episode_row, step_rows
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import read_leaderboard, write_report
 from resilisim.evaluation.run.rescoring import rescore_run
+from resilisim.evaluation.run.store import read_failures
 from resilisim.worlds import load_world
 from resilisim.worlds.records import load_toolqa
 
@@ -172,6 +173,33 @@ def test_a_line_ends_with_a_line_feed_only(folder):
     question = {"qid": "easy-coffee-1", "question": "Open\u2028on\x85Monday?", "answer": "1"}
     (folder / "data/questions/easy/coffee-easy.jsonl").write_text(json.dumps(question, ensure_ascii=False))
     assert "Open\u2028on\x85Monday?" in [task.description for task in load_toolqa(folder).tasks()]
+
+
+def test_data_that_is_not_there_is_told_and_is_an_answer_for_the_agent(tmp_path):
+    """The questions alone, as the repository has them."""
+    questions = tmp_path / "data/questions/easy"
+    questions.mkdir(parents=True)
+    line = json.dumps({"qid": "easy-scirex-0", "question": "Who?", "answer": "x"})
+    (questions / "scirex-easy.jsonl").write_text(line)
+    lacking = "lacks scirex in data/external_corpus"
+    heard = []
+
+    def agent(session):
+        calls = {
+            "RetrieveScirex": {"keyword": "who"},
+            "RetrieveAgenda": {"keyword": "who"},
+            "LoadGraph": {"graph_name": "PaperNet"},
+            "LoadDB": {"db_name": "flights"},
+        }
+        heard.extend(session.call(name, parameters).error for name, parameters in calls.items())
+        return "x"
+
+    with pytest.warns(UserWarning, match=lacking):
+        result = evaluate(agents=agent, tasks=f"toolqa:{tmp_path}", environment=EnvironmentSettings(law="none"))
+    assert [record["outcome"] for record in result.records()] == [1]
+    assert all("NOT_FOUND" in said for said in heard[:3])
+    assert "flights" in heard[3]
+    assert not list(read_failures(result.directory))
 
 
 def test_a_folder_has_to_be_named():
