@@ -100,8 +100,8 @@ class LearnedNames(PlanFollower):
         names = [name for name in known if self._library.resolve(name) == name]
         self._queries, self._steps = None, []
         if names:
-            task = Task.from_mapping({"required_tools": names}, self._library)
-            steps = self._planner.plan(task).steps
+            guess = Task("guess", "", observation, {}, {}, tuple(names), {}, "", {}, observation)
+            steps = self._planner.plan(guess).steps
             self._steps = [PlannedStep(one.tool, max_tries=one.max_tries, skip_from=one.skip_from) for one in steps]
 
     def _message(self, info: Info) -> str | None:
