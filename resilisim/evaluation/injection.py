@@ -302,8 +302,8 @@ class Injected(Sequence[Callable[..., Any]]):
                 if not self._wrapped:
                     raise InvalidInputError("there is no function under the law: expected at least one")
                 tools = self.settings.with_dependencies(self._described)
+                self._process = os.getpid()  # first, as other threads look at it where there is an episode
                 self._episode = InjectedEpisode(self.settings, ToolLibrary(tools))
-                self._process = os.getpid()
             return self._episode
 
     def _is_forked(self) -> bool:

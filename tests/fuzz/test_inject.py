@@ -114,19 +114,19 @@ class Played:
             self._fuel -= 1
             return self._fuel > 0
 
-    def _body(self, number: int) -> None:
-        if self._begin(number):
+    def _body(self, number: int, goes_on: bool | None = None) -> None:
+        if self._begin(number) if goes_on is None else goes_on:
             self._act(self.program.bodies[number])
 
-    async def _body_later(self, number: int) -> None:
-        if self._begin(number):
+    async def _body_later(self, number: int, goes_on: bool | None = None) -> None:
+        if self._begin(number) if goes_on is None else goes_on:
             await self._act_later(self.program.bodies[number])
 
     def _function(self, number: int) -> Callable[[], Any]:
         kind = self.program.kinds[number]
 
-        async def later() -> int:
-            await self._body_later(number)
+        async def later(goes_on: bool | None = None) -> int:
+            await self._body_later(number, goes_on)
             return number
 
         def items() -> Any:
@@ -151,10 +151,10 @@ class Played:
         return {
             "sync": sync,
             "async": later,
-            "decorated": lambda: later(),
+            "decorated": lambda: later(self._begin(number)),
             "generator": items,
             "async generator": items_later,
-            "future": lambda: self._pool.submit(sync),
+            "future": lambda: self._pool.submit(self._body, number, self._begin(number)),
             "context": opened,
         }[kind]
 
