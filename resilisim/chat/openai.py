@@ -589,8 +589,8 @@ class OpenAIChatModel:
 def _how_to_check(url: str) -> str:
     """Return how a user finds out whether an endpoint is there."""
     return (
-        f'`curl -H "Authorization: Bearer ${API_KEY_VARIABLE}" {url}/models` shows whether it is up and what it '
-        f"serves; its address is --base-url or {BASE_URL_VARIABLE}, its key {API_KEY_VARIABLE}"
+        f"`curl {url}/models` shows whether it is up; its address is --base-url or {BASE_URL_VARIABLE}, "
+        f"its key {API_KEY_VARIABLE}"
     )
 
 

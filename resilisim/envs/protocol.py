@@ -64,8 +64,8 @@ def read_text(
     thoughts, visible = _split_thoughts(text)
     answer = _ANSWER.search(visible) if answers else None
     if answer is not None and answer[1].strip():
-        called = _OPEN_TAG.search(visible, 0, answer.start())
-        if called is None:
+        before = visible[: answer.start()]
+        if not has_tag(before) and not isinstance(find_calls(before, lambda call: False), FoundCalls):
             return Message("finish", text=visible, thoughts=thoughts, answer=answer[1].strip())
     tags, unclosed = _find_tags(visible)
     offered = (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS

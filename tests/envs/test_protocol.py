@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.chat.call_forms import FORMS
+from resilisim.chat.call_forms import FORMS, find_form
 from resilisim.envs.protocol import (
     NATIVE_FUNCTIONS,
     WAIT_FUNCTION,
@@ -355,3 +355,11 @@ def test_calls_are_read_wherever_a_server_puts_them_and_whatever_is_around_their
         assert (found.kind, found.tool, found.parameters) == ("execute", READER, CALLED), message
     beside = {"name": READER, "source": "a", "reason": "it is next"}
     assert native("tool_call", beside).parameters == CALLED
+
+
+def test_an_answer_that_holds_a_call_is_an_answer_and_one_behind_a_call_is_none():
+    call = find_form("mistral").write([(READER, CALLED)])
+    for answer in ("4", '{"name": "file_operations_reader", "arguments": {}}', call):
+        found = read_text(f"So:\n<finish>{answer}</finish>", LIBRARY, "lenient", answers=True)
+        assert (found.kind, found.answer) == ("finish", answer)
+    assert read_text(f"{call}\n<finish>4</finish>", LIBRARY, "lenient", answers=True).kind == "execute"
