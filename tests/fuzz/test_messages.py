@@ -28,7 +28,7 @@ READER = "file_operations_reader"
 TOOLS = (*CONVERSATION_TOOLS, FINISH)
 KINDS = {"execute", "search", "info", "format_error", "rejected", "finish", "wait"}
 ASKED = ChatRequest((ChatMessage("user", "Hello?"),))
-FEW, MANY = 150, 5_000
+FEW, MANY = 80, 5_000
 
 # Pieces of all forms, whole and broken, and of what stands around them.
 MARKS = sorted(
@@ -195,7 +195,7 @@ def check_round_trip(data, form):
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_a_form_writes_is_read_back(data, form):
     check_round_trip(data, form)
