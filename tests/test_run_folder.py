@@ -226,3 +226,20 @@ def test_arguments_that_no_manifest_may_hold_are_refused():
         with pytest.raises(StoreError, match="the arguments of a run cannot be written"):
             run_manifest({"x": value})
     assert run_manifest({"salt": "\ud800"})["arguments"] == {"salt": "\ud800"}
+
+
+def test_a_line_that_is_open_is_there_and_ended_in_its_place(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    with JsonLinesWriter(path) as writer:
+        first = writer.write_open(b'{"a":1}\n', room=40)
+        assert list(read_json_lines(path)) == [{"a": 1}], "whatever happens next"
+        second = writer.write_open(b'{"b":1}\n', room=40)
+        writer.write_in_place(first, b'{"a":2,"c":"it fits"}\n')
+        writer.write_in_place(second, b'{"b":2,"c":"' + b"x" * 100 + b'"}\n')  # the last may be longer
+        with pytest.raises(ValueError, match="does not fit"):
+            writer.write_in_place(first, b'{"a":3,"c":"' + b"x" * 100 + b'"}\n')
+        third = writer.write_open(b'{"d":1}\n', room=40)
+        writer.write_in_place(third, b'{"d":2}\n')
+        writer.write({"e": 1})
+    assert list(read_json_lines(path)) == [{"a": 2, "c": "it fits"}, {"b": 2, "c": "x" * 100}, {"d": 2}, {"e": 1}]
+    assert path.read_bytes().endswith(b'{"d":2}\n{"e":1}\n')

@@ -13,7 +13,16 @@ from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, check_episode, check_failure
 from resilisim.provenance import encode_json_line
-from resilisim.run_folder import MANIFEST_NAME, JsonLinesWriter, OpenLine, RunFolder, claim, own_file, run_manifest
+from resilisim.run_folder import (
+    MANIFEST_NAME,
+    JsonLinesWriter,
+    OpenLine,
+    RunFolder,
+    claim,
+    own_file,
+    run_manifest,
+    without_secrets_in_lines,
+)
 
 CALL_SCHEMA: Final = "resilisim-call-1"
 CALLS_NAME: Final = "calls.jsonl"
@@ -69,10 +78,10 @@ class InjectionFolder:
         if self._folder is None:
             return
         message = str(line["message"] or "")
-        encoded = encode_json_line(line)
+        encoded = without_secrets_in_lines(encode_json_line(line))
         while len(encoded) > place.length and message:  # others have been written behind it, so there is no more room
             message = message[: -max(len(encoded) - place.length, 4) // 2]
-            encoded = encode_json_line({**line, "message": f"{message}..."})
+            encoded = without_secrets_in_lines(encode_json_line({**line, "message": f"{message}..."}))
         self._folder.lines.write_in_place(place, encoded)
 
     def write_episode(self, record: EpisodeRecord) -> None:
