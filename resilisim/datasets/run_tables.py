@@ -40,6 +40,7 @@ def _episode_columns() -> tuple[Column, ...]:
 EPISODES: Final = RecordSchema("resilisim-run-episodes-2", _episode_columns())
 STEPS: Final = RecordSchema("resilisim-run-steps-2", (*KEYS, *shipped_columns("steps")))
 CALLS: Final = RecordSchema("resilisim-run-calls-2", (*KEYS, *shipped_columns("calls")))
+OF_UNCLEAR_FAILURES: Final = ("fault", "messages", "optimum")  # which others, and older ones, lack
 FAILURES: Final = RecordSchema("resilisim-run-failures-1", (*KEYS, *shipped_columns("failures")))
 # What not every record has: older ones, those of episodes without a flaw, and those that keep no texts.
 _MAY_BE_MISSING: Final = frozenset(
@@ -204,7 +205,8 @@ def export_run(directory: Path | str, out: Path | str, *, progress: Callable[[in
                 progress(1)
         for failure in read_failures(source):
             with _naming(source / FAILURES_NAME, failure.get("index")):
-                tables.writer("failures.parquet").write(_cells(FAILURES.columns, failure))
+                values = {**dict.fromkeys(OF_UNCLEAR_FAILURES), **failure}
+                tables.writer("failures.parquet").write(_cells(FAILURES.columns, values))
         facts = tables.commit()
     num_episodes = facts[0].num_records
     return RunExport(folder, facts, num_episodes, manifest["arguments"].get("num_episodes", num_episodes))
