@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ from resilisim.simulator.exact import (
     solved_references,
 )
 from resilisim.simulator.exact.arena import build_arena
-from resilisim.simulator.exact.references import clairvoyant
+from resilisim.simulator.exact.references import clairvoyant, luck_table
 from resilisim.simulator.state import ENDED_BY, outcome
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import small_library
@@ -198,6 +200,30 @@ def test_clairvoyant_search_equals_trying_every_sequence(seed, required):
         return False
 
     assert clairvoyant(problem, [seed], "s", "t")[0] == float(some_sequence_succeeds([]))
+
+
+@pytest.mark.parametrize("row", [2, 3, 5])
+def test_outside_tools_that_can_break_no_row_are_left_out_of_the_clairvoyant_search(row, monkeypatch):
+    names = [f"tool_{number}" for number in range(60)]
+    bases = {name: 0.3 + 0.01 * place for place, name in enumerate(names)}
+    library = small_library({name: names[:1] if place == 1 else [] for place, name in enumerate(names)}, bases)
+    problem = build_problem(library, names[:4], rules=EndRules(max_turns=12, max_consecutive_failures=row))
+    module = importlib.import_module("resilisim.simulator.exact.references")  # the package has a function of its name
+    counted = []
+
+    def track(numbers):
+        for number in numbers:
+            counted.append(number)
+            yield number
+
+    found = clairvoyant(problem, range(150), "s", "t", track)
+    assert counted == list(range(150))
+    every = luck_table(problem, "s", [0], "t")[0, 4:]
+    outside = np.array(problem.base_index[4:])
+    assert 0 < len(module._can_break(problem, every, outside)) < 30
+    monkeypatch.setattr(module, "_can_break", lambda problem, luck, base_index: np.arange(len(luck)))
+    assert clairvoyant(problem, range(150), "s", "t") == found
+    assert 0.0 < found[0] < 1.0
 
 
 def test_all_thirty_tools_in_one_list():

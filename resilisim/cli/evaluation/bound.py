@@ -79,14 +79,17 @@ def bound(
     found = None if task is None else options.find_task(task, tasks, chosen)
     named = [name.strip() for name in (tools or "").split(",")]
     required = found.required_tools if found else tuple(filter(None, named))
-    values = references(
-        found or required,
-        library=chosen,
-        law=law,
-        rules=rules,
-        clairvoyant_seeds=SEEDS_FOR_ONE if clairvoyant_seeds is None else clairvoyant_seeds,
-        search_many=search_many,
-    )
+    seeds = SEEDS_FOR_ONE if clairvoyant_seeds is None else clairvoyant_seeds
+    with Progressing("seeds of the clairvoyant bound (--clairvoyant-seeds 0 leaves it out)", seeds) as progress:
+        values = references(
+            found or required,
+            library=chosen,
+            law=law,
+            rules=rules,
+            clairvoyant_seeds=seeds,
+            search_many=search_many,
+            track=progress.track,
+        )
     shown = [name for name in EXPLANATIONS if values.get(name) is not None and (name != GAP or values[name])]
     rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
     notes = [*_no_ceiling(values), *_knowledge(law, values["knowledge"])]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -48,7 +48,7 @@ from resilisim.tasks.searches import SearchMany, searches_needed
 from resilisim.tool_library import ToolLibrary, default_library
 
 _VISITED_SIZE = 1 << 19
-MAX_TRIED_CALLS = 20_000_000  # of one seed: a few seconds; a list of the benchmark takes some thousands
+MAX_TRIED_CALLS = 20_000_000  # of one seed: up to half a minute; a list of the benchmark takes some thousands
 _GIVEN_UP = -1
 
 
@@ -64,8 +64,16 @@ def luck_table(problem: Problem, salt: str, seeds: Sequence[int], instance_id: s
     return bits
 
 
-def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: str) -> tuple[float, float]:
+# Hands on what it is given, and may tell how far that is, as `Progressing.track` does.
+Track = Callable[[Iterable[int]], Iterable[int]]
+
+
+def clairvoyant(
+    problem: Problem, seeds: Sequence[int], salt: str, instance_id: str, track: Track = iter
+) -> tuple[float, float]:
     """Return the share of seeds for which some sequence of calls succeeds, and its standard error (or NaN).
+
+    A seed of a long list can take half a minute; `track` is handed their numbers as they are worked on.
 
     Raises:
         ExactLimitError: There are too many sequences to look through.
@@ -91,12 +99,13 @@ def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: 
     visited = np.zeros(_VISITED_SIZE, dtype=np.uint64)
     num_visited = np.zeros(1, dtype=np.int64)
     found = np.zeros(len(seeds))
-    for number in range(len(seeds)):
+    for number in track(range(len(seeds))):
+        breakers = outside[_can_break(problem, luck[number][outside], base_index[outside])]
         found[number] = _search(
             np.ascontiguousarray(luck[number][closure]),
-            np.ascontiguousarray(luck[number][outside]),
+            np.ascontiguousarray(luck[number][breakers]),
             base_index[closure],
-            base_index[outside],
+            base_index[breakers],
             place,
             required,
             dependencies,
@@ -115,6 +124,21 @@ def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: 
             )
     error = float(found.std(ddof=1)) / math.sqrt(len(found)) if len(found) > 1 else math.nan
     return float(found.mean()), error
+
+
+def _can_break(problem: Problem, luck: NDArray[np.int64], base_index: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the outside tools that the search can take to break a row, ascending; `luck` is (num_outside, max_turns).
+
+    It takes the one with the largest luck number that succeeds. After `failures` failed executions fewer than that many
+    rows have been broken, so fewer outside tools have been called, and one of the first `failures` by their first
+    number, of those that succeed, is there uncalled and better than any other uncalled one.
+    """
+    chosen: set[int] = set()
+    for failures in range(1, problem.rules.max_turns - len(problem.required)):
+        succeeds = np.flatnonzero(luck[:, 0] < problem.table.threshold[base_index, 0, 0, failures])
+        order = np.argsort(-luck[succeeds, 0], kind="stable")
+        chosen.update(succeeds[order[:failures]].tolist())
+    return np.array(sorted(chosen), dtype=np.int64)
 
 
 @scalar
@@ -357,6 +381,7 @@ def references(
     salt: str = EVALUATION_SALT,
     instance_id: str | None = None,
     search_many: SearchMany | None = None,
+    track: Track = iter,
 ) -> dict[str, float | str | None]:
     """Compute the references of a task, or of a list of required tools.
 
@@ -370,6 +395,7 @@ def references(
         instance_id: Task whose luck it is; by default the given task, or an id made from the list.
         search_many: What answers searches (`tasks.searches.searches_needed`); retrieval with the default model if
             omitted.
+        track: What tells how far the clairvoyant bound is (`clairvoyant`).
 
     Returns:
         `known_probabilities`, `known_probabilities_gap`, `knowledge` (`References`), `plan_following`,
@@ -403,18 +429,18 @@ def references(
         instance_id = instance_id or task.instance_id
     if clairvoyant_seeds > 0:
         luck_of = instance_id or "tools_" + hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
-        mean, error = clairvoyant_if_known(problem, range(clairvoyant_seeds), salt, luck_of)
+        mean, error = clairvoyant_if_known(problem, range(clairvoyant_seeds), salt, luck_of, track)
         result |= {"clairvoyant": mean, "clairvoyant_se": error}
     return result
 
 
 def clairvoyant_if_known(
-    problem: Problem, seeds: Sequence[int], salt: str, instance_id: str
+    problem: Problem, seeds: Sequence[int], salt: str, instance_id: str, track: Track = iter
 ) -> tuple[float | None, float | None]:
     """Return the clairvoyant bound and its standard error, None both where nobody has worked it out."""
     if problem.parts is not None:
         return None, None
     try:
-        return clairvoyant(problem, seeds, salt, instance_id)
+        return clairvoyant(problem, seeds, salt, instance_id, track)
     except ExactLimitError:
         return None, None
