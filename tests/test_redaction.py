@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from resilisim import evaluate, redaction
 from resilisim.cli.main import _refuse
+from resilisim.cli.mcp import _tell_url
 from resilisim.cli.output import note, write_json
 from resilisim.errors import one_line, shown_value
 from resilisim.evaluation import read_records, write_report
@@ -167,6 +168,15 @@ def test_every_way_to_a_terminal_escapes(bad, capsys):
     captured = capsys.readouterr()
     words = [one_line(text), shown_value(text), shown(text), error_line(ValueError(text)), captured.out, captured.err]
     assert not [word for word in words if bad in word]
+
+
+def test_a_token_that_was_just_made_is_told(capsys, monkeypatch):
+    """By the one line that is there for it; whoever gave a token need not be told it."""
+    monkeypatch.delenv("RESILISIM_TOKEN", raising=False)
+    _tell_url("0123456789abcdefghijkl")("http://0.0.0.0:8000")
+    assert "Authorization: Bearer 0123456789abcdefghijkl" in capsys.readouterr().err
+    note("Authorization: Bearer 0123456789abcdefghijkl")
+    assert "0123456789" not in capsys.readouterr().err
 
 
 def test_lines_and_manifests_hold_no_secret(tmp_path):

@@ -7,7 +7,6 @@ import csv
 import os
 import re
 import secrets
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -297,8 +296,7 @@ def _tell_url(token: str | None) -> Callable[[str], None]:
     def tell(url: str) -> None:
         note(f"listening: {url}{EPISODE_PATH}, with any {{name}} for each episode; Ctrl-C ends it")
         if token is not None and not os.environ.get(TOKEN_VARIABLE):
-            # Not by `note`, which keeps secrets: this one was just made, and is told nowhere else.
-            sys.stderr.write(f"clients have to send: Authorization: Bearer {token}\n")
+            note(f"clients have to send: Authorization: Bearer {token}", with_secret=True)
 
     return tell
 

@@ -25,7 +25,7 @@ from rich.console import Console, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from resilisim.redaction import fit_to_show, json_without_steering, without_secrets
+from resilisim.redaction import fit_to_show, json_without_steering, without_secrets, without_steering
 from resilisim.terminal import SafeConsole
 from resilisim.terminal import plain as plain
 
@@ -248,9 +248,12 @@ def _cell(cell: CellLike, is_stacked: bool) -> Text:
     return Text.assemble(plain(cell.text), (" " + cell.mark if cell.mark else "", "bold"), detail)
 
 
-def note(text: str) -> None:
-    """Print a line for people on standard error, whole, whatever the width."""
-    sys.stderr.write(fit_to_show(text) + "\n")
+def note(text: str, *, with_secret: bool = False) -> None:
+    """Print a line for people on standard error, whole, whatever the width.
+
+    Secrets are taken out of it, unless it is there to tell one that was just made (`with_secret`).
+    """
+    sys.stderr.write((without_steering(text) if with_secret else fit_to_show(text)) + "\n")
 
 
 if TYPE_CHECKING:
