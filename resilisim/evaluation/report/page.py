@@ -252,7 +252,7 @@ def printable(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """Return a text that Markdown shows as it is, on one line."""
-    return _ESCAPED.sub(r"\\\1", _LINE_END.sub(" ", printable(text))).strip()
+    return _ESCAPED.sub(r"\\\1", printable(_LINE_END.sub(" ", text))).strip()
 
 
 def _environment(finish: Callable[[str], str]) -> Environment:
