@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from resilisim.evaluation.episode.texts import opened, stored
 from resilisim.evaluation.run.chain import CHAIN_NAME, Chain
 from resilisim.evaluation.run.plan import hash_tasks
 from resilisim.evaluation.run.rescoring import reattribute
-from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, begun, read_manifest, read_records
+from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, RunStore, begun, read_manifest, read_records
 from resilisim.evaluation.submission import (
     OPEN_SET,
     SHOWN_OF_A_KIND,
@@ -346,6 +347,26 @@ def test_what_broke_is_told(run, published, tmp_path):
         "expected all episodes; it broke: it was down"
     ]
     assert found.notes == ("1 episode broke and was played again, the first is episode 3: it was down",)
+
+
+@pytest.mark.parametrize(
+    ("failures", "words"),
+    [
+        ([{}, {}], "episode 3: it was handed out 2 times, expected once"),
+        ([{"reason": "ConnectionError", "messages": ["another message"]}], "was played again in another way"),
+        ([{}], None),
+        ([{"reason": "ConnectionError", "messages": []}], None),
+    ],
+)
+def test_an_episode_that_was_looked_at_twice_is_refused(run, published, tmp_path, failures, words):
+    shutil.copytree(run, tmp_path / "copy")
+    task = next(record["instance_id"] for record in read_records(run) if record["index"] == 3)
+    with RunStore(tmp_path / "copy", read_manifest(run)["arguments"], 24) as store:
+        for failure in failures:
+            store.append_failure(encode_json_line({**begun(3, "plan-follower", "flawed", task, 1), **failure}))
+    found = check_submission(tmp_path / "copy", published)
+    assert set(found.num_refusals) == (set() if words is None else {"tries_again"})
+    assert words is None or words in str(found.refusals[0])
 
 
 @settings(max_examples=50, deadline=None)
