@@ -203,9 +203,13 @@ def test_parameters_may_have_names_that_python_has_not() -> None:
     assert list(inspect.signature(reader).parameters) == ["others"]
 
 
-def test_an_error_in_the_block_leaves_no_record() -> None:
+def test_an_error_in_the_block_has_lost_the_episode_and_one_of_the_network_leaves_no_record() -> None:
     with pytest.raises(ZeroDivisionError), open_session(TASK) as session:
         _ = 1 / 0
+    record = session.record()
+    assert (record["ended_by"], record["outcome"]) == ("agent_error", 0)
+    with pytest.raises(ConnectionError), open_session(TASK) as session:
+        raise ConnectionError("refused")
     assert not session.ended
     with pytest.raises(ResiliSimError, match="no record before the episode has ended"):
         session.record()
