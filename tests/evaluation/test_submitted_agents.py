@@ -17,7 +17,7 @@ from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.texts import opened, stored
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.plan import Plan
-from resilisim.evaluation.run.store import read_manifest, read_records
+from resilisim.evaluation.run.store import RunStore, begun, read_manifest, read_records
 from resilisim.evaluation.submission import check_submission, define_set
 from resilisim.evaluation.submitted_episode import CLAIMS, CheckSetup, EpisodeChecker
 from resilisim.provenance import encode_json_line
@@ -226,3 +226,14 @@ def test_a_chain_that_was_tampered_with_is_refused(change: Any, words: str, tmp_
     found = check_submission(run, published, tasks=TASKS)
     assert re.search(words, str(found.refusals[0]))
     assert set(found.num_refusals) == {"chain"}
+
+
+def test_a_line_of_failures_that_stands_twice_is_in_no_sitting(tmp_path: Path) -> None:
+    run = played(tmp_path / "run", "random")
+    published = define_set(run, "autumn-v1")
+    with RunStore(run, read_manifest(run)["arguments"], 4) as store:
+        store.begin(begun(0, "random", "optimal", TASKS[0].instance_id, 0))
+    assert check_submission(run, published, tasks=TASKS).is_accepted
+    (run / "failures.jsonl").write_bytes((run / "failures.jsonl").read_bytes() * 2)
+    found = check_submission(run, published, tasks=TASKS)
+    assert "1 lines of failures.jsonl are in no sitting" in [str(each) for each in found.refusals][-1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -124,9 +125,9 @@ def read_chain(directory: Path | str) -> Iterator[Link]:
 
 def chain_problems(directory: Path | str, run: str, files: Mapping[Of, str]) -> Iterator[str]:
     """Yield where the files of a folder are not what its chain says, as texts; nothing if they are."""
-    hashes = {of: {line_hash(line) for _, line in _lines_of(directory, name)} for of, name in files.items()}
+    hashes = {of: Counter(line_hash(line) for _, line in _lines_of(directory, name)) for of, name in files.items()}
     sittings: dict[str, tuple[int, str]] = {}  # sitting -> number and chain of its last line
-    known: dict[str, set[str]] = {of: set() for of in files}
+    known: dict[str, Counter[str]] = {of: Counter() for of in files}
     ends = {""}
     for link in read_chain(directory):
         where = f"line {link['number']} of sitting {link['sitting'][:8]!r}"
@@ -144,10 +145,10 @@ def chain_problems(directory: Path | str, run: str, files: Mapping[Of, str]) -> 
             yield f"{where} of the chain wrote a line that is not in {files[link['of']]} any more: changed or left out"
             return
         sittings[link["sitting"]] = link["number"], link["chain"]
-        known[link["of"]].add(link["sha256"])
+        known[link["of"]][link["sha256"]] += 1
         ends.add(link["chain"])
     for of, name in files.items():
-        strange = len(hashes[of] - known[of])
+        strange = (hashes[of] - known[of]).total()
         if strange and not sittings:
             yield f"there is no {CHAIN_NAME}: it was lost, or the run was played by an earlier version"
             return
