@@ -14,11 +14,11 @@ _WORDS = tuple(status.lower().replace("_", " ") for status in STATUSES)
 
 
 def action_words(core: WorkflowCore, action: int) -> str:
-    """Return the type of an action and the name of its tool, if it has one."""
+    """Return the type of an action and the name of its tool, or that it has none."""
     num_tools = len(core.library)
     tool = tool_of(action, num_tools)
     kind = ACTION_TYPES[action_type_of(action, num_tools)]
-    return kind if tool < 0 else f"{kind} {core.library.names[tool]}"
+    return f"{kind} {core.library.names[tool] if tool >= 0 else 'no tool'}"
 
 
 def scene_of(core: WorkflowCore, env: int, action: int | None) -> Scene:
