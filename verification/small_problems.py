@@ -43,7 +43,7 @@ NUM_PROBLEMS, BLOCK = 360, 10  # a piece of work is a block of problems
 EPISODES_EACH = 3
 TOLERANCE = 1e-9
 LEAST_EXACT = 0.95  # five tools under three parts at once can be too many states, which are bounded then
-MOST_WORK = 20_000  # of one problem: calls looked at
+MOST_WORK = 10_000  # of one problem: calls looked at
 ROLES = ("reader", "writer", "validator", "authenticator")
 CODES = ("TIMEOUT", "INVALID_INPUT", "PERMISSION_DENIED", "OPERATION_FAILED")
 
