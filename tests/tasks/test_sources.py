@@ -239,5 +239,5 @@ def test_a_figure_is_the_same_bytes_and_needs_a_known_suffix_and_matplotlib(monk
         with pytest.raises(InvalidInputError, match=re.escape(words)):
             check_figure_path(Path(name))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"resilisim\[plots\]"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[plots\]'"):
         draw_task_figure(counts, library, "svg")

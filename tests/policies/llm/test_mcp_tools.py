@@ -98,7 +98,7 @@ def test_only_within_its_block():
 
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp", None)
-    with pytest.raises(MissingExtraError, match=r"resilisim\[mcp\]"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[mcp\]'"):
         McpToolbox(server)
 
 
