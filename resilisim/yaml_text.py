@@ -103,12 +103,12 @@ def yaml_tree(text: str, what: str, *, aliases: bool = True, may_be_empty: bool 
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise UnreadableYamlError(f"no valid YAML: {place}{str(error.problem)[:_MAX_PROBLEM]}") from None
+        raise UnreadableYamlError(f"not valid YAML: {place}{str(error.problem)[:_MAX_PROBLEM]}") from None
     except UnreadableYamlError:
         raise
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         # The scanner converts escapes such as "\UFFFFFFFF" without a check of its own.
-        raise UnreadableYamlError(f"no valid YAML: {' '.join(str(error).split())[:_MAX_PROBLEM]}") from None
+        raise UnreadableYamlError(f"not valid YAML: {' '.join(str(error).split())[:_MAX_PROBLEM]}") from None
     return tree
 
 

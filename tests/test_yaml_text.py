@@ -50,8 +50,8 @@ REFUSED = {
     "laughs": (laughs(9), "unfolds into more than"),
     "wide": (laughs(3, 60), "unfolds into more than"),
     "itself": ("a: &a [*a]", "names nothing that stands before it"),
-    "unknown alias": ("a: *b", "no valid YAML|names nothing"),
-    "deep": ("[" * 100_000, "nested more than 20 deep|no valid YAML"),
+    "unknown alias": ("a: *b", "not valid YAML|names nothing"),
+    "deep": ("[" * 100_000, "nested more than 20 deep|not valid YAML"),
     "deep by aliases": (
         "a0: &a0 [x]\n" + "\n".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 40)),
         "nested more than 20 deep",
@@ -64,8 +64,8 @@ REFUSED = {
     "set": ("a: !!set {b}", "the tag .* is not allowed"),
     "several": ("a\n---\nb", "several YAML documents"),
     "a list as a name": ("[a]: 1", "a name has to be a plain text"),
-    "nul": ("a: \x00", "no valid YAML"),
-    "escape": ('a: "\\UFFFFFFFF"', "no valid YAML"),
+    "nul": ("a: \x00", "not valid YAML"),
+    "escape": ('a: "\\UFFFFFFFF"', "not valid YAML"),
 }
 
 

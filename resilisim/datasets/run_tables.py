@@ -37,11 +37,11 @@ def _episode_columns() -> tuple[Column, ...]:
     return (*KEYS, *listed[:place], *losses, *listed[place:])
 
 
-EPISODES: Final = RecordSchema("resilisim-run-episodes-2", _episode_columns())
+EPISODES: Final = RecordSchema("resilisim-run-episodes-3", _episode_columns())
 STEPS: Final = RecordSchema("resilisim-run-steps-2", (*KEYS, *shipped_columns("steps")))
 CALLS: Final = RecordSchema("resilisim-run-calls-2", (*KEYS, *shipped_columns("calls")))
 OF_UNCLEAR_FAILURES: Final = ("fault", "messages", "optimum")  # which others, and older ones, lack
-FAILURES: Final = RecordSchema("resilisim-run-failures-1", (*KEYS, *shipped_columns("failures")))
+FAILURES: Final = RecordSchema("resilisim-run-failures-2", (*KEYS, *shipped_columns("failures")))
 # What not every record has: older ones, those of episodes without a flaw, and those that keep no texts.
 _MAY_BE_MISSING: Final = frozenset(
     {

@@ -91,7 +91,7 @@ MALFORMED = {
     "base: 0": "field 'base': got 0; expected a number above 0",
     "bass: 0.5": "unknown field 'bass': did you mean 'bases'?",
     "base: 0.5\nbase: 0.6": "the name 'base' stands twice",
-    "base: [": "no valid YAML",
+    "base: [": "not valid YAML",
     "- base": "expected a mapping such as 'base: 0.8'",
     "rate_limit: {calls: 2}": "field 'rate_limit', field 'window': is missing",
     "rate_limit: {calls: 2.5, window: 3}": "field 'calls': got 2.5; expected a whole number",

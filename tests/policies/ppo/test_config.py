@@ -95,7 +95,7 @@ def test_truth_is_no_number_and_files_are_checked(tmp_path):
         make_config({"num_envs": True, "max_steps": 1})
     for text, words in (
         ("- a\n", "holds a list"),
-        ("a: [", "no valid YAML"),
+        ("a: [", "not valid YAML"),
         ("width: wide", "field 'width': got .wide"),
     ):
         file = tmp_path / "config.yaml"

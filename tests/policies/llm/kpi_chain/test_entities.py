@@ -113,7 +113,7 @@ def test_nothing_extracted_is_a_valid_finding(nothing):
         (read_reasoning, "execution_result: Kim", "has to be a mapping"),
         (read_reasoning, "execution_result: {status: done, outputs: {name: Kim}}", "not 'done'"),
         (read_reasoning, "execution_result: {status: completed}", "'outputs' has to be a mapping"),
-        (read_reasoning, f"{reasoning(name='a')}\n{reasoning(name='b')}", "no valid YAML|stands twice"),
+        (read_reasoning, f"{reasoning(name='a')}\n{reasoning(name='b')}", "not valid YAML|stands twice"),
     ],
 )
 def test_what_has_another_form(read, reply, problem):
