@@ -90,6 +90,9 @@ _MACHINE_IS_FULL: Final = frozenset(
 )
 
 
+_MODELS: Final = "resilisim.chat"
+
+
 def fault_of(error: BaseException, is_ours: bool = False) -> Fault:
     """Say whose fault an exception is that came out of an agent: the one place where this is decided.
 
@@ -112,7 +115,7 @@ def fault_of(error: BaseException, is_ours: bool = False) -> Fault:
         return "bug"
     if any(getattr(each, "is_from_outside", False) and _is_raised_here(each) for each in chain):
         return "infrastructure"
-    if is_ours:
+    if is_ours or _is_raised_here(error, _MODELS):  # a model that was set up wrongly answers nobody
         return "bug"
     return "unclear" if any(map(_may_be_outside, chain)) else "agent"
 
@@ -127,12 +130,12 @@ def _chain_of(error: BaseException) -> Iterator[BaseException]:
         waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
 
 
-def _is_raised_here(error: BaseException) -> bool:
-    """Tell whether code of this package has raised an exception."""
+def _is_raised_here(error: BaseException, package: str = "resilisim") -> bool:
+    """Tell whether code of this package, or of one within it, has raised an exception."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
-    return place is not None and str(place.tb_frame.f_globals.get("__name__")).partition(".")[0] == "resilisim"
+    return place is not None and f"{place.tb_frame.f_globals.get('__name__')}.".startswith(f"{package}.")
 
 
 def _may_be_outside(error: BaseException) -> bool:

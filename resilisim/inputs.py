@@ -83,7 +83,7 @@ def inside(folder: Path | str, path: Path, what: str, error: Callable[[str], Exc
     if not any(target.is_relative_to(place) for place in roots):
         raise error(f"{what} {str(path)!r} is a link out of its folder: expected a file of its own")
     if is_other:
-        raise error(f"{what} {str(path)!r} is no file: expected one")
+        raise error(f"{what} {str(path)!r} is not an ordinary file: expected one")
     return path
 
 

@@ -57,9 +57,16 @@ def test_a_bug_of_a_policy_is_shown_with_the_episode(tmp_path):
         encoding="utf-8",
     )
     done = run("evaluate", "--policy", "broken_policy:Broken", "--tasks", 1, "--out", "results", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "ZeroDivisionError" in done.stderr
-    assert "episode 0" in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "Broken broke in 1 episode, which is lost: ZeroDivisionError: division by zero (broken_policy.py:" in (
+        done.stderr
+    )
+    record = json.loads((tmp_path / "results" / "episodes.jsonl").read_text(encoding="utf-8"))
+    assert (record["ended_by"], record["outcome"], record["losses"]) == (
+        "agent_error",
+        0,
+        {"agent_error": record["optimum"]},
+    )
 
 
 def test_play_in_a_terminal(tmp_path):

@@ -21,6 +21,7 @@ from resilisim.evaluation.episode.record import checked_record
 from resilisim.evaluation.episode.texts import FORMAT, newly_told, opened_if_whole, prompt_of, replies_of, stored
 from resilisim.evaluation.report.viewer.packing import TalkRows, talk_of
 from resilisim.evaluation.run.rescoring import rescore_run
+from resilisim.policies.llm.record import empty_part
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -48,6 +49,7 @@ def test_texts_come_out_as_they_went_in(said, is_agent):
     if is_agent:
         reply = {"text": said[1], "tool_calls": [], "thoughts": said[2], "usage": USAGE, "finish_reason": "stop"}
         record["agent"] = {
+            **empty_part("react"),
             "calls": [{"role": "agent", "messages": [0, 1, 0], "reply": reply, "turn": 0}],
             "messages": [{"role": "user", "content": said[2]}, {"role": "assistant", "content": said[0]}],
             "structure": {"plan": said},

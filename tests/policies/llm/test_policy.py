@@ -311,7 +311,7 @@ def test_what_is_raised_is_raised_again_and_the_policy_can_still_be_used(error):
             policy.act(observation, info)
     assert by_hand(policy)[-1] == "<finish/>"
     with pytest.raises(type(error)):
-        play_scripted(Acting(both_tools, "yes", error))
+        play_scripted(Acting(both_tools, "yes", type(error)(str(error))))
 
 
 @pytest.mark.parametrize("how", ["reset", "close", "del"])

@@ -99,7 +99,7 @@ def test_what_does_not_exist_is_refused(package, own, name):
     with pytest.raises(InvalidInputError, match="expected none, default, or a file that exists"):
         load_prompts(package, None, str(own / name))
     (own / "step.md").mkdir()
-    with pytest.raises(InvalidInputError, match="cannot be read"):
+    with pytest.raises(InvalidInputError, match="is not an ordinary file"):
         load_prompts(package, str(own), "default")
 
 

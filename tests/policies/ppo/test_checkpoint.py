@@ -176,13 +176,13 @@ def test_files_that_are_none_are_told(saved, name):
     path = saved / name
     path.unlink()
     path.mkdir()
-    assert refusal(saved).endswith(f"{name} is not an ordinary file: expected one")
+    assert refusal(saved).endswith(f"{name}' is not an ordinary file: expected one")
     path.rmdir()
     path.symlink_to(path)
-    assert f"cannot read {name}: " in refusal(saved)
+    assert f"{name}' cannot be read: " in refusal(saved)
     path.unlink()
     os.mkfifo(path)  # opening it would wait for ever
-    assert refusal(saved).endswith(f"{name} is not an ordinary file: expected one")
+    assert refusal(saved).endswith(f"{name}' is not an ordinary file: expected one")
 
 
 def transformer(**arguments):
