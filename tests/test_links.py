@@ -71,7 +71,11 @@ def test_what_belongs_to_a_folder(tmp_path, secret):
     assert inside(folder, folder / "config.json", "file").read_text() == "{}"
     (folder / "loop").symlink_to(folder / "loop")
     (folder / "inner").mkdir()
-    for name, problem in {"loop": "cannot be read", "inner": "is no file", "../../../passwd": "is a link out"}.items():
+    for name, problem in {
+        "loop": "cannot be read",
+        "inner": "is not an ordinary file",
+        "../../../passwd": "is a link out",
+    }.items():
         with pytest.raises(InvalidInputError, match=problem):
             inside(folder, folder / name, "file")
     assert inside(folder, folder / "absent", "file") == folder / "absent"
