@@ -218,8 +218,9 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path, look):
     write_report(folder)
     found = look(folder, "hostile")
     assert "owned" not in found["title"]
-    assert found["message"] == EVIL
-    assert {one.replace(f"{EVIL} <think>", "") for one in found["said"]} == {EVIL}
+    shown = EVIL.replace("\u202e", "\N{REPLACEMENT CHARACTER}")  # no text turns others around
+    assert found["message"] == shown
+    assert {one.replace(f"{shown} <think>", "") for one in found["said"]} == {shown}
     assert found["marks"] == sum(one.count("onerror") for one in found["said"]) > 0
     assert found["foreign"] == 0
     assert found["prints"]
