@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 # Changes to either file install again; otherwise a second run finds the stamp and installs nothing.
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
-# Which tests `make test` runs; TESTS=long takes those of many seconds, which CI and `make verify` run too.
-TESTS ?= not long
+# Which tests `make test` runs; TESTS=long takes those of many seconds, which CI runs, too, TESTS=fuzz many random inputs
+TESTS ?= not long and not fuzz
 # Without bytecode each of the hundreds of processes that tests start would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -82,7 +82,7 @@ integrations: ## play through the harnesses of others, each in an environment of
 .PHONY: verify
 verify: $(STAMP) ## compare simulation with closed forms and brute force, at a stated error rate; the long tests
 	$(BIN)/python -m verification
-	$(MAKE) test TESTS=long
+	$(MAKE) test TESTS="long or fuzz"
 
 .PHONY: bench
 bench: $(STAMP) ## measure what is fast, and print the machine

@@ -124,7 +124,7 @@ def test_a_changed_run_is_read_or_refused(run, data):
     attack_run(run, data)
 
 
-@pytest.mark.long
+@pytest.mark.fuzz
 @LONG
 @given(data=st.data())
 def test_many_changed_runs_are_read_or_refused(run, data):
@@ -245,7 +245,7 @@ def test_folders_of_worlds_are_read_or_refused(data):
     attack_worlds(data)
 
 
-@pytest.mark.long
+@pytest.mark.fuzz
 @LONG
 @given(data=st.data())
 def test_many_folders_of_worlds_are_read_or_refused(data):

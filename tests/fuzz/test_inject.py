@@ -313,7 +313,7 @@ def test_random_programs_neither_hang_nor_are_booked_wrongly(draws: random.Rando
     check(drawn(draws))
 
 
-@pytest.mark.long
+@pytest.mark.fuzz
 def test_many_random_programs_neither_hang_nor_are_booked_wrongly() -> None:
     for number in range(3000):
         try:

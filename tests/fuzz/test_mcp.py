@@ -147,7 +147,7 @@ def test_any_list_of_tools_is_read(items: list[Any]) -> None:
     assert len({listed.tool.name for listed in found.values()}) == len(found)
 
 
-@pytest.mark.long
+@pytest.mark.fuzz
 @settings(max_examples=3000)
 @given(
     st.lists(st.lists(answers, max_size=3), max_size=5),

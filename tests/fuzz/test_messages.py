@@ -119,7 +119,7 @@ def check_mixture(text):
 
 
 test_mixtures_of_all_forms_are_read = settings(max_examples=FEW, deadline=None)(given(MIXTURES)(check_mixture))
-test_many_mixtures_of_all_forms_are_read = pytest.mark.long(
+test_many_mixtures_of_all_forms_are_read = pytest.mark.fuzz(
     settings(max_examples=MANY, deadline=None)(given(MIXTURES)(check_mixture))
 )
 
@@ -201,7 +201,7 @@ def test_what_a_form_writes_is_read_back(data, form):
     check_round_trip(data, form)
 
 
-@pytest.mark.long
+@pytest.mark.fuzz
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
@@ -234,7 +234,7 @@ def test_huge_messages_come_to_an_end(kind):
             read_text(text, LIBRARY, "lenient")
 
 
-@pytest.mark.long
+@pytest.mark.fuzz
 @pytest.mark.parametrize("kind", list(HUGE))
 def test_every_huge_message_comes_to_an_end(kind):
     with no_endless_work():

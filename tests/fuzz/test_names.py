@@ -86,7 +86,7 @@ def test_whatever_tools_are_called_they_are_called_by_that(found: list[str]) -> 
     check(found)
 
 
-@pytest.mark.long
+@pytest.mark.fuzz
 @settings(max_examples=5000)
 @given(several)
 def test_names_for_longer(found: list[str]) -> None:

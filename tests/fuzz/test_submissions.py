@@ -144,7 +144,7 @@ def test_readers_answer_or_refuse_in_one_line(
     tried(run, published, tmp_path_factory.getbasetemp() / "fuzzed", data)
 
 
-@pytest.mark.long
+@pytest.mark.fuzz
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_many_edits_are_answered_or_refused_in_one_line(

@@ -77,7 +77,7 @@ def test_random_goals_are_worth_what_trying_everything_says(first: int) -> None:
         assert computed(goal) == pytest.approx(goal.value(), abs=1e-12), (number, goal)
 
 
-@pytest.mark.long
+@pytest.mark.fuzz
 def test_many_random_goals_are_worth_what_trying_everything_says() -> None:
     for number in range(400, 12_000):
         goal = drawn(number)
