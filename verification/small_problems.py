@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from resilisim.seeding import Draws
 from resilisim.simulator import (
@@ -48,7 +49,7 @@ ROLES = ("reader", "writer", "validator", "authenticator")
 CODES = ("TIMEOUT", "INVALID_INPUT", "PERMISSION_DENIED", "OPERATION_FAILED")
 
 
-def random_part(draws: Draws, part: str, names: Sequence[str]) -> object:
+def random_part(draws: Draws, part: str, names: Sequence[str]) -> Any:
     """Draw one part of a law."""
     if part == "rate_limit":
         window = draws.between(2, 4)
@@ -99,7 +100,7 @@ def random_problem(draws: Draws) -> Problem:
         failed=constants[1],
         history=constants[2],
         equivalents=equivalents,
-        **{part: random_part(draws, part, names) for part in chosen},  # type: ignore[arg-type]
+        **{part: random_part(draws, part, names) for part in chosen},
     )
     rules = EndRules(
         max_turns=draws.between(len(required) + 2, 10),

@@ -116,7 +116,7 @@ def tried(run: Path, published: PublishedSet, folder: Path, data: st.DataObject)
         in_one_line(lambda: read_leaderboard([folder]))
         in_one_line(lambda: compare_runs(folder, folder))
         in_one_line(lambda: rescore_run(folder))
-        in_one_line(lambda: opened(find_episode(folder, "0")))  # type: ignore[arg-type]
+        in_one_line(lambda: opened(find_episode(folder, "0")))
         in_one_line(lambda: fit_law([folder]))
         in_one_line(lambda: merge_runs([folder], folder / "merged"))
         in_one_line(lambda: check_submission(folder, published, tasks=TASKS))
