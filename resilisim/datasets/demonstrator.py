@@ -30,7 +30,7 @@ from resilisim.simulator.exact import Solved, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.law import FAILED, SUCCEEDED
 from resilisim.simulator.messages import Message, execution
-from resilisim.simulator.parts.rules import CLOSED, OPEN, UNCHECKED, UNSOUND
+from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND
 from resilisim.simulator.state import NEXT_PLACE, EpisodeState, is_awaiting_closing, is_done
 from resilisim.tasks import Task
 from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clauses
@@ -208,11 +208,11 @@ class Demonstrator:
 
     def _opening_first(self, problem: Problem, state: EpisodeState, best: Message) -> Message:
         """Return a message, or what opens its tool if that is closed: where nothing can be won any call is a best."""
-        parts = problem.parts
-        if parts is None or parts.rules.at_block < 0 or best.kind != "execute":
+        dynamics = problem.dynamics
+        if dynamics is None or dynamics.rules.at_block < 0 or best.kind != "execute":
             return best
-        openers = [tool for tool, facts in enumerate(parts.numbers.facts) if facts.is_opener]
-        is_open = state.parts[parts.rules.at_block + problem.library.index(best.tool or "")] != CLOSED
+        openers = [tool for tool, facts in enumerate(dynamics.numbers.facts) if facts.is_opener]
+        is_open = state.parts[dynamics.rules.at_block + problem.library.index(best.tool or "")] != CLOSED
         if is_open or not openers or any(state.status[tool] == SUCCEEDED for tool in openers):
             return best
         name = self._library.names[openers[0]]
@@ -338,17 +338,17 @@ def reasoning(problem: Problem, state: EpisodeState, message: Message) -> str:
 
 def _reason_by_parts(problem: Problem, state: EpisodeState, tool: int) -> str | None:
     """Return the reason for a call that the parts of the law are behind; None if none of them is."""
-    parts, name = problem.parts, problem.library.names[tool]
-    if parts is None:
+    dynamics, name = problem.dynamics, problem.library.names[tool]
+    if dynamics is None:
         return None
-    rules = parts.rules
+    rules = dynamics.rules
     if rules.at_block >= 0:
         block = state.parts[rules.at_block + tool]
         if block == CLOSED:
             return f"Access to {name} was denied before and is open now, so I run it again."
         if block != OPEN:
             return f"{name} refused its input, so I run it again with another parameter."
-        if parts.numbers.facts[tool].is_opener and any(
+        if dynamics.numbers.facts[tool].is_opener and any(
             state.parts[rules.at_block + other] == CLOSED for other in problem.closure
         ):
             return f"Access was denied, so I run {name} first, which opens it."

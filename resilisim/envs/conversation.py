@@ -496,12 +496,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
     def _meaning(self, code: str) -> dict[str, Any]:
         """Return what an error asks for, where the law says that errors mean what they say."""
         problem = self._episode.problem if self._episode is not None else None
-        if problem is None or problem.parts is None or problem.parts.numbers.law.error_kinds is None:
+        if problem is None or problem.dynamics is None or problem.dynamics.numbers.law.error_kinds is None:
             return {}
-        kinds = problem.parts.numbers.law.error_kinds
+        kinds = problem.dynamics.numbers.law.error_kinds
         if code not in kinds.access_codes:
             return {"error_kind": "input" if code in kinds.input_codes else "transient"}
-        openers = [facts.name for facts in problem.parts.numbers.facts if facts.is_opener]
+        openers = [facts.name for facts in problem.dynamics.numbers.facts if facts.is_opener]
         return {"error_kind": "access", "opened_by": openers}
 
     def _find(self, query: str) -> Sequence[ToolHit]:
@@ -514,7 +514,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if self._episode is None or self._task is None or self._prompt is None:
             raise gymnasium.error.ResetNeeded("call reset first")
         state, problem = self._episode.state, self._episode.problem
-        is_out_of_time = problem.parts is not None and problem.parts.is_out_of_time(state)
+        is_out_of_time = problem.dynamics is not None and problem.dynamics.is_out_of_time(state)
         info: dict[str, Any] = {
             "instance_id": self._task.instance_id,
             "task": self._task,
@@ -550,7 +550,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if state.ended_by is not None:
             executed = [past for past in self._episode.events if past.tool is not None]
             executions = [(past.tool or "", bool(past.success)) for past in executed]
-            if problem.parts is not None:
+            if problem.dynamics is not None:
                 told = [
                     (name, success, past.result) for (name, success), past in zip(executions, executed, strict=True)
                 ]

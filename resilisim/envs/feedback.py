@@ -145,7 +145,7 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, 
         return "\n".join([*lines, _ENDINGS[state.ended_by]])
     executed = state.status.count(SUCCEEDED)
     turns_left = problem.rules.max_turns - state.turns_used
-    time_left = "" if problem.parts is None else _time_left(problem, state)
+    time_left = "" if problem.dynamics is None else _time_left(problem, state)
     finish = FINISH_HINT["answer" if answers and calling == "text" else calling]
     lines.append(
         f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
@@ -202,10 +202,10 @@ def _parameters_in_a_line(tool: Tool) -> str:
 
 def _time_left(problem: Problem, state: EpisodeState) -> str:
     """Return how much of the time is left that an episode has; nothing if it has any."""
-    parts = problem.parts
-    if parts is None or parts.rules.budget < 0:
+    dynamics = problem.dynamics
+    if dynamics is None or dynamics.rules.budget < 0:
         return ""
-    return f" and {(parts.rules.budget - state.parts[parts.rules.at_time]) / TICKS_PER_SECOND:g} seconds"
+    return f" and {(dynamics.rules.budget - state.parts[dynamics.rules.at_time]) / TICKS_PER_SECOND:g} seconds"
 
 
 def progress_for(text: str, finish: str) -> str:

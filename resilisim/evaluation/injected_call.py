@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from resilisim.run_folder import OpenLine
 from resilisim.simulator import EpisodeState, Message
-from resilisim.simulator.parts.play import Draw
+from resilisim.simulator.rulebook.play import Draw
 
 # What became of a call: it answered, was made to fail, failed by itself, or could not be made.
 Outcome = Literal["ok", "injected", "real", "misuse"]

@@ -54,8 +54,8 @@ from resilisim.simulator.exact.goal import Fail, Goal, GoalJudge, JudgedCall
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import FAILED
 from resilisim.simulator.outcomes import Errors, drawn_failure
-from resilisim.simulator.parts.draws import draw_execution
-from resilisim.simulator.parts.play import Draw
+from resilisim.simulator.rulebook.draws import draw_execution
+from resilisim.simulator.rulebook.play import Draw
 from resilisim.simulator.state import NUM_FAILURES, success_threshold_at
 from resilisim.tasks.model import complexity_of
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
@@ -214,8 +214,8 @@ class InjectedEpisode:
             EpisodeEnded: There are no more calls.
         """
         self._check_open()
-        parts = self._problem.parts
-        if parts is not None and self._state.turns_used == self._settings.turns:
+        dynamics = self._problem.dynamics
+        if dynamics is not None and self._state.turns_used == self._settings.turns:
             self._begin_law(self._attempts.total())
         tool, key, attempt = self._library.index(name), self._tool_keys[name], self._attempts[name]
         text = "" if self.goal is None else call_message(name, _as_parameters(arguments.shown))
@@ -224,8 +224,8 @@ class InjectedEpisode:
         errors: Errors = "documented" if self._law_says_errors else "transient"
         probability = success_probability(self._problem, before, tool, message)
         failure, draw = None, None
-        if parts is not None:
-            draw, failure = draw_execution(self._problem, parts, before, tool, message, key, errors)
+        if dynamics is not None:
+            draw, failure = draw_execution(self._problem, dynamics, before, tool, message, key, errors)
         else:
             bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
             if bits >= success_threshold_at(self._problem, before, tool):
@@ -415,7 +415,7 @@ class InjectedEpisode:
         if not new:
             return
         problem = self._problem
-        if problem.parts is not None:
+        if problem.dynamics is not None:
             raise InvalidInputError(
                 f"{new[0].name!r} has come by: expected all functions at the beginning under a law with parts"
             )
@@ -457,12 +457,12 @@ class InjectedEpisode:
         self._changes += 1
         if self.goal is not None:
             self._history.append(JudgedCall(message, bool(success)))
-        if (parts := self._problem.parts) is None:
+        if (dynamics := self._problem.dynamics) is None:
             self._state = next_state(self._problem, self._state, message, success)
         else:
             tool = self._library.index(message.tool or "") if message.kind == "execute" else -1
-            down = parts.next_down(self._key, self._state)
-            self._state = parts.after(self._state, message, tool, success, down)
+            down = dynamics.next_down(self._key, self._state)
+            self._state = dynamics.after(self._state, message, tool, success, down)
 
     def _refuse(self, begun: _Begun) -> None:
         """Take it back that a call has answered, since the function itself has failed."""

@@ -12,10 +12,10 @@ from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, drawn_failure, synthesised_output
-from resilisim.simulator.parts.draws import draw_execution, output_under_parts
-from resilisim.simulator.parts.play import LawParts
-from resilisim.simulator.parts.rules import FAILURE, RESULTS
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.draws import draw_execution, output_under_parts
+from resilisim.simulator.rulebook.play import Dynamics
+from resilisim.simulator.rulebook.rules import FAILURE, RESULTS
 from resilisim.simulator.state import (
     EpisodeState,
     is_awaiting_closing,
@@ -40,7 +40,7 @@ class Event:
         success_probability: The law's probability that it would, by what an agent can know.
         failure: The failure, if it failed: simulated, or real where a workspace does the work.
         output: Returned values, if it succeeded.
-        result: Under a law with parts, what the execution brought, one of `parts.rules.RESULTS`.
+        result: Under a law with parts, what the execution brought, one of `rulebook.rules.RESULTS`.
         seconds: Under a law with latency, how long it took.
 
     Example:
@@ -142,9 +142,9 @@ class Episode:
         turn = len(self.events) + 1
         if message.kind == "execute" and not is_awaiting_closing(self.problem, self.state):
             event = self._execute(turn, message)
-        elif self.problem.parts is not None:
-            down = self.problem.parts.next_down(self._key, self.state)
-            self.state = self.problem.parts.after(self.state, message, -1, False, down)
+        elif self.problem.dynamics is not None:
+            down = self.problem.dynamics.next_down(self._key, self.state)
+            self.state = self.problem.dynamics.after(self.state, message, -1, False, down)
             event = Event(turn, message)
         else:
             self.state = next_state(self.problem, self.state, message)
@@ -159,8 +159,8 @@ class Episode:
         if key is None:
             key = self._tool_keys[name] = tool_luck_key(*self._key, name)
         attempt = self.state.executions[tool]
-        if self.problem.parts is not None:
-            return self._execute_with_parts(self.problem.parts, turn, message, tool, key)
+        if self.problem.dynamics is not None:
+            return self._execute_with_parts(self.problem.dynamics, turn, message, tool, key)
         luck_bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
         probability = success_probability(self.problem, self.state, tool)
         success = luck_bits < success_threshold_at(self.problem, self.state, tool)
@@ -179,10 +179,10 @@ class Episode:
         return Event(turn, message, name, attempt + 1, success, probability, failure, output)
 
     def _execute_with_parts(
-        self, parts: LawParts, turn: int, message: Message, tool: int, key: tuple[int, int]
+        self, dynamics: Dynamics, turn: int, message: Message, tool: int, key: tuple[int, int]
     ) -> Event:
         state, name = self.state, message.tool or ""
-        draw, failure = draw_execution(self.problem, parts, state, tool, message, key, self._errors)
+        draw, failure = draw_execution(self.problem, dynamics, state, tool, message, key, self._errors)
         attempt = state.executions[tool]
         output: Mapping[str, Any] = {}
         success = failure is None
@@ -194,9 +194,9 @@ class Episode:
                 draw = replace(draw, refused=True)
         elif success:
             output = synthesised_output(self.problem.library[tool], key, attempt, self._payload)
-            output = output_under_parts(self.problem, parts, state, tool, draw, output, key)
-        probability = parts.chance_of_success(state, tool, message)
-        self.state = parts.after(state, message, tool, draw, parts.next_down(self._key, state))
-        seconds = draw.ticks / TICKS_PER_SECOND if parts.numbers.law.latency is not None else None
+            output = output_under_parts(self.problem, dynamics, state, tool, draw, output, key)
+        probability = dynamics.chance_of_success(state, tool, message)
+        self.state = dynamics.after(state, message, tool, draw, dynamics.next_down(self._key, state))
+        seconds = draw.ticks / TICKS_PER_SECOND if dynamics.numbers.law.latency is not None else None
         result = RESULTS[FAILURE if draw.refused else draw.result]
         return Event(turn, message, name, attempt + 1, success, probability, failure, output, result, seconds)

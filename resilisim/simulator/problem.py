@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.simulator.failure_model import ACCESS_CODES, INPUT_CODES, Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable, tabulate_law
-from resilisim.simulator.parts.build import law_numbers
-from resilisim.simulator.parts.play import LawParts
+from resilisim.simulator.rulebook.build import law_numbers
+from resilisim.simulator.rulebook.play import Dynamics
 from resilisim.tool_library import ToolLibrary
 
 
@@ -32,7 +32,7 @@ class Problem:
         table: The law, tabulated for this library and these rules.
         arguments_matter: Whether calls with other parameters are other calls, as in worlds: there a tool that has
             succeeded is called again for something new, and only equal calls that succeed count as a loop.
-        parts: What a law with parts adds, or None.
+        dynamics: What a law with parts adds, or None.
 
     Example:
         >>> from resilisim import default_library
@@ -52,7 +52,7 @@ class Problem:
     base_index: tuple[int, ...]
     table: LawTable
     arguments_matter: bool = False
-    parts: LawParts | None = None
+    dynamics: Dynamics | None = None
 
     def __repr__(self) -> str:
         """Return what tells problems apart, without the tables."""
@@ -132,9 +132,9 @@ def _build_problem(
     closure = tuple(sorted(library.index(name) for name in library.closure(wanted)))
     if isinstance(law, Law) and arguments_matter:
         law.check_world()
-    parts = None if numbers is None else LawParts(tuple(library), numbers, place, len(required), arguments_matter)
+    dynamics = None if numbers is None else Dynamics(tuple(library), numbers, place, len(required), arguments_matter)
     of_list = (required, tuple(place), dependencies, closure, base_index, table)
-    return Problem(library, law, rules, *of_list, arguments_matter, parts)
+    return Problem(library, law, rules, *of_list, arguments_matter, dynamics)
 
 
 @functools.lru_cache(maxsize=16)

@@ -21,8 +21,8 @@ from resilisim.simulator.law import (
 from resilisim.simulator.messages import Message
 
 if TYPE_CHECKING:
-    from resilisim.simulator.parts.play import Draw
     from resilisim.simulator.problem import Problem
+    from resilisim.simulator.rulebook.play import Draw
 
 # Columns of `counters`.
 TURNS_USED = 0
@@ -130,8 +130,8 @@ def start_state(problem: Problem, key: tuple[int, int] | None = None) -> Episode
         >>> sum(start_state(build_problem(default_library(), ["network_fetcher"])).executions)
         0
     """
-    if problem.parts is not None:
-        return problem.parts.start(key)
+    if problem.dynamics is not None:
+        return problem.dynamics.start(key)
     counters = [0] * NUM_COUNTERS
     counters[LOOP_SIGNATURE] = NO_LOOP
     return EpisodeState((NOT_EXECUTED,) * problem.num_tools, tuple(counters), (0,) * problem.num_tools)
@@ -139,14 +139,14 @@ def start_state(problem: Problem, key: tuple[int, int] | None = None) -> Episode
 
 def is_done(problem: Problem, state: EpisodeState) -> bool:
     """Return whether all required tools have succeeded, in the required order, with outputs that are surely sound."""
-    if problem.parts is not None:
-        return problem.parts.chance_done(state) == 1.0
+    if problem.dynamics is not None:
+        return problem.dynamics.chance_done(state) == 1.0
     return state.counters[ORDER_BROKEN] == 0 and state.counters[NEXT_PLACE] == len(problem.required)
 
 
 def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:
     """Return whether every turn is used, or all time, and only the closing message is left."""
-    if problem.parts is not None and problem.parts.is_out_of_time(state):
+    if problem.dynamics is not None and problem.dynamics.is_out_of_time(state):
         return state.counters[ENDED] == RUNNING
     return state.counters[ENDED] == RUNNING and state.counters[TURNS_USED] == problem.rules.max_turns
 
@@ -168,8 +168,8 @@ def success_probability(problem: Problem, state: EpisodeState, tool: int, messag
         >>> success_probability(problem, start_state(problem), problem.required[0])  # it depends on the fetcher
         0.4
     """
-    if problem.parts is not None:
-        return problem.parts.chance_of_success(state, tool, message)
+    if problem.dynamics is not None:
+        return problem.dynamics.chance_of_success(state, tool, message)
     return float(problem.table.probability[_law_index(problem, state, tool)])
 
 
@@ -200,9 +200,9 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
         >>> next_state(problem, start_state(problem), execution("network_fetcher"), success=False).turns_used
         1
     """
-    if problem.parts is not None:
+    if problem.dynamics is not None:
         tool = problem.library.index(message.tool or "") if message.kind == "execute" else -1
-        return problem.parts.after(state, message, tool, success)
+        return problem.dynamics.after(state, message, tool, success)
     status, executions, counters = state.status, state.executions, list(state.counters)
     if message.kind == "stop":
         counters[ENDED] = STOPPED
@@ -257,8 +257,8 @@ def branches(problem: Problem, state: EpisodeState, message: Message) -> list[tu
     """
     executes = message.kind == "execute" and not is_awaiting_closing(problem, state)
     tool = problem.library.index(message.tool or "") if executes else -1
-    if problem.parts is not None:
-        return problem.parts.branches(state, message, tool)
+    if problem.dynamics is not None:
+        return problem.dynamics.branches(state, message, tool)
     if not executes:
         return [(1.0, next_state(problem, state, message))]
     chance = success_probability(problem, state, tool)

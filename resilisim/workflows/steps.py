@@ -163,10 +163,10 @@ def accepted_parameters(
 
 def is_refused_input(problem: Problem, state: EpisodeState, name: str, parameters: Mapping[str, Any]) -> bool:
     """Return whether the law refuses a call because the same input was refused before."""
-    parts, tool = problem.parts, problem.library.index(name)
-    if parts is None or parts.rules.at_block < 0:
+    dynamics, tool = problem.dynamics, problem.library.index(name)
+    if dynamics is None or dynamics.rules.at_block < 0:
         return False
-    return parts.digest(tool, execution(name, parameters)) == state.parts[parts.rules.at_block + tool]
+    return dynamics.digest(tool, execution(name, parameters)) == state.parts[dynamics.rules.at_block + tool]
 
 
 # Scores (-1 to 1) of tools for a task, from its description and their names.

@@ -25,109 +25,111 @@ from resilisim.simulator import (
     start_state,
     success_probability,
 )
-from resilisim.simulator.parts.luck import is_down_next, share_of_bits, write_first_hidden
-from resilisim.simulator.parts.play import Draw, LawParts
-from resilisim.simulator.parts.rules import CORRUPT, DOWN, FAILURE, SLOW, SUCCESS, chance_down, messages_until_free
+from resilisim.simulator.rulebook.luck import is_down_next, share_of_bits, write_first_hidden
+from resilisim.simulator.rulebook.play import Draw, Dynamics
+from resilisim.simulator.rulebook.rules import CORRUPT, DOWN, FAILURE, SLOW, SUCCESS, chance_down, messages_until_free
 from resilisim.simulator.state import EpisodeState, outcome
 from tests.simulator.test_parts import SMALL
 
 A, B, C = (SMALL.index(name) for name in "abc")
 
 
-def solved(law: Law, *required: str, turns: int = 12) -> tuple[Problem, LawParts, EpisodeState]:
+def solved(law: Law, *required: str, turns: int = 12) -> tuple[Problem, Dynamics, EpisodeState]:
     """Return a problem without end rules but turns, its parts and its start."""
     problem = build_problem(SMALL, required or ("a",), law, EndRules(turns, 0, 0))
-    assert problem.parts is not None
-    return problem, problem.parts, start_state(problem)
+    assert problem.dynamics is not None
+    return problem, problem.dynamics, start_state(problem)
 
 
-def sent(parts: LawParts, state: EpisodeState, tool: int, draw: Draw) -> EpisodeState:
+def sent(dynamics: Dynamics, state: EpisodeState, tool: int, draw: Draw) -> EpisodeState:
     """Return the state after a call."""
-    return parts.after(state, execution(SMALL.names[tool]), tool, draw)
+    return dynamics.after(state, execution(SMALL.names[tool]), tool, draw)
 
 
-def waited(parts: LawParts, state: EpisodeState, messages: int = 1) -> EpisodeState:
+def waited(dynamics: Dynamics, state: EpisodeState, messages: int = 1) -> EpisodeState:
     """Return the state after some messages that wait."""
     for _ in range(messages):
-        state = parts.after(state, WAIT, -1, False)
+        state = dynamics.after(state, WAIT, -1, False)
     return state
 
 
 def test_a_rate_limit_counts_calls_that_went_through_in_its_window() -> None:
-    problem, parts, state = solved(Law(rate_limit=RateLimit(2, 4)))
+    problem, dynamics, state = solved(Law(rate_limit=RateLimit(2, 4)))
     chances = []
     for draw in (Draw(SUCCESS), Draw(FAILURE), Draw(SUCCESS), Draw(SUCCESS), Draw(SUCCESS)):
         chance = success_probability(problem, state, A)
         chances.append(chance > 0.0)
-        state = sent(parts, state, A, draw if chance > 0.0 else Draw(5))
+        state = sent(dynamics, state, A, draw if chance > 0.0 else Draw(5))
     # Two go through, two of any four messages; a refused one counts for nothing.
     assert chances == [True, True, False, False, True]
     assert success_probability(problem, state, B) > 0.0  # each tool has a limit of its own
-    _, parts, state = solved(Law(rate_limit=RateLimit(1, 3, "all")))
-    state = sent(parts, state, A, Draw(SUCCESS))
+    _, dynamics, state = solved(Law(rate_limit=RateLimit(1, 3, "all")))
+    state = sent(dynamics, state, A, Draw(SUCCESS))
     for messages in range(4):
-        later = waited(parts, state, messages)
-        assert messages_until_free(parts.rules, later.parts, B) == max(2 - messages, 0)
-        assert (parts.chance_of_success(later, B, None) > 0.0) == (messages >= 2)
+        later = waited(dynamics, state, messages)
+        assert messages_until_free(dynamics.rules, later.parts, B) == max(2 - messages, 0)
+        assert (dynamics.chance_of_success(later, B, None) > 0.0) == (messages >= 2)
 
 
 def test_what_was_seen_of_a_group_is_forgotten_as_the_chain_does() -> None:
-    _, parts, state = solved(Law(outage=Outage(0.1, 0.3)))
-    group = parts.rules.group[A]
-    assert chance_down(parts.rules, state.parts, group) == 0.25
+    _, dynamics, state = solved(Law(outage=Outage(0.1, 0.3)))
+    group = dynamics.rules.group[A]
+    assert chance_down(dynamics.rules, state.parts, group) == 0.25
     for seen, was_down in ((DOWN, 1.0), (SUCCESS, 0.0), (FAILURE, 0.0)):
-        after = sent(parts, state, A, Draw(seen))
+        after = sent(dynamics, state, A, Draw(seen))
         for messages in range(4):
             expected = 0.25 + 0.6 ** (messages + 1) * (was_down - 0.25)
-            assert chance_down(parts.rules, waited(parts, after, messages).parts, group) == pytest.approx(expected)
-    other = parts.rules.group[B]
-    assert chance_down(parts.rules, sent(parts, state, A, Draw(DOWN)).parts, other) == 0.25
+            assert chance_down(dynamics.rules, waited(dynamics, after, messages).parts, group) == pytest.approx(
+                expected
+            )
+    other = dynamics.rules.group[B]
+    assert chance_down(dynamics.rules, sent(dynamics, state, A, Draw(DOWN)).parts, other) == 0.25
 
 
 @pytest.mark.parametrize(("begins", "ends", "after_up", "after_down"), [(1.0, 0.0, 1, 1), (0.0, 1.0, 0, 0)])
 def test_groups_go_down_and_up_as_the_law_says(begins: float, ends: float, after_up: int, after_down: int) -> None:
-    _, parts, _ = solved(Law(outage=Outage(begins, ends)))
+    _, dynamics, _ = solved(Law(outage=Outage(begins, ends)))
     for hidden, expected in (((0, 0), after_up), ((1, 1), after_down)):
-        assert is_down_next(parts.rules, parts.numbers.luck, 1, 2, 3, 0, hidden) == bool(expected)
+        assert is_down_next(dynamics.rules, dynamics.numbers.luck, 1, 2, 3, 0, hidden) == bool(expected)
     hidden = [0, 0]
-    write_first_hidden(parts.rules, parts.numbers.luck, 1, 2, hidden)
+    write_first_hidden(dynamics.rules, dynamics.numbers.luck, 1, 2, hidden)
     assert hidden == [after_up] * 2
 
 
 def test_a_broken_tool_never_works_and_failures_tell_as_much_as_they_should() -> None:
-    problem, parts, state = solved(Law(broken=Broken(0.3, ("a",)), history=1.0))
+    problem, dynamics, state = solved(Law(broken=Broken(0.3, ("a",)), history=1.0))
     assert success_probability(problem, state, A) == pytest.approx(0.7 * 0.6)
     for failures in range(1, 4):
-        state = sent(parts, state, A, Draw(FAILURE))
+        state = sent(dynamics, state, A, Draw(FAILURE))
         broken = 0.3 / (0.3 + 0.7 * 0.4**failures)
         assert success_probability(problem, state, A) == pytest.approx((1.0 - broken) * 0.6)
-    assert success_probability(problem, sent(parts, state, A, Draw(SUCCESS)), A) == pytest.approx(0.6)
+    assert success_probability(problem, sent(dynamics, state, A, Draw(SUCCESS)), A) == pytest.approx(0.6)
     results = set()
     for seed in range(30):
         episode = Episode(problem, "broken", seed)
-        is_broken = bool(episode.state.hidden[parts.rules.at_broken + A])
+        is_broken = bool(episode.state.hidden[dynamics.rules.at_broken + A])
         events = [episode.apply(execution("a")) for _ in range(8)]
         results.add((is_broken, any(event.success for event in events)))
     assert results == {(True, False), (False, True)}
 
 
 def test_only_sound_outputs_count_and_a_validator_tells_them_apart() -> None:
-    _, parts, state = solved(Law(corrupt=Corrupt(0.2)), "a", "b")
-    state = sent(parts, sent(parts, state, A, Draw(SUCCESS)), B, Draw(CORRUPT))
-    assert parts.chance_done(state) == 0.0
-    assert parts.chance_done(sent(parts, state, B, Draw(SUCCESS))) == 1.0
-    assert parts.chance_done(sent(parts, sent(parts, state, B, Draw(SUCCESS)), A, Draw(CORRUPT))) == 0.0
-    _, parts, state = solved(Law(corrupt=Corrupt(0.2, "validators")), "a", "b")
-    state = sent(parts, sent(parts, state, A, Draw(SUCCESS)), B, Draw(SUCCESS))
-    assert parts.chance_done(state) == pytest.approx(0.8 * 0.8)
-    assert parts.chance_done(sent(parts, state, C, Draw(SUCCESS, findings=0))) == 1.0
-    assert parts.chance_done(sent(parts, state, C, Draw(SUCCESS, findings=1 << B))) == 0.0
-    assert parts.chance_done(sent(parts, state, C, Draw(FAILURE))) == pytest.approx(0.64)
+    _, dynamics, state = solved(Law(corrupt=Corrupt(0.2)), "a", "b")
+    state = sent(dynamics, sent(dynamics, state, A, Draw(SUCCESS)), B, Draw(CORRUPT))
+    assert dynamics.chance_done(state) == 0.0
+    assert dynamics.chance_done(sent(dynamics, state, B, Draw(SUCCESS))) == 1.0
+    assert dynamics.chance_done(sent(dynamics, sent(dynamics, state, B, Draw(SUCCESS)), A, Draw(CORRUPT))) == 0.0
+    _, dynamics, state = solved(Law(corrupt=Corrupt(0.2, "validators")), "a", "b")
+    state = sent(dynamics, sent(dynamics, state, A, Draw(SUCCESS)), B, Draw(SUCCESS))
+    assert dynamics.chance_done(state) == pytest.approx(0.8 * 0.8)
+    assert dynamics.chance_done(sent(dynamics, state, C, Draw(SUCCESS, findings=0))) == 1.0
+    assert dynamics.chance_done(sent(dynamics, state, C, Draw(SUCCESS, findings=1 << B))) == 0.0
+    assert dynamics.chance_done(sent(dynamics, state, C, Draw(FAILURE))) == pytest.approx(0.64)
 
 
 def test_the_base_drifts_with_every_message() -> None:
-    problem, parts, state = solved(Law(drift=Drift(-0.15)))
-    chances = [success_probability(problem, waited(parts, state, messages), A) for messages in range(6)]
+    problem, dynamics, state = solved(Law(drift=Drift(-0.15)))
+    chances = [success_probability(problem, waited(dynamics, state, messages), A) for messages in range(6)]
     assert chances == pytest.approx([0.6, 0.45, 0.3, 0.15, 0.0, 0.0], abs=1e-12)
 
 
@@ -135,9 +137,9 @@ LATENCY = Latency((Duration(1, 0.5), Duration(4, 0.3), Duration(9, 0.2)), timeou
 
 
 def test_a_call_may_take_as_long_as_the_timeout_and_no_longer() -> None:
-    problem, parts, state = solved(Law(latency=LATENCY))
+    problem, dynamics, state = solved(Law(latency=LATENCY))
     assert success_probability(problem, state, A) == pytest.approx(0.8 * 0.6)
-    assert parts.chances(state, A, 0)[SLOW] == pytest.approx(0.2)
+    assert dynamics.chances(state, A, 0)[SLOW] == pytest.approx(0.2)
     slow = {event.seconds for event in _first_calls(problem, 60) if event.result == "too_slow"}
     fast = {event.seconds for event in _first_calls(problem, 60) if event.result != "too_slow"}
     assert (slow, fast) == ({4.0}, {1.0, 4.0})
@@ -148,20 +150,20 @@ def _first_calls(problem: Problem, number: int) -> list[Any]:
 
 
 def test_time_runs_out_at_the_budget() -> None:
-    problem, parts, state = solved(Law(latency=Latency(LATENCY.distribution, timeout=None, budget=9)))
+    problem, dynamics, state = solved(Law(latency=Latency(LATENCY.distribution, timeout=None, budget=9)))
     assert success_probability(problem, state, A) == pytest.approx(0.6)  # nine seconds are in time
-    state = sent(parts, state, A, Draw(FAILURE, 1000))
+    state = sent(dynamics, state, A, Draw(FAILURE, 1000))
     chance = 0.9 * 0.6 * 0.8
     assert success_probability(problem, state, A) == pytest.approx(chance)
-    state = sent(parts, state, A, Draw(FAILURE, 4000))
+    state = sent(dynamics, state, A, Draw(FAILURE, 4000))
     assert success_probability(problem, state, A) == pytest.approx(0.81 * 0.6 * 0.8)  # four are left
-    state = sent(parts, state, A, Draw(FAILURE, 1000))
+    state = sent(dynamics, state, A, Draw(FAILURE, 1000))
     assert success_probability(problem, state, A) == pytest.approx(0.9**3 * 0.6 * 0.5)
-    assert not parts.is_out_of_time(state)
-    done = sent(parts, state, A, Draw(SUCCESS, 3000))
-    assert parts.is_out_of_time(done)
-    assert outcome(problem, parts.after(done, FINISH, -1, False)) == 1
-    assert parts.after(done, execution("a"), -1, False).ended_by == "time"
+    assert not dynamics.is_out_of_time(state)
+    done = sent(dynamics, state, A, Draw(SUCCESS, 3000))
+    assert dynamics.is_out_of_time(done)
+    assert outcome(problem, dynamics.after(done, FINISH, -1, False)) == 1
+    assert dynamics.after(done, execution("a"), -1, False).ended_by == "time"
     timed = solved(Law(latency=Latency(LATENCY.distribution, timeout=4, budget=9)))[1]
     assert timed.chances(start_state(problem), A, 0)[SLOW] == pytest.approx(0.2)
 

@@ -32,7 +32,7 @@ from resilisim.simulator import (
 )
 from resilisim.simulator.exact import ReferenceSolution
 from resilisim.simulator.messages import WAIT
-from resilisim.simulator.parts.rules import FAILURE, RESULTS
+from resilisim.simulator.rulebook.rules import FAILURE, RESULTS
 from resilisim.simulator.state import branches, has_succeeded
 from resilisim.workflows import Step
 from tests.worlds.notebook import LIBRARY, NAME, Notebook

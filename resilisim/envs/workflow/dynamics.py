@@ -51,8 +51,8 @@ from resilisim.seeding import (
 )
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
-from resilisim.simulator.parts.luck import OF_DEPENDENCIES, draw_result, is_down_next
-from resilisim.simulator.parts.rules import (
+from resilisim.simulator.rulebook.luck import OF_DEPENDENCIES, draw_result, is_down_next
+from resilisim.simulator.rulebook.rules import (
     AS_HIDDEN,
     CORRUPT,
     FAILURE,

@@ -21,7 +21,7 @@ from resilisim.envs.workflow.scene import action_words, scene_of
 from resilisim.errors import InvalidInputError, check_integer, shown_value, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
-from resilisim.simulator.parts.rules import RESULTS
+from resilisim.simulator.rulebook.rules import RESULTS
 
 _FIRST = np.zeros(1, dtype=np.int64)
 RESET_OPTIONS = ("task", "episode_seed")
@@ -215,7 +215,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
 
         Args:
             action: The action.
-            result: What its execution brought, one of `simulator.parts.rules.RESULTS`; read only if it executes a tool.
+            result: What its execution brought, one of `rulebook.rules.RESULTS`; read only if it executes a tool.
             status: The status of `columns` that a failure shows.
             seconds: How long the execution took.
             hidden: What was hidden there before it (`EpisodeState.hidden`), which a validator reads; as it is here if

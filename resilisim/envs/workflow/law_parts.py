@@ -1,7 +1,7 @@
 """Workflow-v0 under laws with parts: what it shows of them, and what an action does then.
 
-The transition is that of `simulator.parts`, the one which Conversation-v0 plays: the same functions, compiled. Beside
-the arrays of `columns`, observations hold two more, of the same small integers, and only under laws with parts:
+The transition is that of `simulator.rulebook`, the one which Conversation-v0 plays: the same functions, compiled.
+Beside the arrays of `columns`, observations hold two more, of the same small integers, and only under laws with parts:
 
 * `tool_parts`: uint8 (num_tools, NUM_PART_COLUMNS), what an agent can know of each tool
 * `law`: uint8 (NUM_LAW_COLUMNS,), what it can know of the law and of the episode as a whole
@@ -51,10 +51,11 @@ from resilisim.envs.workflow.columns import LARGEST, names_between, quantised, s
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
-from resilisim.simulator.parts.build import as_record
-from resilisim.simulator.parts.luck import LuckTables, write_first_hidden
-from resilisim.simulator.parts.play import parameter_digest
-from resilisim.simulator.parts.rules import (
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.build import as_record
+from resilisim.simulator.rulebook.luck import LuckTables, write_first_hidden
+from resilisim.simulator.rulebook.play import parameter_digest
+from resilisim.simulator.rulebook.rules import (
     CLOSED,
     CORRUPT,
     NEVER_SEEN,
@@ -74,7 +75,6 @@ from resilisim.simulator.parts.rules import (
     table_row,
     time_limit,
 )
-from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import COMPLETION, ENDED, RUNNING, TIME, TURNS, TURNS_USED, EpisodeState
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import changed_parameters
@@ -180,7 +180,7 @@ def part_dtype(layout: Layout) -> np.dtype[Any]:
 
 def make_part_tables(num_envs: int, num_finals: int, layout: Layout, problems: list[Problem]) -> PartTables:
     """Return the tables of the problems of some tasks, which have one law with parts."""
-    parts, library = problems[0].parts, problems[0].library
+    parts, library = problems[0].dynamics, problems[0].library
     assert parts is not None
     law = parts.numbers.law
     shown = {**law.constants.to_mapping(), "drift": law.drift.per_message if law.drift is not None else 0.0}

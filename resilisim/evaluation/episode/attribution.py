@@ -31,9 +31,9 @@ from resilisim.simulator.exact import Judge, ReferenceJudge, ReferenceSolution, 
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
-from resilisim.simulator.parts.play import LawParts
-from resilisim.simulator.parts.rules import CLOSED, OPEN, UNCHECKED, UNSOUND, is_refused, messages_until_free
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.play import Dynamics
+from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND, is_refused, messages_until_free
 from resilisim.simulator.state import NEXT_PLACE, ORDER_BROKEN, EpisodeState, has_succeeded, is_done, loop_count_of
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
@@ -169,10 +169,10 @@ def loss_label(
         return "no_completion_signal"  # whatever was sent instead: the signal alone was missing
     if obeys_flaw:
         return "obeyed_flaw"  # whatever it led to: the agent did as it was told
-    parts = problem.parts
+    dynamics = problem.dynamics
     if message.kind in ("finish", "stop"):
         # Everything has reported success, so it was an output that was not sound.
-        return "believed_corrupt_data" if parts is not None and _has_run_all(problem, state) else "gave_up_early"
+        return "believed_corrupt_data" if dynamics is not None and _has_run_all(problem, state) else "gave_up_early"
     if message.kind == "wait":
         return "waited_in_vain"
     if message.kind in _QUESTIONS:
@@ -185,12 +185,12 @@ def loss_label(
     if message.kind == "rejected":
         return "rejected_call"
     tool = problem.library.index(message.tool or "")
-    refused = None if parts is None else _why_refused(parts, state, tool, message)
+    refused = None if dynamics is None else _why_refused(dynamics, state, tool, message)
     if refused is not None:
         return refused
     if tool not in problem.closure:
         return "unneeded_tool"
-    if parts is not None and (missed := _what_was_better(problem, parts, state, tool)) is not None:
+    if dynamics is not None and (missed := _what_was_better(problem, dynamics, state, tool)) is not None:
         return missed
     if state.status[tool] == SUCCEEDED:
         return "repeated_success"
@@ -203,30 +203,30 @@ def loss_label(
 
 def _explains_refusal(problem: Problem, state: EpisodeState, message: Message) -> bool:
     """Return whether a question is about the parameters of a tool whose input was refused."""
-    parts = problem.parts
-    if parts is None or parts.rules.at_block < 0 or message.kind != "info" or message.problems:
+    dynamics = problem.dynamics
+    if dynamics is None or dynamics.rules.at_block < 0 or message.kind != "info" or message.problems:
         return False
     tool = problem.library.index(message.tool or "")
-    return state.parts[parts.rules.at_block + tool] not in (OPEN, CLOSED)
+    return state.parts[dynamics.rules.at_block + tool] not in (OPEN, CLOSED)
 
 
 def _has_run_all(problem: Problem, state: EpisodeState) -> bool:
     return state.counters[NEXT_PLACE] == len(problem.required) and not state.counters[ORDER_BROKEN]
 
 
-def _why_refused(parts: LawParts, state: EpisodeState, tool: int, message: Message) -> str | None:
+def _why_refused(dynamics: Dynamics, state: EpisodeState, tool: int, message: Message) -> str | None:
     """Name the part of the law that surely refuses a call."""
-    rules = parts.rules
+    rules = dynamics.rules
     if messages_until_free(rules, state.parts, tool) > 0:
         return "rate_limited_call"
-    if rules.at_block < 0 or not is_refused(rules, state.status, state.parts, tool, parts.digest(tool, message)):
+    if rules.at_block < 0 or not is_refused(rules, state.status, state.parts, tool, dynamics.digest(tool, message)):
         return None
     return "call_without_access" if state.parts[rules.at_block + tool] == CLOSED else "repeated_invalid_call"
 
 
-def _what_was_better(problem: Problem, parts: LawParts, state: EpisodeState, tool: int) -> str | None:
+def _what_was_better(problem: Problem, dynamics: Dynamics, state: EpisodeState, tool: int) -> str | None:
     """Name what the law's parts made better than a call, if it is that which was missed."""
-    best, rules = solve(problem).best_action(state), parts.rules
+    best, rules = solve(problem).best_action(state), dynamics.rules
     if best.kind == "wait":
         return "did_not_wait"
     if best.kind != "execute":
@@ -265,8 +265,8 @@ def world_loss_label(
         return "waited_in_vain"
     if refused:
         return "refused_call"
-    parts, tool = solution.problem.parts, solution.problem.library.index(message.tool or "")
-    if parts is not None and messages_until_free(parts.rules, state.parts, tool) > 0:
+    dynamics, tool = solution.problem.dynamics, solution.problem.library.index(message.tool or "")
+    if dynamics is not None and messages_until_free(dynamics.rules, state.parts, tool) > 0:
         return "rate_limited_call"
     if solution.waits(state, done):
         return "did_not_wait"

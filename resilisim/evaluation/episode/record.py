@@ -95,7 +95,7 @@ class StepRecord(Worth):
     the first problem of a message of kind "rejected" or "format_error" (older records lack it), and how the agent broke
     in a step of kind "agent_error", which is no message. In worlds `real` is
     there, and true, where the tool itself failed although the law let the call through. Of executions under a law with
-    parts, `result` is what luck brought (`simulator.parts.rules.RESULTS`: "corrupt" is a success with wrong data), and
+    parts, `result` is what luck brought (`rulebook.rules.RESULTS`: "corrupt" is a success with wrong data), and
     under one with latency `seconds` how long it took.
 
     Example:

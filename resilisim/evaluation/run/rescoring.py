@@ -89,7 +89,7 @@ def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage |
     right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")
     steps: list[StepRecord] = []
     for recorded in record["steps"]:
-        message = _message_of(recorded, read, told is not None, problem.parts is not None)
+        message = _message_of(recorded, read, told is not None, problem.dynamics is not None)
         before = past.state
         attempt, probability = past.add(recorded, message)
         refused = recorded.get("real", False)
@@ -164,7 +164,7 @@ class _Past:
         self._key = episode_key(self._salt, record["seed"], record["instance_id"])
         self._tool_keys: dict[str, tuple[int, int]] = {}
         self._episode: Episode | None = None
-        if problem.parts is not None:
+        if problem.dynamics is not None:
             if not self._salt:
                 raise InvalidInputError("it does not name the salt of its draws, which a law with parts is played by")
             workspace = _Recorded(record) if problem.arguments_matter else None

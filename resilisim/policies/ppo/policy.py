@@ -326,7 +326,7 @@ class TrainedPolicy:
     def act(self, observation: str, info: Info) -> str | None:
         """Return the preferred call, or the completion signal once there is nothing left to call."""
         mirror, problem = self._mirror or self._begin(info), info["problem"]
-        if problem.parts is not None:
+        if problem.dynamics is not None:
             return self._act_under_parts(mirror, info)
         if self._called:
             _enter_last_message(mirror, problem, info)

@@ -30,9 +30,9 @@ from resilisim.simulator.exact.stage import (
 )
 from resilisim.simulator.exact.sweep import ADD, CHOICES, NOT_KNOWN, REFUSED_INPUT, VALUE, compare, settle, sweep
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
-from resilisim.simulator.parts.play import parameter_digest
-from resilisim.simulator.parts.rules import CLOSED, OPEN, chance_broken
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.play import parameter_digest
+from resilisim.simulator.rulebook.rules import CLOSED, OPEN, chance_broken
 from resilisim.simulator.state import (
     ENDED,
     LOOP_COUNT,
@@ -73,8 +73,8 @@ class Reachable:
         self.layers = [Layer(stage.width) for _ in range(problem.rules.max_turns + 1)]
         # Reading a field of a record takes a microsecond, and states are asked for by the thousand.
         self._places = {name: int(getattr(stage.rules, name)) for name in (*_SECTIONS, "num_parts", "num_hidden")}
-        assert problem.parts is not None
-        self._full_places = {name: int(getattr(problem.parts.rules, name)) for name in _SECTIONS}
+        assert problem.dynamics is not None
+        self._full_places = {name: int(getattr(problem.dynamics.rules, name)) for name in _SECTIONS}
         self._num_neutral = int(stage.rules.num_tools) - len(stage.tools)
 
     @property
@@ -108,14 +108,14 @@ class Reachable:
 
     def _chance_of_case(self, state: EpisodeState) -> float:
         """Return the chance that the tools work that the values take to work."""
-        parts, chance = self.problem.parts, 1.0
-        if parts is None or parts.rules.at_evidence < 0:
+        dynamics, chance = self.problem.dynamics, 1.0
+        if dynamics is None or dynamics.rules.at_evidence < 0:
             return chance
         for tool in self.stage.alone:
             if self.informed and state.hidden:
-                chance *= 1.0 - state.hidden[parts.rules.at_broken + tool]
+                chance *= 1.0 - state.hidden[dynamics.rules.at_broken + tool]
             else:
-                chance *= 1.0 - chance_broken(parts.rules, state.status, state.parts, tool)
+                chance *= 1.0 - chance_broken(dynamics.rules, state.status, state.parts, tool)
         return chance
 
     def value_of_row(self, row: NDArray[np.int64], turns_used: int) -> float:
@@ -194,8 +194,8 @@ class Reachable:
 
     @property
     def _law(self) -> str:
-        parts = self.problem.parts
-        return parts.numbers.law.name if parts is not None else ""
+        dynamics = self.problem.dynamics
+        return dynamics.numbers.law.name if dynamics is not None else ""
 
     def _settle(self, state: EpisodeState, row: NDArray[np.int64]) -> float:
         stage, at, full = self.stage, self._places, self._full_places
@@ -335,20 +335,20 @@ class ReachableOptimum:
 
     @property
     def _hides(self) -> bool:
-        return self.problem.parts is not None and self.problem.parts.rules.num_hidden > 0
+        return self.problem.dynamics is not None and self.problem.dynamics.rules.num_hidden > 0
 
     def _as_known(self, state: EpisodeState) -> EpisodeState:
         is_open = self.knowledge == "observing" and state.hidden and state.counters[ENDED] == RUNNING
         return replace(state, hidden=()) if is_open else state
 
     def _outcome(self, state: EpisodeState) -> float:
-        if self._hides and not state.hidden and self.problem.parts is not None:
+        if self._hides and not state.hidden and self.problem.dynamics is not None:
             ended_well = outcome(self.problem, replace(state, hidden=self._nothing_hidden()))
-            return ended_well * self.problem.parts.chance_done(state)
+            return ended_well * self.problem.dynamics.chance_done(state)
         return float(outcome(self.problem, state))
 
     def _nothing_hidden(self) -> tuple[int, ...]:
-        return (0,) * (self.problem.parts.rules.num_hidden if self.problem.parts is not None else 0)
+        return (0,) * (self.problem.dynamics.rules.num_hidden if self.problem.dynamics is not None else 0)
 
     def tells_apart(self, tool: int) -> bool:
         """Return whether more than a tool's chance and whether it has succeeded decides what calling it is worth."""
@@ -414,19 +414,21 @@ class ReachableOptimum:
 
     def call(self, state: EpisodeState, tool: int) -> Message:
         """Return a call of a tool, with a changed parameter if it was refused for its input."""
-        parts, described = self.problem.parts, self.problem.library[tool]
-        assert parts is not None
+        dynamics, described = self.problem.dynamics, self.problem.library[tool]
+        assert dynamics is not None
         message = execution(described.name)
-        if parts.rules.at_block >= 0 and state.parts[parts.rules.at_block + tool] == parameter_digest(described, {}):
+        if dynamics.rules.at_block >= 0 and state.parts[dynamics.rules.at_block + tool] == parameter_digest(
+            described, {}
+        ):
             return execution(described.name, changed_parameters(described, {}))
         return message
 
 
 def first_states(problem: Problem, state: EpisodeState, states: Reachable) -> list[tuple[float, EpisodeState]]:
     """Return what can be hidden before anything was executed, as far as it makes a difference, with probabilities."""
-    parts = problem.parts
-    assert parts is not None
-    rules, hidden = parts.rules, [0] * parts.rules.num_hidden
+    dynamics = problem.dynamics
+    assert dynamics is not None
+    rules, hidden = dynamics.rules, [0] * dynamics.rules.num_hidden
     places = [(rules.at_down + int(group), rules.share_down) for group in states.stage.groups]
     if rules.at_broken >= 0:
         places += [(rules.at_broken + tool, rules.broken_prior[tool]) for tool in states.stage.tools]
@@ -495,7 +497,7 @@ def solve_reachable(
 
 def _solved(problem: Problem, stage: Stage, informed: bool, max_states: int) -> Reachable:
     states, start = Reachable(problem, stage, informed, max_states), start_state(problem)
-    if informed and problem.parts is not None and problem.parts.rules.num_hidden > 0:
+    if informed and problem.dynamics is not None and problem.dynamics.rules.num_hidden > 0:
         for _, known in first_states(problem, start, states):
             states.value(known)
     else:

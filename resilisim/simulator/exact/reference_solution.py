@@ -24,9 +24,9 @@ from resilisim.simulator.exact.judging import Judgement
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
 from resilisim.simulator.messages import WAIT, Message, execution
-from resilisim.simulator.parts.play import Draw, LawParts
-from resilisim.simulator.parts.rules import SUCCESS
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.play import Draw, Dynamics
+from resilisim.simulator.rulebook.rules import SUCCESS
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     ENDED,
@@ -92,7 +92,7 @@ class ReferenceSolution:
             return 0.0
         if not rest:
             return 1.0
-        if self.problem.parts is not None:
+        if self.problem.dynamics is not None:
             return _under_parts(self.problem, self.calls).value(state, done)
         failures = counters[NUM_FAILURES]
         chances = _chances(self.problem, rest, state.status)
@@ -114,7 +114,7 @@ class ReferenceSolution:
 
     def waits(self, state: EpisodeState, done: int) -> bool:
         """Return whether letting a turn pass is better than making the next call."""
-        if self.problem.parts is None or done == len(self.calls):
+        if self.problem.dynamics is None or done == len(self.calls):
             return False
         return _under_parts(self.problem, self.calls).waits(state, done)
 
@@ -162,8 +162,8 @@ _LOST, _COMPLETE = (_NO_STATE, 0), (_NO_STATE, 1)
 class _UnderParts:
     """Values under a law with parts, of the states that were asked for and of those that follow."""
 
-    def __init__(self, problem: Problem, parts: LawParts, calls: tuple[int, ...]) -> None:
-        self._problem, self._parts, self._calls = problem, parts, calls
+    def __init__(self, problem: Problem, dynamics: Dynamics, calls: tuple[int, ...]) -> None:
+        self._problem, self._dynamics, self._calls = problem, dynamics, calls
         self._matters = [self._what_matters(done) for done in range(len(calls))]
         self._known: dict[_Here, float] = {_LOST: 0.0, _COMPLETE: 1.0}
 
@@ -178,8 +178,9 @@ class _UnderParts:
             size += len(layers[-1])
             if size > MOST_STATES:
                 raise ExactLimitError(
-                    f"a reference solution of {len(self._calls)} calls in {self._problem.rules.max_turns} turns under "
-                    f"law {self._parts.numbers.law.name} reaches more than {MOST_STATES:,} states: expected fewer turns"
+                    f"a reference solution of {len(self._calls)} calls in {self._problem.rules.max_turns} turns "
+                    f"under law {self._dynamics.numbers.law.name} reaches more than {MOST_STATES:,} states: expected "
+                    "fewer turns"
                 )
         for layer in reversed(layers):
             for here, choices in layer.items():
@@ -201,7 +202,7 @@ class _UnderParts:
         """Return what the next call leads to, with chances, and what waiting does where it can help."""
         state, done = here
         messages = [execution(self._problem.library.names[self._calls[done]])]
-        messages += [WAIT] if self._parts.rules.waiting_is_productive else []
+        messages += [WAIT] if self._dynamics.rules.waiting_is_productive else []
         return [
             [
                 (chance, self._simplified(after, done + has_succeeded(state, message, after)))
@@ -212,7 +213,7 @@ class _UnderParts:
 
     def _simplified(self, state: EpisodeState, done: int) -> _Here:
         """Forget what makes no difference to the calls that are left."""
-        rules, rest, given = self._parts.rules, self._calls[done:], state.counters
+        rules, rest, given = self._dynamics.rules, self._calls[done:], state.counters
         if given[ENDED] != RUNNING:
             return _LOST
         if not rest:
@@ -232,10 +233,10 @@ class _UnderParts:
 
     def _what_matters(self, done: int) -> tuple[frozenset[int], frozenset[int]]:
         """Return the tools whose statuses make a difference to the calls that are left, and the places in `parts`."""
-        rules, rest = self._parts.rules, self._calls[done:]
+        rules, rest = self._dynamics.rules, self._calls[done:]
         tools = set(rest)
         tools |= {other for tool in rest for other in self._problem.dependencies[tool]}
-        tools |= {tool for tool, facts in enumerate(self._parts.numbers.facts) if facts.is_opener}
+        tools |= {tool for tool, facts in enumerate(self._dynamics.numbers.facts) if facts.is_opener}
         places = {rules.at_time}
         for tool in set(rest):
             places |= {at + tool for at in (rules.at_evidence, rules.at_block) if at >= 0}
@@ -247,8 +248,8 @@ class _UnderParts:
 
 @functools.lru_cache(maxsize=64)
 def _under_parts(problem: Problem, calls: tuple[int, ...]) -> _UnderParts:
-    assert problem.parts is not None
-    return _UnderParts(problem, problem.parts, calls)
+    assert problem.dynamics is not None
+    return _UnderParts(problem, problem.dynamics, calls)
 
 
 class ReferenceJudge:
@@ -311,7 +312,7 @@ class ReferenceJudge:
 
     def _had_it_worked(self, state: EpisodeState, message: Message, after: EpisodeState) -> EpisodeState:
         """Return the state after a call that the tool itself refused, had it not."""
-        parts, draw = self.solution.problem.parts, Draw(SUCCESS)
-        if parts is not None and parts.rules.at_time >= 0:
-            draw = Draw(SUCCESS, after.parts[parts.rules.at_time] - state.parts[parts.rules.at_time])
+        dynamics, draw = self.solution.problem.dynamics, Draw(SUCCESS)
+        if dynamics is not None and dynamics.rules.at_time >= 0:
+            draw = Draw(SUCCESS, after.parts[dynamics.rules.at_time] - state.parts[dynamics.rules.at_time])
         return next_state(self.solution.problem, replace(state, hidden=()), message, draw)

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.law import IntVector
-from resilisim.simulator.parts.build import ToolFacts, as_record, make_rulebook
-from resilisim.simulator.parts.rules import Tables
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.build import ToolFacts, as_record, make_rulebook
+from resilisim.simulator.rulebook.rules import Tables
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     LOOP_COUNT,
@@ -86,15 +86,15 @@ class Neutral:
 
 def told_apart(problem: Problem) -> tuple[int, ...]:
     """Return the library indices of the tools that matter by themselves."""
-    parts = problem.parts
-    assert parts is not None
-    facts, library = parts.numbers.facts, problem.library
+    dynamics = problem.dynamics
+    assert dynamics is not None
+    facts, library = dynamics.numbers.facts, problem.library
     wanted = set(problem.closure)
-    if parts.rules.at_unsound >= 0:
+    if dynamics.rules.at_unsound >= 0:
         wanted.update(tool for tool, one in enumerate(facts) if one.is_validator)
     tools = library.closure(library.names[tool] for tool in sorted(wanted))
     # Openers come last: a validator can be closed, too, and what it depends on. Openers themselves never are.
-    if parts.rules.at_block >= 0 and any(facts[library.index(name)].access_share > 0.0 for name in tools):
+    if dynamics.rules.at_block >= 0 and any(facts[library.index(name)].access_share > 0.0 for name in tools):
         openers = [name for name, one in zip(library.names, facts, strict=True) if one.is_opener]
         tools = library.closure([*tools, *openers])
     return tuple(library.index(name) for name in tools)
@@ -127,9 +127,9 @@ def neutral_tools(problem: Problem, tools: Sequence[int], informed: bool) -> tup
 
     Both are the same where the former are as good as any call aside: of an outside tool, or of one that has succeeded.
     """
-    parts, rules = problem.parts, problem.rules
-    assert parts is not None
-    facts, law, told = parts.numbers.facts, parts.numbers.law, set(tools)
+    dynamics, rules = problem.dynamics, problem.rules
+    assert dynamics is not None
+    facts, law, told = dynamics.numbers.facts, dynamics.numbers.law, set(tools)
     outside = [tool for tool in range(problem.num_tools) if tool not in told]
     highest = max(problem.table.bases)
     free = [tool for tool in outside if not facts[tool].dependencies]
@@ -145,7 +145,7 @@ def neutral_tools(problem: Problem, tools: Sequence[int], informed: bool) -> tup
     for kept, members in classes.items():
         # Each call can be of a tool that was not called lately, nor before where tools may be broken; two in turn are
         # never a loop.
-        supply = len(members) * (parts.rules.rate_calls if per_tool else rules.max_turns)
+        supply = len(members) * (dynamics.rules.rate_calls if per_tool else rules.max_turns)
         if (
             kept.group in tracked
             and supply >= rules.max_turns
@@ -180,10 +180,10 @@ def make_stage(
     is_enumerated: bool = False,
 ) -> Stage:
     """Number the tools that are told apart, with neutral ones behind them, of which the first few are offered."""
-    parts = problem.parts
-    assert parts is not None
+    dynamics = problem.dynamics
+    assert dynamics is not None
     place_of = {tool: number for number, tool in enumerate(tools)}
-    every = parts.numbers.facts
+    every = dynamics.numbers.facts
     facts = [
         replace(every[tool], dependencies=tuple(place_of[other] for other in every[tool].dependencies))
         for tool in tools
@@ -195,11 +195,11 @@ def make_stage(
     facts += [one.facts for one in neutral]
     if len(facts) > MAX_TOOLS:
         raise ExactLimitError(
-            f"the exact optimum under law {parts.numbers.law.name} has to tell {len(facts)} tools apart: expected at "
-            f"most {MAX_TOOLS}; use a shorter list"
+            f"the exact optimum under law {dynamics.numbers.law.name} has to tell {len(facts)} tools apart: expected "
+            f"at most {MAX_TOOLS}; use a shorter list"
         )
     place = [problem.place[tool] for tool in tools] + [-1] * len(neutral)
-    rules = make_rulebook(parts.numbers, facts, place, len(problem.required))
+    rules = make_rulebook(dynamics.numbers, facts, place, len(problem.required))
     keys = list(dict.fromkeys(one.rate_key for one in facts if one.rate_key is not None))
     groups = list(dict.fromkeys(one.group for one in facts if one.group is not None))
     every_key = list(dict.fromkeys(one.rate_key for one in every if one.rate_key is not None))
@@ -238,10 +238,10 @@ def make_stage(
     return Stage(
         tools=tuple(tools),
         rules=as_record({**rules._asdict(), **beside}, MAX_TOOLS + 1, MAX_WIDTH),
-        tables=parts.numbers.tables,
+        tables=dynamics.numbers.tables,
         alone=tuple(tool for tool, is_alone in zip(tools, alone, strict=True) if is_alone),
         rate_keys=np.array([every_key.index(key) for key in keys], dtype=np.int64),
-        groups=np.array([parts.groups.index(group) for group in groups], dtype=np.int64),
+        groups=np.array([dynamics.groups.index(group) for group in groups], dtype=np.int64),
         width=width,
     )
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.stage import find_slot, pack, unpack
 from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
-from resilisim.simulator.parts.rules import (
+from resilisim.simulator.rulebook.rules import (
     CLOSED,
     DOWN,
     LIMITED,

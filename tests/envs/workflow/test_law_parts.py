@@ -35,7 +35,7 @@ from resilisim.simulator import (
 )
 from resilisim.simulator.exact import Judge, solve
 from resilisim.simulator.law import FAILED as LAW_FAILED
-from resilisim.simulator.parts.rules import RESULTS, SOUND, UNCHECKED, UNSOUND, messages_until_free
+from resilisim.simulator.rulebook.rules import RESULTS, SOUND, UNCHECKED, UNSOUND, messages_until_free
 from resilisim.simulator.state import success_probability
 from tests.envs.workflow.cases import random_legal, toy_task
 from tests.simulator.test_parts import SMALL
@@ -167,7 +167,7 @@ def test_what_is_shown_is_what_an_agent_can_know(name: str) -> None:
 
 def _check_columns(workflow: WorkflowEnv, shown: dict[str, Any]) -> None:
     problem, state = workflow.problem(), known(workflow.episode_state())
-    parts = problem.parts
+    parts = problem.dynamics
     assert parts is not None
     rules, rows, law = parts.rules, shown["tool_parts"], shown["law"]
     assert law[law_parts.FINISH_CHANCE] == columns.quantised(parts.chance_done(state))
@@ -289,7 +289,7 @@ def test_an_episode_is_followed(name: str) -> None:
 
 def _brought(workflow: WorkflowEnv, before: EpisodeState, after: EpisodeState, execution: Any) -> tuple[str, float]:
     """Return the result and the duration by which a state came about."""
-    parts, tool = workflow.problem().parts, SMALL.index(execution["tool"])
+    parts, tool = workflow.problem().dynamics, SMALL.index(execution["tool"])
     assert parts is not None
     ticks = after.parts[parts.rules.at_time] - before.parts[parts.rules.at_time] if parts.rules.at_time >= 0 else 0
     down = parts.rules.at_outage >= 0
@@ -306,13 +306,13 @@ def _brought(workflow: WorkflowEnv, before: EpisodeState, after: EpisodeState, e
 
 
 def _draw(result: str) -> Any:
-    from resilisim.simulator.parts.play import Draw
+    from resilisim.simulator.rulebook.play import Draw
 
     return Draw(RESULTS.index(result))
 
 
 def _digest(tool: str, variant: int) -> int:
-    from resilisim.simulator.parts.play import parameter_digest
+    from resilisim.simulator.rulebook.play import parameter_digest
 
     return parameter_digest(SMALL[tool], law_parts.call_parameters(SMALL[tool], variant))
 

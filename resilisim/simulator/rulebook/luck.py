@@ -1,4 +1,4 @@
-"""What luck brings under a law with parts, in scalar functions over plain vectors, as in `parts.rules`.
+"""What luck brings under a law with parts, in scalar functions over plain vectors, as in `rulebook.rules`.
 
 Everything is a function of a luck key and a number: of the tool and the execution for what a call brings, of the
 episode and the message for outages, of the episode alone for broken tools. So luck is the same for every agent.
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from resilisim.seeding import PURPOSE_CORRUPT, PURPOSE_DURATION, PURPOSE_ERROR_CODE, PURPOSE_SUCCESS, UNIFORM_BITS
 from resilisim.simulator.compiled import draw_bits, scalar, threefry
 from resilisim.simulator.law import IntVector, success_threshold
-from resilisim.simulator.parts.rules import (
+from resilisim.simulator.rulebook.rules import (
     CORRUPT,
     DOWN,
     FAILURE,

@@ -1,6 +1,6 @@
 """Episodes under a law with parts: where they start, what a message leads to, how likely, and what luck draws.
 
-`LawParts` is what a `Problem` carries when its law has parts; `simulator.state` hands its questions on to it.
+`Dynamics` is what a `Problem` carries when its law has parts; `simulator.state` hands its questions on to it.
 A state whose `hidden` is empty is a state as agents know it: what it leads to is then as likely as they can say.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 from resilisim.provenance import canonical_json
 from resilisim.seeding import hash_words
 from resilisim.simulator.messages import Message
-from resilisim.simulator.parts.build import LawNumbers, make_rulebook
-from resilisim.simulator.parts.luck import is_down_next, write_first_hidden
-from resilisim.simulator.parts.rules import (
+from resilisim.simulator.rulebook.build import LawNumbers, make_rulebook
+from resilisim.simulator.rulebook.luck import is_down_next, write_first_hidden
+from resilisim.simulator.rulebook.rules import (
     CORRUPT,
     DOWN,
     FAILURE,
@@ -63,7 +63,7 @@ class Draw:
     """What luck brought to an execution.
 
     Attributes:
-        result: One of the codes of `parts.rules`.
+        result: One of the codes of `rulebook.rules`.
         ticks: How long it took.
         findings: What a validator found, see `enter_execution`.
         refused: Whether the tool itself failed then, as those of a world may: a failure from which the parts learn that
@@ -86,7 +86,7 @@ def parameter_digest(tool: Tool, parameters: Mapping[str, Any]) -> int:
     return (1 << 61) | (word0 << 29) ^ word1
 
 
-class LawParts:
+class Dynamics:
     """A law with parts, for one required list within a library; `arguments_matter` as in `Problem`."""
 
     def __init__(

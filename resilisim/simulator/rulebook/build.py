@@ -14,8 +14,8 @@ from resilisim.errors import ExactLimitError, InvalidInputError, unknown_name
 from resilisim.seeding import hash_words
 from resilisim.simulator.failure_model import TICKS_PER_SECOND, Law
 from resilisim.simulator.law import EndRules, tabulate_law
-from resilisim.simulator.parts.luck import OTHER_ERROR, LuckTables
-from resilisim.simulator.parts.rules import (
+from resilisim.simulator.rulebook.luck import OTHER_ERROR, LuckTables
+from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
     EVIDENCE_UNITS,
     FAILURE,
