@@ -33,7 +33,7 @@ if __name__ == "__main__":
 
 _BUILD = """
 import json, resource, time
-from resilisim.evaluation.report import write_report
+from resilisim.reporting import write_report
 
 start, used = time.perf_counter(), time.process_time()
 path = write_report({folder!r})

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
         fit_law,
         open_session,
         read_results,
-        write_report,
     )
     from resilisim.evaluation.injected_call import InjectedFailure
     from resilisim.evaluation.injection import inject
     from resilisim.policies import EpisodeEnded, ToolFailed, make_policy, track_usage
+    from resilisim.reporting import write_report
     from resilisim.simulator import Law, load_law
     from resilisim.simulator.exact import references as bound
     from resilisim.tasks import Task
@@ -92,7 +92,7 @@ _LAZY_NAMES = {
     "open_session": "resilisim.evaluation:open_session",
     "read_results": "resilisim.evaluation:read_results",
     "track_usage": "resilisim.policies:track_usage",
-    "write_report": "resilisim.evaluation:write_report",
+    "write_report": "resilisim.reporting:write_report",
 }
 
 CONVERSATION_ID = "resilisim/Conversation-v0"

@@ -13,7 +13,7 @@ from resilisim.cli.main import _refuse
 from resilisim.cli.mcp import _tell_url
 from resilisim.cli.output import note, write_json
 from resilisim.errors import one_line, shown_value
-from resilisim.evaluation import read_records, write_report
+from resilisim.evaluation import read_records
 from resilisim.inputs import error_line, shown
 from resilisim.redaction import (
     MARK,
@@ -27,6 +27,7 @@ from resilisim.redaction import (
     without_secrets,
     without_secrets_in,
 )
+from resilisim.reporting import write_report
 from resilisim.run_folder import JsonLinesWriter, run_manifest
 from resilisim.terminal import SafeConsole, plain
 

@@ -257,8 +257,8 @@ def note(text: str, *, with_secret: bool = False) -> None:
 
 
 if TYPE_CHECKING:
-    from resilisim.evaluation.report.page import CellLike
-    from resilisim.evaluation.report.page import Table as ReportTable
+    from resilisim.reporting.page import CellLike
+    from resilisim.reporting.page import Table as ReportTable
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 # How a type is told to users -> the word that stands for a value.

@@ -17,8 +17,6 @@ from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, Epis
 from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.law_fit import FittedLaw, FittedTool, fit_law
 from resilisim.evaluation.real_apis import real_api_tables
-from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.papers import PaperTable, paper_tables
 from resilisim.evaluation.results import EvaluationResult, evaluate, read_results
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.merge import merge_runs
@@ -50,7 +48,6 @@ __all__ = [
     "JudgedAccuracy",
     "JudgedAnswer",
     "ModelSettings",
-    "PaperTable",
     "PublishedSet",
     "RunLimits",
     "StepRecord",
@@ -71,7 +68,6 @@ __all__ = [
     "merge_runs",
     "open_session",
     "opened",
-    "paper_tables",
     "play_episode",
     "read_episode_table",
     "read_leaderboard",
@@ -80,6 +76,5 @@ __all__ = [
     "read_results",
     "real_api_tables",
     "rescore_record",
-    "write_report",
     "write_set",
 ]

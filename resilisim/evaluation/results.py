@@ -12,7 +12,6 @@ from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, shown_value, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import RecordTexts, opened
-from resilisim.evaluation.report import write_report
 from resilisim.evaluation.run.contestants import ModelSpec, PolicyMaker, PolicySpec, check_models
 from resilisim.evaluation.run.plan import (
     Plan,
@@ -128,14 +127,6 @@ class EvaluationResult:
     def table(self) -> SummaryTable:
         """Return the summary as a table for the terminal (`rich.print` shows it)."""
         return SummaryTable(self.rows)
-
-    def write_report(self, path: Path | str | None = None) -> Path:
-        """Write the HTML report, `report.html` in the folder if no path is given, and return its path.
-
-        Raises:
-            StoreError: It cannot be written.
-        """
-        return write_report(self.directory, path)
 
     def agents(self) -> tuple[AgentSums, ...]:
         """Return what the LLM agents used and where they gave up, in the order of the rows."""

@@ -12,8 +12,8 @@ import pytest
 from resilisim.evaluation.run.store import EPISODES_NAME, read_records
 from resilisim.provenance import encode_json_line
 from tests.cli.conftest import Command
-from tests.evaluation.report.pages import write_run
 from tests.evaluation.synthetic import synthetic_run
+from tests.reporting.pages import write_run
 from tests.worlds.notebook import NAME
 
 EVALUATE = ("evaluate", "--policy", "plan-follower", "--prompt", "optimal", "--tasks", 5, "--seeds", 2)

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.world_models import WorldModel
-from resilisim.evaluation.report.viewer import BLOCK_TYPE
+from resilisim.reporting.viewer import BLOCK_TYPE
 from resilisim.tool_library import default_library
 from resilisim.worlds import load_world
 from tests.chat.loopback import LoopbackServer
 from tests.cli.conftest import Command
-from tests.evaluation.report.pages import Checker
+from tests.reporting.pages import Checker
 
 COUNTS = {
     "basic_file_processing": 1200,

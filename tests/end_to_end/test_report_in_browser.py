@@ -10,14 +10,14 @@ from benchmarks.talkers import direct, react
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.texts import opened as texts_opened
 from resilisim.evaluation.episode.texts import prompt_of, replies_of, stored
-from resilisim.evaluation.report import write_report
 from resilisim.evaluation.run.store import RunStore, read_records
 from resilisim.provenance import content_hash, encode_json_line
+from resilisim.reporting import write_report
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 from tests.end_to_end.chromium import Visit, find_chromium, visit
-from tests.evaluation.report.agent_records import agent_part
 from tests.evaluation.synthetic import synthetic_run
+from tests.reporting.agent_records import agent_part
 
 pytestmark = pytest.mark.skipif(
     find_chromium() is None, reason="no Chromium here: install one, or name its binary in CHROMIUM"

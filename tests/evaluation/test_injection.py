@@ -22,6 +22,7 @@ from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.run.rescoring import rescore_run
+from resilisim.reporting import write_report
 from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, start_state
 from resilisim.simulator.exact import Goal, solve
 from resilisim.tool_library import Tool, ToolLibrary
@@ -286,7 +287,7 @@ def test_a_goal_has_a_score_whose_parts_add_up_and_luck_of_mean_zero(tmp_path: P
     results = read_results(tmp_path)
     assert (results.num_episodes, results.num_planned) == (60, 60)
     assert results.rows[0].optimum.value == pytest.approx(record["optimum"])
-    assert results.write_report().exists()
+    assert write_report(results.directory).exists()
     with pytest.raises(InvalidInputError, match="a program made these calls itself"):
         rescore_run(tmp_path)
 

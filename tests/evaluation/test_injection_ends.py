@@ -26,7 +26,8 @@ from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.injected_folder import InjectionFolder
 from resilisim.evaluation.injection import Injected
 from resilisim.evaluation.law_fit import fit_law
-from resilisim.evaluation.report.losses import broken_episodes
+from resilisim.reporting import write_report
+from resilisim.reporting.losses import broken_episodes
 from resilisim.run_folder import JsonLinesWriter
 
 
@@ -706,7 +707,7 @@ def test_names_may_be_of_any_alphabet(tmp_path: Path) -> None:
         assert [tools[name](name) for name in names] == names
     assert tools.record()["outcome"] == 1
     assert [line["tool"] for line in lines_of(tmp_path)] == names
-    assert read_results(tmp_path).write_report().exists()
+    assert write_report(read_results(tmp_path).directory).exists()
     assert [row.tool for row in fit_law(tmp_path).tools] == sorted(names)
     with inject([grüße, lambda: 1], law=1.0) as tools:
         assert [each.__name__ for each in tools] == ["grüße", "<lambda>"]

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from resilisim.errors import CheckFailed, ExactLimitError, InfrastructureError, InvalidInputError
-from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results, write_report
+from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results
 from resilisim.evaluation.run.plan import Plan
 from resilisim.evaluation.run.store import RunStore, read_failures, read_manifest, read_records
+from resilisim.reporting import write_report
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.evaluation.toy_policies import (
     Broken,
@@ -154,7 +155,7 @@ def test_without_a_folder_the_records_live_as_long_as_the_result():
     assert result == read_results(folder) != evaluate(Quitter, toy_tasks(2), seeds=[4, 9])
     with pytest.raises(InvalidInputError, match="unknown result 'quiter under baseline': did you mean 'quitter under"):
         result.row("quiter")
-    assert result.write_report().exists()
+    assert write_report(result.directory).exists()
     del result
     assert not folder.exists()
     seeds = [record["seed"] for record in evaluate(Quitter, toy_tasks(1), seeds=2).records()]
@@ -201,7 +202,7 @@ def test_halves_of_characters_do_no_harm(tmp_path, workers):
     for name in ("manifest.json", "episodes.jsonl"):
         assert "\\ud800" in (tmp_path / name).read_text(encoding="utf-8")
     assert next(result.records())["steps"][0]["message"] == "\ud800 half <tool_info>\udfff</tool_info>"
-    page = result.write_report().read_bytes()
+    page = write_report(result.directory).read_bytes()
     assert "half" in page.decode("utf-8")
     assert read_results(tmp_path).rows == result.rows
     assert write_report(tmp_path).read_bytes() == page

@@ -19,11 +19,11 @@ from resilisim.evaluation import evaluate, merge_runs, opened, read_records, res
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import checked_record
 from resilisim.evaluation.episode.texts import FORMAT, newly_told, opened_if_whole, prompt_of, replies_of, stored
-from resilisim.evaluation.report.viewer.packing import TalkRows, talk_of
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.policies.llm.record import empty_part
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
+from resilisim.reporting.viewer.packing import TalkRows, talk_of
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.chat.loopback import LoopbackServer, completion
 from tests.evaluation.agent_models import KEY, endpoint, next_reply

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from resilisim import evaluate
 from resilisim.errors import InvalidInputError, ResiliSimError, StoreError
-from resilisim.evaluation import opened, read_manifest, read_records, write_report
+from resilisim.evaluation import opened, read_manifest, read_records
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.store import check_episode, read_failures
 from resilisim.inputs import MAX_NESTING, json_problem, read_json, read_json_lines
+from resilisim.reporting import write_report
 from resilisim.simulator import load_law
 from resilisim.worlds.pages import hotpotqa_world, loft_world
 from resilisim.worlds.pages.originals import read_pages

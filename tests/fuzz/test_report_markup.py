@@ -6,9 +6,10 @@ from html.parser import HTMLParser
 import pytest
 
 from resilisim import evaluate
-from resilisim.evaluation import read_records, write_report
+from resilisim.evaluation import read_records
 from resilisim.evaluation.run.store import check_episode
 from resilisim.provenance import encode_json_line
+from resilisim.reporting import write_report
 
 PAYLOAD = "\"'><script>alert(1)</script><img src=x onerror=alert(1)><svg/onload=alert(1)>[x](javascript:alert(1))"
 # What decides whether a line belongs to the run; another value of these is refused.

@@ -15,11 +15,11 @@ from resilisim.cli.evaluation.compare import comparison_table
 from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, MissingExtraError, count_of
-from resilisim.evaluation.report import write_report
 from resilisim.evaluation.results import EvaluationResult, evaluate
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table
+from resilisim.reporting import write_report
 from resilisim.simulator.exact import references
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks

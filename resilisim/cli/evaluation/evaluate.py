@@ -31,11 +31,11 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import EvaluationResult, ModelSettings, RunLimits
 from resilisim.evaluation import evaluate as run
-from resilisim.evaluation.report.agents import agent_tables
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.options import OUTPUT_GROUP
 from resilisim.policies.command_agent import COMMAND_PREFIX
+from resilisim.reporting.agents import agent_tables
 
 SCALE_PANEL = "Limits and several machines"
 

@@ -13,7 +13,6 @@ from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_o
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import ModelSettings
-from resilisim.evaluation.report.profile import profile_tables, write_profile_page
 from resilisim.evaluation.robustness.points import (
     AXES,
     DEFAULT_RELIABILITIES,
@@ -29,6 +28,7 @@ from resilisim.evaluation.robustness.points import (
 from resilisim.evaluation.robustness.profile_result import ProfileResult
 from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile
 from resilisim.evaluation.run.progress import QUIET_SECONDS, Progressing
+from resilisim.reporting.profile import profile_tables, write_profile_page
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 

@@ -17,9 +17,6 @@ from resilisim.datasets.run_tables import export_run
 from resilisim.errors import MAX_WORKERS, InvalidInputError, StoreError, count_of
 from resilisim.evaluation import ModelSettings
 from resilisim.evaluation.answer_judge import JudgedAnswer, judge_agreement, judge_run, judged_accuracy
-from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.papers import paper_tables, tables_csv, tables_markdown, write_tables_page
-from resilisim.evaluation.report.viewer.packing import Packer
 from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.progress import Progressing
@@ -27,6 +24,9 @@ from resilisim.evaluation.run.rescoring import RescoreSummary, rescore_run
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.facts import read_facts
 from resilisim.provenance import encode_json_line
+from resilisim.reporting import write_report
+from resilisim.reporting.papers import paper_tables, tables_csv, tables_markdown, write_tables_page
+from resilisim.reporting.viewer.packing import Packer
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics.estimates import fields_to_json
 

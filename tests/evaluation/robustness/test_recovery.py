@@ -10,10 +10,10 @@ import pytest
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.report.profile import profile_page, profile_tables
 from resilisim.evaluation.robustness import profile
 from resilisim.evaluation.robustness.points import part_setting
 from resilisim.evaluation.robustness.profile_result import count_setbacks, setbacks_of
+from resilisim.reporting.profile import profile_page, profile_tables
 from resilisim.tasks import benchmark_tasks
 
 LAW = {"equivalents": {"read": ["fetch"]}}

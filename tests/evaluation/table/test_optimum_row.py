@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from resilisim.evaluation import evaluate, read_leaderboard
+from resilisim.reporting import write_report
 from tests.evaluation.toy_policies import Reading, toy_tasks
 
 
@@ -25,7 +26,7 @@ def test_its_share_is_exact_and_its_rank_is_one(seeds: int, tmp_path: Path) -> N
     first, *rest = read_leaderboard([tmp_path]).sections["optimal"]
     assert (first.label, first.rank, first.rank_range) == ("exact-optimum", 1, (1, 1))
     assert [other.rank for other in rest] == [2, 3, 4]
-    assert "100.0" in str(result.write_report().read_text())
+    assert "100.0" in str(write_report(result.directory).read_text())
 
 
 def test_a_policy_of_that_name_is_not_taken_for_it() -> None:

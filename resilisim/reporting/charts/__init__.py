@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from resilisim.evaluation.report import page
 from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.provenance import content_hash
+from resilisim.reporting import page
 from resilisim.statistics import Estimate
 
 CHARACTER_WIDTH = 6.6  # of the 12.5 pixel text, on average

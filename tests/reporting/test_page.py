@@ -16,10 +16,12 @@ from markupsafe import Markup
 
 from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS
-from resilisim.evaluation.report import charts, write_report
-from resilisim.evaluation.report.body import NOT_PRIVILEGED, build_page, cards
-from resilisim.evaluation.report.groups import PromptPools
-from resilisim.evaluation.report.page import (
+from resilisim.evaluation.table.facts import RunFacts, read_facts
+from resilisim.evaluation.table.summary import format_interval, format_percent
+from resilisim.reporting import charts, write_report
+from resilisim.reporting.body import NOT_PRIVILEGED, build_page, cards
+from resilisim.reporting.groups import PromptPools
+from resilisim.reporting.page import (
     Card,
     Cell,
     Fold,
@@ -34,14 +36,12 @@ from resilisim.evaluation.report.page import (
     whole_page,
     with_interval,
 )
-from resilisim.evaluation.report.page import escape_markdown as escape
-from resilisim.evaluation.report.results import loss_bar
-from resilisim.evaluation.table.facts import RunFacts, read_facts
-from resilisim.evaluation.table.summary import format_interval, format_percent
+from resilisim.reporting.page import escape_markdown as escape
+from resilisim.reporting.results import loss_bar
 from resilisim.statistics import Estimate
-from tests.evaluation.report.agent_records import agent_records
-from tests.evaluation.report.pages import EVIL, Checker, check, facts_of, make_run, write_run
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_run
+from tests.reporting.agent_records import agent_records
+from tests.reporting.pages import EVIL, Checker, check, facts_of, make_run, write_run
 
 CELL_END = re.compile(r"(?<!\\)\|")
 

@@ -11,9 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from resilisim.errors import InvalidInputError, count_of
-from resilisim.evaluation.report.charts import Entry, legend, row_labels
-from resilisim.evaluation.report.charts.rows import Mark, forest_chart
-from resilisim.evaluation.report.page import (
+from resilisim.evaluation.run.store import read_manifest
+from resilisim.evaluation.table.comparing import RunComparison, compare_runs, refuse_incomparable
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.reporting.charts import Entry, legend, row_labels
+from resilisim.reporting.charts.rows import Mark, forest_chart
+from resilisim.reporting.page import (
     NOTHING,
     SIGNED,
     Block,
@@ -29,9 +32,6 @@ from resilisim.evaluation.report.page import (
     signed_interval,
     signed_points,
 )
-from resilisim.evaluation.run.store import read_manifest
-from resilisim.evaluation.table.comparing import RunComparison, compare_runs, refuse_incomparable
-from resilisim.evaluation.table.facts import RunFacts
 from resilisim.statistics import Estimate
 from resilisim.statistics.comparison import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 

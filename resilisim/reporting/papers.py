@@ -18,9 +18,15 @@ from typing import Any, Final, NamedTuple
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.report.charts import legend, row_labels, series_entries, series_style
-from resilisim.evaluation.report.charts.rows import Part, bar_chart
-from resilisim.evaluation.report.page import (
+from resilisim.evaluation.run.contestants import split_name
+from resilisim.evaluation.run.store import read_manifest
+from resilisim.evaluation.table.agents import AgentSums, combined_performance_score, deviation_over_models, saturation
+from resilisim.evaluation.table.comparing import refuse_incomparable
+from resilisim.evaluation.table.facts import read_facts
+from resilisim.policies.llm.record import FAILING_COMPONENTS
+from resilisim.reporting.charts import legend, row_labels, series_entries, series_style
+from resilisim.reporting.charts.rows import Part, bar_chart
+from resilisim.reporting.page import (
     Block,
     Cell,
     Page,
@@ -34,12 +40,6 @@ from resilisim.evaluation.report.page import (
     plain,
     whole_page,
 )
-from resilisim.evaluation.run.contestants import split_name
-from resilisim.evaluation.run.store import read_manifest
-from resilisim.evaluation.table.agents import AgentSums, combined_performance_score, deviation_over_models, saturation
-from resilisim.evaluation.table.comparing import refuse_incomparable
-from resilisim.evaluation.table.facts import read_facts
-from resilisim.policies.llm.record import FAILING_COMPONENTS
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate, clustered_proportion
 from resilisim.statistics.estimates import to_json
@@ -106,8 +106,8 @@ class PaperTable:
         notes: What a reader must know.
 
     Example:
-        >>> from resilisim.evaluation import PaperTable
-        >>> from resilisim.evaluation.report.papers import PaperRow
+        >>> from resilisim.reporting import PaperTable
+        >>> from resilisim.reporting.papers import PaperRow
         >>> rows = (PaperRow(("react",), (0.5,)), PaperRow(("ReAct",), (0.51,), is_published=True))
         >>> PaperTable("KPI-Chain", "Table 1", "Success", ("agent",), ("HotpotQA",), rows).to_mapping()["rows"][1]
         {'agent': 'ReAct', 'HotpotQA': 0.51, 'published': True}
@@ -244,7 +244,8 @@ def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
         StoreError: One is no folder of results.
 
     Example:
-        >>> from resilisim.evaluation import evaluate, paper_tables
+        >>> from resilisim.evaluation import evaluate
+        >>> from resilisim.reporting import paper_tables
         >>> results = evaluate("random", 2)
         >>> paper_tables([results.directory])
         Traceback (most recent call last):

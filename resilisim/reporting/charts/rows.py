@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from resilisim.evaluation.report.charts import (
+from resilisim.reporting.charts import (
     CHARACTER_WIDTH,
     LABEL_GAP,
     NAME_WIDTH,
@@ -32,7 +32,7 @@ from resilisim.evaluation.report.charts import (
     tail,
     words,
 )
-from resilisim.evaluation.report.page import NOTHING, interval_text, percent, signed_interval, signed_points
+from resilisim.reporting.page import NOTHING, interval_text, percent, signed_interval, signed_points
 from resilisim.statistics import Estimate
 
 AXIS_TOP = 46.0  # of the headings and the numbers of an axis

@@ -13,10 +13,17 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS
-from resilisim.evaluation.report.charts import Entry, RowLabel, legend, series_entries, series_style
-from resilisim.evaluation.report.charts.lines import LinePanel, Series, line_charts
-from resilisim.evaluation.report.charts.rows import Part, ResultGroup, ResultRow, results_chart
-from resilisim.evaluation.report.groups import (
+from resilisim.evaluation.table.summary import (
+    NO_REFERENCE_NOTE,
+    SMALLEST_SHOWN,
+    GroupSummary,
+    bound_note,
+    summarise_group,
+)
+from resilisim.reporting.charts import Entry, RowLabel, legend, series_entries, series_style
+from resilisim.reporting.charts.lines import LinePanel, Series, line_charts
+from resilisim.reporting.charts.rows import Part, ResultGroup, ResultRow, results_chart
+from resilisim.reporting.groups import (
     BY_PROMPT,
     BY_TASK_TYPE,
     LEVEL_NAMES,
@@ -25,7 +32,7 @@ from resilisim.evaluation.report.groups import (
     published_beside,
     ranked,
 )
-from resilisim.evaluation.report.page import (
+from resilisim.reporting.page import (
     NOTHING,
     SIGNED,
     Block,
@@ -42,13 +49,6 @@ from resilisim.evaluation.report.page import (
     policy_cell,
     say,
     with_interval,
-)
-from resilisim.evaluation.table.summary import (
-    NO_REFERENCE_NOTE,
-    SMALLEST_SHOWN,
-    GroupSummary,
-    bound_note,
-    summarise_group,
 )
 from resilisim.statistics import Estimate, pass_at_k, pass_hat_k
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.evaluation.report.groups import (
+from resilisim.evaluation.table.episodes import sums_of
+from resilisim.evaluation.table.summary import summarise_group
+from resilisim.reporting.groups import (
     Rate,
     base_prompt,
     combination,
@@ -20,12 +22,10 @@ from resilisim.evaluation.report.groups import (
     pool,
     published_reference,
 )
-from resilisim.evaluation.report.page import Table, packaged_file
-from resilisim.evaluation.table.episodes import sums_of
-from resilisim.evaluation.table.summary import summarise_group
+from resilisim.reporting.page import Table, packaged_file
 from resilisim.statistics import clustered_mean
-from tests.evaluation.report.pages import text_of
 from tests.evaluation.synthetic import synthetic_run
+from tests.reporting.pages import text_of
 
 MEAN = "mean (as printed)"
 

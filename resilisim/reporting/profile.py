@@ -9,10 +9,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from resilisim.errors import count_of
-from resilisim.evaluation.report.body import names_of
-from resilisim.evaluation.report.charts import Entry, legend, series_style
-from resilisim.evaluation.report.charts.lines import Level, LinePanel, Series, panels
-from resilisim.evaluation.report.page import (
+from resilisim.evaluation.robustness.points import RELIABILITY, TURNS
+from resilisim.evaluation.robustness.profile_result import (
+    SOUND,
+    WAYS,
+    AxisProfile,
+    Curve,
+    CurvePoint,
+    FlawCell,
+    FlawProfile,
+    FlawReference,
+    FlawsProfile,
+    ProfiledPolicy,
+    ProfileResult,
+    Recovery,
+    RunState,
+)
+from resilisim.reporting.body import names_of
+from resilisim.reporting.charts import Entry, legend, series_style
+from resilisim.reporting.charts.lines import Level, LinePanel, Series, panels
+from resilisim.reporting.page import (
     NOTHING,
     SIGNED,
     Block,
@@ -34,22 +50,6 @@ from resilisim.evaluation.report.page import (
     plain,
     say,
     whole_page,
-)
-from resilisim.evaluation.robustness.points import RELIABILITY, TURNS
-from resilisim.evaluation.robustness.profile_result import (
-    SOUND,
-    WAYS,
-    AxisProfile,
-    Curve,
-    CurvePoint,
-    FlawCell,
-    FlawProfile,
-    FlawReference,
-    FlawsProfile,
-    ProfiledPolicy,
-    ProfileResult,
-    Recovery,
-    RunState,
 )
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate

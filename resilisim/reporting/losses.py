@@ -11,10 +11,13 @@ import numpy as np
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, FailureRecord
-from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_entries, series_style
-from resilisim.evaluation.report.charts.rows import Part, bar_chart
-from resilisim.evaluation.report.groups import PromptPools
-from resilisim.evaluation.report.page import (
+from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures, read_records
+from resilisim.evaluation.table.breakdown import BreakdownRow, CostlyCall
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.reporting.charts import NUM_SERIES, RowLabel, legend, series_entries, series_style
+from resilisim.reporting.charts.rows import Part, bar_chart
+from resilisim.reporting.groups import PromptPools
+from resilisim.reporting.page import (
     NOTHING,
     Block,
     Cell,
@@ -28,9 +31,6 @@ from resilisim.evaluation.report.page import (
     plain,
     say,
 )
-from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures, read_records
-from resilisim.evaluation.table.breakdown import BreakdownRow, CostlyCall
-from resilisim.evaluation.table.facts import RunFacts
 from resilisim.statistics.estimates import FloatArray
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses

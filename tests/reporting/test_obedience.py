@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.report.flaws import flaw_costs
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.facts import RunFacts, read_facts
+from resilisim.reporting.flaws import flaw_costs
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner
 from resilisim.workflows.flaws import FlawedWorkflow, Perturber
 from resilisim.workflows.plan_value import CostCalculator
-from tests.evaluation.report.pages import facts_of
 from tests.evaluation.synthetic import synthetic_run
+from tests.reporting.pages import facts_of
 
 PROMPTS = ["optimal", "flawed:redundant_operation:light", "flawed:parameter_error:severe", "flawed:sequential_order"]
 LIBRARY = default_library().content_hash

@@ -10,13 +10,13 @@ import pytest
 
 from resilisim import benchmark_tasks, bound
 from resilisim.errors import StoreError
-from resilisim.evaluation.report.profile import write_profile_page
 from resilisim.evaluation.robustness.profile_result import RunState
 from resilisim.evaluation.robustness.profiling import ProfileResult, profile
 from resilisim.evaluation.table.summary import format_interval, format_percent
+from resilisim.reporting.profile import write_profile_page
 from resilisim.simulator import EndRules
-from tests.evaluation.report.pages import Checker
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
+from tests.reporting.pages import Checker
 
 
 class Evil(Reading):

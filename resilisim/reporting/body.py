@@ -11,12 +11,14 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, LAW_LABELS, REAL_LOSS_LABELS
-from resilisim.evaluation.report.agents import agents_section, scaling_section
-from resilisim.evaluation.report.comparison import comparison_section
-from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
-from resilisim.evaluation.report.groups import PromptPools, difference, merit
-from resilisim.evaluation.report.losses import broken_episodes, broken_section, errors_section, losses_section
-from resilisim.evaluation.report.page import (
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary
+from resilisim.reporting.agents import agents_section, scaling_section
+from resilisim.reporting.comparison import comparison_section
+from resilisim.reporting.flaws import FLAWED, OPTIMAL, flaws_section
+from resilisim.reporting.groups import PromptPools, difference, merit
+from resilisim.reporting.losses import broken_episodes, broken_section, errors_section, losses_section
+from resilisim.reporting.page import (
     Card,
     Definitions,
     Fold,
@@ -29,15 +31,13 @@ from resilisim.evaluation.report.page import (
     say,
     signed_points,
 )
-from resilisim.evaluation.report.results import (
+from resilisim.reporting.results import (
     is_of_reference,
     must_search,
     repeats_section,
     results_section,
     task_types_section,
 )
-from resilisim.evaluation.table.facts import RunFacts
-from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary
 from resilisim.statistics import Estimate
 
 NOT_PRIVILEGED = "of policies that do not see the state"

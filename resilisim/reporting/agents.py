@@ -7,11 +7,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from resilisim.evaluation.report.charts import NUM_SERIES, legend, row_labels, series_entries, series_style
-from resilisim.evaluation.report.charts.lines import LinePanel, Series, line_charts
-from resilisim.evaluation.report.charts.rows import Part, bar_chart
-from resilisim.evaluation.report.groups import BY_MODEL_SIZE, LEVEL_NAMES, PromptPools, published_beside
-from resilisim.evaluation.report.page import (
+from resilisim.evaluation.run.contestants import split_name
+from resilisim.evaluation.table.agents import (
+    NOBODY,
+    SUM_FIELDS,
+    AgentSums,
+    combined_performance_score,
+    deviation_over_models,
+    saturation,
+)
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.reporting.charts import NUM_SERIES, legend, row_labels, series_entries, series_style
+from resilisim.reporting.charts.lines import LinePanel, Series, line_charts
+from resilisim.reporting.charts.rows import Part, bar_chart
+from resilisim.reporting.groups import BY_MODEL_SIZE, LEVEL_NAMES, PromptPools, published_beside
+from resilisim.reporting.page import (
     NOTHING,
     Block,
     Fold,
@@ -23,16 +33,6 @@ from resilisim.evaluation.report.page import (
     say,
     shares_text,
 )
-from resilisim.evaluation.run.contestants import split_name
-from resilisim.evaluation.table.agents import (
-    NOBODY,
-    SUM_FIELDS,
-    AgentSums,
-    combined_performance_score,
-    deviation_over_models,
-    saturation,
-)
-from resilisim.evaluation.table.facts import RunFacts
 from resilisim.statistics import Estimate
 
 MOST_OPEN_ROWS = 8  # of a table that is not folded away

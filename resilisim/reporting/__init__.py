@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from resilisim.evaluation.table.facts import RunFacts, read_facts
+from resilisim.reporting.body import build_page
+from resilisim.reporting.comparison import refuse_unlike_runs
+from resilisim.reporting.page import page_markdown, whole_page
+from resilisim.reporting.papers import PaperTable, paper_tables
+from resilisim.reporting.viewer import viewer_assets, viewer_section
+from resilisim.reporting.viewer.packing import Packer
 from resilisim.run_folder import write_file_atomically
 
-if TYPE_CHECKING:
-    from resilisim.evaluation.report.viewer.packing import Packer
+__all__ = ["PaperTable", "paper_tables", "write_report"]
 
 REPORT_NAME = "report.html"
 
@@ -41,21 +45,13 @@ def write_report(
         InvalidInputError: The other run cannot be compared with this one.
 
     Example:
-        >>> from resilisim.evaluation import write_report
         >>> import tempfile
-        >>> from resilisim.evaluation import evaluate
+        >>> from resilisim import evaluate, write_report
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = evaluate(["random"], 3, ["baseline"], 1, out=folder, progress=False)
         ...     write_report(folder).name
         'report.html'
     """
-    # What makes the page needs more than whoever only evaluates should have to load.
-    from resilisim.evaluation.report.body import build_page
-    from resilisim.evaluation.report.comparison import refuse_unlike_runs
-    from resilisim.evaluation.report.page import page_markdown, whole_page
-    from resilisim.evaluation.report.viewer import viewer_assets, viewer_section
-    from resilisim.evaluation.report.viewer.packing import Packer
-
     if facts is None or packer is None:
         packer = Packer()
         facts = read_facts(directory, packer.add)

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation import PaperTable, paper_tables
-from resilisim.evaluation.report.page import whole_page
-from resilisim.evaluation.report.papers import BENCHMARKS, DOMAINS, PaperRow, tables_csv, tables_markdown, tables_page
+from resilisim.reporting import PaperTable, paper_tables
+from resilisim.reporting.page import whole_page
+from resilisim.reporting.papers import BENCHMARKS, DOMAINS, PaperRow, tables_csv, tables_markdown, tables_page
 from resilisim.statistics import Estimate
-from tests.evaluation.report.agent_records import AGENTS, MODELS, agent_records
-from tests.evaluation.report.pages import Checker, write_run
+from tests.reporting.agent_records import AGENTS, MODELS, agent_records
+from tests.reporting.pages import Checker, write_run
 
 Record = dict[str, Any]
 

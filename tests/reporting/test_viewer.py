@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.episode.texts import opened, replies_of, stored
-from resilisim.evaluation.report.page import page_policy
-from resilisim.evaluation.report.viewer import packing, viewer_assets, viewer_section
-from resilisim.evaluation.report.viewer.packing import Budget, Pack, Packer, Rank, Shortlist, encode, episode_texts
 from resilisim.provenance import content_hash
-from tests.evaluation.report.pages import EVIL
+from resilisim.reporting.page import page_policy
+from resilisim.reporting.viewer import packing, viewer_assets, viewer_section
+from resilisim.reporting.viewer.packing import Budget, Pack, Packer, Rank, Shortlist, encode, episode_texts
 from tests.evaluation.synthetic import synthetic_run
+from tests.reporting.pages import EVIL
 
 WORSE = f"</script><!--\x00\x1b[31m\ud800\u202e{EVIL}"
 KINDS = ("steps", "texts", "talks")

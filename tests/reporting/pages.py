@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.page import Cell, CellLike
-from resilisim.evaluation.report.viewer import BLOCK_TYPE
 from resilisim.evaluation.run.store import RunStore
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.provenance import content_hash, encode_json_line
+from resilisim.reporting import write_report
+from resilisim.reporting.page import Cell, CellLike
+from resilisim.reporting.viewer import BLOCK_TYPE
 
 EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>|[x](javascript:y)&\"'`*_#"
 VOID = {"br", "hr", "img", "meta", "link", "col"}

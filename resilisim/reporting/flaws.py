@@ -17,9 +17,10 @@ import numpy as np
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ResiliSimError, count_of
-from resilisim.evaluation.report.charts import Entry, RowLabel, legend, series_entries, series_style
-from resilisim.evaluation.report.charts.rows import Dots, Mark, Panel, dot_panels
-from resilisim.evaluation.report.groups import (
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.reporting.charts import Entry, RowLabel, legend, series_entries, series_style
+from resilisim.reporting.charts.rows import Dots, Mark, Panel, dot_panels
+from resilisim.reporting.groups import (
     FLAWED_PLANS,
     LEVEL_NAMES,
     Pool,
@@ -30,7 +31,7 @@ from resilisim.evaluation.report.groups import (
     pool,
     published_beside,
 )
-from resilisim.evaluation.report.page import (
+from resilisim.reporting.page import (
     SIGNED,
     Block,
     Column,
@@ -43,8 +44,7 @@ from resilisim.evaluation.report.page import (
     plain,
     say,
 )
-from resilisim.evaluation.report.results import mean_name
-from resilisim.evaluation.table.facts import RunFacts
+from resilisim.reporting.results import mean_name
 from resilisim.simulator.problem import build_problem
 from resilisim.statistics import Estimate, clustered_mean
 from resilisim.tool_library import default_library

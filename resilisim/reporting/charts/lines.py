@@ -10,7 +10,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.report.charts import (
+from resilisim.reporting.charts import (
     CHARACTER_WIDTH,
     NAME_WIDTH,
     WIDE,
@@ -29,7 +29,7 @@ from resilisim.evaluation.report.charts import (
     tail,
     words,
 )
-from resilisim.evaluation.report.page import draw, say, signed_points
+from resilisim.reporting.page import draw, say, signed_points
 from resilisim.statistics import Estimate
 
 HALF_WIDTH = 506.0  # of a chart that has another one beside it

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.report import agents, comparison, losses, results, write_report
-from resilisim.evaluation.report.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
-from resilisim.evaluation.report.groups import PromptPools
-from resilisim.evaluation.report.page import Cell, Fold, Section, Table, signed_interval, signed_points
 from resilisim.evaluation.table.comparing import compare_runs
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import format_percent
 from resilisim.provenance import encode_json_line
+from resilisim.reporting import agents, comparison, losses, results, write_report
+from resilisim.reporting.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
+from resilisim.reporting.groups import PromptPools
+from resilisim.reporting.page import Cell, Fold, Section, Table, signed_interval, signed_points
 from resilisim.statistics import METHODS
-from tests.evaluation.report.agent_records import AGENTS, MODELS, PROMPTS, agent_records
-from tests.evaluation.report.pages import check, facts_of, text_of, write_run
 from tests.evaluation.synthetic import synthetic_record, synthetic_run
+from tests.reporting.agent_records import AGENTS, MODELS, PROMPTS, agent_records
+from tests.reporting.pages import check, facts_of, text_of, write_run
 
 Record = Mapping[str, Any]
 FLAWS = (("tool_misuse", "light"), ("tool_misuse", "severe"), ("missing_step", "light"))

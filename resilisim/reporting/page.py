@@ -264,7 +264,7 @@ def _environment(finish: Callable[[str], str]) -> Environment:
         return finish(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     return Environment(
-        loader=PackageLoader("resilisim.evaluation.report"),
+        loader=PackageLoader("resilisim.reporting"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=finalize,

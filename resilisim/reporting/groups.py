@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from resilisim.evaluation.report.page import Cell, Fold, Table, name_cell, packaged_file, plain, say
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
+from resilisim.reporting.page import Cell, Fold, Table, name_cell, packaged_file, plain, say
 from resilisim.statistics import Estimate, clustered_proportion, cross_fitted_betas
 from resilisim.statistics.comparison import without_variation
 from resilisim.statistics.estimates import FloatArray, t_quantile
