@@ -17,8 +17,8 @@ from mcp import Client, StdioServerParameters
 from benchmarks.agents import CONCURRENCY, LONG_ROUNDS, ROUNDS, SECONDS, TARGET_SHARE
 from benchmarks.measurement import Measurement, in_fresh_process, repeated
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.integrations.mcp_server import Episodes, ServedRun
-from resilisim.policies.mcp_host import Hosts, http_server
+from resilisim.integrations.mcp.host import Hosts, http_server
+from resilisim.integrations.mcp.server import Episodes, ServedRun
 
 TARGET_RATIO = 1.2
 NO_END = ("--max-consecutive-failures", "0")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
@@ -262,6 +263,16 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
         else:
             shown.append(without_credentials(argument))
     return shown
+
+
+def shown_command(command: str) -> str:
+    """Return a command as it is written and shown: on one line, without the secrets among its arguments."""
+    try:
+        arguments = shlex.split(command)
+    except ValueError:
+        return without_named(command)
+    shown = without_secret_arguments(arguments)
+    return " ".join(command.split()) if shown == arguments else " ".join(" ".join(shown).split())
 
 
 def fit_to_show(text: str, *, one_line: bool = False) -> str:

@@ -25,7 +25,7 @@ LONG_FILES = (
     "tests/evaluation/robustness/test_profile.py",
     "tests/evaluation/test_agent_runs.py",
     "tests/evaluation/test_runner.py",
-    "tests/integrations/test_mcp_server.py",
+    "tests/integrations/mcp/test_server.py",
     "tests/test_public_api.py",
     "tests/policies/ppo/test_training.py",
 )

@@ -20,10 +20,10 @@ from resilisim.cli.output import command_group, note
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_TURNS, InvalidInputError, count_of, import_extra
 from resilisim.evaluation.injection import inject
-from resilisim.integrations.mcp_server import CLIENT_NAME, ServedRun, serve_http
-from resilisim.integrations.mcp_server import serve as serve_stdio
+from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK
+from resilisim.integrations.mcp.server import CLIENT_NAME, ServedRun, serve_http
+from resilisim.integrations.mcp.server import serve as serve_stdio
 from resilisim.options import OUTPUT_GROUP
-from resilisim.policies.mcp_host import EPISODE_PATH, LOOPBACK
 from resilisim.redaction import keep_secret, without_credentials
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 
@@ -207,7 +207,7 @@ def proxy(
     if header and url is None:
         raise InvalidInputError("--header is sent to a URL: expected --url")
     import_extra("mcp_types", "a proxy needs", "mcp")  # which versions before 2 lack
-    from resilisim.integrations.mcp_proxy import Proxied, proxy_http, proxy_stdio
+    from resilisim.integrations.mcp.proxy import Proxied, proxy_http, proxy_stdio
 
     asked = inject(
         law=law,

@@ -3,7 +3,6 @@
 from resilisim.envs.session import EpisodeEnded, Info
 from resilisim.policies.agent_session import AgentSession, CallResult, SessionTool, ToolFailed, track_usage
 from resilisim.policies.base import AgentFailed, Policy, SessionAgent, is_privileged, policy_name
-from resilisim.policies.command_agent import CommandAgent
 from resilisim.policies.function_agent import FunctionAgent
 from resilisim.policies.registry import BUILT_IN_POLICIES, ENTRY_POINT_GROUP, make_policy, policy_names
 
@@ -13,7 +12,6 @@ __all__ = [
     "AgentFailed",
     "AgentSession",
     "CallResult",
-    "CommandAgent",
     "EpisodeEnded",
     "FunctionAgent",
     "Info",

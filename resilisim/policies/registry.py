@@ -16,9 +16,8 @@ from typing import Any
 from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimError, install_line, unknown_name
 from resilisim.inputs import error_line, import_attribute, look_into_working_directory
 from resilisim.policies.base import Policy
-from resilisim.policies.command_agent import COMMAND_PREFIX, CommandAgent, shown_command
 from resilisim.policies.function_agent import AGENT_PREFIX, FunctionAgent
-from resilisim.redaction import is_secret_name, keep_secret, without_named
+from resilisim.redaction import is_secret_name, keep_secret, shown_command, without_named
 
 ENTRY_POINT_GROUP = "resilisim.policies"
 
@@ -45,6 +44,9 @@ LLM_POLICIES = ("direct", "react", "plan-and-execute", "code-act", "reflexion", 
 PRIVILEGED_POLICIES = ("exact-optimum", "reference", "trained")
 # Built-in policies that need packages of an extra.
 EXTRAS: Mapping[str, str] = {"trained": "train"}
+# command:CMD is a program that plays over MCP: a door to the software of others, named here as those of plug-ins are.
+COMMAND_PREFIX = "command:"
+COMMAND_AGENT = "resilisim.integrations.mcp:CommandAgent"
 # policy:DIR is the trained policy whose checkpoint lies in the folder DIR, or that ships under a name.
 CHECKPOINT_PREFIX = "policy:"
 SHIPPED_CHECKPOINTS = ("default", "benchmark")
@@ -203,7 +205,7 @@ def _find(spec: str) -> tuple[Any, str]:
         function = import_attribute(place, f"agent {place!r}")
         return functools.partial(FunctionAgent, function, name.strip() if place == named else None), where
     if spec.startswith(COMMAND_PREFIX):
-        return functools.partial(CommandAgent, spec.removeprefix(COMMAND_PREFIX)), where
+        return functools.partial(import_attribute(COMMAND_AGENT, where), spec.removeprefix(COMMAND_PREFIX)), where
     if _is_checkpoint(spec):
         folder = spec.removeprefix(CHECKPOINT_PREFIX)
         return functools.partial(_built_in("trained", where), checkpoint=folder, name=spec), where

@@ -18,7 +18,7 @@ from resilisim.envs import EnvironmentSettings
 from resilisim.envs.session import EpisodeEnded
 from resilisim.evaluation import read_results
 from resilisim.evaluation.run.rescoring import rescore_run
-from resilisim.integrations.mcp_server import Episodes, ServedRun
+from resilisim.integrations.mcp.server import Episodes, ServedRun
 from resilisim.policies.agent_session import AgentSession
 from resilisim.simulator import load_law, shipped_laws
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim.integrations import mcp_relay
-from resilisim.integrations.mcp_listing import read_tools
-from resilisim.integrations.mcp_streams import Lines
-from resilisim.integrations.mcp_wire import Unreadable, read_messages
+from resilisim.integrations.mcp import relay
+from resilisim.integrations.mcp.listing import read_tools
+from resilisim.integrations.mcp.streams import Lines
+from resilisim.integrations.mcp.wire import Unreadable, read_messages
 from tests.guards import no_endless_wait
-from tests.integrations.raw_server import raw, tools, usual
+from tests.integrations.mcp.raw_server import raw, tools, usual
 
 SECONDS = 0.1  # that a server has for an answer; one that is silent is given up then
 GUARD_SECONDS = 60.0
@@ -100,7 +100,7 @@ def through(
                 made
             ), "each call that has reached the server is in the record"
 
-    with no_endless_wait(GUARD_SECONDS), patch.object(mcp_relay, "ANSWER_SECONDS", SECONDS):
+    with no_endless_wait(GUARD_SECONDS), patch.object(relay, "ANSWER_SECONDS", SECONDS):
         asyncio.run(play())
 
 

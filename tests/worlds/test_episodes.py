@@ -19,7 +19,7 @@ from resilisim.evaluation import opened
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.run.rescoring import rescore_run
-from resilisim.integrations.mcp_server import Episodes, ServedRun
+from resilisim.integrations.mcp.server import Episodes, ServedRun
 from resilisim.policies import make_policy
 from resilisim.simulator import EndRules, build_problem, start_state
 from resilisim.simulator.exact import ReferenceSolution

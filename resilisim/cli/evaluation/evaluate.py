@@ -34,7 +34,7 @@ from resilisim.evaluation import evaluate as run
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.options import OUTPUT_GROUP
-from resilisim.policies.command_agent import COMMAND_PREFIX
+from resilisim.policies.registry import COMMAND_PREFIX
 from resilisim.reporting.agents import agent_tables
 
 SCALE_PANEL = "Limits and several machines"

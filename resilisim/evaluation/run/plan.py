@@ -29,10 +29,9 @@ from resilisim.evaluation.run.contestants import (
     describe_policy,
 )
 from resilisim.policies.base import Contender
-from resilisim.policies.command_agent import COMMAND_PREFIX
 from resilisim.policies.function_agent import AGENT_PREFIX
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.registry import checkpoint_hashes
+from resilisim.policies.registry import COMMAND_PREFIX, checkpoint_hashes
 from resilisim.redaction import without_secrets_in
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import build_problem

@@ -28,7 +28,6 @@ from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.run.store import EPISODES_NAME, EpisodeJournal, JournalFolder, Journals, check_episode
 from resilisim.policies.base import AgentFailed, Policy, SessionAgent
-from resilisim.policies.command_agent import CommandAgent
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.processes import answers_of_processes
 from resilisim.provenance import canonical_json, encode_json_line
@@ -260,7 +259,8 @@ class _Team:
                     await self._outcomes.put(await self._player.play_in_slot(slot, episode))
             finally:
                 for agent in slot.agents.values():
-                    if isinstance(agent, CommandAgent):
+                    # The models of ours are everybody's, and closed at the very end.
+                    if not isinstance(agent, LlmPolicy) and hasattr(agent, "aclose"):
                         await agent.aclose()
             await self._outcomes.put(None)
         except asyncio.CancelledError:

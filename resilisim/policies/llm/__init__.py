@@ -1,6 +1,5 @@
 """LLM agents as policies: loops around a chat model, all over the same tools, limits and records."""
 
-from resilisim.policies.llm.mcp_tools import McpToolbox
 from resilisim.policies.llm.options import AgentOptions, choice, flag, limit, number, text
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import AgentRun, EpisodeHooks
@@ -11,7 +10,6 @@ __all__ = [
     "AgentRun",
     "EpisodeHooks",
     "LlmPolicy",
-    "McpToolbox",
     "ToolResult",
     "ToolSpec",
     "Toolbox",

@@ -19,7 +19,7 @@ from benchmarks.worlds import play
 from resilisim import ModelSettings, evaluate, open_session
 from resilisim.cli.main import main
 from resilisim.envs import EnvironmentSettings
-from resilisim.integrations.mcp_server import Episodes, ServedRun
+from resilisim.integrations.mcp.server import Episodes, ServedRun
 from resilisim.policies import AgentSession
 from resilisim.policies.registry import LLM_POLICIES
 from resilisim.tasks import Task

@@ -29,7 +29,8 @@ class McpToolbox:
         MissingExtraError: The package `mcp` is not installed.
 
     Example:
-        >>> from resilisim.policies.llm import AgentRun, McpToolbox
+        >>> from resilisim.integrations.mcp import McpToolbox
+        >>> from resilisim.policies.llm import AgentRun
         >>> async def answer_to(task, policy):
         ...     async with McpToolbox.of_command("my-server", "--stdio") as tools:
         ...         run = AgentRun(task, tools=tools, models=policy.models, options=policy.options)

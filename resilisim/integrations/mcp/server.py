@@ -42,8 +42,8 @@ from resilisim.evaluation.run.plan import (
     run_arguments,
 )
 from resilisim.evaluation.run.store import RunStore, begun
+from resilisim.integrations.mcp.host import LOOPBACK, EpisodeHost, Hosts, http_server, mcp_server
 from resilisim.policies.agent_session import AgentSession, RecordMaker
-from resilisim.policies.mcp_host import LOOPBACK, EpisodeHost, Hosts, http_server, mcp_server
 from resilisim.provenance import content_hash, encode_json_line
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks.benchmark import find_task
@@ -311,7 +311,7 @@ async def _over_stdio(episodes: Episodes) -> None:
 
 async def _serve_stdio(host: EpisodeHost) -> None:
     """Serve one client over the standard streams until it closes one of them."""
-    streams: Any = import_extra("resilisim.integrations.mcp_streams", "serving MCP clients needs", "mcp")
+    streams: Any = import_extra("resilisim.integrations.mcp.streams", "serving MCP clients needs", "mcp")
     server = mcp_server(lambda name: host)
     async with streams.standard_streams() as (said, outgoing), streams.sessions(said, outgoing) as (read, write):
         serving = asyncio.ensure_future(server.run(read, write, server.create_initialization_options()))

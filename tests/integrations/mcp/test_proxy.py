@@ -35,10 +35,10 @@ from resilisim.errors import ResiliSimError, StoreError
 from resilisim.evaluation import fit_law, read_records
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.injected_folder import InjectionFolder
-from resilisim.integrations.mcp_proxy import Proxied, ProxyConnection, ProxyEpisodes, _innermost, read_agent
-from resilisim.policies.mcp_host import EPISODE_PATH, listening
+from resilisim.integrations.mcp.host import EPISODE_PATH, listening
+from resilisim.integrations.mcp.proxy import Proxied, ProxyConnection, ProxyEpisodes, _innermost, read_agent
 from tests.guards import WAITING_SECONDS
-from tests.integrations import own_server
+from tests.integrations.mcp import own_server
 
 SERVER = str(Path(own_server.__file__))
 ERAS = ("legacy", "auto")
@@ -564,7 +564,7 @@ async def test_there_is_a_limit_of_servers_and_idle_ones_make_room(
 ) -> None:
     import httpx2
 
-    monkeypatch.setattr("resilisim.integrations.mcp_proxy.MOST_SERVERS", 2)
+    monkeypatch.setattr("resilisim.integrations.mcp.proxy.MOST_SERVERS", 2)
     async with over_http(tmp_path) as (url, told), httpx2.AsyncClient() as http:
 
         async def begin(name: str) -> int:
@@ -572,7 +572,7 @@ async def test_there_is_a_limit_of_servers_and_idle_ones_make_room(
 
         assert [await begin(name) for name in "abc"] == [200, 200, 502]
         assert told == []
-        monkeypatch.setattr("resilisim.integrations.mcp_proxy._SPARE_SECONDS", 0.0)
+        monkeypatch.setattr("resilisim.integrations.mcp.proxy._SPARE_SECONDS", 0.0)
         assert await begin("c") == 200
         assert [line[:2] for line in told] == ["a,"]
 

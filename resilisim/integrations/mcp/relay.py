@@ -48,8 +48,8 @@ from resilisim.evaluation.call_arguments import CallArguments
 from resilisim.evaluation.injected_call import DrawnCall, InjectedCall, InjectedFailure, OpenCall
 from resilisim.evaluation.injected_episode import InjectedEpisode, InjectionSettings
 from resilisim.evaluation.injected_folder import InjectionFolder
-from resilisim.integrations.mcp_listing import ListedTool, Listing, read_tools
-from resilisim.integrations.mcp_wire import Read, Unreadable
+from resilisim.integrations.mcp.listing import ListedTool, Listing, read_tools
+from resilisim.integrations.mcp.wire import Read, Unreadable
 from resilisim.schema_check import CHECK_SECONDS, TooSlowError, is_harmless, schema_problem
 from resilisim.simulator import FINISH, STOP
 from resilisim.tool_library import Tool, ToolLibrary

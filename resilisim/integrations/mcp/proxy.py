@@ -51,12 +51,12 @@ from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimEr
 from resilisim.evaluation.injected_call import Outcome
 from resilisim.evaluation.injected_episode import InjectionSettings
 from resilisim.evaluation.injected_folder import InjectionFolder
-from resilisim.integrations.mcp_http import AnsweringTransport
-from resilisim.integrations.mcp_relay import Relay, request_id
-from resilisim.integrations.mcp_server import on_signals
-from resilisim.integrations.mcp_streams import process_streams, standard_streams
-from resilisim.integrations.mcp_wire import Unreadable, read_messages
-from resilisim.policies.mcp_host import EPISODE_PATH, LOOPBACK, listening
+from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, listening
+from resilisim.integrations.mcp.http_transport import AnsweringTransport
+from resilisim.integrations.mcp.relay import Relay, request_id
+from resilisim.integrations.mcp.server import on_signals
+from resilisim.integrations.mcp.streams import process_streams, standard_streams
+from resilisim.integrations.mcp.wire import Unreadable, read_messages
 from resilisim.redaction import fit_to_show, without_credentials
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library import ToolLibrary

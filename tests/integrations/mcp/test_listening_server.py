@@ -14,10 +14,10 @@ import pytest
 from resilisim import inject
 from resilisim.cli.mcp import _headers, _with_user_as_header
 from resilisim.errors import InvalidInputError
-from resilisim.integrations.mcp_proxy import Proxied, ProxyConnection
+from resilisim.integrations.mcp.proxy import Proxied, ProxyConnection
 from resilisim.redaction import without_secrets
-from tests.integrations.raw_server import HELLO, SURE, RawClient, usual
-from tests.integrations.test_mcp_proxy import in_a_loop
+from tests.integrations.mcp.raw_server import HELLO, SURE, RawClient, usual
+from tests.integrations.mcp.test_proxy import in_a_loop
 
 Write = Callable[[asyncio.StreamWriter, dict[str, Any]], None]
 

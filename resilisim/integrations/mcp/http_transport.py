@@ -15,7 +15,7 @@ import httpx2
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError, RequestId
 
 from resilisim.errors import one_line
-from resilisim.integrations.mcp_wire import MOST_BYTES, Unreadable, answers, encoded, read_messages
+from resilisim.integrations.mcp.wire import MOST_BYTES, Unreadable, answers, encoded, read_messages
 
 _EVENT_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")

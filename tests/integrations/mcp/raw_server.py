@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from resilisim import inject
-from resilisim.integrations.mcp_proxy import Proxied, ProxyConnection
-from resilisim.integrations.mcp_streams import Lines
-from resilisim.integrations.mcp_wire import Unreadable, encoded
+from resilisim.integrations.mcp.proxy import Proxied, ProxyConnection
+from resilisim.integrations.mcp.streams import Lines
+from resilisim.integrations.mcp.wire import Unreadable, encoded
 
 SURE = {"base": 1.0, "history": 1.0, "not_executed": 1.0, "failed": 1.0}
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}

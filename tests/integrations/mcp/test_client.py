@@ -10,13 +10,13 @@ import pytest
 
 from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
+from resilisim.integrations.mcp.client import McpToolbox
 from resilisim.policies.llm.kpi_chain import KpiChain
-from resilisim.policies.llm.mcp_tools import McpToolbox
 from resilisim.policies.llm.run import AgentRun
+from tests.integrations.mcp.adding_server import ARTICLES, server
 from tests.policies.llm.helpers import answer_task, extracted, planned, reasoned, ref, replanned, tool_task
-from tests.policies.llm.mcp_server_of_tests import ARTICLES, server
 
-PROGRAM = str(Path(__file__).with_name("mcp_server_of_tests.py"))
+PROGRAM = str(Path(__file__).with_name("adding_server.py"))
 
 
 def with_tools(use, toolbox=None):

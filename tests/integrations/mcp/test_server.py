@@ -29,10 +29,10 @@ from resilisim.envs import ConversationEnv, EnvironmentSettings
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import play_episode, read_records, rescore_record
 from resilisim.evaluation.run.store import RunStore, read_failures
-from resilisim.integrations.mcp_server import Episodes, ServedRun, serve_http
-from resilisim.policies import CommandAgent
+from resilisim.integrations.mcp import CommandAgent
+from resilisim.integrations.mcp.host import Answer, EpisodeHost, Hosts, http_server
+from resilisim.integrations.mcp.server import Episodes, ServedRun, serve_http
 from resilisim.policies.function_agent import AgentFailed
-from resilisim.policies.mcp_host import Answer, EpisodeHost, Hosts, http_server
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task
 from resilisim.tool_library import Tool, ToolLibrary
@@ -441,7 +441,7 @@ def test_strict_parameters_are_required_and_lenient_ones_are_not() -> None:
         assert json.dumps(host.tools)
 
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = sorted((ROOT / "examples/agents").glob("*.py"))
 LONGEST_FUNCTION = 15  # lines; of a class beside it, too
 

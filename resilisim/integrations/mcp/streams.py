@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 
 from resilisim.errors import InfrastructureError
-from resilisim.integrations.mcp_wire import MOST_BYTES, Read, Unreadable, encoded, read_messages
+from resilisim.integrations.mcp.wire import MOST_BYTES, Read, Unreadable, encoded, read_messages
 from resilisim.process_tree import end_tree, supervised
 
 _BLOCK: Final = 65536  # bytes that are read at a time

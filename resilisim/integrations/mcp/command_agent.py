@@ -17,15 +17,14 @@ from typing import ClassVar, Final
 
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
+from resilisim.integrations.mcp.host import EpisodeHost, Hosts, http_server
 from resilisim.policies.agent_session import AgentSession
 from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.record import AgentRecord
 from resilisim.policies.llm.run import Journal
-from resilisim.policies.mcp_host import EpisodeHost, Hosts, http_server
 from resilisim.process_tree import end_tree, supervised
-from resilisim.redaction import without_named, without_secret_arguments
+from resilisim.redaction import shown_command, without_named
 
-COMMAND_PREFIX: Final = "command:"  # of a policy that is a program
 _SHOWN_OUTPUT: Final = 2_000  # characters of what a program wrote last, for the file of failures
 _LAST_WORDS_SECONDS: Final = 0.5  # for what a program that has ended wrote last
 
@@ -46,7 +45,7 @@ class CommandAgent:
         InvalidInputError: There is no such program.
 
     Example:
-        >>> from resilisim.policies import CommandAgent
+        >>> from resilisim.integrations.mcp import CommandAgent
         >>> CommandAgent("python -m my_agent --fast").name
         'python -m my_agent --fast'
     """
@@ -139,16 +138,6 @@ class CommandAgent:
             raise AgentFailed(text, type(error).__name__, fault="unclear") from error
         finally:
             os.close(outgoing)
-
-
-def shown_command(command: str) -> str:
-    """Return a command as it is written and shown: on one line, without the secrets among its arguments."""
-    try:
-        arguments = shlex.split(command)
-    except ValueError:
-        return without_named(command)
-    shown = without_secret_arguments(arguments)
-    return " ".join(command.split()) if shown == arguments else " ".join(" ".join(shown).split())
 
 
 class _Output(asyncio.Protocol):

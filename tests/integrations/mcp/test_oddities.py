@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.guards import WAITING_SECONDS
-from tests.integrations.raw_server import HELLO, raw, result, text, tools, usual
-from tests.integrations.test_mcp_proxy import in_a_loop
+from tests.integrations.mcp.raw_server import HELLO, raw, result, text, tools, usual
+from tests.integrations.mcp.test_proxy import in_a_loop
 
 ODD_ANSWERS = {
     "half of a surrogate pair": '"result": {"content": [{"type": "text", "text": "\\ud83d"}]}',
@@ -275,7 +275,7 @@ SLOW_SCHEMAS: dict[str, Any] = {
 @pytest.mark.parametrize("kind", SLOW_SCHEMAS)
 @in_a_loop
 async def test_a_schema_that_takes_for_ever_holds_nobody_up(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resilisim.integrations.mcp_relay.CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("resilisim.integrations.mcp.relay.CHECK_SECONDS", 0.2)
 
     def answers(message: dict[str, Any]) -> Any:
         yield from usual(message, [{"name": "add", "inputSchema": {"type": "object"} | SLOW_SCHEMAS[kind]}])
