@@ -25,12 +25,10 @@ if TYPE_CHECKING:
         ModelSettings,
         compare_runs,
         evaluate,
-        fit_law,
         open_session,
         read_results,
     )
-    from resilisim.evaluation.injected_call import InjectedFailure
-    from resilisim.evaluation.injection import inject
+    from resilisim.injection import InjectedFailure, fit_law, inject
     from resilisim.policies import EpisodeEnded, ToolFailed, make_policy, track_usage
     from resilisim.reporting import write_report
     from resilisim.simulator import Law, load_law
@@ -73,7 +71,7 @@ __all__ = [
 _LAZY_NAMES = {
     "EnvironmentSettings": "resilisim.envs.settings:EnvironmentSettings",
     "EpisodeEnded": "resilisim.policies:EpisodeEnded",
-    "InjectedFailure": "resilisim.evaluation.injected_call:InjectedFailure",
+    "InjectedFailure": "resilisim.injection:InjectedFailure",
     "Law": "resilisim.simulator:Law",
     "ModelSettings": "resilisim.evaluation:ModelSettings",
     "Task": "resilisim.tasks:Task",
@@ -84,8 +82,8 @@ _LAZY_NAMES = {
     "compare_runs": "resilisim.evaluation:compare_runs",
     "default_library": "resilisim.tool_library:default_library",
     "evaluate": "resilisim.evaluation:evaluate",
-    "fit_law": "resilisim.evaluation:fit_law",
-    "inject": "resilisim.evaluation.injection:inject",
+    "fit_law": "resilisim.injection:fit_law",
+    "inject": "resilisim.injection:inject",
     "load_law": "resilisim.simulator:load_law",
     "load_library": "resilisim.tool_library:load_library",
     "make_policy": "resilisim.policies:make_policy",

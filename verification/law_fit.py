@@ -16,7 +16,7 @@ from pathlib import Path
 
 from scipy.stats import binomtest
 
-from resilisim.evaluation import FittedLaw, fit_law
+from resilisim.injection import FittedLaw, fit_law
 from resilisim.seeding import Draws
 from resilisim.simulator import EndRules, Episode, Law, build_problem, execution
 from resilisim.tool_library import Tool, ToolLibrary

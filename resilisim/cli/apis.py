@@ -13,9 +13,9 @@ import typer
 from resilisim.cli.options import JsonFlag, OptionGroup, output_option, takes
 from resilisim.cli.output import INCOMPLETE, answer, command_group, note, plain, table
 from resilisim.errors import MAX_COUNT, InvalidInputError, count_of, unknown_name
-from resilisim.evaluation.law_fit import fit_law
-from resilisim.evaluation.real_apis import real_api_tables
 from resilisim.evaluation.run.progress import Progressing
+from resilisim.injection.law_fit import fit_law
+from resilisim.injection.real_apis import real_api_tables
 from resilisim.inputs import finite_number, shown
 from resilisim.provenance import encode_json
 from resilisim.redaction import fit_to_show

@@ -13,7 +13,7 @@ from resilisim.cli import options
 from resilisim.cli.options import output_option
 from resilisim.cli.output import answer, command_group, note, plain, print_json, table
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.law_fit import PERCENTILES, Failures, fit_law
+from resilisim.injection.law_fit import PERCENTILES, Failures, fit_law
 from resilisim.run_folder import write_file_atomically
 from resilisim.simulator.failure_model import PARTS, SUFFIXES, Law, law_schema, load_law, shipped_laws
 from resilisim.simulator.problem import check_law_names

@@ -19,7 +19,7 @@ from resilisim.cli import options
 from resilisim.cli.output import command_group, note
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_TURNS, InvalidInputError, count_of, import_extra
-from resilisim.evaluation.injection import inject
+from resilisim.injection.functions import inject
 from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK
 from resilisim.integrations.mcp.server import CLIENT_NAME, ServedRun, serve_http
 from resilisim.integrations.mcp.server import serve as serve_stdio

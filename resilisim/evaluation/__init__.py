@@ -15,8 +15,6 @@ from resilisim.evaluation.answer_judge import (
 from resilisim.evaluation.episode.play import open_session, play_episode, rescore_record
 from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.episode.texts import opened
-from resilisim.evaluation.law_fit import FittedLaw, FittedTool, fit_law
-from resilisim.evaluation.real_apis import real_api_tables
 from resilisim.evaluation.results import EvaluationResult, evaluate, read_results
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.merge import merge_runs
@@ -41,8 +39,6 @@ __all__ = [
     "EpisodeRecord",
     "EpisodeTable",
     "EvaluationResult",
-    "FittedLaw",
-    "FittedTool",
     "GroupSummary",
     "JudgeAgreement",
     "JudgedAccuracy",
@@ -59,7 +55,6 @@ __all__ = [
     "compare_tables",
     "define_set",
     "evaluate",
-    "fit_law",
     "judge",
     "judge_agreement",
     "judge_run",
@@ -74,7 +69,6 @@ __all__ = [
     "read_manifest",
     "read_records",
     "read_results",
-    "real_api_tables",
     "rescore_record",
     "write_set",
 ]

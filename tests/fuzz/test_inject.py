@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from resilisim import InjectedFailure, inject, read_results
 from resilisim.evaluation.episode.attribution import identity_error
-from resilisim.evaluation.injection import Injected
+from resilisim.injection.functions import Injected
 from tests.simulator.goal_by_hand import GoalByHand
 
 GUARD = 60.0  # seconds, after which something hangs

@@ -48,9 +48,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, check_integer, count_of, one_line
-from resilisim.evaluation.injected_call import Outcome
-from resilisim.evaluation.injected_episode import InjectionSettings
-from resilisim.evaluation.injected_folder import InjectionFolder
+from resilisim.injection.call import Outcome
+from resilisim.injection.episode import InjectionSettings
+from resilisim.injection.folder import InjectionFolder
 from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, listening
 from resilisim.integrations.mcp.http_transport import AnsweringTransport
 from resilisim.integrations.mcp.relay import Relay, request_id

@@ -44,10 +44,10 @@ from resilisim.errors import (
     nearest_name,
     one_line,
 )
-from resilisim.evaluation.call_arguments import CallArguments
-from resilisim.evaluation.injected_call import DrawnCall, InjectedCall, InjectedFailure, OpenCall
-from resilisim.evaluation.injected_episode import InjectedEpisode, InjectionSettings
-from resilisim.evaluation.injected_folder import InjectionFolder
+from resilisim.injection.arguments import CallArguments
+from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, OpenCall
+from resilisim.injection.episode import InjectedEpisode, InjectionSettings
+from resilisim.injection.folder import InjectionFolder
 from resilisim.integrations.mcp.listing import ListedTool, Listing, read_tools
 from resilisim.integrations.mcp.wire import Read, Unreadable
 from resilisim.schema_check import CHECK_SECONDS, TooSlowError, is_harmless, schema_problem

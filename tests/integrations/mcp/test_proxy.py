@@ -32,9 +32,10 @@ from starlette.routing import Route
 from resilisim import inject, read_results
 from resilisim.cli.main import app as command_line
 from resilisim.errors import ResiliSimError, StoreError
-from resilisim.evaluation import fit_law, read_records
+from resilisim.evaluation import read_records
 from resilisim.evaluation.episode.attribution import identity_error
-from resilisim.evaluation.injected_folder import InjectionFolder
+from resilisim.injection import fit_law
+from resilisim.injection.folder import InjectionFolder
 from resilisim.integrations.mcp.host import EPISODE_PATH, listening
 from resilisim.integrations.mcp.proxy import Proxied, ProxyConnection, ProxyEpisodes, _innermost, read_agent
 from tests.guards import WAITING_SECONDS

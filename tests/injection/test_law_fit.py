@@ -14,7 +14,7 @@ import pytest
 import resilisim
 from resilisim import InjectedFailure, evaluate, fit_law, inject, load_law
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation import FittedLaw
+from resilisim.injection import FittedLaw
 from resilisim.seeding import Draws
 from resilisim.simulator import Law
 from resilisim.simulator.failure_model import Latency

@@ -59,7 +59,8 @@ def real_api_tables(directory: Path | str) -> str:
         StoreError: It is no folder of results.
 
     Example:
-        >>> from resilisim.evaluation import evaluate, real_api_tables
+        >>> from resilisim.evaluation import evaluate
+        >>> from resilisim.injection import real_api_tables
         >>> results = evaluate("random", 2)
         >>> real_api_tables(results.directory)
         Traceback (most recent call last):

@@ -15,7 +15,7 @@ import pytest
 
 from resilisim import InjectedFailure, inject, read_results
 from resilisim.evaluation.episode.attribution import identity_error
-from resilisim.evaluation.injection import Injected
+from resilisim.injection.functions import Injected
 
 CERTAIN = {"base": 1.0, "history": 1.0}
 GUARD = 30.0  # seconds, after which something hangs

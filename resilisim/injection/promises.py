@@ -49,7 +49,7 @@ def kind_of(function: Callable[..., Any]) -> Kind:
 
     Example:
         >>> import functools
-        >>> from resilisim.evaluation.promises import kind_of
+        >>> from resilisim.injection.promises import kind_of
         >>> async def fetch(url: str) -> str: ...
         >>> kind_of(functools.partial(fetch, "x")), kind_of(len)
         ('coroutine', 'plain')

@@ -18,11 +18,11 @@ import numpy as np
 from typing_extensions import TypedDict  # pydantic cannot read that of `typing` before Python 3.12
 
 from resilisim.errors import InvalidInputError, StoreError, count_of, unknown_name
-from resilisim.evaluation.injected_call import GONE, Outcome
-from resilisim.evaluation.injected_folder import CALLS_NAME, UNKNOWN_END
-from resilisim.evaluation.law_signs import FittedCalls, errors_differ, signs_of_order, what_order_hides
 from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest, read_records
+from resilisim.injection.call import GONE, Outcome
+from resilisim.injection.folder import CALLS_NAME, UNKNOWN_END
+from resilisim.injection.law_signs import FittedCalls, errors_differ, signs_of_order, what_order_hides
 from resilisim.inputs import validated
 from resilisim.run_folder import MANIFEST_NAME, load_manifest, read_json_lines
 from resilisim.simulator.failure_model import Duration, Latency, Law
@@ -83,7 +83,7 @@ class FittedTool:
 
     Example:
         >>> import resilisim
-        >>> from resilisim.evaluation import fit_law
+        >>> from resilisim.injection import fit_law
         >>> run = resilisim.evaluate("plan-follower", 3, "optimal", seeds=4)
         >>> fit_law(run.directory).tools[0].tool
         'data_processing_aggregator'
@@ -110,7 +110,7 @@ class FittedLaw:
 
     Example:
         >>> import tempfile, resilisim
-        >>> from resilisim.evaluation import fit_law
+        >>> from resilisim.injection import fit_law
         >>> folder = tempfile.mkdtemp()
         >>> tools = resilisim.inject([len], law={"base": 0.5, "history": 1.0}, seed=1, record=folder)
         >>> for _ in range(40):

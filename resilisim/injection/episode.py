@@ -12,7 +12,6 @@ from typing import Any, Final, cast, get_args
 
 from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import Fault, InvalidInputError, StoreError, count_of, one_line, unknown_name
-from resilisim.evaluation.call_arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.evaluation.episode.attribution import loss_label, losses_of
 from resilisim.evaluation.episode.record import (
     FAILURE_SCHEMA,
@@ -22,7 +21,8 @@ from resilisim.evaluation.episode.record import (
     FailureRecord,
     StepRecord,
 )
-from resilisim.evaluation.injected_call import (
+from resilisim.injection.arguments import LONGEST_ARGUMENTS, CallArguments
+from resilisim.injection.call import (
     GONE,
     NO_END,
     DrawnCall,
@@ -32,7 +32,7 @@ from resilisim.evaluation.injected_call import (
     Outcome,
     Raiser,
 )
-from resilisim.evaluation.injected_folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
+from resilisim.injection.folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine

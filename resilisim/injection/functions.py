@@ -34,11 +34,11 @@ from resilisim.errors import (
     told_error,
     unknown_name,
 )
-from resilisim.evaluation.call_arguments import CallArguments
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.injected_call import DrawnCall, InjectedCall, InjectedFailure, Outcome
-from resilisim.evaluation.injected_episode import CallsEnded, InjectedEpisode, InjectionSettings
-from resilisim.evaluation.injection_options import (
+from resilisim.injection.arguments import CallArguments
+from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, Outcome
+from resilisim.injection.episode import CallsEnded, InjectedEpisode, InjectionSettings
+from resilisim.injection.inject_options import (
     Raises,
     check_functions,
     checked_names,
@@ -48,7 +48,7 @@ from resilisim.evaluation.injection_options import (
     raiser_of,
     words_of,
 )
-from resilisim.evaluation.promises import async_generating, generated, kept, kind_of, note
+from resilisim.injection.promises import async_generating, generated, kept, kind_of, note
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator import AGENT_ERROR, FINISH, STOP, BenchmarkLaw, Message, load_law
 from resilisim.simulator.exact.goal import Fail

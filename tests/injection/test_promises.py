@@ -16,7 +16,7 @@ import pytest
 
 from resilisim import InjectedFailure, inject
 from resilisim.evaluation.episode.attribution import identity_error
-from resilisim.evaluation.promises import MOST_LOST_ITEMS, kind_of
+from resilisim.injection.promises import MOST_LOST_ITEMS, kind_of
 
 RAN: list[object] = []
 

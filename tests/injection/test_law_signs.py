@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from resilisim import fit_law
-from resilisim.evaluation.law_signs import errors_differ
+from resilisim.injection.law_signs import errors_differ
 
 CODES = ("TIMEOUT", "OPERATION_FAILED", "NETWORK_ERROR")
 ORDER = ("Later calls", "further into an episode", "fail again", "come in a row")

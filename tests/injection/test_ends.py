@@ -23,9 +23,9 @@ from resilisim import InjectedFailure, inject, load_law, read_results
 from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import InvalidInputError, ResiliSimError, StoreError
 from resilisim.evaluation.episode.attribution import identity_error
-from resilisim.evaluation.injected_folder import InjectionFolder
-from resilisim.evaluation.injection import Injected
-from resilisim.evaluation.law_fit import fit_law
+from resilisim.injection.folder import InjectionFolder
+from resilisim.injection.functions import Injected
+from resilisim.injection.law_fit import fit_law
 from resilisim.reporting import write_report
 from resilisim.reporting.losses import broken_episodes
 from resilisim.run_folder import JsonLinesWriter

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast, get_args
 
 from resilisim.errors import InvalidInputError, one_line, shown_value, unknown_name
-from resilisim.evaluation.injected_call import InjectedFailure, Raiser
-from resilisim.evaluation.promises import kind_of
+from resilisim.injection.call import InjectedFailure, Raiser
+from resilisim.injection.promises import kind_of
 from resilisim.simulator import BenchmarkLaw
 from resilisim.simulator.exact.goal import Fail
 from resilisim.simulator.failure_model import Law
