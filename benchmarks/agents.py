@@ -88,7 +88,7 @@ class InstantModel:
     name = "instant"
 
     def __init__(self, samples: tuple[int, ...] = ()) -> None:
-        from benchmarks.slow_endpoint import CALLS_PER_EPISODE, reply  # measured processes import this module first
+        from tests.doubles.slow_endpoint import CALLS_PER_EPISODE, reply  # measured processes import this module first
 
         self._replies = [ChatReply(reply(number), usage=TokenUsage(1000, 20)) for number in range(CALLS_PER_EPISODE)]
         self._samples = samples
@@ -116,7 +116,7 @@ def measure(long: bool) -> list[Measurement]:
 
 
 def _throughput(rounds: int) -> Measurement:
-    command = [sys.executable, "-m", "benchmarks.slow_endpoint", str(SECONDS)]
+    command = [sys.executable, "-m", "tests.doubles.slow_endpoint", str(SECONDS)]
     with subprocess.Popen(
         command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as endpoint:

@@ -88,7 +88,7 @@ print(json.dumps({{"session": times[1] / times[0], "judged": times[2] / times[0]
 _AGENTS = """
 import asyncio, json, time
 from resilisim import ModelSettings, evaluate
-from benchmarks.slow_endpoint import TOOLS
+from tests.doubles.slow_endpoint import TOOLS
 
 async def waits(session):
     for name in TOOLS:

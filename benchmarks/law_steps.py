@@ -6,15 +6,27 @@ import time
 from collections import defaultdict
 
 from benchmarks.environment import conversation_rates
-from benchmarks.laws import PARTS
 from benchmarks.measurement import Measurement
 from benchmarks.workflow import batched, random_legal
-from resilisim.simulator import Law
+from resilisim.simulator import Broken, Corrupt, Drift, Duration, ErrorKinds, Latency, Law, Outage, RateLimit
 
 RUNS, NUM_ENVS, STEPS = 5, 1024, 40
 PLAIN = "benchmark"
-# Each part at its middle strength.
-LAWS: dict[str, Law] = {name: law(strengths[len(strengths) // 2]) for name, (_, strengths, law) in PARTS.items()}
+# Each part at a middle strength.
+LAWS = {
+    "rate_limit": Law(rate_limit=RateLimit(3, 4)),
+    "outage": Law(outage=Outage(0.2, 1 / 3)),
+    "broken": Law(broken=Broken(0.2)),
+    "broken, with equivalents": Law(
+        broken=Broken(0.2),
+        equivalents={"file_operations_reader": ("network_fetcher",), "file_operations_writer": ("network_router",)},
+    ),
+    "corrupt": Law(corrupt=Corrupt(0.2)),
+    "corrupt, only validators tell": Law(corrupt=Corrupt(0.2, "validators")),
+    "drift": Law(drift=Drift(-0.03)),
+    "error_kinds": Law(error_kinds=ErrorKinds(access=2)),
+    "latency": Law(latency=Latency((Duration(2.0, 0.8), Duration(60.0, 0.2)), timeout=30.0)),
+}
 
 
 def _conversation(law: Law | str) -> float:

@@ -53,7 +53,7 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 
 if __name__ == "__main__":
-    agents = ["benchmarks.talkers:react", "benchmarks.talkers:direct"]
+    agents = ["tests.doubles.talkers:react", "tests.doubles.talkers:direct"]
     tasks = sample_tasks(benchmark_tasks(), 278)
     result = evaluate(agents, tasks, ["optimal", "flawed"], 9, out={folder!r}, workers=2, progress=False)
     sizes = [

@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,8 +14,15 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 import resilisim  # registers the environment
-from benchmarks.baselines import GreedyActor
 from benchmarks.measurement import Measurement
+from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.actions import (
+    INVOKE_TOOL,
+    NUM_ACTION_TYPES,
+    NUM_META_ACTIONS,
+    RETRY_TOOL,
+    action_index,
+)
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.simulator import Law
 
@@ -40,8 +48,26 @@ def random_legal() -> Policy:
 
 
 def _sensible(env: WorkflowVectorEnv) -> NDArray[np.int64]:
-    """Return what is most likely to succeed of the next required tool and what it needs."""
-    return GreedyActor().act(env.core.observation, env.core.observation["action_mask"])
+    """Return what is most likely to succeed now, of the next required tool and the missing tools that lead to it.
+
+    Among equals the required tool, then the order of the library. Missing dependencies therefore always run first.
+    """
+    observation = env.core.observation
+    tools = observation["tools"].astype(np.int64)
+    required = tools[:, :, columns.DUE] == 1
+    helps = (tools[:, :, columns.FIRST_DESCENDANT_DUE] == 1) & (tools[:, :, columns.PLACE] == 0)
+    useful = required | (helps & (tools[:, :, columns.STATUS] != columns.SUCCESS))
+    score = np.where(useful, 2 * tools[:, :, columns.CLEAN_PROBABILITY] + required, -1)
+    return _execution(score.argmax(axis=1), observation["action_mask"])
+
+
+def _execution(tools: NDArray[np.int64], mask: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the legal execution of each tool, (num_envs,): RETRY_TOOL after a failure, else INVOKE_TOOL."""
+    num_tools = (mask.shape[1] - NUM_META_ACTIONS) // NUM_ACTION_TYPES - 1
+    retry = np.array([action_index(RETRY_TOOL, int(tool), num_tools) for tool in tools])
+    invoke = np.array([action_index(INVOKE_TOOL, int(tool), num_tools) for tool in tools])
+    is_retry = mask[np.arange(len(tools)), retry] != 0
+    return np.where(is_retry, retry, invoke)
 
 
 def batched(

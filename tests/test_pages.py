@@ -25,10 +25,10 @@ import gymnasium
 import pytest
 from typing_extensions import get_type_hints
 
-from benchmarks.slow_endpoint import reply
 from resilisim import benchmark_tasks
 from resilisim.envs import public_info
 from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
+from tests.doubles.slow_endpoint import reply
 from tests.warm import WarmProcess
 
 ROOT = Path(__file__).resolve().parent.parent

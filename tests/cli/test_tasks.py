@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.world_models import WorldModel
 from resilisim.reporting.viewer import BLOCK_TYPE
 from resilisim.tool_library import default_library
 from resilisim.worlds import load_world
 from tests.chat.loopback import LoopbackServer
 from tests.cli.conftest import Command
+from tests.doubles.world_models import WorldModel
 from tests.reporting.pages import Checker
 
 COUNTS = {

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.talkers import direct, react
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.texts import opened as texts_opened
 from resilisim.evaluation.episode.texts import prompt_of, replies_of, stored
@@ -15,6 +14,7 @@ from resilisim.provenance import content_hash, encode_json_line
 from resilisim.reporting import write_report
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
+from tests.doubles.talkers import direct, react
 from tests.end_to_end.chromium import Visit, find_chromium, visit
 from tests.evaluation.synthetic import synthetic_run
 from tests.reporting.agent_records import agent_part

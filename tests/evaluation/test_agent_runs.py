@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks.agent_scripts import CALLS, SCRIPTS, write_scripts
 from resilisim.chat import TokenUsage
 from resilisim.chat.types import LONGEST_REPLY
 from resilisim.errors import InfrastructureError, InvalidInputError
@@ -28,6 +27,7 @@ from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.llm.agents.reflexion import Reflexion
 from resilisim.reporting import write_report
 from tests.chat.loopback import Answer, LoopbackServer, error, json_answer
+from tests.doubles.agent_scripts import CALLS, SCRIPTS, write_scripts
 from tests.evaluation.agent_models import (
     KEY,
     Doubting,

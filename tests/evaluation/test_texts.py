@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.talkers import direct, react
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate, merge_runs, opened, read_records, rescore_record
@@ -26,6 +25,7 @@ from resilisim.provenance import encode_json_line
 from resilisim.reporting.viewer.packing import TalkRows, talk_of
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.chat.loopback import LoopbackServer, completion
+from tests.doubles.talkers import direct, react
 from tests.evaluation.agent_models import KEY, endpoint, next_reply
 from tests.evaluation.synthetic import synthetic_run
 from tests.evaluation.toy_policies import toy_tasks

@@ -7,18 +7,15 @@ import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-from benchmarks.reward_gradients import ESTIMATORS, NUM_ENVS, Player, compare, comparison_from, gradients_of
-from benchmarks.rewards import REWARDS, gradient_tables, plot_training, plot_variance, training_table
 from resilisim.seeding import Draws
 from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, start_state
 from resilisim.simulator.exact import known_probabilities, solve
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import BruteForce
 from verification import __main__ as command_line
-from verification import brute_force, failure_models, law, references, score
+from verification import brute_force, failure_models, law, law_fit, references, score
 from verification.findings import Check, Finding, judge
 
 
@@ -122,52 +119,24 @@ def test_unknown_checks_are_refused():
     assert "'lew'" in result.stderr
 
 
-@pytest.fixture(scope="module")
-def player():
-    return Player()
-
-
-@pytest.fixture(scope="module")
-def comparison(player):
-    return compare(player, 0.75, NUM_ENVS)
-
-
-def test_every_unbiased_estimator_finds_the_gradient_of_success(comparison):
-    assert 0.4 < comparison.share < 0.6
-    assert comparison.lemma.low - 0.01 < 0.0 < comparison.lemma.high + 0.01
-    agreement = {name: found.value for name, found in comparison.agreement.items()}
-    assert min(agreement[name] for name in ESTIMATORS[:-1]) > 0.99
-    assert agreement["advantage, each alone"] < 0.985, "it leaves out what a message does to later ones"
-    assert comparison.variance["success"] == (1.0, 1.0, 1.0)
-    assert comparison.variance["advantage, critic"].high < comparison.variance["success or value, critic"].low
-
-
-def test_value_is_success_with_the_optimum_as_its_baseline(player):
-    played, others = player.play(1.0, range(NUM_ENVS)), player.play(1.0, range(NUM_ENVS, 2 * NUM_ENVS))
-    optimum = played.outcome[:, None] - played.values[:, ::-1].cumsum(axis=1)[:, ::-1]
-    expected = np.einsum("esf,es->ef", played.scores, played.outcome[:, None] - optimum)
-    assert gradients_of(played, others)["value"] == pytest.approx(expected)
-    assert (played.optimum > 0.0).all()
-    assert played.advantages.max() <= 0.0
-
-
-def test_what_was_measured_is_kept_shown_and_drawn(comparison, tmp_path):
-    assert comparison_from(json.loads(json.dumps(comparison.to_mapping()))) == comparison
-    trained = [
-        {"reward": reward, "seed": seed, "shares": {"0": 0.1, "50000": 0.5 + 0.1 * seed}}
-        for reward in REWARDS
-        for seed in range(2)
-    ]
-    assert "| `value` | 0.550 (0.500 to 0.600) |" in training_table(trained)
-    assert gradient_tables([comparison]).count("\n| ") == 1 + 3 * 2
-    plot_training(trained, tmp_path / "training.svg")
-    plot_variance([comparison], tmp_path / "variance.svg")
-    assert {path.name for path in tmp_path.iterdir()} == {"training.svg", "variance.svg"}
-
-
 def test_every_closed_form_holds_and_every_control_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure_models, "EPISODES", 60)
     brought = [failure_models.work(job) for job in failure_models.jobs(0)]
     judged = judge(failure_models.judge(brought))
     assert [one.finding.test for one in judged if not one.passed] == []
     assert sum(one.finding.control for one in judged) == len(failure_models.CASES)
+
+
+@pytest.mark.long
+def test_intervals_hold_what_was_drawn_and_a_wrong_number_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(law_fit, "FITS", 12)
+    monkeypatch.setattr(law_fit, "LAWS", law_fit.LAWS[1:2])
+    monkeypatch.setattr(law_fit, "PIECES", 1)
+    judged = judge(law_fit.judge([law_fit.work((0, 0, 0))]))
+    assert [one.finding.test for one in judged if not one.passed] == []
+    assert sum(one.finding.control for one in judged) == 1
+    # A fit of another law's calls is found out.
+    monkeypatch.setattr(law_fit, "truth", lambda law: {"store_parser": dataclasses.replace(law, base=0.75).base})
+    monkeypatch.setattr(law_fit, "LAWS", (law_fit.LAWS[0],))
+    other = law_fit.Counted(0, *(3 * [law_fit.Counter(store_parser=12)]))
+    assert not judge(law_fit.judge([other]))[0].passed

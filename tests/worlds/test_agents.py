@@ -6,8 +6,6 @@ import re
 
 import pytest
 
-from benchmarks.world_models import UNKNOWN, Solution, WorldModel
-from benchmarks.worlds import in_pieces, offloaded, play, some_tasks
 from resilisim.chat import ScriptedChatModel
 from resilisim.chat.types import estimated_tokens
 from resilisim.envs import ConversationEnv, EnvironmentSettings
@@ -20,6 +18,8 @@ from resilisim.worlds.records import RecordsWorld
 from resilisim.worlds.records.building import build_tasks
 from resilisim.worlds.records.contents import GeneratedData, Recipe
 from tests.chat.loopback import LoopbackServer
+from tests.doubles.world_models import UNKNOWN, Solution, WorldModel
+from tests.doubles.worlds import in_pieces, offloaded, play, some_tasks
 from tests.worlds.pages.hostile import NAME, TASK
 
 QUERY = re.compile(r"<tool_call>search (\{.*?\})</tool_call>")
@@ -126,7 +126,7 @@ def test_natively_each_tool_of_a_world_is_a_function(agent):
 def test_the_model_knows_no_answer_that_it_is_not_shown(monkeypatch):
     world = load_world("pages-v1")
     monkeypatch.setattr(
-        "benchmarks.worlds.make_policy",
+        "tests.doubles.worlds.make_policy",
         lambda name, models: make_policy(f"{name}[observation_chars=100]", models=models),
     )
     made, _ = played(world, "react", world.tasks()[:3])

@@ -206,7 +206,7 @@ def _dictionary(record: EpisodeRecord) -> bytes:
 
 @cache
 def _common_texts() -> bytes:
-    """Return the texts that stand in many episodes (`benchmarks.texts_dictionary` has chosen them)."""
+    """Return the texts that stand in many episodes (chosen once, from episodes of all agents)."""
     return resources.files(__package__).joinpath("texts-1.dictionary").read_bytes()
 
 

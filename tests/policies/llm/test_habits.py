@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-import benchmarks.habits
-from benchmarks.habit_models import FORM, CompetentModel
-from benchmarks.habits import all_pairs, environments, play_pairs, reference, some_tasks
+import tests.doubles.habits
 from resilisim.policies.llm.templates import shared_text
 from resilisim.policies.registry import LLM_POLICIES
+from tests.doubles.habit_models import FORM, CompetentModel
+from tests.doubles.habits import all_pairs, environments, play_pairs, reference, some_tasks
 
 CASES = [(task, seed) for seed in range(2) for task in some_tasks(2)][:3]
 
@@ -48,7 +48,7 @@ def test_every_agent_is_told_the_same_facts_in_its_own_form(agent, monkeypatch):
             said.append("\n".join(str(message["content"]) for message in seen.body["messages"]))
             return super().__call__(seen)
 
-    monkeypatch.setattr(benchmarks.habits, "CompetentModel", Listening)
+    monkeypatch.setattr(tests.doubles.habits, "CompetentModel", Listening)
     asyncio.run(play_pairs([(agent, "plain")], CASES[:1]))
     facts = [
         shared_text("parameters_strict"),

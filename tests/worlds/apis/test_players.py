@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from benchmarks.world_models import WorldModel
-from benchmarks.worlds import play
 from resilisim import ModelSettings, evaluate, open_session
 from resilisim.cli.main import main
 from resilisim.envs import EnvironmentSettings
@@ -25,6 +23,8 @@ from resilisim.policies.registry import LLM_POLICIES
 from resilisim.tasks import Task
 from resilisim.worlds import load_world, reference_calls, resolve_parameters
 from tests.chat.loopback import LoopbackServer
+from tests.doubles.world_models import WorldModel
+from tests.doubles.worlds import play
 from tests.guards import WAITING_SECONDS
 from tests.worlds import notebook
 

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-import benchmarks.habit_models
-from benchmarks.habit_models import CompetentModel, path_of
+import tests.doubles.habit_models
 from resilisim.chat.openai import OpenAIChatModel
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
@@ -13,6 +12,7 @@ from resilisim.evaluation.episode.play import play_agent_episode
 from resilisim.policies.registry import LLM_POLICIES, make_policy
 from resilisim.worlds import load_world, reference_calls
 from tests.chat.loopback import LoopbackServer
+from tests.doubles.habit_models import CompetentModel, path_of
 
 
 async def played(agent: str):
@@ -36,7 +36,7 @@ def _the_model_knows_the_reference(monkeypatch, tmp_path):
     def right_calls(task):
         return {call.tool: dict(call.parameters) for call in reference_calls(task)}
 
-    monkeypatch.setattr(benchmarks.habit_models, "right_calls", right_calls)
+    monkeypatch.setattr(tests.doubles.habit_models, "right_calls", right_calls)
 
 
 @pytest.mark.parametrize("agent", LLM_POLICIES)

@@ -1,4 +1,4 @@
-"""Agent x habit: what each LLM agent reaches with a competent model of each habit: `python -m benchmarks.habits`.
+"""Agent x habit: what each LLM agent reaches with a competent model of each habit: `python -m tests.doubles.habits`.
 
 The table in docs/results/habits.md is made by this. A cell is the number of episodes whose calls and outcome are those
 of the caller that makes the right calls in their order, each until it has succeeded: what the plain style reaches, too.
@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from benchmarks.habit_models import HABITS, CompetentModel, path_of, right_calls
 from resilisim.chat.openai import OpenAIChatModel
 from resilisim.chat.types import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
@@ -26,6 +25,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import split_of
 from tests.chat.loopback import LoopbackServer
+from tests.doubles.habit_models import HABITS, CompetentModel, path_of, right_calls
 
 AT_ONCE = 16
 # Limits of the agents' own that a row of bad luck hits, and a limit of tokens for the endpoint that wants another name.
@@ -126,7 +126,7 @@ def all_pairs() -> list[tuple[str, str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return 1 if an episode differs from the reference."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.habits", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.doubles.habits", description=__doc__)
     parser.add_argument("--tasks", type=int, default=8, help="tasks of the test split (default 8)")
     parser.add_argument("--seeds", type=int, default=2, help="seeds of each task (default 2)")
     given = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Scripts for planners, so that a small model plays the parts behind them: `python -m benchmarks.agent_scripts FOLDER`.
+"""Planners' scripts, so that a small model plays the parts behind: `python -m tests.doubles.agent_scripts FOLDER`.
 
 The smallest language models write no plan that can be read, and what comes after a plan would never run with one.
 docs/results/agents.md holds the commands that use these.

@@ -5,7 +5,7 @@ solution: which calls lead to the answer, and where in what they return it stand
 alone, so an agent that loses them on the way gets no answer. One URL serves all agents and components; they are told
 apart by the first lines of their prompts.
 
-    python -m benchmarks.world_models records-v1 pages-v1
+    python -m tests.doubles.world_models records-v1 pages-v1
 
 prints a URL for --base-url and serves it until standard input ends.
 """
@@ -748,7 +748,7 @@ _REPLIES: Mapping[tuple[str, str], Callable[[_Request], str]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until standard input ends."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.world_models", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.doubles.world_models", description=__doc__)
     parser.add_argument("worlds", nargs="+", help="worlds whose questions it knows, such as records-v1")
     given = parser.parse_args(arguments)
     with LoopbackServer(WorldModel([load_world(name) for name in given.worlds]), keeps_requests=False) as server:

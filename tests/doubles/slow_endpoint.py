@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint on loopback that takes its time: `python -m benchmarks.slow_endpoint SECONDS`.
+"""An OpenAI-compatible endpoint on loopback that takes its time: `python -m tests.doubles.slow_endpoint SECONDS`.
 
 It answers any number of requests at once, each after the given time, from the number of messages alone, so that its own
 work is next to nothing. It prints its port, and ends when its input does.

@@ -1,4 +1,4 @@
-"""All LLM agents in the knowledge worlds with a competent model: `python -m benchmarks.worlds records-v1 pages-v1`.
+"""All LLM agents in the knowledge worlds with a competent model: `python -m tests.doubles.worlds records-v1 pages-v1`.
 
 Each agent plays the same questions, spread over domains, kinds and difficulties, against a real endpoint that gives
 right answers if it is shown what it needs. What is missing to 100 % an agent lost on the way.
@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
-from benchmarks.world_models import WorldModel
 from resilisim.chat.openai import OpenAIChatModel
 from resilisim.envs import ConversationEnv, EnvironmentSettings
 from resilisim.evaluation.episode.play import play_agent_episode
@@ -23,6 +22,7 @@ from resilisim.statistics.estimates import clopper_pearson
 from resilisim.tasks import Task
 from resilisim.worlds import World, load_world
 from tests.chat.loopback import LoopbackServer
+from tests.doubles.world_models import WorldModel
 
 AT_ONCE = 8
 AIM = 0.95
@@ -64,7 +64,7 @@ async def play(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return 1 if an agent does not reach the aim."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.worlds", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.doubles.worlds", description=__doc__)
     parser.add_argument("worlds", nargs="+", help="such as records-v1 pages-v1")
     parser.add_argument("--questions", type=int, default=6, help="of each domain or kind and difficulty (default 6)")
     parser.add_argument("--agents", nargs="+", default=list(LLM_POLICIES), choices=LLM_POLICIES, metavar="AGENT")
