@@ -8,19 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, get_args
 
 from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import Fault, InvalidInputError, StoreError, count_of, one_line, unknown_name
-from resilisim.evaluation.episode.attribution import loss_label, losses_of
+from resilisim.evaluation.episode.attribution import loss_label, totals_of
 from resilisim.evaluation.episode.record import (
     FAILURE_SCHEMA,
-    RECORD_SCHEMA,
     REGRET_TOLERANCE,
     EpisodeRecord,
     FailureRecord,
     StepRecord,
+    Worth,
 )
+from resilisim.evaluation.episode.record_builder import EpisodeFacts, Happened, RecordBuilder
 from resilisim.injection.arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.injection.call import (
     GONE,
@@ -179,7 +180,8 @@ class InjectedEpisode:
         self._law_says_errors = isinstance(settings.law, Law) and bool(settings.law.errors)
         self._attempts = Counter[str]()
         self._answers = Counter[str]()  # calls of each function that are taken to have answered
-        self._steps: list[StepRecord] = []
+        self._builder = RecordBuilder()
+        self._steps = self._builder.steps
         self._history: list[JudgedCall] = []  # what led to the state, if there is a goal
         self._changes = 0  # of the state
         self._under_way: dict[int, _Begun] = {}
@@ -500,22 +502,13 @@ class InjectedEpisode:
         label = None
         if found.regret > REGRET_TOLERANCE:
             label = self._reason(before, message, self._judge.is_spoilt and not was_spoilt, veto)
-        fields = {
-            "turn": len(self._steps) + 1,
-            "message": message.text,
-            "kind": message.kind,
-            "tool": message.tool,
-            "attempt": None if drawn is None else drawn.attempt,
-            "success": None,
-            "error": None,
-            "success_probability": None if drawn is None else drawn.probability,
-            "value": found.value,
-            "action_value": found.action_value,
-            "regret": found.regret,
-            "luck": found.luck,
-            "label": label,
-        }
-        self._steps.append(cast("StepRecord", fields))
+        worth = Worth(
+            value=found.value, action_value=found.action_value, regret=found.regret, luck=found.luck, label=label
+        )
+        happened = (
+            Happened() if drawn is None else Happened(attempt=drawn.attempt, success_probability=drawn.probability)
+        )
+        self._builder.add(message.text, message.kind, message.tool, worth, **happened)
         return len(self._steps) - 1
 
     def _reason(self, before: EpisodeState, message: Message, spoils: bool, veto: str | None) -> str:
@@ -546,41 +539,24 @@ class InjectedEpisode:
             "criteria": {"check": veto != "wrong_end_state", "ran_once": not self._judge.is_spoilt},
         }
         self.score = score
-        outcome = int(score["level"] == "full_success")
-        fields = {
-            "schema": RECORD_SCHEMA,
-            "index": self._index,
-            "policy": settings.name,
-            "privileged": False,
-            "prompt_type": PROMPT_TYPE,
-            "planner": None,
-            "flaw": None,
-            "protocol": "native",
-            "instance_id": self._instance_id,
-            "task_type": TASK_TYPE,
-            "complexity": complexity_of(len(settings.required)),
-            "required_tools": list(settings.required),
-            "required_outputs": [],
-            "seed": settings.seed,
-            "steps": self._steps,
-            "ended_by": ended_by,
-            "score": score,
-            "outcome": outcome,
-            "optimum": self._steps[0]["value"],
-            "optimum_gap": 0.0,
-            "optimum_after_searches": None,
-            "searches_needed": None,
-            "no_search_ceiling": None,
-            "regret": sum(step["regret"] for step in self._steps),
-            "luck": sum(step["luck"] for step in self._steps),
-            "losses": losses_of(self._steps),
-            "law": self._problem.law.to_mapping(),
-            "rules": self._problem.rules.to_mapping(),
-            "salt": settings.salt,
-            "goal": {**self._told, "optimum_before": self._optima["before"], "optimum_after": self._optima["after"]},
-            "manifest": self._manifest,
-        }
-        self.record = cast("EpisodeRecord", fields)
+        facts = EpisodeFacts(
+            index=self._index,
+            policy=settings.name,
+            privileged=False,
+            prompt_type=PROMPT_TYPE,
+            planner=None,
+            flaw=None,
+            protocol="native",
+            instance_id=self._instance_id,
+            task_type=TASK_TYPE,
+            complexity=complexity_of(len(settings.required)),
+            required_tools=list(settings.required),
+            seed=settings.seed,
+            salt=settings.salt,
+            goal={**self._told, "optimum_before": self._optima["before"], "optimum_after": self._optima["after"]},
+            manifest=self._manifest,
+        )
+        self.record = self._builder.record(facts, self._problem, score, (), totals_of(self._steps))
         if self._folder is not None:
             self._folder.write_episode(self.record)
 

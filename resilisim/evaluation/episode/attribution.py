@@ -108,16 +108,8 @@ class Attribution:
         after_search = None
         if searches.fewest is not None and isinstance(self._judge, Judge):
             after_search = self._judge.optimum.after_search(searches.fewest)
-        totals = Totals(
-            optimum=steps[0]["value"],
-            optimum_gap=self._judge.optimum.gap if isinstance(self._judge, Judge) else 0.0,
-            optimum_after_searches=after_search,
-            searches_needed=searches.fewest,
-            no_search_ceiling=searches.reason,
-            regret=sum(step["regret"] for step in steps),
-            luck=sum(step["luck"] for step in steps),
-            losses=losses_of(steps),
-        )
+        gap = self._judge.optimum.gap if isinstance(self._judge, Judge) else 0.0
+        totals = totals_of(steps, gap, searches, after_search)
         if isinstance(self._judge, ReferenceJudge) and not self._judge.solution.calls:
             totals["no_ceiling"] = NO_REFERENCE
         if self._has_hidden_state:  # a reference solution is valued by what agents can know
@@ -134,6 +126,32 @@ class Attribution:
             return world_loss_label(self._judge.solution, state, done, message, refused, asked_before)
         obeys_flaw = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
         return loss_label(self._problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
+
+
+def totals_of(
+    steps: Sequence[StepRecord],
+    gap: float = 0.0,
+    searches: Searches = Searches(None),  # noqa: B008 - it cannot be changed
+    after_searches: float | None = None,
+) -> Totals:
+    """Return what steps come to together.
+
+    Args:
+        steps: The steps of an episode, at least one.
+        gap: By how much V* may be too low.
+        searches: The searches that the task needs, where its tools are not told.
+        after_searches: V* after them.
+    """
+    return Totals(
+        optimum=steps[0]["value"],
+        optimum_gap=gap,
+        optimum_after_searches=after_searches,
+        searches_needed=searches.fewest,
+        no_search_ceiling=searches.reason,
+        regret=sum(step["regret"] for step in steps),
+        luck=sum(step["luck"] for step in steps),
+        losses=losses_of(steps),
+    )
 
 
 def losses_of(steps: Iterable[StepRecord]) -> dict[str, float]:

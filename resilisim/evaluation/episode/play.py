@@ -10,17 +10,10 @@ from typing import Any, TypedDict, Unpack, cast
 from resilisim.envs.conversation import ConversationEnv, reference_of
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply, Session, as_text
 from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings, Tools
-from resilisim.errors import CheckFailed, fault_of, one_line, told_error
-from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution, identity_error
-from resilisim.evaluation.episode.record import (
-    RECORD_SCHEMA,
-    EpisodeRecord,
-    FlawRecord,
-    SpokenTexts,
-    StepRecord,
-    Worth,
-    fitting_ceiling,
-)
+from resilisim.errors import fault_of, told_error
+from resilisim.evaluation.episode.attribution import Attribution
+from resilisim.evaluation.episode.record import EpisodeRecord, FlawRecord, SpokenTexts, StepRecord, fitting_ceiling
+from resilisim.evaluation.episode.record_builder import EpisodeFacts, Happened, RecordBuilder, first_problem
 from resilisim.policies.agent_session import AgentSession, OnFailure
 from resilisim.policies.base import (
     AgentFailed,
@@ -42,7 +35,6 @@ from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.prompts import Prompt
 
-PROBLEM_LENGTH = 300  # of a problem in a record
 LONGEST_TRACEBACK = 4_000  # characters in a record
 PLAYED_OTHERWISE = "the agent broke, and then played the same draws in another way"
 
@@ -69,7 +61,6 @@ class JudgedSession(Session):
             sent again, or the episode is lost.
 
     Attributes:
-        steps: What each message was worth.
         texts: All that the environment said.
 
     Raises:
@@ -101,7 +92,7 @@ class JudgedSession(Session):
         self._flaw = self._flaw_with_plan()
         reference = reference_of(self.problem, self._task)
         self._attribution = Attribution(self.problem, self._info["planner"], self._flaw, reference)
-        self.steps: list[StepRecord] = []
+        self._builder = RecordBuilder()
         self.texts = SpokenTexts(prompt=self.reply.observation, replies=[])
         self._used_native_calls = False
 
@@ -111,7 +102,16 @@ class JudgedSession(Session):
         refused = bool(self._info.get("execution", {}).get("real"))
         worth = self._attribution.judge(before, message, self._info["state"], self.outcome, refused)
         self.texts["replies"].append(reply.observation)
-        self.steps.append(_step_record(len(self.steps) + 1, text, self._info, worth))
+        info = self._info
+        execution = info.get("execution")
+        happened = Happened(error=_problem_told(info)) if execution is None else _what_happened(info, execution)
+        tool = message.tool if execution is None else execution["tool"]
+        self._builder.add(text, info["event"], tool, worth, **happened)
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """What each message was worth."""
+        return self._builder.steps
 
     def record(self, policy: str, **place: Unpack[PlaceInRun]) -> EpisodeRecord:
         """Return the record of the episode that has ended, played by a policy of that name.
@@ -119,52 +119,37 @@ class JudgedSession(Session):
         The identity of its attribution has been checked.
         """
         task, problem, info = self._task, self.problem, self._info
-        score = info["score"]
         searches = Searches(None)
         if fitting_ceiling(info["prompt_type"], self._env.tools, self._privileged) == "optimum_after_searches":
             searches = self._env.searches_needed(task)
-        fields = {
-            "schema": RECORD_SCHEMA,
-            "index": place.get("index", 0),
-            "policy": place.get("name", policy),
-            "privileged": self._privileged,
-            "prompt_type": info["prompt_type"],
-            "planner": info["planner"],
-            "flaw": self._flaw,
-            "protocol": "native" if self._used_native_calls else "text",
-            "instance_id": task.instance_id,
-            "task_type": task.task_type,
-            "complexity": task.complexity,
-            "required_tools": list(task.required_tools),
-            "required_outputs": sorted(problem.library.outputs.intersection(task.required_tools)),
-            "seed": self._seed,
-            "steps": self.steps,
-            "ended_by": score["ended_by"],
-            "score": score,
-            "outcome": self.outcome,
-            **self._attribution.totals(self.steps, searches),
-            "law": problem.law.to_mapping(),
-            "rules": problem.rules.to_mapping(),
-            "salt": place.get("salt", ""),
-            **({} if self._env.settings.search == "semantic" else {"search": self._env.settings.search}),
-            **({} if self._env.settings.errors == "documented" else {"errors": self._env.settings.errors}),
-            **self._of_world(),
-            "manifest": place.get("manifest", ""),
-            "texts": self.texts,
-        }
-        record = cast("EpisodeRecord", fields)  # mypy takes none whose keys come from two places
-        error = identity_error(record)
-        if error > IDENTITY_TOLERANCE:
-            raise CheckFailed(
-                f"the attribution of {task.instance_id}, seed {self._seed}, misses its identity by {error:.3g}"
-            )
-        return record
-
-    def _of_world(self) -> dict[str, Any]:
-        """Return what the record of an episode in a world holds beside the rest."""
-        if self._env.world is None:
-            return {}
-        return {"world": self._env.settings.world, "answer": self._info["message"].answer}
+        facts = EpisodeFacts(
+            index=place.get("index", 0),
+            policy=place.get("name", policy),
+            privileged=self._privileged,
+            prompt_type=info["prompt_type"],
+            planner=info["planner"],
+            flaw=self._flaw,
+            protocol="native" if self._used_native_calls else "text",
+            instance_id=task.instance_id,
+            task_type=task.task_type,
+            complexity=task.complexity,
+            required_tools=list(task.required_tools),
+            seed=self._seed,
+            salt=place.get("salt", ""),
+            manifest=place.get("manifest", ""),
+            texts=self.texts,
+        )
+        settings = self._env.settings
+        if settings.search != "semantic":
+            facts["search"] = settings.search
+        if settings.errors != "documented":
+            facts["errors"] = settings.errors
+        if settings.world is not None:
+            facts["world"], facts["answer"] = settings.world, info["message"].answer
+        outputs = problem.library.outputs.intersection(task.required_tools)
+        return self._builder.record(
+            facts, problem, info["score"], outputs, self._attribution.totals(self.steps, searches)
+        )
 
     def _flaw_with_plan(self) -> FlawRecord | None:
         """Return what is wrong with the plan in the prompt, together with the plan's tools and limits as shown."""
@@ -405,29 +390,26 @@ def _environment(settings: EnvironmentSettings, library: ToolLibrary | None) -> 
     return ConversationEnv(settings, library=library)
 
 
-def _step_record(turn: int, action: str, info: Mapping[str, Any], worth: Worth) -> StepRecord:
-    execution = info.get("execution")
-    fields = {
-        "turn": turn,
-        "message": action,
-        "kind": info["event"],
-        "tool": execution["tool"] if execution else info["message"].tool,
-        "attempt": execution["attempt"] if execution else None,
-        "success": execution["success"] if execution else None,
-        "error": execution["error"] if execution else _first_problem(info),
-        "success_probability": execution["success_probability"] if execution else None,
-        **({"real": True} if execution and execution.get("real") else {}),
-        **{name: info[name] for name in ("result", "seconds") if name in info},
-        **worth,
-    }
-    return cast("StepRecord", fields)
+def _what_happened(info: Mapping[str, Any], execution: Mapping[str, Any]) -> Happened:
+    """Return what an execution came to, as the environment tells it."""
+    happened = Happened(
+        attempt=execution["attempt"],
+        success=execution["success"],
+        error=execution["error"],
+        success_probability=execution["success_probability"],
+        real=bool(execution.get("real")),
+    )
+    if "result" in info:
+        happened["result"] = info["result"]
+    if "seconds" in info:
+        happened["seconds"] = info["seconds"]
+    return happened
 
 
-def _first_problem(info: Mapping[str, Any]) -> str | None:
+def _problem_told(info: Mapping[str, Any]) -> str | None:
     """Return why a message was not obeyed, as the agent was told; None if there was nothing to say."""
-    if info["event"] not in ("rejected", "format_error", "agent_error"):
-        return None
-    return one_line(next(iter(info.get("problems", ())), ""), PROBLEM_LENGTH) or None
+    told = info["event"] in ("rejected", "format_error", "agent_error")
+    return first_problem(info.get("problems", ())) if told else None
 
 
 def rescore_record(record: EpisodeRecord) -> dict[str, Any]:
