@@ -81,7 +81,7 @@ integrations: ## play through the harnesses of others, each in an environment of
 
 .PHONY: verify
 verify: $(STAMP) ## compare simulation with closed forms and brute force, at a stated error rate; the long tests
-	$(BIN)/python -m verification
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal verification
 	$(MAKE) test TESTS="long or fuzz"
 
 .PHONY: bench

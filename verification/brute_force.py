@@ -20,7 +20,7 @@ from resilisim.simulator.exact.optimum import SearchedOptimum
 from resilisim.simulator.exact.references import clairvoyant
 from resilisim.simulator.exact.search import Search
 from resilisim.tool_library import ToolLibrary
-from verification.findings import Check, Finding
+from verification.findings import Finding
 
 SOURCE = "SPEC 7, table of values"
 NUM_PROBLEMS, EPISODES_EACH = 48, 30
@@ -358,6 +358,3 @@ def _judge_missed(searches: Sequence[Compared], most: float, when: str) -> Findi
         f"{missed} of {episodes:,} episodes missed, at most {most:.0%} are allowed",
         exact=missed <= most * episodes,
     )
-
-
-CHECK = Check("brute-force", jobs, work, judge)

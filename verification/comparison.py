@@ -1,9 +1,9 @@
 """Check (d): intervals, adjusted scores and tests of comparisons do what they promise, in thousands of experiments.
 
 Each piece of work plays the contestants on tasks of its own and takes the result as a world (`experiments`), in which
-it repeats experiments; every number of an experiment comes from the functions that `resilisim runs compare` and the
-summary of a run use. What cannot be told in such a world, because luck is made mean zero there, is tested on the
-episodes as they were played.
+it repeats experiments; every number of an experiment comes from the functions that `resilisim compare` and the summary
+of a run use. What cannot be told in such a world, because luck is made mean zero there, is tested on the episodes as
+they were played.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from verification.comparison_worlds import (
 from verification.contest import Contest, distinct_tasks, joined, pairs_of, play_contest
 from verification.contestants import CONTESTANTS, Contestant
 from verification.experiments import Experiments, world_of
-from verification.findings import Check, Finding
+from verification.findings import Finding
 from verification.policies import Peeks
 from verification.statistics import TestResult, at_least_rate, at_most_rate, clustered_mean_is, not_below, worst_of
 
@@ -252,6 +252,3 @@ def _played(contest: Contest) -> list[Finding]:
         Finding(f"control: {name}, for a policy that peeks", SOURCE, found.text, found.p_value, control=True)
     )
     return findings
-
-
-CHECK = Check("comparison", jobs, work, judge)

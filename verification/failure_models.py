@@ -32,7 +32,7 @@ from resilisim.simulator import (
 from resilisim.simulator.exact import solve
 from resilisim.simulator.state import outcome
 from resilisim.tool_library import ToolLibrary, default_library
-from verification.findings import Check, Finding
+from verification.findings import Finding
 
 SOURCE = "SPEC_OPEN 4"
 EPISODES = 3_000  # of each case
@@ -236,6 +236,3 @@ def judge(compared: Sequence[Compared]) -> list[Finding]:
             ),
         ]
     return findings
-
-
-CHECK = Check("failure-models", jobs, work, judge)

@@ -19,7 +19,7 @@ from resilisim.seeding import Draws
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Message, build_problem, execution
 from resilisim.simulator.messages import MessageKind
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
-from verification.findings import Check, Finding
+from verification.findings import Finding
 from verification.statistics import chi_square_of_groups, chi_square_of_rows, worst_cell
 
 EXECUTIONS = 150_000  # of each setting
@@ -252,6 +252,3 @@ def _merge(tallies: Sequence[Tally]) -> Tally:
         total.wrong_probabilities += tally.wrong_probabilities
         total.wrong_lists += tally.wrong_lists
     return total
-
-
-CHECK = Check("law", jobs, work, judge)

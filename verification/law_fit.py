@@ -20,7 +20,7 @@ from resilisim.injection import FittedLaw, fit_law
 from resilisim.seeding import Draws
 from resilisim.simulator import EndRules, Episode, Law, build_problem, execution
 from resilisim.tool_library import Tool, ToolLibrary
-from verification.findings import Check, Finding
+from verification.findings import Finding
 
 SOURCE = "SPEC_OPEN 5"
 FITS = 300  # of each law
@@ -132,6 +132,3 @@ def judge(pieces: Sequence[Counted]) -> list[Finding]:
             )
         )
     return findings
-
-
-CHECK = Check("law-fit", jobs, work, judge)

@@ -32,7 +32,7 @@ from resilisim.seeding import (
 )
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, build_problem, execution
 from resilisim.tool_library import default_library
-from verification.findings import Check, Finding
+from verification.findings import Finding
 from verification.statistics import (
     TestResult,
     chi_square_of_rows,
@@ -283,6 +283,3 @@ def _control() -> Finding:
     uniforms[:, :, 1::2] = uniforms[:, :, ::2]
     result = chi_square_of_table(_pairs(*_neighbours(uniforms, 2)))
     return Finding("control: the tool is missing from the key", SOURCE, result.text, result.p_value, control=True)
-
-
-CHECK = Check("luck", jobs, work, judge)

@@ -36,7 +36,7 @@ from resilisim.workflows.flaws import (
 )
 from resilisim.workflows.flaws.model import functional_equivalence
 from resilisim.workflows.plan_value import CostCalculator
-from verification.findings import Check, Finding
+from verification.findings import Finding
 from verification.statistics import binomial_groups, clustered_mean_is, worst_cell
 
 SOURCE = "SPEC 6, costs"
@@ -210,6 +210,3 @@ def judge(pieces: Sequence[list[Obeyed]]) -> list[Finding]:
         Finding("plans are read from prompts as they were made", SOURCE, f"{misread} are not", exact=misread == 0),
     ]
     return findings
-
-
-CHECK = Check("obedience", jobs, work, judge)

@@ -18,7 +18,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library
-from verification.findings import Check, Finding
+from verification.findings import Finding
 from verification.statistics import TestResult, binomial_groups, normal_score, not_below, worst_cell
 
 SOURCE = "SPEC 7, references"
@@ -162,6 +162,3 @@ def _total(successes: Sequence[int], trials: Sequence[int], chances: Sequence[fl
     won, total, chance = (np.asarray(values, dtype=np.float64) for values in (successes, trials, chances))
     deviation = math.sqrt(float(np.sum(total * chance * (1.0 - chance))))
     return normal_score(float(np.sum(won - total * chance)) / deviation)
-
-
-CHECK = Check("references", jobs, work, judge)

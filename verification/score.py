@@ -27,7 +27,7 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import ToolHit
-from verification.findings import Check, Finding
+from verification.findings import Finding
 from verification.policies import GivesUp, Peeks, RequiredOrder, Switches
 from verification.statistics import clustered_mean_is
 
@@ -228,6 +228,3 @@ def _betas(outcome: NDArray[np.float64], luck: NDArray[np.float64]) -> NDArray[n
 def _variance_ratio(adjusted: NDArray[np.float64], raw: NDArray[np.float64]) -> float:
     """Return the ratio of the variances of both scores' means, the tasks being given."""
     return float(adjusted.var(axis=1, ddof=1).mean() / raw.var(axis=1, ddof=1).mean())
-
-
-CHECK = Check("score", jobs, work, judge)

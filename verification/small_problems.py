@@ -37,7 +37,7 @@ from resilisim.simulator.failure_model import PARTS
 from resilisim.tool_library import ToolLibrary
 from verification.beliefs import AGAIN, SKIP, Beliefs, Ended, Known, TooMuchWorkError, Watcher
 from verification.beliefs import FINISH as FINISH_ACTION
-from verification.findings import Check, Finding
+from verification.findings import Finding
 
 SOURCE = "SPEC 3, 4, 7; failure models"
 NUM_PROBLEMS, BLOCK = 360, 10  # a piece of work is a block of problems
@@ -221,17 +221,17 @@ def _messages(problem: Problem, watcher: Watcher) -> list[tuple[Message, int]]:
     return [*messages, (FINISH, FINISH_ACTION)]
 
 
-def jobs(shift: int) -> list[tuple[int, int]]:
-    """Return the first problem of each block, and the shift."""
-    return [(first, shift) for first in range(0, NUM_PROBLEMS, BLOCK)]
+def jobs(shift: int, number: int = NUM_PROBLEMS) -> list[tuple[int, int, int]]:
+    """Return the first problem of each block, that of the next one, and the shift."""
+    return [(first, min(first + BLOCK, number), shift) for first in range(0, number, BLOCK)]
 
 
-def work(job: tuple[int, int]) -> list[Compared]:
+def work(job: tuple[int, int, int]) -> list[Compared]:
     """Compare the problems of a block."""
-    first, shift = job
+    first, end, shift = job
     return [
         compare(Draws("verification/small problems", number, shift), with_control=number == first)
-        for number in range(first, first + BLOCK)
+        for number in range(first, end)
     ]
 
 
@@ -274,6 +274,3 @@ def judge(blocks: Sequence[Sequence[Compared]]) -> list[Finding]:
         )
     )
     return findings
-
-
-CHECK = Check("small-problems", jobs, work, judge)

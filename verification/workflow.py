@@ -22,7 +22,7 @@ from resilisim.simulator.state import NEXT_PLACE, EpisodeState
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
-from verification.findings import Check, Finding
+from verification.findings import Finding
 from verification.statistics import binomial_groups, worst_cell
 
 SOURCE = "SPEC 5, benchmark law; SPEC 7, references"
@@ -127,6 +127,3 @@ def judge(pieces: Sequence[list[Played]]) -> list[Finding]:
         Finding("control: plan following taken for V*", SOURCE, control.text, control.p_value, control=True)
     )
     return findings
-
-
-CHECK = Check("workflow", jobs, work, judge)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
-import sys
 
 import pytest
 
@@ -14,9 +11,10 @@ from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, start_sta
 from resilisim.simulator.exact import known_probabilities, solve
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import BruteForce
-from verification import __main__ as command_line
 from verification import brute_force, failure_models, law, law_fit, references, score
-from verification.findings import Check, Finding, judge
+from verification.findings import failing
+
+pytest_plugins = ["pytester"]
 
 
 def test_the_formula_is_the_one_of_the_specification():
@@ -44,8 +42,7 @@ def test_a_simulator_with_another_law_is_found_out(monkeypatch):
     monkeypatch.setattr(law, "settings", lambda: (dataclasses.replace(honest, law=BenchmarkLaw(not_executed=0.4)),))
     tallies = [law.work((0, 0, 0))]
     monkeypatch.setattr(law, "settings", lambda: (honest,))
-    verdicts = {one.finding.test: one.passed for one in judge(law.judge(tallies))}
-    assert [test for test, passed in verdicts.items() if not passed and test.startswith("successes (benchmark")]
+    assert [test for test in failing(law.judge(tallies)) if test.startswith("successes (benchmark")]
 
 
 def test_a_probability_that_is_told_wrong_is_found_out(monkeypatch):
@@ -99,32 +96,33 @@ def test_samples_hold_every_type_and_no_list_twice():
         assert len({task.task_type for task in tasks}) == 5
 
 
-def test_exit_code_and_table(monkeypatch, capsys):
-    def check(p_value):
-        return Check("fast", lambda shift: [1, 2], abs, lambda pieces: [Finding("t", "SPEC", str(pieces), p_value)])
+CHECK = """
+import pytest
+from verification.findings import Finding
 
-    for p_value, code, word in ((0.5, 0, "pass"), (1e-9, 1, "FAIL")):
-        monkeypatch.setattr(command_line, "CHECKS", (check(p_value),))
-        assert command_line.main([]) == code
-        printed = capsys.readouterr().out
-        assert word in printed
-        assert "[1, 2]" in printed
-        assert command_line.main(["fast", "--json"]) == code
-        assert json.loads(capsys.readouterr().out)[0]["passed"] is (code == 0)
+@pytest.mark.statistical({said})
+def test_own(verdict, pytestconfig):
+    shift = pytestconfig.getoption("--shift")
+    verdict([Finding("t", "SPEC", str(shift), {p_value}), Finding("c", "SPEC", "s", 0.0, control=True)])
+"""
 
 
-def test_unknown_checks_are_refused():
-    result = subprocess.run([sys.executable, "-m", "verification", "lew"], capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert "'lew'" in result.stderr
+@pytest.mark.parametrize(("p_value", "said", "passes"), [(0.5, 1, True), (1e-9, 1, False), (0.5, 2, False)])
+def test_a_check_passes_or_fails_and_shows_what_it_found(pytester, p_value, said, passes):
+    """It fails, too, if it makes more or fewer tests than it says, for then others would share the rate wrongly."""
+    pytester.makeconftest("from verification.conftest import *")
+    pytester.makepyfile(CHECK.format(p_value=p_value, said=said))
+    result = pytester.runpytest_inprocess("--shift", "3")
+    result.assert_outcomes(passed=int(passes), failed=int(not passes))
+    result.stdout.fnmatch_lines(["t * p = *", "* 3 *", "c * rejected, as it must be"])
 
 
 def test_every_closed_form_holds_and_every_control_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure_models, "EPISODES", 60)
     brought = [failure_models.work(job) for job in failure_models.jobs(0)]
-    judged = judge(failure_models.judge(brought))
-    assert [one.finding.test for one in judged if not one.passed] == []
-    assert sum(one.finding.control for one in judged) == len(failure_models.CASES)
+    findings = failure_models.judge(brought)
+    assert failing(findings) == []
+    assert sum(finding.control for finding in findings) == len(failure_models.CASES)
 
 
 @pytest.mark.long
@@ -132,11 +130,12 @@ def test_intervals_hold_what_was_drawn_and_a_wrong_number_is_rejected(monkeypatc
     monkeypatch.setattr(law_fit, "FITS", 12)
     monkeypatch.setattr(law_fit, "LAWS", law_fit.LAWS[1:2])
     monkeypatch.setattr(law_fit, "PIECES", 1)
-    judged = judge(law_fit.judge([law_fit.work((0, 0, 0))]))
-    assert [one.finding.test for one in judged if not one.passed] == []
-    assert sum(one.finding.control for one in judged) == 1
+    findings = law_fit.judge([law_fit.work((0, 0, 0))])
+    assert failing(findings) == []
+    assert sum(finding.control for finding in findings) == 1
     # A fit of another law's calls is found out.
     monkeypatch.setattr(law_fit, "truth", lambda law: {"store_parser": dataclasses.replace(law, base=0.75).base})
     monkeypatch.setattr(law_fit, "LAWS", (law_fit.LAWS[0],))
     other = law_fit.Counted(0, *(3 * [law_fit.Counter(store_parser=12)]))
-    assert not judge(law_fit.judge([other]))[0].passed
+    other_findings = law_fit.judge([other])
+    assert other_findings[0].test in failing(other_findings)

@@ -1,1 +1,0 @@
-"""`resilisim runs`: commands about runs that were played."""
