@@ -25,7 +25,7 @@ from resilisim.tasks.model import SPLITS, Task, split_of_task
 
 # Finding out what the prompt does not say has a price, and a message that obeys its prompt is not held against anybody.
 _NO_MISTAKES: Final = ("information", "obeyed_flaw")
-# Why a message is rejected in a world (`world_preferences`), and what kinds such messages are of.
+# Why a message is rejected in a world (`world_pairs`), and what kinds such messages are of.
 WORLD_KINDS: Final = ("execute", "finish", "format_error", "rejected")
 WORLD_REASONS: Final[Mapping[str, str]] = {
     "other_arguments": "calling the right tool with what another question asks of it",

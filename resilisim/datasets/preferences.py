@@ -1,38 +1,24 @@
 """Preference pairs: from one state of an episode a best message and a worse one, and by how much it is worse (Q*).
 
 The states lie along episodes of the demonstrator, some of whose steps are mistakes on purpose, so that there are also
-states after a mistake: dependencies that failed, tools that nobody needed, rows of failures.
-
-Worse messages are calls and, some of them, messages that execute nothing where a call is due; these are worded and
-filled in like the call that they stand beside.
+states after a mistake: dependencies that failed, tools that nobody needed, rows of failures. In a world they lie along
+its reference solutions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from resilisim.datasets.conversations import Transcript, episode_schema
-from resilisim.datasets.demonstrator import Demonstrator
-from resilisim.datasets.mistakes import (
-    Alternative,
-    draw_alternative,
-    mistake,
-    preferring_named,
-    text_of,
-    worse_alternatives,
-)
+from resilisim.datasets.pairs import OptimumPairs, Pairs
 from resilisim.datasets.rollout import EPISODES_GROUP, RolloutSpec, Stage, Start
 from resilisim.datasets.schema import Record, RecordSource
+from resilisim.datasets.world_pairs import ReferencePairs
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.options import option
-from resilisim.seeding import Draws
-from resilisim.simulator import Message
-from resilisim.simulator.exact import Solved, solve
-from resilisim.simulator.exact.optimum import TIE_TOLERANCE
-from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of_task
 from resilisim.tasks.wording import Searcher
@@ -43,7 +29,7 @@ from resilisim.tool_library import ToolLibrary
 class PreferenceSpec(RolloutSpec):
     """What preference pairs are made of; the records are a function of it and of the task.
 
-    In a world the pairs lie along its reference solutions (`world_preferences`).
+    In a world the pairs lie along its reference solutions (`world_pairs`).
 
     Example:
         >>> from resilisim.datasets.preferences import PreferenceSpec
@@ -69,10 +55,6 @@ class PreferenceSpec(RolloutSpec):
 
     def make(self, library: ToolLibrary) -> RecordSource:
         """Return the source of the records."""
-        if self.environment.world is not None:
-            from resilisim.datasets.world_preferences import WorldPreferenceSource  # which needs this module
-
-            return WorldPreferenceSource(self, library)
         return PreferenceSource(self, library)
 
 
@@ -87,8 +69,7 @@ class PreferenceSource:
     def records(self, task: Task) -> Iterator[Record]:
         """Yield at most one pair for each state of each episode, prompt types outermost, then seeds, then turns.
 
-        There is none where the best message would call a tool that the demonstrator has not read of, where no message
-        is worse by the margin, and where nothing can succeed any more.
+        There is none where no message is worse by the margin, and where nothing can succeed any more.
         """
         split = split_of_task(task)
         stage, task = self._stage.of_task(task)
@@ -97,28 +78,21 @@ class PreferenceSource:
 
     def _episode(self, stage: Stage, task: Task, start: Start, split: str) -> Iterator[Record]:
         spec = self._spec
-        agent = Demonstrator(stage, task, spec.search, spec.pass_parameters)
         session = Session(stage.environment, task, start.prompt, start.seed, privileged=True)
         observation, info = session.reply.observation, session.reply.info
-        draws = Draws(
-            "resilisim/datasets/preferences", spec.environment.salt, task.instance_id, info["prompt_type"], start.seed
+        pairs: Pairs = (
+            OptimumPairs(stage, task, spec, start.seed, spec.min_margin, info, observation)
+            if spec.environment.world is None
+            else ReferencePairs(stage, task, start.seed, spec.min_margin, info, observation)
         )
-        optimum = solve(info["problem"])
         transcript = Transcript(stage, observation)
-        agent.reset(observation, info)
         num_mistakes = 0
-        while not session.ended and optimum.value(info["state"]) > 0.0:
-            text = agent.act(observation, info)
+        while not session.ended and (value := pairs.value(info)) > 0.0:
+            text = pairs.act(observation, info)
             said = stage.read(text)
-            worse = worse_alternatives(stage, optimum, info, agent, said, draws)
-            # Without searching, right calls name tools that were never read of, and wrong ones may as well.
-            named = agent.known_tools if spec.search else frozenset(stage.library.names)
-            best = _best_value(optimum, info["state"], said)
-            rejected = None if best is None else self._draw_rejected(worse, best, named, optimum.gap, draws)
-            rejected_text = "" if rejected is None else text_of(rejected, said, agent, info)
-            # In strict mode a call that should be executed may be refused, where no plan knows parameters that fit.
-            fits = rejected is not None and stage.read(rejected_text).kind == rejected.message.kind
-            if best is not None and rejected is not None and fits:
+            pair = pairs.pair(said, info)
+            if pair is not None:
+                rejected = pair.rejected
                 yield {
                     "instance_id": task.instance_id,
                     "task_type": task.task_type,
@@ -134,38 +108,23 @@ class PreferenceSource:
                     "num_mistakes": num_mistakes,
                     "prompt": transcript.column(),
                     "chosen": transcript.column([transcript.assistant_message(text)]),
-                    "rejected": transcript.column([transcript.assistant_message(rejected_text)]),
+                    "rejected": transcript.column([transcript.assistant_message(pair.rejected_text)]),
                     "tools": stage.tools_column,
-                    "value": optimum.value(info["state"]),
-                    "optimum_gap": optimum.gap,
-                    "chosen_action_value": best,
+                    "value": value,
+                    "optimum_gap": pairs.gap,
+                    "chosen_action_value": pair.best,
                     "rejected_action_value": rejected.action_value,
-                    "margin": best - rejected.action_value,
+                    "margin": pair.best - rejected.action_value,
                     "chosen_tool": said.tool or "",
                     "rejected_tool": rejected.message.tool or "",
                     "rejected_kind": rejected.message.kind,
                     "rejected_reason": rejected.label,
                 }
-            wrong = mistake(worse, said, agent, info, named, draws) if draws.uniform() < spec.explore else None
-            if wrong is not None:
-                text = wrong
-                num_mistakes += 1
-            reply = session.send(transcript.say(text))
+            mistake = pairs.mistake(said, info, spec.explore)
+            reply = session.send(transcript.say(text if mistake is None else mistake))
             observation, info = reply.observation, reply.info
+            if mistake is None:
+                pairs.follow(said, info)
+            else:
+                num_mistakes += 1
             transcript.hear(observation)
-
-    def _draw_rejected(
-        self, worse: Sequence[Alternative], best: float, named: Collection[str], gap: float, draws: Draws
-    ) -> Alternative | None:
-        """Draw among the messages that are worse by the margin, also if every value is wrong by the optimum's gap."""
-        least = max(self._spec.min_margin, gap)
-        enough = [alternative for alternative in worse if best - alternative.action_value >= least]
-        return draw_alternative(preferring_named(enough, named), draws) if enough else None
-
-
-def _best_value(optimum: Solved, state: EpisodeState, said: Message) -> float | None:
-    """Return the Q* of the demonstrator's message, if it is a best one and no search."""
-    if said.kind not in ("execute", "finish"):
-        return None
-    action_value = optimum.action_value(state, said)
-    return action_value if optimum.value(state) - action_value <= TIE_TOLERANCE else None
