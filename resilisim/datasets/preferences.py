@@ -7,6 +7,7 @@ its reference solutions.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +16,7 @@ from resilisim.datasets.conversations import Transcript, episode_schema
 from resilisim.datasets.pairs import OptimumPairs, Pairs
 from resilisim.datasets.rollout import EPISODES_GROUP, RolloutSpec, Stage, Start
 from resilisim.datasets.schema import Record, RecordSource
-from resilisim.datasets.world_pairs import ReferencePairs
+from resilisim.datasets.world_pairs import Call, ReferencePairs, calls_of
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.options import option
@@ -23,6 +24,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.model import split_of_task
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
+from resilisim.worlds.base import load_world
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ class PreferenceSource:
         for start in stage.starts(task):
             yield from self._episode(stage, task, start, split)
 
+    @functools.cached_property
+    def _calls_of_world(self) -> list[tuple[Task, Call]]:
+        return calls_of(load_world(str(self._spec.environment.world)))
+
     def _episode(self, stage: Stage, task: Task, start: Start, split: str) -> Iterator[Record]:
         spec = self._spec
         session = Session(stage.environment, task, start.prompt, start.seed, privileged=True)
@@ -83,7 +89,7 @@ class PreferenceSource:
         pairs: Pairs = (
             OptimumPairs(stage, task, spec, start.seed, spec.min_margin, info, observation)
             if spec.environment.world is None
-            else ReferencePairs(stage, task, start.seed, spec.min_margin, info, observation)
+            else ReferencePairs(stage, task, start.seed, spec.min_margin, self._calls_of_world, info, observation)
         )
         transcript = Transcript(stage, observation)
         num_mistakes = 0

@@ -11,7 +11,6 @@ something else than the chosen one, and nothing that holds the answer.
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +33,7 @@ NUM_DRAWN = 3  # calls of other questions that are tried in each state, of the s
 OTHER_ARGUMENTS = "other_arguments"
 _REASONS = {"finish": "gave_up_early", "format_error": "format_error", "rejected": "rejected_call"}
 
-_Call = tuple[str, Mapping[str, Any]]
+Call = tuple[str, Mapping[str, Any]]
 
 
 class ReferencePairs:
@@ -42,15 +41,24 @@ class ReferencePairs:
 
     gap = 0.0
 
-    def __init__(self, stage: Stage, task: Task, seed: int, min_margin: float, info: Info, observation: str) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        task: Task,
+        seed: int,
+        min_margin: float,
+        calls: Sequence[tuple[Task, Call]],
+        info: Info,
+        observation: str,
+    ) -> None:
         solution = reference_of(info["problem"], task)
         assert solution is not None  # a world's problem has one
         self._stage, self._task, self._seed, self._min_margin = stage, task, seed, min_margin
-        self._world: World = load_world(str(stage.settings.world))
+        self._world, self._calls = load_world(str(stage.settings.world)), calls
         self._solution = solution
         self._player = ReferencePolicy()
         self._player.reset(observation, info)
-        self._done: list[_Call] = []  # calls of the reference that have gone through
+        self._done: list[Call] = []  # calls of the reference that have gone through
         self._worse_ones: list[Alternative] = []  # beside the last message
         self._draws = Draws(
             "resilisim/datasets/world-preferences", stage.settings.salt, task.instance_id, info["prompt_type"], seed
@@ -142,7 +150,7 @@ class ReferencePairs:
     def _read_call(self, tool: str, parameters: Mapping[str, Any]) -> Message:
         return self._stage.read(call_message(tool, parameters))
 
-    def _of_others(self, tool: str | None) -> list[_Call]:
+    def _of_others(self, tool: str | None) -> list[Call]:
         """Draw calls of other questions: of a tool, in questions of the task's type, or of tools it does not need."""
         task = self._task
         if tool is not None:
@@ -158,14 +166,9 @@ class ReferencePairs:
         pool = [answer for other in others if "${" not in (answer := str(other.metadata["answers"][0]))]
         return [self._draws.choice(pool) for _ in range(NUM_DRAWN)] if pool else []
 
-    @property
-    def _calls(self) -> list[tuple[Task, _Call]]:
-        return _calls_of(self._world)
 
-
-@functools.lru_cache(maxsize=2)
-def _calls_of(world: World) -> list[tuple[Task, _Call]]:
-    """Return all calls of reference solutions that refer to no earlier result."""
+def calls_of(world: World) -> list[tuple[Task, Call]]:
+    """Return all calls of reference solutions that refer to no earlier result, with the questions that need them."""
     return [
         (task, (call.tool, call.parameters))
         for task in world.tasks()
