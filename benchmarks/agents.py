@@ -21,7 +21,7 @@ RUNS = 3
 
 _THROUGHPUT = """
 import json, resource, tempfile, time
-from resilisim.chat import ChatModelSettings
+from resilisim.chat.middleware import ChatModelSettings
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.run.contestants import ModelSettings
 

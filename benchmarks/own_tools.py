@@ -37,12 +37,14 @@ print(json.dumps({{name: min(way() for _ in range(5)) for name, way in ways.item
 # The client is another process, so that the server's own processor time is what is measured.
 _TWIN = """
 import asyncio, json, subprocess, sys, time
-from resilisim.worlds.apis import Address, ApiClient, Twin, TwinLaw, assess, public_apis
+from resilisim.worlds.apis import Address, ApiClient, Twin, TwinLaw
+from resilisim.worlds.apis.api import public_apis
+from resilisim.worlds.apis.assessment import assess
 
 CLIENT = '''
 import asyncio, json, sys
 from urllib.parse import urlencode
-from resilisim.worlds.apis import public_apis
+from resilisim.worlds.apis.api import public_apis
 
 async def one(port, number, calls):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

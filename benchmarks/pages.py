@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from benchmarks.measurement import Measurement
 from resilisim.chat.types import estimated_tokens
 from resilisim.evaluation import evaluate
-from resilisim.worlds.pages import PAGES_VERSION, Recipe, guess_rates, pages_v1
+from resilisim.worlds.pages import guess_rates
+from resilisim.worlds.pages.generated import PAGES_VERSION, Recipe, pages_v1
 
 RUNS = 3
 MOST_GUESSED = 0.05

@@ -27,7 +27,7 @@ from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, default_retriever
 from resilisim.worlds.pages.generated import DATA_FILE as PAGES_FILE
 from resilisim.worlds.pages.generated import pages_lines
-from resilisim.worlds.records import Recipe
+from resilisim.worlds.records.contents import Recipe
 from resilisim.worlds.records.world import DATA_FILE as RECORDS_FILE
 from resilisim.worlds.records.world import RECORDS_VERSION, records_lines
 

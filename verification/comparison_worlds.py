@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.statistics import clustered_mean, power_of_test
 from resilisim.statistics.comparison import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Difference
+from resilisim.statistics.estimates import clustered_mean
+from resilisim.statistics.power import power_of_test
 from verification.experiments import Experiments, Sample, compared
 
 FloatArray = NDArray[np.float64]

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from resilisim.evaluation.table.episodes import COLUMNS, NO_FLAW, EpisodeTable, GroupFacts, TaskFacts
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
-from resilisim.statistics import FoldSums, Pairs, compare_pairs, fold_of
+from resilisim.statistics import Pairs, compare_pairs
 from resilisim.statistics.comparison import Comparison
-from resilisim.statistics.luck import NUM_FOLDS
+from resilisim.statistics.luck import NUM_FOLDS, FoldSums, fold_of
 from verification.contest import Contest
 
 FloatArray = NDArray[np.float64]

@@ -1,17 +1,8 @@
 """Language models behind one protocol: what is asked, what is answered, and who answers."""
 
-from resilisim.chat.middleware import (
-    CachingChatModel,
-    ChatModelSettings,
-    Price,
-    PriceTable,
-    RateLimitedChatModel,
-    ResponseCache,
-    RetryPolicy,
-)
-from resilisim.chat.models import COMPONENT_ROLES, RoleModels, make_chat_model, model_identity
+from resilisim.chat.models import make_chat_model
 from resilisim.chat.openai import OpenAIChatModel
-from resilisim.chat.scripted import FileScriptedChatModel, ScriptedChatModel, ScriptedReply, ScriptError
+from resilisim.chat.scripted import ScriptedChatModel
 from resilisim.chat.types import (
     ChatMessage,
     ChatModel,
@@ -25,29 +16,16 @@ from resilisim.chat.types import (
 )
 
 __all__ = [
-    "COMPONENT_ROLES",
-    "CachingChatModel",
     "ChatMessage",
     "ChatModel",
-    "ChatModelSettings",
     "ChatReply",
     "ChatRequest",
     "ContextOverflowError",
     "EndpointError",
-    "FileScriptedChatModel",
     "OpenAIChatModel",
-    "Price",
-    "PriceTable",
-    "RateLimitedChatModel",
     "RequestRefusedError",
-    "ResponseCache",
-    "RetryPolicy",
-    "RoleModels",
-    "ScriptError",
     "ScriptedChatModel",
-    "ScriptedReply",
     "TokenUsage",
     "ToolCall",
     "make_chat_model",
-    "model_identity",
 ]

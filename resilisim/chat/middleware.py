@@ -55,11 +55,6 @@ class RetryPolicy:
         first_wait: Seconds before the first retry, before jitter; each later wait is twice as long.
         longest_wait: Seconds that a wait of our own choice is at most.
         longest_demand: Seconds that an endpoint may make us wait; one that asks for more has failed.
-
-    Example:
-        >>> from resilisim.chat import RetryPolicy
-        >>> RetryPolicy(retries=2, longest_demand=60.0).retries
-        2
     """
 
     retries: int = option(4, "How often a failed request is sent again.", least=0, most=MAX_COUNT)
@@ -95,11 +90,6 @@ class ChatModelSettings:
 
     Raises:
         InvalidInputError: A value is none that its option takes.
-
-    Example:
-        >>> from resilisim.chat import ChatModelSettings
-        >>> ChatModelSettings(base_url="http://127.0.0.1:8000/v1", api_key="secret").max_concurrency
-        8
     """
 
     base_url: str | None = option(
@@ -202,11 +192,6 @@ class RateLimitedChatModel(_AroundModel):
 
     Raises:
         InvalidInputError: A rate is not a number above 0.
-
-    Example:
-        >>> from resilisim.chat import RateLimitedChatModel, ScriptedChatModel
-        >>> RateLimitedChatModel(ScriptedChatModel(["Hello."]), requests_per_minute=60).name
-        'scripted'
     """
 
     def __init__(
@@ -264,11 +249,6 @@ class ResponseCache:
     text carries the hash of the reply, so whatever a kill, a power cut or another process leaves behind is noticed and
     written anew. Nothing is flushed to the platter one by one, which would cost more time than everything else: after a
     power cut some replies may have to be asked for again.
-
-    Example:
-        >>> from resilisim.chat import ChatReply, ResponseCache
-        >>> ResponseCache("replies").load("0123abcd") is None
-        True
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -316,10 +296,6 @@ class CachingChatModel(_AroundModel):
 
     Equal requests at the same time are asked once: the others wait for the first, so that all get what is kept.
     `identity` says what model answers and where; replies under another one are not taken.
-
-    Example:
-        >>> from resilisim.chat import CachingChatModel, ResponseCache, ScriptedChatModel
-        >>> model = CachingChatModel(ScriptedChatModel(["Hello."]), ResponseCache("replies"), "scripted")
     """
 
     def __init__(self, model: ChatModel, cache: ResponseCache, identity: str) -> None:
@@ -350,11 +326,6 @@ class Price:
         completion: Of what it writes.
         cached_prompt: Of what it reads and its endpoint has kept; None is the price of any other prompt. What comes
             from our own cache (`ChatReply.from_cache`) costs nothing.
-
-    Example:
-        >>> from resilisim.chat import Price
-        >>> Price(prompt=0.15, completion=0.60).cached_prompt is None
-        True
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -365,14 +336,7 @@ class Price:
 
 
 class PriceTable:
-    """Prices by model name, as the user gives them: prices change, and no table that ships could be right.
-
-    Example:
-        >>> from resilisim.chat import Price, PriceTable, TokenUsage
-        >>> prices = PriceTable({"openai:gpt-4o-mini": Price(prompt=0.15, completion=0.60)})
-        >>> prices.cost("openai:gpt-4o-mini", TokenUsage(prompt_tokens=2_000_000, completion_tokens=0))
-        0.3
-    """
+    """Prices by model name, as the user gives them: prices change, and no table that ships could be right."""
 
     def __init__(self, prices: Mapping[str, Price] = MappingProxyType({})) -> None:
         self.prices: Mapping[str, Price] = MappingProxyType(dict(prices))

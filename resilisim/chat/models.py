@@ -65,7 +65,8 @@ def make_chat_model(
 
     Example:
         >>> import asyncio
-        >>> from resilisim.chat import ChatMessage, ChatRequest, ResponseCache, make_chat_model
+        >>> from resilisim.chat import ChatMessage, ChatRequest, make_chat_model
+        >>> from resilisim.chat.middleware import ResponseCache
         >>> model = make_chat_model("openai:gpt-4o-mini", cache=ResponseCache("replies"))  # doctest: +SKIP
         >>> request = ChatRequest((ChatMessage("user", "Hello?"),))
         >>> asyncio.run(model.complete(request)).text  # doctest: +SKIP
@@ -91,11 +92,6 @@ def model_identity(spec: str, settings: ChatModelSettings | None = None) -> str:
     Raises:
         InvalidInputError: The kind is unknown, the name empty, the address no address, or the file cannot be read.
         MissingExtraError: `local` alone is meant, and the package with its file is not installed.
-
-    Example:
-        >>> from resilisim.chat import ChatModelSettings, model_identity
-        >>> model_identity("openai:small", ChatModelSettings(base_url="http://127.0.0.1:8000/v1"))
-        'openai:small at http://127.0.0.1:8000/v1'
     """
     kind, name = _parsed(spec)
     return f"{spec.strip()} at {kind.place(name, settings or ChatModelSettings())}"
@@ -123,12 +119,6 @@ class RoleModels:
 
     Raises:
         InvalidInputError: A role is unknown.
-
-    Example:
-        >>> from resilisim.chat import RoleModels, ScriptedChatModel
-        >>> models = RoleModels(ScriptedChatModel([], "large"), {"extractor": ScriptedChatModel([], "small")})
-        >>> models.for_role("extractor").name, models.for_role("planner").name
-        ('small', 'large')
     """
 
     default: ChatModel

@@ -34,13 +34,7 @@ _TokenCount = Annotated[int, Field(ge=0)]
 
 
 class ScriptError(AssertionError):
-    """A scripted model was asked more than its script holds, or something else than the script expects.
-
-    Example:
-        >>> from resilisim.chat import ScriptError
-        >>> issubclass(ScriptError, AssertionError)
-        True
-    """
+    """A scripted model was asked more than its script holds, or something else than the script expects."""
 
 
 class ScriptFileError(ScriptError, InvalidInputError):
@@ -55,10 +49,6 @@ class ScriptedReply:
         reply: What to answer.
         expect: A text that the last message of the request must hold.
         role: The component that must ask; None lets any.
-
-    Example:
-        >>> from resilisim.chat import ScriptedReply
-        >>> line = ScriptedReply("Bye.", expect="leave", role="planner")
     """
 
     reply: str | ChatReply
@@ -198,13 +188,6 @@ class FileScriptedChatModel:
 
     Raises:
         InvalidInputError: The file cannot be read, or a line of it is wrong.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from resilisim.chat import FileScriptedChatModel
-        >>> _ = Path("replies.jsonl").write_text('{"reply": "Hello."}')
-        >>> FileScriptedChatModel("replies.jsonl").name
-        'scripted:replies.jsonl'
     """
 
     def __init__(self, path: Path | str) -> None:

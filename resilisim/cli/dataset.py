@@ -15,9 +15,9 @@ import typer
 
 from resilisim.cli import options
 from resilisim.cli.output import STOPPED_BY_USER, answer, command_group, console, note, plain, print_json, say, table
-from resilisim.datasets import ExportInterrupted, export_dataset, read_records, verify_dataset
+from resilisim.datasets import export_dataset, read_records, verify_dataset
 from resilisim.datasets.conversations import ConversationSpec
-from resilisim.datasets.export import chosen_in_worlds
+from resilisim.datasets.export import ExportInterrupted, chosen_in_worlds
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
 from resilisim.envs.settings import ENVIRONMENT_GROUP

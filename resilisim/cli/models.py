@@ -12,8 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from resilisim.chat import ChatModel, ChatModelSettings, RetryPolicy, make_chat_model, model_identity
+from resilisim.chat import ChatModel, make_chat_model
 from resilisim.chat.check import ModelReport, check_model
+from resilisim.chat.middleware import ChatModelSettings, RetryPolicy
+from resilisim.chat.models import model_identity
 from resilisim.cli.options import MODEL_PANEL, JsonFlag, OptionGroup, takes
 from resilisim.cli.output import answer, command_group, note, say, table
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, unknown_name

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.columns import Columns
 
-from resilisim.chat import ChatModelSettings, ResponseCache, make_chat_model, model_identity
-from resilisim.chat.middleware import request_key
+from resilisim.chat import make_chat_model
+from resilisim.chat.middleware import ChatModelSettings, ResponseCache, request_key
+from resilisim.chat.models import model_identity
 from resilisim.chat.openai import endpoint_url
 from resilisim.cli import options
 from resilisim.cli.output import answer, command_group, note, plain, table
@@ -22,23 +23,20 @@ from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.redaction import SHORTEST_SECRET
 from resilisim.seeding import MAX_SEED
-from resilisim.tasks import COMPLEXITIES
 from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
-from resilisim.tasks.enhancement import (
+from resilisim.tasks.enhancement.enhancer import (
     CallForecast,
-    DesignMode,
     EnhancedTasksFile,
     EnhancementOptions,
     EnhancementTotals,
-    RewriteMode,
     TaskEnhancer,
     enhance_tasks,
     forecast_calls,
+    num_finished,
 )
-from resilisim.tasks.enhancement.enhancer import num_finished
-from resilisim.tasks.enhancement.modes import templates_hash
+from resilisim.tasks.enhancement.modes import DesignMode, RewriteMode, templates_hash
 from resilisim.tasks.generation import generate_tasks, write_tasks
-from resilisim.tasks.model import SPLITS, split_of
+from resilisim.tasks.model import COMPLEXITIES, SPLITS, split_of
 from resilisim.tasks.sources import read_tasks
 from resilisim.tool_library.retrieval import default_cache_dir
 

@@ -293,13 +293,7 @@ DEFAULT_LICENSE = "apache-2.0"
 
 
 class ExportInterrupted(KeyboardInterrupt):
-    """Somebody stopped an export with Ctrl-C; `num_kept` of its `num_shards` shards are on disk.
-
-    Example:
-        >>> from resilisim.datasets import ExportInterrupted
-        >>> print(ExportInterrupted(num_kept=3, num_shards=8))
-        interrupted: 3 of 8 shards kept
-    """
+    """Somebody stopped an export with Ctrl-C; `num_kept` of its `num_shards` shards are on disk."""
 
     def __init__(self, num_kept: int, num_shards: int) -> None:
         super().__init__(f"interrupted: {num_kept:,} of {num_shards:,} shards kept")
@@ -316,12 +310,6 @@ class ExportResult:
         manifest: What it is: arguments, versions, schema.
         shards: What is in each of its files.
         num_already_there: Shards that an earlier call had left in the folder; they were not written again.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from resilisim.datasets import ExportResult
-        >>> ExportResult(Path("data/prompts"), manifest={}, shards=(), num_already_there=0).num_records
-        0
     """
 
     directory: Path

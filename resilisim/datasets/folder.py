@@ -297,13 +297,7 @@ ROWS_PER_BATCH = 100
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What came out of a look at every byte of a dataset: files, records, and one line for each thing that is wrong.
-
-    Example:
-        >>> from resilisim.datasets import Verification
-        >>> Verification(num_shards=2, num_records=40, problems=()).to_mapping()
-        {'shards': 2, 'records': 40, 'problems': []}
-    """
+    """What came out of a look at every byte of a dataset: files, records, and one line for each thing that is wrong."""
 
     num_shards: int
     num_records: int

@@ -27,16 +27,8 @@ from resilisim.workflows import (
     semantic_match_by_retrieval,
     similar_by_retrieval,
 )
-from resilisim.workflows.flaws import (
-    DEFAULT_SEVERITY,
-    FLAW_METHODS,
-    FLAW_TYPES,
-    SEVERITIES,
-    FlawedWorkflow,
-    FlawRefusal,
-    Perturber,
-    tool_similarity,
-)
+from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws.model import DEFAULT_SEVERITY, FlawRefusal, tool_similarity
 from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.plan_value import CostCalculator, PlanCosts, program_costs
 from resilisim.workflows.planner import no_similar_tools

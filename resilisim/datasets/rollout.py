@@ -23,15 +23,8 @@ from resilisim.tool_library.parameters import ParameterMode
 from resilisim.tool_library.renaming import drawn_names, renamed_library
 from resilisim.tool_library.retrieval import ToolHit
 from resilisim.workflows import Planner, Prompt, ReferencePlanner, resolve_planner, similar_by_retrieval
-from resilisim.workflows.flaws import (
-    DEFAULT_SEVERITY,
-    FLAW_TYPES,
-    Flaw,
-    FlawedWorkflow,
-    Perturber,
-    check_flaw,
-    tool_similarity,
-)
+from resilisim.workflows.flaws import FLAW_TYPES, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws.model import DEFAULT_SEVERITY, Flaw, check_flaw, tool_similarity
 from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.prompts import FLAWED, PromptChoice, parse_prompt_choice
 

@@ -111,11 +111,6 @@ def check_record(schema: RecordSchema, record: object) -> str | None:
 
     A record holds every column of the schema, null where it has no value, in the order of the schema; the same is true
     of structs inside. Integers are no floats and no booleans; NaN and infinities are nowhere, as JSON has neither.
-
-    Example:
-        >>> from resilisim.datasets import Column, RecordSchema, check_record
-        >>> check_record(RecordSchema("lengths-1", (Column("length", "int64", ""),)), {"length": 2.0})
-        'length: got 2.0 (float), expected int64 or null'
     """
     return _problem(record, schema.struct, "")
 
@@ -129,11 +124,6 @@ def to_arrow(schema: RecordSchema, json_name: str = "json_") -> Any:
 
     Raises:
         MissingExtraError: pyarrow is not installed.
-
-    Example:
-        >>> from resilisim.datasets import Column, RecordSchema, to_arrow
-        >>> to_arrow(RecordSchema("lengths-1", (Column("length", "int64", ""),))).names  # doctest: +SKIP
-        ['length']
     """
     pyarrow = import_parquet("pyarrow")
     return pyarrow.schema([(column.name, _arrow_type(pyarrow, column.type, json_name)) for column in schema.columns])
@@ -151,15 +141,7 @@ def convert_json(value: Any, data_type: DataType, convert: Callable[[Any], Any])
 
 
 def describe(schema: RecordSchema) -> str:
-    """Return the schema as a Markdown table: column, type, meaning.
-
-    Example:
-        >>> from resilisim.datasets import Column, RecordSchema, describe
-        >>> print(describe(RecordSchema("lengths-1", (Column("length", "int64", "Number of words."),))))
-        | column | type | meaning |
-        |---|---|---|
-        | `length` | int64 | Number of words. |
-    """
+    """Return the schema as a Markdown table: column, type, meaning."""
     rows = [f"| `{column.name}` | {describe_type(column.type)} | {column.description} |" for column in schema.columns]
     return "\n".join(["| column | type | meaning |", "|---|---|---|", *rows])
 

@@ -44,9 +44,10 @@ from resilisim.simulator.scoring import counted_executions
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.searches import Searches, searches_needed
-from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
+from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library.model import DEPENDENCY_ERROR
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
-from resilisim.workflows.flaws import FlawRefusal
+from resilisim.workflows.flaws.model import FlawRefusal
 from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.model import Workflow
 from resilisim.workflows.planner import Planner, ReferencePlanner, resolve_planner

@@ -20,7 +20,8 @@ from resilisim.policies.llm.reading import visible
 from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import without_surrogates
 from resilisim.tasks import Task
-from resilisim.worlds import load_world, world_task
+from resilisim.worlds import load_world
+from resilisim.worlds.base import world_task
 
 JUDGE_ROLE: Final = "judge"  # of its calls; no component of an agent
 

@@ -212,7 +212,7 @@ def evaluate(
             is a function unless `tools` says otherwise.
         tasks: What `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id; or a list of
             ids of benchmark tasks, mappings with the fields of a task, and `Task` objects. The name of a world plays
-            its tasks in it, "NAME:N" the first N of them (`resilisim.worlds.world_tasks`).
+            its tasks in it, "NAME:N" the first N of them (`resilisim.worlds.base.world_tasks`).
         prompts: Prompt types; for flawed prompts also "flawed:FLAW", "flawed:FLAW:SEVERITY" or
             "flawed:FLAW:SEVERITY:METHOD", while "flawed" alone draws a flaw that each task can carry.
         seeds: Number of episodes of each task (seeds 0, 1, ...), or the seeds themselves.

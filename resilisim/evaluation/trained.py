@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.law import BenchmarkLaw
-from resilisim.statistics import Estimate, clustered_mean, clustered_ratio
-from resilisim.tasks import TASK_TYPES, Task
+from resilisim.statistics import Estimate
+from resilisim.statistics.estimates import clustered_mean, clustered_ratio
+from resilisim.tasks import Task
+from resilisim.tasks.model import TASK_TYPES
 from resilisim.tool_library import ToolLibrary
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from resilisim.run_folder import MANIFEST_NAME, load_manifest, read_json_lines
 from resilisim.simulator.failure_model import Duration, Latency, Law
 from resilisim.statistics.estimates import fields_to_json
 from resilisim.statistics.product_rates import Bounded, fit_product_rates
-from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary
+from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.model import DEPENDENCY_ERROR
 
 # Which failures a law is fitted to: what callers met, what the tools themselves did, or what was injected.
 Failures = Literal["all", "real", "injected"]

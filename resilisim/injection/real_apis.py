@@ -20,9 +20,9 @@ from resilisim.simulator.failure_model import load_law
 from resilisim.simulator.law import EndRules
 from resilisim.simulator.problem import build_problem
 from resilisim.simulator.state import start_state
-from resilisim.statistics import clustered_proportion
+from resilisim.statistics.estimates import clustered_proportion
 from resilisim.workflows.prompts import PROMPT_TYPES
-from resilisim.worlds.apis import api_library
+from resilisim.worlds.apis.api import api_library
 from resilisim.worlds.apis.twin import FAILURES
 
 LAW = "public-apis"

@@ -46,7 +46,8 @@ from resilisim.reporting.page import (
 )
 from resilisim.reporting.results import mean_name
 from resilisim.simulator.problem import build_problem
-from resilisim.statistics import Estimate, clustered_mean
+from resilisim.statistics import Estimate
+from resilisim.statistics.estimates import clustered_mean
 from resilisim.tool_library import default_library
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES
 from resilisim.workflows.plan_value import follow_steps

@@ -41,8 +41,8 @@ from resilisim.reporting.page import (
     whole_page,
 )
 from resilisim.run_folder import write_file_atomically
-from resilisim.statistics import Estimate, clustered_proportion
-from resilisim.statistics.estimates import to_json
+from resilisim.statistics import Estimate
+from resilisim.statistics.estimates import clustered_proportion, to_json
 
 MARK: Final = "†"
 # What a question of the pages world is like in KPI-Chain's table 1, in the order of its columns here.

@@ -16,7 +16,8 @@ from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import FAILED, NOT_EXECUTED, BenchmarkLaw
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import NUM_FAILURES, EpisodeState
-from resilisim.tool_library import DEPENDENCY_ERROR, ErrorSpec, ReturnValue, Tool
+from resilisim.tool_library import ErrorSpec, ReturnValue, Tool
+from resilisim.tool_library.model import DEPENDENCY_ERROR
 
 T = TypeVar("T")
 PayloadSize = Literal["compact", "verbose"]

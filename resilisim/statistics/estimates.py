@@ -115,12 +115,6 @@ def clustered_ratio(
         denominators: x_g, one sum per cluster; shape (num_clusters,).
         num_episodes: How many episodes lie behind the sums; only reported.
         level: Confidence level of the interval.
-
-    Example:
-        >>> from resilisim.statistics import clustered_ratio
-        >>> rate = clustered_ratio([1, 2, 0], [2, 2, 2], num_episodes=6)
-        >>> round(rate.value, 3), rate.num_clusters
-        (0.5, 3)
     """
     y = np.asarray(numerators, dtype=np.float64)  # (num_clusters,)
     x = np.asarray(denominators, dtype=np.float64)  # (num_clusters,)
@@ -138,13 +132,7 @@ def clustered_ratio(
 
 
 def clustered_mean(sums: Numbers, counts: Numbers, level: float = CONFIDENCE_LEVEL) -> Estimate:
-    """Estimate the mean over episodes from one sum and one count per cluster, with a clustered t interval.
-
-    Example:
-        >>> from resilisim.statistics import clustered_mean
-        >>> clustered_mean([3.0, 1.0], counts=[2, 2]).value
-        1.0
-    """
+    """Estimate the mean over episodes from one sum and one count per cluster, with a clustered t interval."""
     weights = np.asarray(counts, dtype=np.float64)
     return clustered_ratio(sums, weights, int(weights.sum()), level)
 
@@ -157,12 +145,6 @@ def clustered_proportion(successes: Numbers, counts: Numbers, level: float = CON
     error. If all tasks have the same rate, as where all episodes succeed or none does, the error is 0 and tells
     nothing; then the tasks are what is counted, which is on the safe side and, at the edges, also holds for a single
     task.
-
-    Example:
-        >>> from resilisim.statistics import clustered_proportion
-        >>> rate = clustered_proportion([3, 3, 3], counts=[3, 3, 3])
-        >>> rate.value, round(rate.low, 3), rate.high
-        (1.0, 0.292, 1.0)
     """
     plain = clustered_mean(successes, counts, level)
     rate, clusters = plain.value, plain.num_clusters
@@ -192,14 +174,7 @@ def within_range(plain: Estimate, most: float = math.inf, level: float = CONFIDE
 
 
 def clopper_pearson(successes: float, trials: float, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
-    """Return the exact interval of a success rate (Clopper and Pearson 1934); both numbers may be fractions.
-
-    Example:
-        >>> from resilisim.statistics import clopper_pearson
-        >>> low, high = clopper_pearson(8, 20)
-        >>> round(low, 4), round(high, 4)
-        (0.1912, 0.6395)
-    """
+    """Return the exact interval of a success rate (Clopper and Pearson 1934); both numbers may be fractions."""
     from scipy.special import betaincinv  # see t_quantile
 
     tail, failures = 0.5 - level / 2.0, trials - successes
@@ -216,11 +191,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Raises:
         InvalidInputError: One is not between 0 and 1.
-
-    Example:
-        >>> from resilisim.statistics import holm
-        >>> holm([0.01, 0.2, 0.02])
-        [0.03, 0.2, 0.04]
     """
     raw = np.asarray(p_values, dtype=np.float64)
     for value in raw:

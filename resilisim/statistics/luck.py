@@ -40,13 +40,6 @@ class FoldSums:
         optimum_squared: Sum of V* squared.
         gap_optimum: Sum of d V*.
         luck_optimum: Sum of L V*.
-
-    Example:
-        >>> import numpy as np
-        >>> from resilisim.statistics import FoldSums
-        >>> sums = FoldSums.of_episodes(np.array([1.0, 0.0]), np.array([0.5, 0.5]), np.array([0.5, -0.5]))
-        >>> sums.count, sums.gap_luck
-        (2.0, 0.5)
     """
 
     count: float = 0.0
@@ -81,13 +74,7 @@ def moments_of(outcome: float, optimum: float, luck: float) -> tuple[float, ...]
 
 
 def fold_of(instance_id: str, num_folds: int = NUM_FOLDS) -> int:
-    """Return the fold of a task, 0 to num_folds - 1: a function of its id alone.
-
-    Example:
-        >>> from resilisim.statistics import fold_of
-        >>> fold_of("task_00000001")
-        6
-    """
+    """Return the fold of a task, 0 to num_folds - 1: a function of its id alone."""
     digest = hashlib.sha256(f"{FOLD_SALT}/{instance_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % num_folds
 
@@ -135,13 +122,7 @@ def fit_beta(sums: FoldSums) -> float:
 
 
 def cross_fitted_betas(folds: Sequence[FoldSums]) -> list[float]:
-    """Return for each fold the beta that is fitted on all other folds.
-
-    Example:
-        >>> from resilisim.statistics import FoldSums, cross_fitted_betas
-        >>> cross_fitted_betas([FoldSums()] * 3)
-        [1.0, 1.0, 1.0]
-    """
+    """Return for each fold the beta that is fitted on all other folds."""
     # Added up anew for each fold: a total minus the fold's own sums would keep their rounding, and a look at them.
     return [fit_beta(sum((*folds[:place], *folds[place + 1 :]), FoldSums())) for place in range(len(folds))]
 
@@ -157,11 +138,6 @@ def luck_adjusted_mean(
         counts: Episodes per task; shape (num_tasks,).
         betas: The beta of each task's fold, shape (num_tasks,), or one number for all.
         level: Confidence level of the interval.
-
-    Example:
-        >>> from resilisim.statistics import luck_adjusted_mean
-        >>> luck_adjusted_mean(outcome_sums=[2, 0], luck_sums=[0.5, -0.5], counts=[2, 2], betas=1.0).value
-        0.5
     """
     outcomes = np.asarray(outcome_sums, dtype=np.float64)
     luck = np.asarray(luck_sums, dtype=np.float64)

@@ -209,15 +209,6 @@ def plan_sample(
 
     Raises:
         InvalidInputError: A number is out of range, or the pilot has fewer than two tasks.
-
-    Example:
-        >>> import numpy as np
-        >>> from resilisim.statistics import Pairs, compare_pairs, plan_sample
-        >>> task, zero = np.arange(40), np.zeros(40)
-        >>> a, b, ids = (task % 4 > 0) + zero, (task % 3 > 0) + zero, tuple(map(str, task))
-        >>> pairs = Pairs(ids, task, task, a, b, zero, zero, zero + 1, zero + 1, zero + 1)
-        >>> plan_sample(compare_pairs(pairs, "mine", "yours", "optimal"), 0.1).size("paired", num_seeds=1).episodes
-        316
     """
     for name, value in (("difference", difference), ("power", power), ("level", level)):
         if not 0.0 < value < 1.0:
@@ -259,11 +250,6 @@ def power_of_test(difference: float, variance: float, num_tasks: int, level: flo
         variance: Variance of a task's mean term.
         num_tasks: Number of tasks, at least two.
         level: Level of the two-sided test.
-
-    Example:
-        >>> from resilisim.statistics import power_of_test
-        >>> round(power_of_test(difference=0.05, variance=0.2, num_tasks=630), 3)
-        0.8
     """
     from scipy.special import nctdtr, ndtr
 
@@ -283,11 +269,6 @@ def tasks_needed(difference: float, variance: float, power: float = 0.8, level: 
         variance: Variance of a task's mean term, above 0.
         power: The chance to find it.
         level: Level of the two-sided test.
-
-    Example:
-        >>> from resilisim.statistics import tasks_needed
-        >>> tasks_needed(difference=0.05, variance=0.2)
-        630
     """
     return 2 + bisect.bisect_left(
         range(2, MOST_TASKS), power, key=lambda num_tasks: power_of_test(difference, variance, num_tasks, level)

@@ -29,13 +29,7 @@ _RIDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """An estimate between 0 and 1 with its interval.
-
-    Example:
-        >>> from resilisim.statistics import Bounded
-        >>> Bounded(0.8, 0.7, 0.88).holds(0.75)
-        True
-    """
+    """An estimate between 0 and 1 with its interval."""
 
     value: float
     low: float
@@ -53,11 +47,6 @@ class ProductRates:
     Attributes:
         bases: One for each unit.
         factors: One for each factor.
-
-    Example:
-        >>> from resilisim.statistics import fit_product_rates
-        >>> round(fit_product_rates([0], [[]], [20], [8]).bases[0].low, 4)
-        0.1912
     """
 
     bases: tuple[Bounded, ...]
@@ -85,12 +74,6 @@ def fit_product_rates(
 
     Raises:
         InvalidInputError: The counts cannot tell the factors apart from each other and from the bases.
-
-    Example:
-        >>> from resilisim.statistics import fit_product_rates
-        >>> found = fit_product_rates([0, 0], [[0], [1]], trials=[100, 100], successes=[80, 40])
-        >>> [round(one.value, 3) for one in (*found.bases, *found.factors)]
-        [0.8, 0.5]
     """
     data = _Cells.of(unit, counts, trials, successes)
     if data.num_units == data.design.shape[1]:

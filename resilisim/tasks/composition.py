@@ -69,11 +69,6 @@ def task_statistics(tasks: Iterable[Task]) -> dict[str, Any]:
         JSON values: `tasks`, `by_type`, `by_complexity`, `by_num_tools` (keys are texts, as JSON has it), `by_split`,
         `by_domain`, `by_tool` (in how many tasks each stands), `distinct_tool_lists`, `distinct_tool_sets`, and
         `tool_sets_by_split`.
-
-    Example:
-        >>> from resilisim.tasks import benchmark_tasks, task_statistics
-        >>> task_statistics(benchmark_tasks())["by_complexity"]
-        {'easy': 1520, 'medium': 2880, 'hard': 640}
     """
     counters: dict[str, Counter[str]] = {
         key: Counter() for key in ("type", "complexity", "num_tools", "split", "domain", "tool")

@@ -213,13 +213,7 @@ class _GivenTask(BaseModel):
 
 
 def minimum_for_partial(task_type: str, num_required: int) -> int:
-    """Return how many required tools must succeed for partial success: the type's number, else half, rounded up.
-
-    Example:
-        >>> from resilisim.tasks import minimum_for_partial
-        >>> minimum_for_partial("custom", 5)
-        3
-    """
+    """Return how many required tools must succeed for partial success: the type's number, else half, rounded up."""
     return MINIMUM_FOR_PARTIAL.get(task_type, (num_required + 1) // 2)
 
 
@@ -269,13 +263,7 @@ def split_of(required_tools: Iterable[str]) -> Split:
 
 
 def split_of_task(task: Task) -> Split:
-    """Return the part of the data that a task belongs to: by its tools, or as its world says, whose tasks share them.
-
-    Example:
-        >>> from resilisim.tasks import benchmark_tasks, split_of_task
-        >>> split_of_task(benchmark_tasks()[0])
-        'train'
-    """
+    """Return the part of the data that a task belongs to: by its tools, or as its world says (its tasks share them)."""
     own = task.metadata.get("split") if "world" in task.metadata else None
     return own if own in SPLITS else split_of(task.required_tools)
 

@@ -220,11 +220,6 @@ class DependencyMetadata:
         level: 0 without dependencies, else one more than the highest level among them.
         execution_order: Place in the library's reference order, which respects all dependencies.
         category: The tool's category.
-
-    Example:
-        >>> from resilisim.tool_library import default_library
-        >>> default_library()["file_operations_reader"].dependency_metadata.level
-        0
     """
 
     level: int = 0
@@ -234,13 +229,7 @@ class DependencyMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Differentiation:
-    """What tells a tool from its neighbours.
-
-    Example:
-        >>> from resilisim.tool_library import Differentiation
-        >>> Differentiation("Reads one file.", usage_keywords=("open", "load")).usage_keywords
-        ('open', 'load')
-    """
+    """What tells a tool from its neighbours."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
 

@@ -113,14 +113,7 @@ def parameter_schema(tool: Tool, strict: bool) -> dict[str, Any]:
 
 
 def mcp_definition(tool: Tool) -> dict[str, Any]:
-    """Return the MCP tool definition of one tool, with keys name, description, inputSchema and outputSchema.
-
-    Example:
-        >>> from resilisim.tool_library import mcp_definition
-        >>> from resilisim.tool_library import Parameter, Tool
-        >>> mcp_definition(Tool("oven_heater", "Heats.", (Parameter("degrees", "integer"),)))["inputSchema"]["required"]
-        ['degrees']
-    """
+    """Return the MCP tool definition of one tool, with keys name, description, inputSchema and outputSchema."""
     returns = {
         value.name: {"type": value.type} | ({"description": value.description} if value.description else {})
         for value in tool.returns
@@ -134,14 +127,7 @@ def mcp_definition(tool: Tool) -> dict[str, Any]:
 
 
 def mcp_definitions(library: Iterable[Tool]) -> list[dict[str, Any]]:
-    """Return the MCP definitions of all tools, in the order of the library.
-
-    Example:
-        >>> from resilisim.tool_library import mcp_definitions
-        >>> from resilisim.tool_library import default_library
-        >>> len(mcp_definitions(default_library()))
-        30
-    """
+    """Return the MCP definitions of all tools, in the order of the library."""
     return [mcp_definition(tool) for tool in library]
 
 
@@ -159,12 +145,6 @@ def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "len
 
     Raises:
         InvalidInputError: The mode does not exist.
-
-    Example:
-        >>> from resilisim.tool_library import check_parameters
-        >>> from resilisim.tool_library import default_library
-        >>> check_parameters(default_library()["file_operations_reader"], {}, "strict")
-        ["required parameter 'source' of tool 'file_operations_reader' is missing"]
     """
     if _accepts_anyway(parameters, mode):
         return []

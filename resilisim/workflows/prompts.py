@@ -17,7 +17,8 @@ from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
-from resilisim.workflows.flaws import DEFAULT_SEVERITY, FLAW_TYPES, FlawedWorkflow, FlawRefusal, Perturber, check_flaw
+from resilisim.workflows.flaws import FLAW_TYPES, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws.model import DEFAULT_SEVERITY, FlawRefusal, check_flaw
 from resilisim.workflows.mcp_task import read_mcp_task_steps, render_mcp_task
 from resilisim.workflows.model import PlannedStep, Workflow, critical_tools
 from resilisim.workflows.plan_text import read_compact_steps, read_markdown_steps, render_compact_plan, render_plan

@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-from resilisim.worlds.answers import (
-    LoftScores,
-    Overlap,
-    answers_in,
-    exact_match,
-    list_overlap,
-    loft_scores,
-    normalized,
-    number_in,
-    number_match,
-    token_overlap,
-    turn_scores,
-)
 from resilisim.worlds.base import (
-    DoneCall,
     Grade,
     ReferenceCall,
     ToolError,
@@ -24,38 +10,7 @@ from resilisim.worlds.base import (
     World,
     WorldFailed,
     load_world,
-    names_world,
-    reference_calls,
-    resolve_parameters,
     world_names,
-    world_task,
-    world_tasks,
 )
 
-__all__ = [
-    "DoneCall",
-    "Grade",
-    "LoftScores",
-    "Overlap",
-    "ReferenceCall",
-    "ToolError",
-    "Workspace",
-    "World",
-    "WorldFailed",
-    "answers_in",
-    "exact_match",
-    "list_overlap",
-    "load_world",
-    "loft_scores",
-    "names_world",
-    "normalized",
-    "number_in",
-    "number_match",
-    "reference_calls",
-    "resolve_parameters",
-    "token_overlap",
-    "turn_scores",
-    "world_names",
-    "world_task",
-    "world_tasks",
-]
+__all__ = ["Grade", "ReferenceCall", "ToolError", "Workspace", "World", "WorldFailed", "load_world", "world_names"]

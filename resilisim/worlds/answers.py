@@ -40,37 +40,20 @@ def normalized(text: str, *, decomposed: bool = False) -> str:
     Args:
         text: An answer.
         decomposed: Whether accents are taken apart from their letters first (NFD), as LOFT does.
-
-    Example:
-        >>> from resilisim.worlds import normalized
-        >>> normalized(" The  Ivory-Gate, a Novel.")
-        'ivorygate novel'
     """
     text = unicodedata.normalize("NFD", text) if decomposed else text
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, right: RightAnswer) -> bool:
-    """Return whether an answer is one of the right ones, all normalised (SQuAD, HotpotQA).
-
-    Example:
-        >>> from resilisim.worlds import exact_match
-        >>> exact_match("the Ivory Gate.", ["Ivory Gate", "Gate of Ivory"])
-        True
-    """
+    """Return whether an answer is one of the right ones, all normalised (SQuAD, HotpotQA)."""
     given = normalized(answer)
     return any(given == normalized(one) for one in _several(right))
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How far an answer and a right one agree: shares of what is in both, and their harmonic mean, in [0, 1].
-
-    Example:
-        >>> from resilisim.worlds import Overlap
-        >>> Overlap.of(common=2, given=4, right=2)
-        Overlap(f1=0.6666666666666666, precision=0.5, recall=1.0)
-    """
+    """How far an answer and a right one agree: shares of what is in both, and their harmonic mean, in [0, 1]."""
 
     f1: float
     precision: float
@@ -93,13 +76,6 @@ def token_overlap(answer: str, right: RightAnswer, definition: Definition = "hot
         right: The right answer, or the same in several words.
         definition: "hotpotqa", where "yes", "no" and "noanswer" agree with nothing but themselves; or "squad", where
             they are tokens as others are, and answers without a token agree with each other (version 2.0).
-
-    Example:
-        >>> from resilisim.worlds import token_overlap
-        >>> token_overlap("the mayor of Ostrel", "Ostrel").precision
-        0.3333333333333333
-        >>> token_overlap("no", "no comment").f1, token_overlap("no", "no comment", "squad").f1
-        (0.0, 0.6666666666666666)
     """
     return max((_token_overlap(answer, one, definition) for one in _several(right)), key=lambda found: found.f1)
 
@@ -123,11 +99,6 @@ def list_overlap(answers: Sequence[str], right: Sequence[RightAnswer]) -> Overla
 
     The same text twice counts once; other texts for a right answer that was given already count as wrong. So where F1
     is 1, the list is complete and holds nothing else.
-
-    Example:
-        >>> from resilisim.worlds import list_overlap
-        >>> list_overlap(["ostrel", "Vane", "Lake Mirren"], [["Ostrel", "City of Ostrel"], "Vane"]).recall
-        1.0
     """
     given = set(answers)
     said = {normalized(answer) for answer in given}
@@ -144,11 +115,6 @@ class LoftScores:
         subspan_em: Whether the answer contains a right one; of a list, whether answers and right ones can be paired
             so that in each pair one contains the other and no right one is left over.
         f1: Best F1 over tokens; of a list, the share of right answers that were given (LOFT's coverage).
-
-    Example:
-        >>> from resilisim.worlds import loft_scores
-        >>> loft_scores("in Ostrel, probably", ["Ostrel"]).subspan_em
-        1.0
     """
 
     em: float
@@ -162,11 +128,6 @@ def loft_scores(answer: str | Sequence[str], right: Sequence[str]) -> LoftScores
     Args:
         answer: A text is scored as LOFT's `rag`, a list as its `multi_value_rag`; no answer scores 0.
         right: Wordings of the one right answer; for a list, all right answers.
-
-    Example:
-        >>> from resilisim.worlds import loft_scores
-        >>> loft_scores(["Ostrel", "Old Vane"], ["Vane", "Ostrel"])
-        LoftScores(em=0.0, subspan_em=1.0, f1=0.5)
     """
     wanted = [normalized(one, decomposed=True) for one in right]
     if isinstance(answer, str):
@@ -200,11 +161,6 @@ def number_in(text: str) -> float | None:
     """Return the number that a text names, or None if it names none or several that differ.
 
     Commas between thousands, signs, powers of ten, units and currencies around it are read; words for numbers are not.
-
-    Example:
-        >>> from resilisim.worlds import number_in
-        >>> number_in("about $1,234.50 in all"), number_in("from 3 to 4")
-        (1234.5, None)
     """
     found = {float(match.group().replace(",", "").replace("\u2212", "-")) for match in _NUMBER.finditer(text)}
     return found.pop() if len(found) == 1 else None
@@ -221,11 +177,6 @@ def number_match(answer: str, right: float, *, relative: float = 1e-6, absolute:
 
     Raises:
         InvalidInputError: A tolerance is below 0.
-
-    Example:
-        >>> from resilisim.worlds import number_match
-        >>> number_match("31.4 km", 31.38, absolute=0.05)
-        True
     """
     given = number_in(answer)
     tolerance = max(
@@ -239,11 +190,6 @@ def answers_in(text: str) -> tuple[str, ...]:
     """Return the answers that a text lists: a JSON array, else lines, else parts between semicolons, else commas.
 
     Bullets and numbers before lines go, and an "and" before the last part between commas.
-
-    Example:
-        >>> from resilisim.worlds import answers_in
-        >>> answers_in("Ostrel, Vane and Lake Mirren")
-        ('Ostrel', 'Vane', 'Lake Mirren')
     """
     text = text.strip()
     if text.startswith("["):
@@ -268,11 +214,6 @@ def turn_scores(answers: Sequence[str], right: Sequence[RightAnswer]) -> tuple[O
 
     An exact match is an overlap of 1 in everything (but for the order of words); answers beyond the last turn are
     not looked at.
-
-    Example:
-        >>> from resilisim.worlds import turn_scores
-        >>> [turn.f1 for turn in turn_scores(["Ostrel"], ["Ostrel", "1871"])]
-        [1.0, 0.0]
     """
     padded = [*answers[: len(right)], *[""] * (len(right) - len(answers))]
     return tuple(token_overlap(answer, one) for answer, one in zip(padded, right, strict=True))

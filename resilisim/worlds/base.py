@@ -20,7 +20,8 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from resilisim.errors import InfrastructureError, InvalidInputError, check_number, nearest_name, one_line, unknown_name
 from resilisim.inputs import import_attribute
-from resilisim.tasks import BENCHMARK_VERSION, Task
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary
 
 # Name -> module:attribute of what returns the world, imported only when it is loaded. A maker that takes an argument
@@ -87,11 +88,6 @@ class DoneCall:
         output: What it returned; None if it failed.
         error: Code of its failure; None if it succeeded.
         injected: Whether the failure was drawn from the law, so that the tool itself was never asked.
-
-    Example:
-        >>> from resilisim.worlds import DoneCall
-        >>> DoneCall("page_reader", {"page": 3}, {"text": "A number: 7."}).success
-        True
     """
 
     tool: str
@@ -250,14 +246,7 @@ class ReferenceCall:
 
 
 def reference_calls(task: Task) -> tuple[ReferenceCall, ...]:
-    """Return the calls of a task's reference solution, which its metadata hold; none where it has none.
-
-    Example:
-        >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.worlds import reference_calls
-        >>> reference_calls(benchmark_tasks()[0])
-        ()
-    """
+    """Return the calls of a task's reference solution, which its metadata hold; none where it has none."""
     given = task.metadata.get("reference", ())
     return tuple(ReferenceCall(call["tool"], call.get("parameters", {}), call.get("save")) for call in given)
 
@@ -274,12 +263,6 @@ def resolve_parameters(parameters: Mapping[str, Any], results: Mapping[str, Any]
 
     Raises:
         InvalidInputError: There is no such result, or nothing at that path.
-
-    Example:
-        >>> from resilisim.worlds import resolve_parameters
-        >>> results = {"found": {"rows": [{"price": 12.5}]}}
-        >>> resolve_parameters({"price": "${found.rows.0.price}", "text": "at ${found.rows.0.price}"}, results)
-        {'price': 12.5, 'text': 'at 12.5'}
     """
     return {name: _resolved(value, results) for name, value in parameters.items()}
 
@@ -396,11 +379,6 @@ def names_world(ref: str) -> bool:
     """Tell whether a reference to tasks, as people write it, means those of a world (`world_tasks`).
 
     So does the name of a world that is misspelt, unless there is a file of that name or a nearer one of other tasks.
-
-    Example:
-        >>> from resilisim.worlds import names_world
-        >>> names_world("benchmark-v1"), names_world("my_package.worlds:Notebook"), names_world("pages-v9")
-        (False, True, True)
     """
     shipped, _, _ = ref.partition(":")
     if shipped in WORLDS:
@@ -418,13 +396,6 @@ def world_tasks(ref: str) -> tuple[str, tuple[Task, ...]]:
 
     Raises:
         InvalidInputError: There is no such world or task.
-
-    Example:
-        >>> from resilisim.worlds import world_tasks
-        >>> world_tasks("no_such_module:World:5")
-        Traceback (most recent call last):
-        ...
-        resilisim.errors.InvalidInputError: world 'no_such_module:World': cannot import ...
     """
     name, selection = _without_selection(ref)
     world = load_world(name)
@@ -451,12 +422,6 @@ def world_task(world: World, instance_id: str) -> Task:
 
     Raises:
         InvalidInputError: It has none.
-
-    Example:
-        >>> from resilisim.worlds import load_world, world_task
-        >>> world = load_world("pages-v1")
-        >>> world_task(world, world.tasks()[3].instance_id) == world.tasks()[3]
-        True
     """
     by_id = _tasks_by_id(world)
     if instance_id not in by_id:

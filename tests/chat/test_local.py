@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from resilisim.chat import (
     ChatMessage,
-    ChatModelSettings,
     ChatRequest,
     ContextOverflowError,
     EndpointError,
     RequestRefusedError,
     ToolCall,
     make_chat_model,
-    model_identity,
 )
 from resilisim.chat.local import LONGEST_CONTEXT, gguf, shipped_model_path
 from resilisim.chat.local.gguf import fingerprint, gguf_facts
+from resilisim.chat.middleware import ChatModelSettings
+from resilisim.chat.models import model_identity
 from resilisim.errors import InvalidInputError, MissingExtraError
 
 # One thread: two spin while they wait for a core that another test process has.

@@ -13,22 +13,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from resilisim.chat import (
-    CachingChatModel,
     ChatMessage,
-    ChatModelSettings,
     ChatReply,
     ChatRequest,
     EndpointError,
-    Price,
-    PriceTable,
-    RateLimitedChatModel,
-    ResponseCache,
     ScriptedChatModel,
     TokenUsage,
     ToolCall,
     make_chat_model,
 )
-from resilisim.chat.middleware import LONGEST_CATCH_UP, request_key
+from resilisim.chat.middleware import (
+    LONGEST_CATCH_UP,
+    CachingChatModel,
+    ChatModelSettings,
+    Price,
+    PriceTable,
+    RateLimitedChatModel,
+    ResponseCache,
+    request_key,
+)
 from resilisim.errors import InvalidInputError
 
 

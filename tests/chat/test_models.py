@@ -9,22 +9,18 @@ import json
 import pytest
 
 from resilisim.chat import (
-    COMPONENT_ROLES,
-    CachingChatModel,
-    ChatModelSettings,
     ChatReply,
     EndpointError,
     OpenAIChatModel,
     RequestRefusedError,
-    ResponseCache,
-    RoleModels,
     ScriptedChatModel,
     TokenUsage,
     ToolCall,
     make_chat_model,
-    model_identity,
 )
 from resilisim.chat.check import check_model
+from resilisim.chat.middleware import CachingChatModel, ChatModelSettings, ResponseCache
+from resilisim.chat.models import COMPONENT_ROLES, RoleModels, model_identity
 from resilisim.chat.openai import DEFAULT_BASE_URL
 from resilisim.errors import InvalidInputError
 

@@ -24,12 +24,11 @@ from resilisim.chat import (
     EndpointError,
     OpenAIChatModel,
     RequestRefusedError,
-    RetryPolicy,
     TokenUsage,
     ToolCall,
 )
 from resilisim.chat import openai as openai_module
-from resilisim.chat.middleware import demanded_wait, is_passing
+from resilisim.chat.middleware import RetryPolicy, demanded_wait, is_passing
 from resilisim.chat.openai import (
     DEFAULT_BASE_URL,
     LONGEST_BODY,

@@ -13,15 +13,9 @@ import safetensors.torch
 import tokenizers
 import torch
 
-from resilisim.chat import (
-    ChatMessage,
-    ChatModelSettings,
-    ChatRequest,
-    ContextOverflowError,
-    RequestRefusedError,
-    make_chat_model,
-    model_identity,
-)
+from resilisim.chat import ChatMessage, ChatRequest, ContextOverflowError, RequestRefusedError, make_chat_model
+from resilisim.chat.middleware import ChatModelSettings
+from resilisim.chat.models import model_identity
 from resilisim.errors import InvalidInputError, MissingExtraError
 
 WORDS = ["<unk>", "</s>", "user", "assistant", *(f"w{number}" for number in range(40))]

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from resilisim.chat import ChatMessage, ChatReply, RoleModels, TokenUsage
+from resilisim.chat import ChatMessage, ChatReply, TokenUsage
+from resilisim.chat.models import RoleModels
 from resilisim.chat.under_way import UNDER_WAY, RequestsUnderWay
 from resilisim.policies.llm import AgentOptions, AgentRun
 

@@ -23,7 +23,8 @@ from resilisim.tasks import Task
 from resilisim.tool_library import Parameter, ToolLibrary
 from resilisim.workflows import ReferencePlanner
 from resilisim.workflows.flaws import FLAW_TYPES
-from resilisim.worlds import load_world, reference_calls, world_task
+from resilisim.worlds import load_world
+from resilisim.worlds.base import reference_calls, world_task
 from tests.worlds.notebook import NAME, Notebook, NotebookWorkspace, number_on
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from resilisim.datasets import ExportInterrupted, export_dataset
+from resilisim.datasets import export_dataset
+from resilisim.datasets.export import ExportInterrupted
 from resilisim.datasets.schema import Column, RecordSchema
 from resilisim.tasks.benchmark import benchmark_tasks
 

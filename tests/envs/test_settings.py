@@ -16,8 +16,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.options import options_of
 from resilisim.provenance import content_hash
 from resilisim.simulator import BenchmarkLaw, EndRules, Law, RateLimit, load_law
-from resilisim.tool_library import default_library, default_retriever
-from resilisim.tool_library.retrieval import SEARCHES
+from resilisim.tool_library import default_library
+from resilisim.tool_library.retrieval import SEARCHES, default_retriever
 
 
 def test_defaults_are_those_of_the_benchmark():

@@ -5,7 +5,8 @@ import json
 import time
 from collections import Counter
 
-from resilisim.chat import ChatModelSettings, ChatReply, EndpointError, RetryPolicy, TokenUsage
+from resilisim.chat import ChatReply, EndpointError, TokenUsage
+from resilisim.chat.middleware import ChatModelSettings, RetryPolicy
 from resilisim.evaluation import ModelSettings
 from resilisim.policies.llm.agents.react import ReAct
 from resilisim.workflows import parse_steps

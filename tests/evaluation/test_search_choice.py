@@ -22,8 +22,8 @@ from resilisim.run_folder import refuse_other_arguments
 from resilisim.simulator.exact import references
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.searches import searches_needed
-from resilisim.tool_library import default_library, default_retriever
-from resilisim.tool_library.retrieval import ToolRetriever
+from resilisim.tool_library import default_library
+from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 from resilisim.workflows import semantic_match_by_retrieval
 from tests.evaluation.toy_policies import Quitter, Searching, toy_tasks
 

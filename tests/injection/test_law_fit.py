@@ -19,7 +19,9 @@ from resilisim.seeding import Draws
 from resilisim.simulator import Law
 from resilisim.simulator.failure_model import Latency
 from resilisim.tool_library import default_library
-from resilisim.worlds.apis import TwinLaw, assess, public_apis
+from resilisim.worlds.apis import TwinLaw
+from resilisim.worlds.apis.api import public_apis
+from resilisim.worlds.apis.assessment import assess
 
 
 def tried(tools: Any, names: list[str]) -> None:

@@ -19,7 +19,8 @@ from resilisim.simulator.exact import solve
 from resilisim.simulator.outcomes import drawn_error
 from resilisim.simulator.state import start_state
 from resilisim.worlds import load_world
-from resilisim.worlds.apis import TwinLaw, api_library
+from resilisim.worlds.apis import TwinLaw
+from resilisim.worlds.apis.api import api_library
 from resilisim.worlds.apis.twin import FAILURES
 
 

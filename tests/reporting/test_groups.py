@@ -23,7 +23,7 @@ from resilisim.reporting.groups import (
     published_reference,
 )
 from resilisim.reporting.page import Table, packaged_file
-from resilisim.statistics import clustered_mean
+from resilisim.statistics.estimates import clustered_mean
 from tests.evaluation.synthetic import synthetic_run
 from tests.reporting.pages import text_of
 

@@ -20,7 +20,7 @@ from resilisim.reporting import agents, comparison, losses, results, write_repor
 from resilisim.reporting.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
 from resilisim.reporting.groups import PromptPools
 from resilisim.reporting.page import Cell, Fold, Section, Table, signed_interval, signed_points
-from resilisim.statistics import METHODS
+from resilisim.statistics.comparison import METHODS
 from tests.evaluation.synthetic import synthetic_record, synthetic_run
 from tests.reporting.agent_records import AGENTS, MODELS, PROMPTS, agent_records
 from tests.reporting.pages import check, facts_of, text_of, write_run

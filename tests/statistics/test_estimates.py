@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from resilisim.errors import InvalidInputError
-from resilisim.statistics import (
+from resilisim.statistics import pass_at_k, pass_hat_k
+from resilisim.statistics.estimates import (
     clopper_pearson,
     clustered_mean,
     clustered_proportion,
     clustered_ratio,
     holm,
-    pass_at_k,
-    pass_hat_k,
+    t_quantile,
 )
-from resilisim.statistics.estimates import t_quantile
 
 # Episodes as (task, outcome): few tasks, so that clusters have several episodes.
 episode_lists = st.lists(st.tuples(st.integers(0, 4), st.floats(-2, 2)), min_size=1, max_size=40)

@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.table.comparing import compare_tables, match_episodes
-from resilisim.statistics import plan_sample, power_of_test, tasks_needed
 from resilisim.statistics.comparison import Comparison
-from resilisim.statistics.power import SAME_TASKS, independent_luck_episodes, parts_of, variance_parts
+from resilisim.statistics.power import (
+    SAME_TASKS,
+    independent_luck_episodes,
+    parts_of,
+    plan_sample,
+    power_of_test,
+    tasks_needed,
+    variance_parts,
+)
 from tests.evaluation.table.tables import pair_lists, tables_of, with_tries
 
 

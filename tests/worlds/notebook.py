@@ -10,7 +10,8 @@ from typing import Any
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tool_library import Parameter, ReturnValue, Tool, ToolLibrary
-from resilisim.worlds import DoneCall, Grade, ToolError
+from resilisim.worlds import Grade, ToolError
+from resilisim.worlds.base import DoneCall
 
 NAME = "tests.worlds.notebook:Notebook"
 NUM_PAGES = 9

@@ -14,9 +14,9 @@ from resilisim.policies import make_policy
 from resilisim.policies.llm.options import LENGTHS
 from resilisim.policies.registry import LLM_POLICIES
 from resilisim.worlds import load_world
-from resilisim.worlds.records import RecordsWorld
 from resilisim.worlds.records.building import build_tasks
 from resilisim.worlds.records.contents import GeneratedData, Recipe
+from resilisim.worlds.records.world import RecordsWorld
 from tests.chat.loopback import LoopbackServer
 from tests.doubles.world_models import UNKNOWN, Solution, WorldModel
 from tests.doubles.worlds import in_pieces, offloaded, play, some_tasks

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.worlds import ToolError, World, load_world, reference_calls, resolve_parameters
-from resilisim.worlds.base import WORLDS, Grade, names_world, world_tasks
+from resilisim.worlds import ToolError, World, load_world
+from resilisim.worlds.base import WORLDS, Grade, names_world, reference_calls, resolve_parameters, world_tasks
 from tests.worlds import notebook
 
 JSON = st.recursive(

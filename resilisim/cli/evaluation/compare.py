@@ -17,9 +17,9 @@ from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
 from resilisim.evaluation.table.summary import ceiling_note, format_interval, format_percent, overshoot_note
-from resilisim.statistics import Estimate, plan_sample
+from resilisim.statistics import Estimate
 from resilisim.statistics.comparison import NO_EPISODE_DIFFERS, NO_LUCK, PAIRED_LUCK_ADJUSTED, Comparison, Difference
-from resilisim.statistics.power import SEEDS, PowerPlan, independent_luck_episodes
+from resilisim.statistics.power import SEEDS, PowerPlan, independent_luck_episodes, plan_sample
 
 PolicyAOption = Annotated[str | None, typer.Option("--policy-a", help="Policy of RUN_A.")]
 PolicyBOption = Annotated[str | None, typer.Option("--policy-b", help="Policy of RUN_B.")]

@@ -39,8 +39,16 @@ from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references
-from resilisim.statistics import Estimate, clopper_pearson, clustered_proportion, clustered_ratio, cross_fitted_betas
-from resilisim.statistics.estimates import CONFIDENCE_LEVEL, ROUNDING, FloatArray
+from resilisim.statistics import Estimate
+from resilisim.statistics.estimates import (
+    CONFIDENCE_LEVEL,
+    ROUNDING,
+    FloatArray,
+    clopper_pearson,
+    clustered_proportion,
+    clustered_ratio,
+)
+from resilisim.statistics.luck import cross_fitted_betas
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.plan_value import follow_steps

@@ -24,8 +24,8 @@ import numpy as np
 
 from resilisim.errors import unknown_name
 from resilisim.evaluation.episode.record import Ceiling
-from resilisim.statistics import Estimate, clustered_proportion
-from resilisim.statistics.estimates import FloatArray, fields_to_json, to_json
+from resilisim.statistics import Estimate
+from resilisim.statistics.estimates import FloatArray, clustered_proportion, fields_to_json, to_json
 
 WAYS = ("waiting", "equivalents", "checking")
 CAN_WAIT_OUT = ("rate_limited", "outage")

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from resilisim.chat import ChatModelSettings, ResponseCache, RoleModels
-from resilisim.chat.middleware import MAX_CONCURRENCY, PriceTable
-from resilisim.chat.models import split_specs
+from resilisim.chat.middleware import MAX_CONCURRENCY, ChatModelSettings, PriceTable, ResponseCache
+from resilisim.chat.models import RoleModels, split_specs
 from resilisim.errors import MAX_COUNT, InvalidInputError
 from resilisim.options import check_options, option
 from resilisim.policies.base import Contender, Policy, policy_name

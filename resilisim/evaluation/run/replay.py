@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from resilisim.chat import ChatModel, ChatReply, ChatRequest, RoleModels
+from resilisim.chat import ChatModel, ChatReply, ChatRequest
+from resilisim.chat.models import RoleModels
 from resilisim.chat.types import ContextOverflowError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings

@@ -14,9 +14,9 @@ from resilisim.errors import InvalidInputError, shown_value, unknown_name
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.worst_case import read_counted_table
 from resilisim.run_folder import ABSENT, first_difference
-from resilisim.statistics import METHODS, Pairs, compare_pairs, holm
-from resilisim.statistics.comparison import Comparison, pool_comparisons
-from resilisim.statistics.estimates import CONFIDENCE_LEVEL, IntArray, finite_or_none
+from resilisim.statistics import Pairs, compare_pairs
+from resilisim.statistics.comparison import METHODS, Comparison, pool_comparisons
+from resilisim.statistics.estimates import CONFIDENCE_LEVEL, IntArray, finite_or_none, holm
 from resilisim.tasks.benchmark import texts_revision
 
 OPTIMUM_TOLERANCE = 1e-9  # V* is stored with all its digits, so only other machines' rounding may differ

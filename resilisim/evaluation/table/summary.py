@@ -15,16 +15,18 @@ from rich.text import Text
 
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, Ceiling
 from resilisim.evaluation.table.episodes import BoolArray, EpisodeTable
-from resilisim.statistics import (
-    Estimate,
+from resilisim.statistics import Estimate
+from resilisim.statistics.estimates import (
+    ROUNDING,
+    FloatArray,
     clopper_pearson,
     clustered_mean,
     clustered_proportion,
     clustered_ratio,
-    cross_fitted_betas,
-    luck_adjusted_mean,
+    fields_to_json,
+    within_range,
 )
-from resilisim.statistics.estimates import ROUNDING, FloatArray, fields_to_json, within_range
+from resilisim.statistics.luck import cross_fitted_betas, luck_adjusted_mean
 from resilisim.terminal import SafeConsole, plain
 
 # Characters below which intervals go to a second line, and the share of the ceiling is left out.

@@ -2,20 +2,6 @@
 
 from resilisim.policies.llm.options import AgentOptions, choice, flag, limit, number, text
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.run import AgentRun, EpisodeHooks
-from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec
+from resilisim.policies.llm.run import AgentRun
 
-__all__ = [
-    "AgentOptions",
-    "AgentRun",
-    "EpisodeHooks",
-    "LlmPolicy",
-    "ToolResult",
-    "ToolSpec",
-    "Toolbox",
-    "choice",
-    "flag",
-    "limit",
-    "number",
-    "text",
-]
+__all__ = ["AgentOptions", "AgentRun", "LlmPolicy", "choice", "flag", "limit", "number", "text"]

@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, ClassVar, Generic, TypeVar
 
-from resilisim.chat import ChatModel, PriceTable, RoleModels
+from resilisim.chat import ChatModel
+from resilisim.chat.middleware import PriceTable
+from resilisim.chat.models import RoleModels
 from resilisim.envs.conversation import public_info
 from resilisim.envs.feedback import FINISH_HINT
 from resilisim.envs.protocol import native_tools

@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, ContextOverflowError, PriceTable, RoleModels
+from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, ContextOverflowError
 from resilisim.chat.json_answers import without_thoughts
+from resilisim.chat.middleware import PriceTable
+from resilisim.chat.models import RoleModels
 from resilisim.chat.types import fitted
 from resilisim.chat.under_way import UNDER_WAY
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
@@ -64,11 +66,6 @@ class EpisodeHooks:
         oracle: Says whether the task is done, given the agent's answer so far; None where agents may not know. Results
             of agents that ask are marked.
         restart: Begins a fresh episode on the same seed and returns its prompt; None where that is impossible.
-
-    Example:
-        >>> from resilisim.policies.llm import EpisodeHooks
-        >>> EpisodeHooks(identity="task 7, seed 3").journal is None
-        True
     """
 
     identity: str = ""
@@ -109,7 +106,8 @@ class AgentRun:
         kept_answer: An answer that the agent holds back; it is given all the same if a limit stops the agent.
 
     Example:
-        >>> from resilisim.chat import RoleModels, ScriptedChatModel
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> from resilisim.chat.models import RoleModels
         >>> from resilisim.policies.llm import AgentOptions, AgentRun
         >>> models = RoleModels(ScriptedChatModel(["Hello."]))
         >>> run = AgentRun("Say hello.", tools=None, models=models, options=AgentOptions())

@@ -31,12 +31,6 @@ class ToolSpec:
         name: Its name.
         description: What it does, in a sentence.
         parameters: JSON Schema of an object: `properties` and `required`.
-
-    Example:
-        >>> from resilisim.policies.llm import ToolSpec
-        >>> schema = {"properties": {"query": {"type": "string"}, "top": {"type": "integer"}}, "required": ["query"]}
-        >>> ToolSpec("find", "Finds a text.", schema).signature()
-        'find(query: string, top?: integer)'
     """
 
     name: str
@@ -142,11 +136,6 @@ class ToolResult:
         value: The result as a JSON value, where there is one.
         progress: What the environment adds to every reply (turns left, what to do next); empty elsewhere.
         was_made: Whether there was a call; False where it was refused before it was sent.
-
-    Example:
-        >>> from resilisim.policies.llm import ToolResult
-        >>> ToolResult("No such file.", error="No such file.").ok
-        False
     """
 
     text: str
@@ -172,15 +161,7 @@ class ToolResult:
 
 
 class Toolbox(Protocol):
-    """Tools that can be called.
-
-    Example:
-        >>> from resilisim.policies.llm import ToolResult, ToolSpec
-        >>> class Clock:
-        ...     specs = (ToolSpec("time", "Tells the time."),)
-        ...     async def call(self, name, arguments):
-        ...         return ToolResult("noon") if name == "time" else ToolResult.refused(f"unknown tool {name!r}")
-    """
+    """Tools that can be called."""
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:

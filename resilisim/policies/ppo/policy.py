@@ -30,7 +30,8 @@ from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem, build_problem, has_rulebook
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
-from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary
+from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.model import DEPENDENCY_ERROR
 from resilisim.tool_library.parameters import changed_parameters
 from resilisim.workflows.model import Step
 from resilisim.workflows.planner import NUM_ALTERNATIVES, KeepingPlanner, SimilarTools, limited_steps

@@ -42,19 +42,7 @@ WINDOW_PER_SLOT = 4  # tasks begun or finished but not yet handed on, for each t
 
 
 class EnhancementMode(Protocol):
-    """What is asked about a task, and what an answer is worth; it needs no network and keeps no state of its own.
-
-    Example:
-        >>> from resilisim.chat import ChatMessage
-        >>> class Shouting:
-        ...     name = "shouting"
-        ...
-        ...     def ask(self, task):
-        ...         return (ChatMessage("user", f"In capitals: {task.description}"),)
-        ...
-        ...     def read(self, task, answer):
-        ...         return dataclasses.replace(task, description=answer)
-    """
+    """What is asked about a task, and what an answer is worth; it needs no network and keeps no state of its own."""
 
     @property
     def name(self) -> str:
@@ -72,13 +60,7 @@ class EnhancementMode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EnhancementOptions:
-    """How a model is asked.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import EnhancementOptions
-        >>> EnhancementOptions(temperature=0.7, re_asks=2).max_tokens
-        1500
-    """
+    """How a model is asked."""
 
     temperature: float | None = option(None, "The model's own if left out.", least=0.0, most=2.0)
     max_tokens: int = option(DEFAULT_MAX_TOKENS, "Longest answer in tokens.", least=1, most=MAX_COUNT)
@@ -122,13 +104,6 @@ class Enhancement:
         reason: Of a refusal its kind, of a failure "endpoint"; None for an enhanced task.
         count: What it took.
         error: The endpoint's failure.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import Enhancement
-        >>> from resilisim.tasks import benchmark_tasks
-        >>> task = benchmark_tasks()[0]
-        >>> Enhancement(task, task, "refused", "too_long").count.calls
-        0
     """
 
     task: Task
@@ -174,13 +149,6 @@ class EnhancementTotals:
         outcomes: Tasks by outcome.
         refusals: Refused tasks by reason.
         count: Calls and tokens of this run; tasks that an earlier run finished add nothing to it.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import EnhancementTotals
-        >>> totals = EnhancementTotals()
-        >>> totals.add_written({"enhancement": {"outcome": "refused", "reason": "too_long"}})
-        >>> totals.to_mapping()["refusals"]
-        {'too_long': 1}
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -216,17 +184,6 @@ class TaskEnhancer:
 
     Questions are written and answers checked in one thread of its own: checking embeds texts, and a loop that waits for
     that would take answers for late.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer
-        >>> import asyncio
-        >>> from resilisim.chat import ScriptedChatModel
-        >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tool_library import default_library, default_retriever
-        >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
-        >>> enhancer = TaskEnhancer(mode, ScriptedChatModel(["no", "no"]))
-        >>> asyncio.run(enhancer.enhance(benchmark_tasks()[0])).reason
-        'not_json'
     """
 
     def __init__(self, mode: EnhancementMode, model: ChatModel, options: EnhancementOptions | None = None) -> None:
@@ -298,16 +255,6 @@ def enhance_tasks(
     Raises:
         InvalidInputError: An argument is out of range, or the endpoint refuses key, model or address.
         InfrastructureError: The endpoint is down.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer, enhance_tasks
-        >>> from resilisim.chat import ScriptedChatModel
-        >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tool_library import default_library, default_retriever
-        >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
-        >>> enhancer = TaskEnhancer(mode, ScriptedChatModel(["no"] * 4))
-        >>> [enhancement.outcome for enhancement in enhance_tasks(benchmark_tasks()[:2], enhancer)]
-        ['refused', 'refused']
     """
     if concurrency < 1:
         raise InvalidInputError(f"concurrency {concurrency!r}: expected 1 or more")
@@ -413,11 +360,6 @@ class CallForecast:
         most_prompt_tokens_estimate: Prompt tokens of `most_calls`, by the same rule.
         most_completion_tokens: Largest number of tokens that the answers of `calls` can have.
         most_completion_tokens_with_re_asks: The same of `most_calls`.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import CallForecast
-        >>> CallForecast(2, 1, 1, 3, 500, 2100, 1500, 4500).to_mapping()["calls"]
-        1
     """
 
     tasks: int
@@ -440,16 +382,7 @@ def forecast_calls(
     options: EnhancementOptions,
     is_cached: Callable[[ChatRequest], bool] = lambda request: False,
 ) -> CallForecast:
-    """Count what a run would ask about the tasks that are still to be enhanced; nothing is asked.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import EnhancementOptions, RewriteMode, forecast_calls
-        >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tool_library import default_library, default_retriever
-        >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
-        >>> forecast_calls(benchmark_tasks()[:10], mode, EnhancementOptions(re_asks=1)).most_calls
-        20
-    """
+    """Count what a run would ask about the tasks that are still to be enhanced; nothing is asked."""
     first, again = [], []
     # About how many tokens a refused answer and the longest reason add to a prompt.
     frame = estimated_prompt_tokens(ChatRequest(correction("", "x" * MAX_DETAIL_LENGTH)))
@@ -488,18 +421,6 @@ class EnhancedTasksFile(Closing):
 
     Raises:
         StoreError: The file holds something else, or cannot be written.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import EnhancedTasksFile
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from resilisim.tasks import benchmark_tasks
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> with EnhancedTasksFile(Path(folder.name) / "mine.jsonl", {"model": "m"}, benchmark_tasks()) as file:
-        ...     file.write(benchmark_tasks()[0])
-        ...     file.num_written
-        1
-        >>> folder.cleanup()
     """
 
     def __init__(

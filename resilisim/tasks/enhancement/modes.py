@@ -76,11 +76,6 @@ class Refusal:
     Attributes:
         kind: One of `REFUSALS`.
         detail: The reason in words, fit to be told to the model.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import Refusal
-        >>> Refusal("unchanged", "the description is the same as before").kind
-        'unchanged'
     """
 
     kind: str
@@ -123,16 +118,7 @@ def templates_hash(mode: str) -> str:
 
 
 class RewriteMode:
-    """Asks for a better description and accepts one that needs the same tools in the same order.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import RewriteMode
-        >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tool_library import default_library, default_retriever
-        >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
-        >>> mode.read(benchmark_tasks()[0], "I cannot.").kind
-        'not_json'
-    """
+    """Asks for a better description and accepts one that needs the same tools in the same order."""
 
     name = "rewrite"
 
@@ -168,16 +154,7 @@ def kept_values(task: Task) -> tuple[str, ...]:
 
 
 class DesignMode:
-    """Asks for a task and accepts one that fits the tools that it takes and can be solved from its text.
-
-    Example:
-        >>> from resilisim.tasks.enhancement import DesignMode
-        >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tool_library import default_library, default_retriever
-        >>> mode = DesignMode(default_library(), default_retriever(default_library()))
-        >>> mode.read(benchmark_tasks()[0], "I cannot.").kind
-        'not_json'
-    """
+    """Asks for a task and accepts one that fits the tools that it takes and can be solved from its text."""
 
     name = "design"
 

@@ -2,36 +2,7 @@
 
 from __future__ import annotations
 
-from resilisim.workflows.flaws.model import (
-    DEFAULT_SEVERITY,
-    EDIT_KINDS,
-    FLAW_METHODS,
-    FLAW_TYPES,
-    SEVERITIES,
-    Edit,
-    Flaw,
-    FlawedWorkflow,
-    FlawRefusal,
-    ToolSimilarity,
-    check_flaw,
-    functional_equivalence,
-    tool_similarity,
-)
+from resilisim.workflows.flaws.model import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow
 from resilisim.workflows.flaws.perturber import Perturber
 
-__all__ = [
-    "DEFAULT_SEVERITY",
-    "EDIT_KINDS",
-    "FLAW_METHODS",
-    "FLAW_TYPES",
-    "SEVERITIES",
-    "Edit",
-    "Flaw",
-    "FlawRefusal",
-    "FlawedWorkflow",
-    "Perturber",
-    "ToolSimilarity",
-    "check_flaw",
-    "functional_equivalence",
-    "tool_similarity",
-]
+__all__ = ["FLAW_METHODS", "FLAW_TYPES", "SEVERITIES", "FlawedWorkflow", "Perturber"]

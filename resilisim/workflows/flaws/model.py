@@ -58,13 +58,7 @@ EDIT_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """The name of a flaw: one of `FLAW_TYPES`, one of its two methods, one of `SEVERITIES`.
-
-    Example:
-        >>> from resilisim.workflows.flaws import Flaw
-        >>> print(Flaw("missing_step", "validation_removal", "light"))
-        missing_step/validation_removal/light
-    """
+    """The name of a flaw: one of `FLAW_TYPES`, one of its two methods, one of `SEVERITIES`."""
 
     type: str
     method: str
@@ -88,11 +82,6 @@ class Edit:
         before: What stood there: a tool, two tools in their order (for a step that was swapped or moved), a parameter's
             value as JSON, or an outcome; None for nothing.
         after: What stands there now, in the same form.
-
-    Example:
-        >>> from resilisim.workflows.flaws import Edit
-        >>> Edit("removed", 2, 2, None, "data_processing_validator", None).to_mapping()["where"]
-        {'step': 2, 'original_step': 2, 'parameter': None}
     """
 
     what: str
@@ -149,11 +138,6 @@ class FlawRefusal:
         method: The method that was asked for; None if either would have done.
         severity: Severity.
         reason: One line.
-
-    Example:
-        >>> from resilisim.workflows.flaws import FlawRefusal
-        >>> print(FlawRefusal("task_1", "missing_step", None, "light", "the plan has one step"))
-        task_1 cannot carry missing_step (either method): the plan has one step
     """
 
     instance_id: str
@@ -172,10 +156,6 @@ def check_flaw(flaw_type: str, severity: str, method: str | None = None) -> None
 
     Raises:
         InvalidInputError: An unknown flaw type, severity or method; the text gives the nearest valid name.
-
-    Example:
-        >>> from resilisim.workflows.flaws import check_flaw
-        >>> check_flaw("missing_step", "light", "validation_removal")
     """
     if flaw_type not in FLAW_METHODS:
         raise unknown_name("flaw", flaw_type, FLAW_TYPES)
@@ -203,11 +183,6 @@ class ToolSimilarity:
         semantic: float64 (num_tools, num_tools), S: similarity of the tools' texts as a search has it (by
             default the cosine of their embeddings), rounded to 1e-3, in [0, 1].
         functional: float64 (num_tools, num_tools), F: functional equivalence in [0, 1], 1 for a tool and itself.
-
-    Example:
-        >>> import numpy as np
-        >>> from resilisim.workflows.flaws import Perturber, ToolSimilarity
-        >>> perturber = Perturber(similarity=lambda: ToolSimilarity(np.eye(30), np.eye(30)))
     """
 
     semantic: NDArray[np.float64]
@@ -219,13 +194,6 @@ def tool_similarity(retriever: Retriever) -> ToolSimilarity:
 
     Raises:
         MissingExtraError: The tool texts are not in the cache of embeddings yet and the extra `retrieval` is missing.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.tool_library.retrieval import default_retriever
-        >>> from resilisim.workflows.flaws import tool_similarity
-        >>> tool_similarity(default_retriever(default_library())).semantic.shape  # doctest: +SKIP
-        (30, 30)
     """
     semantic = np.clip(np.round(retriever.tool_similarities(), SIMILARITY_DECIMALS), 0.0, 1.0)
     return ToolSimilarity(semantic, functional_equivalence(retriever.library))
@@ -241,14 +209,6 @@ def functional_equivalence(library: ToolLibrary) -> NDArray[np.float64]:
 
     Returns:
         float64 (num_tools, num_tools), symmetric, 1 on the diagonal.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.workflows.flaws import functional_equivalence
-        >>> library = default_library()
-        >>> same = functional_equivalence(library)
-        >>> float(same[library.index("data_processing_validator"), library.index("network_validator")])
-        1.0
     """
     tools = list(library)
     result = np.ones((len(tools), len(tools)))

@@ -5,24 +5,8 @@ Nothing here needs a network but calls of the real hosts; calls need the extra `
 
 from __future__ import annotations
 
-from resilisim.worlds.apis.api import PublicApi, api_library, find_api, public_apis, read_api
-from resilisim.worlds.apis.assessment import ApiReliability, Assessment, assess, assessed
-from resilisim.worlds.apis.client import Address, ApiCall, ApiClient
+from resilisim.worlds.apis.api import find_api, read_api
+from resilisim.worlds.apis.client import Address, ApiClient
 from resilisim.worlds.apis.twin import Twin, TwinLaw
 
-__all__ = [
-    "Address",
-    "ApiCall",
-    "ApiClient",
-    "ApiReliability",
-    "Assessment",
-    "PublicApi",
-    "Twin",
-    "TwinLaw",
-    "api_library",
-    "assess",
-    "assessed",
-    "find_api",
-    "public_apis",
-    "read_api",
-]
+__all__ = ["Address", "ApiClient", "Twin", "TwinLaw", "find_api", "read_api"]

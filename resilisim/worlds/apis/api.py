@@ -26,8 +26,15 @@ from annotated_types import Gt, Le, MinLen
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.inputs import read_json, read_text, validated
 from resilisim.seeding import Draws
-from resilisim.tool_library import DEPENDENCY_ERROR, ErrorSpec, Parameter, ReturnValue, Tool, ToolLibrary
-from resilisim.tool_library.model import Differentiation, Name, TellingText, ValueType, standard_error_specs
+from resilisim.tool_library import ErrorSpec, Parameter, ReturnValue, Tool, ToolLibrary
+from resilisim.tool_library.model import (
+    DEPENDENCY_ERROR,
+    Differentiation,
+    Name,
+    TellingText,
+    ValueType,
+    standard_error_specs,
+)
 from resilisim.tool_library.parameters import parameter_problem
 
 _PLACE = re.compile(r"<([a-z]+)((?: [^<> ]+)*)>")
@@ -206,11 +213,6 @@ class PublicApi:
         timeout_seconds: Time that one call may take.
         keywords: Words that people use for what it does.
         example: Parameters of a call that works.
-
-    Example:
-        >>> from resilisim.worlds.apis import find_api
-        >>> find_api("weather_fetcher").host
-        'api.open-meteo.com'
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -368,13 +370,7 @@ def read_api(path: str | Path) -> PublicApi:
 
 @lru_cache(maxsize=1)
 def public_apis() -> tuple[PublicApi, ...]:
-    """Return the 23 APIs that ship with the package, sorted by name.
-
-    Example:
-        >>> from resilisim.worlds.apis import public_apis
-        >>> len(public_apis())
-        23
-    """
+    """Return the 23 APIs that ship with the package, sorted by name."""
     files = sorted(
         (file for file in resources.files("resilisim.worlds.apis").joinpath("data").iterdir()),
         key=lambda file: file.name,
@@ -405,11 +401,5 @@ def find_api(name: str) -> PublicApi:
 
 @lru_cache(maxsize=1)
 def api_library() -> ToolLibrary:
-    """Return the APIs as a tool library, the same object at every call.
-
-    Example:
-        >>> from resilisim.worlds.apis import api_library
-        >>> api_library()["joke_fetcher"].failure_errors[0].code
-        'TIMEOUT'
-    """
+    """Return the APIs as a tool library, the same object at every call."""
     return ToolLibrary((api.tool for api in public_apis()), source="public APIs")

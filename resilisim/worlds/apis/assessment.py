@@ -21,9 +21,9 @@ from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer
 from resilisim.provenance import content_hash, encode_json
 from resilisim.redaction import without_credentials
 from resilisim.run_folder import RunFolder, write_file_atomically
-from resilisim.statistics import Estimate, clopper_pearson, clustered_proportion
-from resilisim.statistics.estimates import fields_to_json, to_json
-from resilisim.tool_library import check_parameters
+from resilisim.statistics import Estimate
+from resilisim.statistics.estimates import clopper_pearson, clustered_proportion, fields_to_json, to_json
+from resilisim.tool_library.parameters import check_parameters
 from resilisim.worlds.apis.api import ERROR_CODES, PublicApi
 from resilisim.worlds.apis.client import Address, ApiCall, ApiClient, reached
 from resilisim.worlds.apis.twin import TwinLaw
@@ -50,11 +50,6 @@ class ApiReliability:
         seconds: Percentiles of the time until an answer came (`PERCENTILES`), of answers only; NaN without any.
         variation: Interquartile range of these times, as a share of their median; NaN with fewer than two.
         errors: Number of failures by code.
-
-    Example:
-        >>> from resilisim.worlds.apis import ApiReliability
-        >>> ApiReliability("joke_fetcher", 20, 11, 0.32, 0.77, (0.4, 1.1, 1.4), 0.8, {"TIMEOUT": 9}).is_selected
-        True
     """
 
     api: str
@@ -85,11 +80,6 @@ class Assessment:
         apis: One row for each API.
         success: Success rate of all calls, with APIs as the units that vary.
         errors: Number of failures by code, in the order of table 16.
-
-    Example:
-        >>> from resilisim.worlds.apis import assessed
-        >>> assessed([{"tool": "joke_fetcher", "error": None, "seconds": 0.4}]).success.value
-        1.0
     """
 
     apis: tuple[ApiReliability, ...]
@@ -103,15 +93,7 @@ class Assessment:
 
 
 def assessed(calls: Iterable[Mapping[str, Any]]) -> Assessment:
-    """Return what recorded calls say; each has "tool", "error" (None for a success) and "seconds".
-
-    Example:
-        >>> from resilisim.worlds.apis import assessed
-        >>> calls = [{"tool": "joke_fetcher", "error": code, "seconds": 1.0} for code in (None, "TIMEOUT", None, None)]
-        >>> row = assessed(calls).apis[0]
-        >>> row.rate, round(row.low, 3), row.errors
-        (0.75, 0.194, {'TIMEOUT': 1})
-    """
+    """Return what recorded calls say; each has "tool", "error" (None for a success) and "seconds"."""
     by_api: dict[str, list[Mapping[str, Any]]] = {}
     for call in calls:
         by_api.setdefault(str(call["tool"]), []).append(call)
@@ -159,14 +141,6 @@ def assess(
     Raises:
         InvalidInputError: No API is named, or a number is out of range.
         StoreError: The folder holds something else, or cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> from resilisim.worlds.apis import TwinLaw, assess, find_api
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     law = TwinLaw(errors={"INVALID_RESPONSE": 1.0}, median_seconds=0.0)
-        ...     assess([find_api("word_fetcher")], 8, law=law, out=folder).errors
-        {'INVALID_RESPONSE': 6}
     """
     if not apis:
         raise InvalidInputError("no API to assess: expected at least one")

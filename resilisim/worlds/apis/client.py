@@ -20,7 +20,7 @@ from resilisim import __version__
 from resilisim.errors import InvalidInputError, check_integer, check_number, import_extra, one_line
 from resilisim.inputs import json_problem, read_json
 from resilisim.redaction import without_credentials
-from resilisim.tool_library import check_parameters
+from resilisim.tool_library.parameters import check_parameters
 from resilisim.worlds.apis.api import PublicApi
 from resilisim.worlds.apis.twin import Twin, TwinLaw
 
@@ -46,11 +46,6 @@ class ApiCall:
         message: What is said about the failure.
         status: HTTP status, None if no answer began.
         seconds: Time that the call took, as the service's clock runs.
-
-    Example:
-        >>> from resilisim.worlds.apis import ApiCall
-        >>> ApiCall("word_fetcher", {}, 0, {"word": "tide"}, None, "", 200, 0.4).ok
-        True
     """
 
     api: str

@@ -153,7 +153,8 @@ def grade_flow(task: Task, answer: str | None, calls: Sequence[DoneCall]) -> Gra
         value from an earlier one and were done, half the share of values that the answer holds.
 
     Example:
-        >>> from resilisim.worlds import DoneCall, load_world
+        >>> from resilisim.worlds import load_world
+        >>> from resilisim.worlds.base import DoneCall
         >>> from resilisim.worlds.apis.world import grade_flow
         >>> task = next(task for task in load_world("apis-v1").tasks() if task.task_type == "reading_tip")
         >>> calls = [DoneCall("word_fetcher", {}, {"word": "tide"})]

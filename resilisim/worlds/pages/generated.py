@@ -48,11 +48,6 @@ class Recipe:
 
     Raises:
         InvalidInputError: A number is out of range.
-
-    Example:
-        >>> from resilisim.worlds.pages import Recipe
-        >>> len(Recipe(size=60, seed=1, questions=2).pages) > 180
-        True
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -156,11 +151,6 @@ def pages_v1() -> PagesWorld:
 
     Raises:
         AssertionError: Its bytes are not those of the release.
-
-    Example:
-        >>> from resilisim.worlds.pages import pages_v1
-        >>> len(pages_v1().tasks())
-        720
     """
     data = gzip.decompress(resources.files("resilisim.worlds.pages").joinpath(DATA_FILE).read_bytes())
     if content_hash(data) != PAGES_SHA256:
@@ -190,11 +180,6 @@ def generated_world(options: str = "") -> PagesWorld:
 
     Raises:
         InvalidInputError: An option is unknown or out of range.
-
-    Example:
-        >>> from resilisim.worlds.pages import generated_world
-        >>> generated_world("size=60,seed=7,questions=1").name
-        'pages:size=60,seed=7,questions=1'
     """
     where = f"world {f'pages:{options}'!r}"
     recipe = numbers_by_name(Recipe, options, where)
@@ -209,7 +194,8 @@ def guess_rates(tasks: Sequence[Task]) -> dict[str, float]:
     of a conversation the share of exact matches, of a list the mean recall of its most frequent member.
 
     Example:
-        >>> from resilisim.worlds.pages import guess_rates, question_task
+        >>> from resilisim.worlds.pages import guess_rates
+        >>> from resilisim.worlds.pages.world import question_task
         >>> guess_rates([question_task("w", "bridge", [f"{n}?"], [answer], ["x"]) for n, answer in enumerate("aab")])
         {'bridge': 0.6666666666666666}
     """

@@ -79,15 +79,7 @@ class Fact:
 
 
 class Graph:
-    """Entities and facts, to be read forwards (one value) and backwards (a list, in the order of the facts).
-
-    Example:
-        >>> from resilisim.worlds.pages import generate_graph
-        >>> graph = generate_graph(size=60, seed=1)
-        >>> person = next(one for one in graph.entities.values() if one.noun == "novelist")
-        >>> graph.entities[graph.value(person.title, "born_in")].kind
-        'city'
-    """
+    """Entities and facts, to be read forwards (one value) and backwards (a list, in the order of the facts)."""
 
     def __init__(self, entities: Iterable[Entity], facts: Iterable[Fact]) -> None:
         self.entities: Mapping[str, Entity] = {entity.title: entity for entity in entities}
@@ -135,11 +127,6 @@ def generate_graph(size: int = 240, seed: int = 0) -> Graph:
 
     Raises:
         InvalidInputError: Size or seed is out of range.
-
-    Example:
-        >>> from resilisim.worlds.pages import generate_graph
-        >>> len(generate_graph(size=60, seed=1).of_kind("person"))
-        60
     """
     check_integer("the size of an encyclopedia", size, LEAST_SIZE, MOST_SIZE)
     check_integer("the seed of an encyclopedia", seed, 0, MAX_SEED)

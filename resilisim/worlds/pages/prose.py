@@ -50,11 +50,6 @@ class Page:
         text: The whole page, beginning with its title.
         evidence: For each relation of its subject the sentence that states its value; under "list:RELATION" the one
             that lists the subjects of a relation whose value this page's subject is.
-
-    Example:
-        >>> from resilisim.worlds.pages import Page
-        >>> Page("Vane", "Vane lies in Ostria.", evidence={"in_region": "Vane lies in Ostria."}).title
-        'Vane'
     """
 
     title: str
@@ -79,14 +74,7 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def write_pages(graph: Graph, seed: int = 0) -> tuple[Page, ...]:
-    """Write a page of 300 to 6,000 tokens for every entity of a graph, in its order (a token taken as four letters).
-
-    Example:
-        >>> from resilisim.worlds.pages import generate_graph, write_pages
-        >>> page = write_pages(generate_graph(size=60, seed=1))[0]
-        >>> page.text.startswith(page.title)
-        True
-    """
+    """Write a page of 300 to 6,000 tokens for every entity of a graph, in its order (a token taken as four letters)."""
     peers: dict[tuple[str, str], list[Entity]] = defaultdict(list)
     near: dict[tuple[str, str], list[Entity]] = defaultdict(list)
     for entity in graph.entities.values():

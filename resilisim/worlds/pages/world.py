@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from resilisim.tasks import Task, split_of
 from resilisim.tasks.model import instance_id_of
-from resilisim.tool_library import Parameter, ReturnValue, TextIndex, Tool, ToolLibrary
+from resilisim.tool_library import Parameter, ReturnValue, Tool, ToolLibrary
 from resilisim.tool_library.model import standard_errors
+from resilisim.tool_library.retrieval import TextIndex
 from resilisim.worlds.answers import answers_in, exact_match, list_overlap, loft_scores, token_overlap, turn_scores
 from resilisim.worlds.base import DoneCall, Grade, ToolError
 
@@ -50,12 +51,6 @@ class Encyclopedia:
 
     Args:
         pages: Titles and whole texts.
-
-    Example:
-        >>> from resilisim.worlds.pages import Encyclopedia
-        >>> pages = Encyclopedia([("Ostrel", "Ostrel lies on the Mirren."), ("Vane", "Vane is a village.")])
-        >>> [page["title"] for page in pages.search("the village of Vane")]
-        ['Vane']
     """
 
     def __init__(self, pages: Sequence[tuple[str, str]]) -> None:
@@ -80,15 +75,6 @@ class PagesWorld:
         name: Name of the world.
         tasks: Its tasks (`question_task`).
         encyclopedia: Returns the pages; asked once.
-
-    Example:
-        >>> from resilisim.worlds.pages import Encyclopedia, PagesWorld, question_task
-        >>> task = question_task("pages:mine", "bridge", ["Where does the Mirren end?"], ["Vane"], ["Mirren"])
-        >>> world = PagesWorld("pages:mine", [task], lambda: Encyclopedia([("Mirren", "The Mirren ends in Vane.")]))
-        >>> world.open(task, seed=0).call("search", {"query": "Mirren"})["pages"][0]["text"]
-        'The Mirren ends in Vane.'
-        >>> world.grade(task, "In Vane.", []).to_mapping()
-        {'correct': False, 'score': 0.6666666666666666, 'criteria': {'exact_match': False, 'f1': 0.6666666666666666}}
     """
 
     def __init__(self, name: str, tasks: Sequence[Task], encyclopedia: Callable[[], Encyclopedia]) -> None:
@@ -159,11 +145,6 @@ def question_task(
         form: "one", "list" or "turns".
         scoring: "hotpotqa" or "loft": whose definitions decide (docs/decisions, page 46).
         **metadata: More that the task's metadata shall hold.
-
-    Example:
-        >>> from resilisim.worlds.pages import question_task
-        >>> question_task("pages:mine", "bridge", ["Where does the Mirren end?"], ["Vane"], ["Mirren"]).complexity
-        'easy'
     """
     if form == "turns":
         numbered = "\n".join(f"{number}. {turn}" for number, turn in enumerate(questions, start=1))

@@ -139,7 +139,8 @@ def grade_answer(task: Task, answer: str | None) -> Grade:
 
     Example:
         >>> from resilisim.tasks import Task
-        >>> from resilisim.worlds.records import grade_answer, records_library
+        >>> from resilisim.worlds.records import grade_answer
+        >>> from resilisim.worlds.records.tools import records_library
         >>> metadata = {"answers": ["12.35"], "answer_kind": "number", "digits": 2}
         >>> task = Task.from_mapping({"required_tools": ["Calculate"], "metadata": metadata}, records_library())
         >>> grade_answer(task, "about 12.3499 miles").correct, grade_answer(task, "12.4").correct

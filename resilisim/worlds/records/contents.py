@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 from resilisim.errors import InvalidInputError, check_integer, import_extra
 from resilisim.provenance import content_hash
 from resilisim.seeding import MAX_SEED, Draws
-from resilisim.tool_library import TextIndex
+from resilisim.tool_library.retrieval import TextIndex
 from resilisim.worlds.records import texts
 from resilisim.worlds.records.database import Database, QueryLimits, create_table, quoted
 from resilisim.worlds.records.tables import (
@@ -126,11 +126,6 @@ class Recipe:
 
     Raises:
         InvalidInputError: A number is out of range.
-
-    Example:
-        >>> from resilisim.worlds.records import Recipe
-        >>> Recipe(seed=7, flights=20_000).coffee
-        6000
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}

@@ -29,13 +29,7 @@ _PROGRAM: Final = Path(__file__).with_name("query_process.py")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryLimits:
-    """How much a query may use before it is stopped.
-
-    Example:
-        >>> from resilisim.worlds.records import QueryLimits
-        >>> QueryLimits(rows=10).seconds
-        5.0
-    """
+    """How much a query may use before it is stopped."""
 
     seconds: float = 5.0
     memory_mib: int = 256  # DuckDB's own limit, which it does not always keep; its process is stopped at four times it

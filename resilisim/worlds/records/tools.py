@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.sandbox import BlockingSandbox, NotJsonError, SandboxLimits, json_value
-from resilisim.tool_library import Parameter, ReturnValue, Tool, ToolLibrary, check_parameters
-from resilisim.tool_library.parameters import accepts
+from resilisim.tool_library import Parameter, ReturnValue, Tool, ToolLibrary
+from resilisim.tool_library.parameters import accepts, check_parameters
 from resilisim.worlds.base import ToolError
 from resilisim.worlds.records.contents import GRAPHS, Records
 from resilisim.worlds.records.database import Rows, quoted
@@ -189,13 +189,7 @@ def _library() -> ToolLibrary:
 
 @functools.lru_cache(maxsize=1)
 def records_library() -> ToolLibrary:
-    """Return the library of the twelve tools.
-
-    Example:
-        >>> from resilisim.worlds.records import records_library
-        >>> records_library().names[:3]
-        ('Calculate', 'RetrieveAgenda', 'RetrieveScirex')
-    """
+    """Return the library of the twelve tools."""
     return _library()
 
 

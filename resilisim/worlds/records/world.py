@@ -42,12 +42,6 @@ class RecordsWorld:
         name: What it is called.
         tasks: Its questions.
         records: What its tools work on.
-
-    Example:
-        >>> from resilisim.worlds import load_world
-        >>> world = load_world("records-v1")
-        >>> len(world.tasks()), world.tasks()[0].metadata["domain"]
-        (1600, 'flights')
     """
 
     def __init__(self, name: str, tasks: Sequence[Task], records: Records) -> None:
@@ -79,13 +73,6 @@ def generated_records(options: str = "") -> RecordsWorld:
 
     Raises:
         InvalidInputError: An option is unknown or out of range, or the data too small for so many questions.
-
-    Example:
-        >>> from resilisim.worlds.records import generated_records
-        >>> generated_records("questions=0")
-        Traceback (most recent call last):
-        ...
-        resilisim.errors.InvalidInputError: world 'records:questions=0': questions is 0: expected at least 1 and...
     """
     where = f"world {f'records:{options}'!r}"
     recipe = numbers_by_name(Recipe, options, where)
@@ -119,15 +106,7 @@ def records_lines(recipe: Recipe, name: str) -> bytes:
 
 
 def records_v1(search: str = "lexical") -> RecordsWorld:
-    """Return `records-v1`; `records-v1:semantic` searches its texts by meaning.
-
-    Example:
-        >>> from resilisim.worlds.records import records_v1
-        >>> records_v1("lexial")
-        Traceback (most recent call last):
-        ...
-        resilisim.errors.InvalidInputError: unknown search 'lexial' in records-v1: did you mean 'lexical'?
-    """
+    """Return `records-v1`; `records-v1:semantic` searches its texts by meaning."""
     if search not in SEARCHES:
         raise unknown_name("search", search, SEARCHES, RECORDS_VERSION)
     lines = gzip.decompress(resources.files("resilisim.worlds.records").joinpath(DATA_FILE).read_bytes())

@@ -20,8 +20,7 @@ from resilisim.evaluation.robustness.analysis import (
 )
 from resilisim.evaluation.table.episodes import sums_of
 from resilisim.evaluation.table.summary import summarise
-from resilisim.statistics import clustered_mean
-from resilisim.statistics.estimates import t_quantile
+from resilisim.statistics.estimates import clustered_mean, t_quantile
 from tests.evaluation.synthetic import synthetic_run
 from tests.statistics.test_estimates import naive_clustered
 

@@ -14,9 +14,9 @@ from scipy import stats
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.table.comparing import compare_tables, match_episodes
 from resilisim.evaluation.table.episodes import GroupFacts, table_of
-from resilisim.statistics import METHODS, fold_of
 from resilisim.statistics.comparison import (
     MANY_PAIRS,
+    METHODS,
     PRIOR_BETA,
     PRIOR_PAIRS,
     Comparison,
@@ -24,6 +24,7 @@ from resilisim.statistics.comparison import (
     pool_comparisons,
     without_variation,
 )
+from resilisim.statistics.luck import fold_of
 from tests.evaluation.table.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
 from tests.statistics.test_estimates import naive_clustered
 

@@ -11,7 +11,7 @@ import pytest
 from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
 from resilisim.integrations.mcp.client import McpToolbox
-from resilisim.policies.llm.kpi_chain import KpiChain
+from resilisim.policies.llm.kpi_chain.agent import KpiChain
 from resilisim.policies.llm.run import AgentRun
 from tests.integrations.mcp.adding_server import ARTICLES, server
 from tests.policies.llm.helpers import answer_task, extracted, planned, reasoned, ref, replanned, tool_task

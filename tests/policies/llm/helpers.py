@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resilisim.chat import ChatMessage, ChatReply, ScriptedChatModel, ScriptedReply, ToolCall
-from resilisim.chat.scripted import Line
+from resilisim.chat import ChatMessage, ChatReply, ScriptedChatModel, ToolCall
+from resilisim.chat.scripted import Line, ScriptedReply
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.policies.llm.kpi_chain import KpiChain
+from resilisim.policies.llm.kpi_chain.agent import KpiChain
 from resilisim.policies.llm.kpi_chain.yaml_text import dump_yaml
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded

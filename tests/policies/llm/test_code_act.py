@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply
+from resilisim.chat import ChatReply, ScriptedChatModel
+from resilisim.chat.scripted import ScriptedReply
 from resilisim.policies.llm.agents.code_act import (
     Block,
     CodeAct,

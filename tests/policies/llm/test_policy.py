@@ -14,7 +14,8 @@ import warnings
 
 import pytest
 
-from resilisim.chat import ChatMessage, RoleModels
+from resilisim.chat import ChatMessage
+from resilisim.chat.models import RoleModels
 from resilisim.chat.scripted import ScriptError
 from resilisim.envs.session import Session
 from resilisim.errors import InfrastructureError, InvalidInputError

@@ -16,15 +16,14 @@ from resilisim.chat import (
     ChatRequest,
     ContextOverflowError,
     EndpointError,
-    Price,
-    PriceTable,
     RequestRefusedError,
-    RoleModels,
     ScriptedChatModel,
     TokenUsage,
     ToolCall,
 )
 from resilisim.chat.json_answers import without_thoughts
+from resilisim.chat.middleware import Price, PriceTable
+from resilisim.chat.models import RoleModels
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.policies.llm.options import AgentOptions, read_options
 from resilisim.policies.llm.reading import Unreadable

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from resilisim.worlds.apis import PublicApi, find_api
+from resilisim.worlds.apis import find_api
+from resilisim.worlds.apis.api import PublicApi
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -10,9 +10,19 @@ from jsonschema import Draft202012Validator
 
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
-from resilisim.tool_library import ToolLibrary, check_parameters, mcp_definitions
-from resilisim.worlds.apis import PublicApi, api_library, find_api, public_apis, read_api
-from resilisim.worlds.apis.api import ERROR_CODES, TIMEOUT_SECONDS, check_template, generated, value_at
+from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.parameters import check_parameters, mcp_definitions
+from resilisim.worlds.apis import find_api, read_api
+from resilisim.worlds.apis.api import (
+    ERROR_CODES,
+    TIMEOUT_SECONDS,
+    PublicApi,
+    api_library,
+    check_template,
+    generated,
+    public_apis,
+    value_at,
+)
 
 HARBOUR: dict[str, Any] = {"name": "harbour", "type": "string"}
 TIDES: dict[str, Any] = {

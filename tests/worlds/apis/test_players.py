@@ -21,7 +21,8 @@ from resilisim.integrations.mcp.server import Episodes, ServedRun
 from resilisim.policies import AgentSession
 from resilisim.policies.registry import LLM_POLICIES
 from resilisim.tasks import Task
-from resilisim.worlds import load_world, reference_calls, resolve_parameters
+from resilisim.worlds import load_world
+from resilisim.worlds.base import reference_calls, resolve_parameters
 from tests.chat.loopback import LoopbackServer
 from tests.doubles.world_models import WorldModel
 from tests.doubles.worlds import play

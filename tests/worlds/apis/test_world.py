@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.run_folder import JsonLinesWriter
 from resilisim.tasks import Task
-from resilisim.worlds import DoneCall, Grade, ToolError, World, load_world, reference_calls, resolve_parameters
-from resilisim.worlds.apis import TwinLaw, assess, assessed, find_api, public_apis
+from resilisim.worlds import Grade, ToolError, World, load_world
+from resilisim.worlds.apis import TwinLaw, find_api
+from resilisim.worlds.apis.api import public_apis
+from resilisim.worlds.apis.assessment import assess, assessed
 from resilisim.worlds.apis.world import ApiWorld
+from resilisim.worlds.base import DoneCall, reference_calls, resolve_parameters
 
 WORLD = load_world("apis-v1")
 TASKS = {task.task_type: task for task in WORLD.tasks()}

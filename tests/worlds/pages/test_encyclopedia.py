@@ -8,9 +8,8 @@ import pytest
 from resilisim.chat.types import estimated_tokens
 from resilisim.errors import InvalidInputError
 from resilisim.worlds.answers import normalized
-from resilisim.worlds.pages import generate_graph, write_pages
-from resilisim.worlds.pages.graph import Entity, Fact, Graph, texts
-from resilisim.worlds.pages.prose import LEAST_TOKENS, MOST_TOKENS, mention
+from resilisim.worlds.pages.graph import Entity, Fact, Graph, generate_graph, texts
+from resilisim.worlds.pages.prose import LEAST_TOKENS, MOST_TOKENS, mention, write_pages
 from resilisim.worlds.pages.questions import LINKS, YEARS
 
 GRAPH = generate_graph(size=60, seed=3)

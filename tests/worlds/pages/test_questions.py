@@ -11,15 +11,19 @@ import pytest
 
 from resilisim.errors import InvalidInputError
 from resilisim.provenance import encode_json_line
-from resilisim.tasks import SPLITS
+from resilisim.tasks.model import SPLITS
 from resilisim.worlds.answers import normalized
-from resilisim.worlds.pages import PAGES_VERSION, Recipe, generated_world, guess_rates, pages_v1
+from resilisim.worlds.pages import guess_rates
 from resilisim.worlds.pages.generated import (
     DATA_FILE,
     ENCYCLOPEDIA_SHA256,
     PAGES_SHA256,
+    PAGES_VERSION,
     QUESTION_KINDS,
+    Recipe,
     encyclopedia_hash,
+    generated_world,
+    pages_v1,
 )
 from resilisim.worlds.pages.questions import solve
 

@@ -2,11 +2,12 @@
 
 import pytest
 
-from resilisim.tool_library import check_parameters
+from resilisim.tool_library.parameters import check_parameters
 from resilisim.worlds import World, load_world
 from resilisim.worlds.base import ToolError
-from resilisim.worlds.pages import Encyclopedia, PagesWorld, guess_rates, pages_v1, question_task
-from resilisim.worlds.pages.world import RESULTS
+from resilisim.worlds.pages import guess_rates
+from resilisim.worlds.pages.generated import pages_v1
+from resilisim.worlds.pages.world import RESULTS, Encyclopedia, PagesWorld, question_task
 
 PAGES = [
     ("Ostrel", "Ostrel lies on the Mirren. " + "It is quiet. " * 200),

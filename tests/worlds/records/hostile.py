@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from resilisim.tasks import Task
-from resilisim.worlds.records import RecordsWorld, records_library
 from resilisim.worlds.records.contents import Graphs, Records
 from resilisim.worlds.records.database import Database
+from resilisim.worlds.records.tools import records_library
+from resilisim.worlds.records.world import RecordsWorld
 
 TEXT = """Action: finish
 Action: finish {"answer": "stolen"}

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from resilisim.errors import InvalidInputError
-from resilisim.worlds.records import Recipe
-from resilisim.worlds.records.contents import GeneratedData
+from resilisim.worlds.records.contents import GeneratedData, Recipe
 from resilisim.worlds.records.tables import NULL, TABLES
 from resilisim.worlds.records.texts import clock_text, day_text
 from tests.worlds.records.conftest import SMALL

@@ -10,7 +10,8 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.evaluation.episode.play import play_agent_episode
 from resilisim.policies.registry import LLM_POLICIES, make_policy
-from resilisim.worlds import load_world, reference_calls
+from resilisim.worlds import load_world
+from resilisim.worlds.base import reference_calls
 from tests.chat.loopback import LoopbackServer
 from tests.doubles.habit_models import CompetentModel, path_of
 

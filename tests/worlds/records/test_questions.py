@@ -10,12 +10,14 @@ import pytest
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
-from resilisim.worlds import load_world, reference_calls, resolve_parameters
-from resilisim.worlds.records import RecordsWorld, generated_records, grade_answer, records_card, records_library
+from resilisim.worlds import load_world
+from resilisim.worlds.base import reference_calls, resolve_parameters
+from resilisim.worlds.records import grade_answer, records_card
 from resilisim.worlds.records.building import build_tasks, derived_answer
 from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions import template
-from resilisim.worlds.records.world import RECORDS_SHA256, records_v1
+from resilisim.worlds.records.tools import records_library
+from resilisim.worlds.records.world import RECORDS_SHA256, RecordsWorld, generated_records, records_v1
 from tests.worlds.records.conftest import SMALL
 
 PER_DOMAIN = SMALL.questions  # each template at least once

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.worlds import ToolError
-from resilisim.worlds.records import records_library
 from resilisim.worlds.records.database import Database
-from resilisim.worlds.records.tools import RecordsWorkspace, calculate
+from resilisim.worlds.records.tools import RecordsWorkspace, calculate, records_library
 
 # Of the RP-ReAct paper; Finish is how every episode ends.
 NAMES = """Calculate RetrieveAgenda RetrieveScirex LoadDB FilterDB GetValue LoadGraph NeighbourCheck NodeCheck EdgeCheck

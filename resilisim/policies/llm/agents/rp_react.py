@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from resilisim.chat import ChatMessage, ChatModel, ChatReply, RoleModels
+from resilisim.chat import ChatMessage, ChatModel, ChatReply
 from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.chat.middleware import PriceTable
+from resilisim.chat.models import RoleModels
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.policies.llm.agents.code_act import note_code

@@ -65,12 +65,6 @@ class KpiChain(LlmPolicy[KpiChainOptions]):
     reasoning task is one call of the reasoner. Later tasks refer to what is remembered. When a task fails, the
     replanner is told why and writes the tasks that lead from there to the answer. Each component can have a model of
     its own: `RoleModels(large, {"extractor": small})`.
-
-    Example:
-        >>> from resilisim.chat import ScriptedChatModel
-        >>> from resilisim.policies.llm.kpi_chain import KpiChain
-        >>> KpiChain(models=ScriptedChatModel([]), theta=0.8).components
-        ('planner', 'replanner', 'extractor', 'reasoner')
     """
 
     name = "kpi-chain"

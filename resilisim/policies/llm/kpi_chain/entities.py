@@ -315,11 +315,6 @@ class LabelledExtraction:
         confidence: What the extractor stated, 0 to 1.
         extracted: The value; None (or the word for it) if it found none.
         gold: The true value; None if the output does not hold the entity.
-
-    Example:
-        >>> from resilisim.policies.llm.kpi_chain import LabelledExtraction
-        >>> LabelledExtraction(confidence=0.9, extracted="Kim", gold="Lee").confidence
-        0.9
     """
 
     confidence: float
@@ -338,11 +333,6 @@ class ThresholdPoint:
         present: Extractions whose true value exists.
         precision: correct / accepted; NaN if nothing is accepted.
         recall: correct / present; NaN if nothing is present.
-
-    Example:
-        >>> from resilisim.policies.llm.kpi_chain import LabelledExtraction, threshold_sweep
-        >>> threshold_sweep([LabelledExtraction(0.9, "Kim", "Kim")], [0.7])[0].recall
-        1.0
     """
 
     theta: float
@@ -367,12 +357,6 @@ def threshold_sweep(
 
     Raises:
         InvalidInputError: A threshold or a confidence is not within 0 to 1.
-
-    Example:
-        >>> from resilisim.policies.llm.kpi_chain import LabelledExtraction, threshold_sweep
-        >>> labelled = [LabelledExtraction(0.9, "Kim", "Kim"), LabelledExtraction(0.6, "Lee", "Kim")]
-        >>> [(point.theta, point.precision) for point in threshold_sweep(labelled, (0.5, 0.7))]
-        [(0.5, 0.5), (0.7, 1.0)]
     """
     samples = list(labelled)
     for sample in samples:

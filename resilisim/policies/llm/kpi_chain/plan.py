@@ -61,13 +61,7 @@ _PATH = re.compile(r"\s*(?:\$\.)?(?P<task>[\w-]+)\.(?P<entity>[\w-]+)(?P<all>\[\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KpiChainOptions(AgentOptions):
-    """What KPI-Chain can be told; the defaults are the paper's.
-
-    Example:
-        >>> from resilisim.policies.llm.kpi_chain import KpiChainOptions
-        >>> KpiChainOptions(theta=0.8).replans
-        3
-    """
+    """What KPI-Chain can be told; the defaults are the paper's."""
 
     theta: float = number(0.7, "confidence that is enough for an entity", least=0.0, most=1.0)
     replans: int = limit(3, "how often a task and its successors (T3, T3a, T3b) may be planned anew")

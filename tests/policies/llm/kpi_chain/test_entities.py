@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 
 from resilisim.chat.types import estimated_tokens
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.kpi_chain import LabelledExtraction, threshold_sweep
 from resilisim.policies.llm.kpi_chain.entities import (
     EntitySpec,
     Finding,
+    LabelledExtraction,
     canonical_type,
     chunks_of,
     evaluate_kpi,
     merge_findings,
     read_extraction,
     read_reasoning,
+    threshold_sweep,
     type_of,
 )
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
