@@ -111,13 +111,13 @@ def test_a_law_file_and_random_libraries_are_measured(command, folder, tmp_path)
 
 
 def test_measures_are_the_means_that_they_claim_to_be(folder):
-    from resilisim.simulator.exact import references
+    from resilisim.simulator.exact import bound
     from resilisim.tasks.benchmark import benchmark_tasks
     from resilisim.tool_library import default_library
 
     tasks = benchmark_tasks()[:5]
     measured = measure_policy(str(folder), tasks, 4, default_library(), Progressing)
-    optima = [references(task.required_tools, clairvoyant_seeds=0)["known_probabilities"] for task in tasks]
+    optima = [bound(task.required_tools, clairvoyant_seeds=0)["known_probabilities"] for task in tasks]
     assert measured["optimum"] == pytest.approx(sum(optima) / 5)
     total = sum(group["success"] * group["tasks"] for group in measured["by_type"].values())
     assert measured["success"] == pytest.approx(total / 5)

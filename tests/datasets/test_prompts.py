@@ -9,7 +9,7 @@ from resilisim.datasets.prompts import PROMPT_SCHEMA, PromptSpec
 from resilisim.datasets.schema import check_record
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.provenance import canonical_json
-from resilisim.simulator.exact import references
+from resilisim.simulator.exact import bound
 from resilisim.workflows import PROMPT_TYPES, Step, parse_plan, parse_steps
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES
 from resilisim.workflows.plan_value import CostCalculator
@@ -67,7 +67,7 @@ def test_costs_can_be_computed_again_from_the_record_alone():
 
 
 def test_the_exact_plan_predicts_what_following_it_brings_and_its_path_the_ceiling():
-    ceiling = references(LONG.required_tools, clairvoyant_seeds=0)["known_probabilities"]
+    ceiling = bound(LONG.required_tools, clairvoyant_seeds=0)["known_probabilities"]
     for planner, predicted in (("exact", "obey"), ("exact-path", "deviate")):
         environment = EnvironmentSettings(planner=planner)
         for record in records(LONG, types=("baseline", "optimal"), environment=environment):

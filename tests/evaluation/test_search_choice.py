@@ -19,7 +19,7 @@ from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.comparing import incomparable
 from resilisim.run_folder import refuse_other_arguments
-from resilisim.simulator.exact import references
+from resilisim.simulator.exact import bound
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.searches import searches_needed
 from resilisim.tool_library import default_library
@@ -77,7 +77,7 @@ def test_ceilings_are_those_of_the_chosen_search() -> None:
     assert [env.searches_needed(task) for task in SOME] == found
     records = evaluate(Quitter, SOME, search="lexical").records()
     assert [record["searches_needed"] for record in records] == [searches.fewest for searches in found]
-    values = [references(task, clairvoyant_seeds=0, search_many=WORDS.search_many) for task in SOME]
+    values = [bound(task, clairvoyant_seeds=0, search_many=WORDS.search_many) for task in SOME]
     assert [value["searches_needed"] for value in values] == [searches.fewest for searches in found]
     assert found != [searches_needed(task, LIBRARY) for task in SOME]  # the shipped numbers of the other search
 

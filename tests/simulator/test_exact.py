@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 
@@ -25,15 +24,16 @@ from resilisim.simulator import (
     success_probability,
 )
 from resilisim.simulator.exact import (
+    bound,
     known_probabilities,
     plan_following,
     plan_following_with_search,
-    references,
     search,
     solve,
     solve_all,
     solved_references,
 )
+from resilisim.simulator.exact import references as exact_references
 from resilisim.simulator.exact.arena import build_arena
 from resilisim.simulator.exact.references import clairvoyant, luck_table
 from resilisim.simulator.state import ENDED_BY, outcome
@@ -167,7 +167,7 @@ def test_value_at_the_end_is_the_outcome_for_every_end():
 
 
 def test_clairvoyance_is_worth_at_least_the_optimum_and_finds_what_one_tool_needs():
-    result = references(NETWORK, clairvoyant_seeds=150)
+    result = bound(NETWORK, clairvoyant_seeds=150)
     assert result["clairvoyant"] >= result["known_probabilities"] - 3 * result["clairvoyant_se"]
     # One tool, the row rule off: some sequence succeeds iff some attempt would, failures counted in.
     problem = build_problem(
@@ -209,7 +209,6 @@ def test_outside_tools_that_can_break_no_row_are_left_out_of_the_clairvoyant_sea
     bases = {name: 0.3 + 0.01 * place for place, name in enumerate(names)}
     library = small_library({name: names[:1] if place == 1 else [] for place, name in enumerate(names)}, bases)
     problem = build_problem(library, names[:4], rules=EndRules(max_turns=12, max_consecutive_failures=row))
-    module = importlib.import_module("resilisim.simulator.exact.references")  # the package has a function of its name
     counted = []
 
     def track(numbers):
@@ -221,8 +220,8 @@ def test_outside_tools_that_can_break_no_row_are_left_out_of_the_clairvoyant_sea
     assert counted == list(range(150))
     every = luck_table(problem, "s", [0], "t")[0, 4:]
     outside = np.array(problem.base_index[4:])
-    assert 0 < len(module._can_break(problem, every, outside)) < 30
-    monkeypatch.setattr(module, "_can_break", lambda problem, luck, base_index: np.arange(len(luck)))
+    assert 0 < len(exact_references._can_break(problem, every, outside)) < 30
+    monkeypatch.setattr(exact_references, "_can_break", lambda problem, luck, base_index: np.arange(len(luck)))
     assert clairvoyant(problem, range(150), "s", "t") == found
     assert 0.0 < found[0] < 1.0
 
@@ -259,11 +258,11 @@ def test_the_largest_lists_of_the_default_library_fit():
 
 def test_unknown_and_repeated_tools_are_refused():
     with pytest.raises(InvalidInputError, match="did you mean 'file_operations_reader'"):
-        references(["file_operation_reader"])
+        bound(["file_operation_reader"])
     with pytest.raises(InvalidInputError, match="twice"):
-        references(["utility_cache", "utility_cache"])
+        bound(["utility_cache", "utility_cache"])
     with pytest.raises(InvalidInputError, match="empty"):
-        references([])
+        bound([])
 
 
 def test_many_problems_are_solved_once_each():

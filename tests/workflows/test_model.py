@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from resilisim import workflows
 from resilisim.errors import InvalidInputError
 from resilisim.tool_library import Parameter, Tool
 from resilisim.workflows import Step, Workflow
@@ -62,13 +61,6 @@ def test_what_a_plan_says_as_a_whole():
     assert mean_semantic_match(steps) == 0.375
     assert share_chosen_by(steps, "policy") == pytest.approx(1 / 3)
     assert (critical_tools(()), mean_semantic_match(()), share_chosen_by((), "policy")) == ((), None, None)
-
-
-def test_names_that_the_package_keeps_to_itself_are_still_found_and_warn():
-    with pytest.warns(DeprecationWarning, match=r"import it from resilisim\.workflows\.model"):
-        assert workflows.critical_tools is critical_tools
-    with pytest.raises(AttributeError, match="no attribute 'critcal_tools'"):
-        _ = workflows.critcal_tools
 
 
 TOOL = Tool(

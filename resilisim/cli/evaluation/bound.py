@@ -17,7 +17,8 @@ from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Problem, build_problem
-from resilisim.simulator.exact import References, references, solved_references
+from resilisim.simulator.exact import References, solved_references
+from resilisim.simulator.exact import bound as computed_bounds
 from resilisim.simulator.exact.references import clairvoyant_if_known
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
@@ -82,7 +83,7 @@ def bound(
     required = found.required_tools if found else tuple(filter(None, named))
     seeds = SEEDS_FOR_ONE if clairvoyant_seeds is None else clairvoyant_seeds
     with Progressing("seeds of the clairvoyant bound (--clairvoyant-seeds 0 leaves it out)", seeds) as progress:
-        values = references(
+        values = computed_bounds(
             found or required,
             library=chosen,
             law=law,

@@ -20,7 +20,7 @@ from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table
 from resilisim.reporting import write_report
-from resilisim.simulator.exact import references
+from resilisim.simulator.exact import bound
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
 from resilisim.tasks.composition import task_statistics
@@ -68,7 +68,7 @@ def demo(
         "\n[bold]2. Bounds[/bold]  Tools fail by a known law, so the best possible success rate is solved exactly."
     )
     examples = one_of_each_complexity(held_out)
-    bounds = {task.instance_id: references(task.required_tools, clairvoyant_seeds=0) for task in examples}
+    bounds = {task.instance_id: bound(task.required_tools, clairvoyant_seeds=0) for task in examples}
     rows = [
         [task.complexity, ", ".join(task.required_tools), *(bounds[task.instance_id][name] for name in BOUNDS)]
         for task in examples

@@ -15,7 +15,7 @@ from resilisim.simulator.exact.plan_following import (
 )
 from resilisim.simulator.exact.reachable import ReachableOptimum, solve_reachable
 from resilisim.simulator.exact.reference_solution import ReferenceJudge, ReferenceSolution
-from resilisim.simulator.exact.references import References, references, solve_all, solved_references
+from resilisim.simulator.exact.references import References, bound, solve_all, solved_references
 
 __all__ = [
     "Goal",
@@ -31,11 +31,11 @@ __all__ = [
     "References",
     "Solved",
     "best_limits",
+    "bound",
     "known_probabilities",
     "obey_plan",
     "plan_following",
     "plan_following_with_search",
-    "references",
     "solve",
     "solve_all",
     "solve_reachable",

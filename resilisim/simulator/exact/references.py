@@ -371,7 +371,7 @@ def solve_all(problems: Iterable[Problem], threads: int = 2) -> dict[Problem, Re
         return dict(zip(distinct, pool.map(solved_references, distinct), strict=True))
 
 
-def references(
+def bound(
     required_tools: Sequence[str] | Task,
     *,
     library: ToolLibrary | None = None,
@@ -410,8 +410,8 @@ def references(
         ExactLimitError: The task is too large to be solved.
 
     Example:
-        >>> from resilisim.simulator.exact import references
-        >>> found = references(["file_operations_reader"], clairvoyant_seeds=0)
+        >>> from resilisim.simulator.exact import bound
+        >>> found = bound(["file_operations_reader"], clairvoyant_seeds=0)
         >>> round(found["known_probabilities"], 6), found["first_call"]
         (0.996096, 'file_operations_reader')
     """

@@ -13,7 +13,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError
 from resilisim.evaluation.robustness.analysis import carried_at_every_severity, obedience, setting_references
-from resilisim.simulator.exact import references, solve_reachable
+from resilisim.simulator.exact import bound, solve_reachable
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -42,7 +42,7 @@ def test_references_are_those_of_each_task_under_the_setting() -> None:
         found = setting_references(tasks, changed, LIBRARY, counted.append, searches)
         for place, task in enumerate(tasks):
             expected, fewer = (
-                references(
+                bound(
                     task.required_tools,
                     law=BenchmarkLaw(base=changed.base),
                     rules=EndRules(max_turns=turns),

@@ -1,9 +1,0 @@
-"""Deprecated: what makes flawed plans is in `resilisim.workflows.flaws`."""
-
-import warnings
-
-from resilisim.workflows.flaws import *  # noqa: F403
-
-warnings.warn(
-    "resilisim.workflows.perturbation is deprecated: use resilisim.workflows.flaws", DeprecationWarning, stacklevel=2
-)
