@@ -10,7 +10,7 @@ from resilisim.evaluation import read_manifest, read_records
 from resilisim.evaluation.run.store import read_failures
 from resilisim.inputs import inside
 from resilisim.policies.llm.templates import _own_templates
-from resilisim.workflows import load_templates
+from resilisim.workflows.templating import load_templates
 from resilisim.worlds.pages import hotpotqa_world, loft_world
 from resilisim.worlds.pages.originals import read_pages
 

@@ -25,10 +25,11 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import tool_text
-from resilisim.workflows import ExactPlanner, PlannedStep, Prompt, Step, Workflow, parse_steps, render_prompt
+from resilisim.workflows import ExactPlanner, PlannedStep, Step, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow, Perturber
 from resilisim.workflows.flaws.model import ToolSimilarity, functional_equivalence
 from resilisim.workflows.plan_value import CostCalculator
+from resilisim.workflows.prompts import Prompt, parse_steps, render_prompt
 from verification.findings import Finding
 from verification.statistics import binomial_groups, clustered_mean_is, worst_cell
 

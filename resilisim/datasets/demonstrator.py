@@ -36,7 +36,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clauses
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
-from resilisim.workflows import parse_steps
+from resilisim.workflows.prompts import parse_steps
 from resilisim.workflows.steps import accepted_parameters, is_refused_input, step_parameters
 from resilisim.workflows.templating import escape_line
 

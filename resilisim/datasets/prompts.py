@@ -15,24 +15,15 @@ from resilisim.seeding import MAX_SEED
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of_task
 from resilisim.tool_library import ToolLibrary
-from resilisim.workflows import (
-    PROMPT_TYPES,
-    Planner,
-    Prompt,
-    ReferencePlanner,
-    Workflow,
-    load_templates,
-    render_prompt,
-    resolve_planner,
-    semantic_match_by_retrieval,
-    similar_by_retrieval,
-)
+from resilisim.workflows import Planner, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow, Perturber
 from resilisim.workflows.flaws.model import DEFAULT_SEVERITY, FlawRefusal, tool_similarity
 from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.plan_value import CostCalculator, PlanCosts, program_costs
-from resilisim.workflows.planner import no_similar_tools
-from resilisim.workflows.prompts import PlanFormat, check_style
+from resilisim.workflows.planner import ReferencePlanner, no_similar_tools, resolve_planner, similar_by_retrieval
+from resilisim.workflows.prompts import PROMPT_TYPES, PlanFormat, Prompt, check_style, render_prompt
+from resilisim.workflows.steps import semantic_match_by_retrieval
+from resilisim.workflows.templating import load_templates
 
 PROMPT_SCHEMA = RecordSchema("resilisim-prompts-2", shipped_columns("prompts"))
 ALL_METHODS = "all"

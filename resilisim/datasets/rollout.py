@@ -22,11 +22,12 @@ from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.tool_library.renaming import drawn_names, renamed_library
 from resilisim.tool_library.retrieval import ToolHit
-from resilisim.workflows import Planner, Prompt, ReferencePlanner, resolve_planner, similar_by_retrieval
+from resilisim.workflows import Planner
 from resilisim.workflows.flaws import FLAW_TYPES, FlawedWorkflow, Perturber
 from resilisim.workflows.flaws.model import DEFAULT_SEVERITY, Flaw, check_flaw, tool_similarity
 from resilisim.workflows.flaws.perturber import Program
-from resilisim.workflows.prompts import FLAWED, PromptChoice, parse_prompt_choice
+from resilisim.workflows.planner import ReferencePlanner, resolve_planner, similar_by_retrieval
+from resilisim.workflows.prompts import FLAWED, Prompt, PromptChoice, parse_prompt_choice
 
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw. Under the benchmark law any
 # failure goes away by calling again, so one that says so is the only one that nobody learns a bad habit from.

@@ -21,7 +21,8 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import split_of
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows import ExactPlanner, PlannedStep, parse_work_order
+from resilisim.workflows import ExactPlanner, PlannedStep
+from resilisim.workflows.prompts import parse_work_order
 
 _NO_TOOL = ""  # the class of clauses that name no work
 _WORDS = re.compile(r"[a-z]+")

@@ -31,7 +31,8 @@ from resilisim.tasks import Task
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import changed_parameters
-from resilisim.workflows import PlannedStep, parse_steps, parse_work_order
+from resilisim.workflows import PlannedStep
+from resilisim.workflows.prompts import parse_steps, parse_work_order
 from resilisim.workflows.steps import accepted_parameters, step_parameters
 from resilisim.worlds.base import reference_calls, resolve_parameters
 

@@ -77,12 +77,6 @@ def render_mcp_task(workflow: Workflow, templates: PromptTemplates | None = None
 
     Raises:
         InvalidInputError: A step's parameters are not JSON, or the element would be too long to be read back.
-
-    Example:
-        >>> from resilisim.workflows import Step, Workflow, parse_mcp_task, render_mcp_task
-        >>> plan = Workflow("task_1", (Step("network_fetcher"),), "mine", 0.8)
-        >>> parse_mcp_task(render_mcp_task(plan)) == plan
-        True
     """
     root = Element("mcp_task")
     _add(root, "instance_id", workflow.instance_id)
@@ -133,7 +127,8 @@ def parse_mcp_task(text: str) -> Workflow:
 
     Example:
         >>> from resilisim import benchmark_tasks
-        >>> from resilisim.workflows import ExactPlanner, parse_mcp_task, render_prompt
+        >>> from resilisim.workflows import ExactPlanner, parse_mcp_task
+        >>> from resilisim.workflows.prompts import render_prompt
         >>> task = benchmark_tasks()[0]
         >>> plan = ExactPlanner().plan(task)
         >>> parse_mcp_task(render_prompt(task, "optimal", plan, plan_format="xml").text) == plan
@@ -192,11 +187,6 @@ def validate_mcp_task(text: str) -> None:
     Raises:
         InvalidInputError: There is no such element, it is not well-formed, or it does not fit the schema.
         MissingExtraError: The package xmlschema is not installed.
-
-    Example:
-        >>> from resilisim.workflows import Step, Workflow, render_mcp_task, validate_mcp_task
-        >>> plan = Workflow("task_1", (Step("network_fetcher"),), "mine", 0.8)
-        >>> validate_mcp_task(render_mcp_task(plan))  # doctest: +SKIP
     """
     element = mcp_task_element(text)
     for error in _compiled_schema().iter_errors(element):

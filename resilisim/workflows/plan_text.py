@@ -37,14 +37,7 @@ _HEADING_LINE = re.compile(r"^#{1,6} ", re.MULTILINE)
 
 
 def render_plan(steps: Sequence[Step]) -> str:
-    """Return the numbered steps of a plan, from which `parse_steps` reads them back.
-
-    Example:
-        >>> from resilisim.workflows import Step, render_plan
-        >>> print(render_plan([Step("data_processing_parser", requires=("file_operations_reader",))]))
-        1. Execute data_processing_parser
-           - Requires: file_operations_reader
-    """
+    """Return the numbered steps of a plan, from which `parse_steps` reads them back."""
     lines: list[str] = []
     for number, step in enumerate(steps, start=1):
         match = "" if step.semantic_match is None else f"{step.semantic_match:.2f}"

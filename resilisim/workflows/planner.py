@@ -228,14 +228,6 @@ def with_limits(
 
     Raises:
         InvalidInputError: A tool is not in the library, or the required list is unusable.
-
-    Example:
-        >>> from resilisim.workflows import Step, Workflow, with_limits
-        >>> required = ("file_operations_reader", "data_processing_transformer", "file_operations_writer")
-        >>> tools = ("file_operations_reader", "data_processing_parser", *required[1:])
-        >>> plan = with_limits(Workflow("task_1", tuple(map(Step, tools)), "mine", 0.0), required)
-        >>> plan.steps[1].is_limited, round(plan.predicted_success_probability, 3)
-        (True, 0.801)
     """
     chosen_library = library if library is not None else default_library()
     problem = build_problem(chosen_library, required_tools, law, rules)
@@ -279,15 +271,6 @@ class ReferencePlanner:
 
     Raises:
         InvalidInputError: A task holds no reference solution.
-
-    Example:
-        >>> from resilisim import Task, default_library
-        >>> from resilisim.workflows import ReferencePlanner
-        >>> reference = [{"tool": "network_fetcher", "parameters": {"source": "https://example.org"}, "save": "page"}]
-        >>> given = {"required_tools": ["network_fetcher"], "metadata": {"reference": reference}}
-        >>> plan = ReferencePlanner(default_library()).plan(Task.from_mapping(given, default_library()))
-        >>> plan.steps[0].parameters, plan.steps[0].expected_outcome[-12:]
-        ({'source': 'https://example.org'}, 'kept as page')
     """
 
     name = "reference"
@@ -330,12 +313,6 @@ class AutoPlanner:
         fallback: Plans what is too large to be solved, or a function that makes such a planner when the first task of
             that kind comes; without it, or if the function raises a `ResiliSimError`, such a task raises
             `ExactLimitError`.
-
-    Example:
-        >>> from resilisim import benchmark_tasks
-        >>> from resilisim.workflows import AutoPlanner, ExactPlanner
-        >>> AutoPlanner(ExactPlanner()).plan(benchmark_tasks()[0]).planner
-        'exact'
     """
 
     name = "auto"
@@ -389,11 +366,6 @@ def resolve_planner(
     Raises:
         InvalidInputError: There is no such planner.
         MissingExtraError: It needs packages that are not installed.
-
-    Example:
-        >>> from resilisim.workflows import resolve_planner
-        >>> resolve_planner("exact-path").name
-        'exact-path'
     """
     options = (library, law, rules, similar, match)
     if name in ("exact", "exact-path"):
@@ -420,14 +392,7 @@ def _policy_planner(name: str, options: tuple[object, ...]) -> Planner:
 
 
 def similar_by_retrieval(retriever: Retriever, count: int = NUM_ALTERNATIVES) -> SimilarTools:
-    """Return a function that names the `count` tools whose texts are nearest to that of a tool.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.tool_library.retrieval import default_retriever
-        >>> from resilisim.workflows import resolve_planner, similar_by_retrieval
-        >>> planner = resolve_planner("exact", similar=similar_by_retrieval(default_retriever(default_library())))
-    """
+    """Return a function that names the `count` tools whose texts are nearest to that of a tool."""
     return functools.cache(lambda name: tuple(hit.name for hit in retriever.similar_tools(name, count)))
 
 

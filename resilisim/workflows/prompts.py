@@ -62,11 +62,6 @@ class Prompt:
         tools_listed: Whether the names of the library stand in it.
         plan_format: One of `PLAN_FORMATS`, or "compact" or "terse"; None without a workflow.
         flaw: What is wrong with the workflow (`FlawedWorkflow.flaw_mapping`), None if nothing was done to it.
-
-    Example:
-        >>> from resilisim.workflows import Prompt
-        >>> Prompt("Read orders.csv.", "baseline").planner is None
-        True
     """
 
     text: str
@@ -116,12 +111,6 @@ def render_prompt(
     Raises:
         InvalidInputError: An unknown prompt type, plan format, protocol or style, no workflow where one is needed, an
             unusable template, a workflow that XML cannot show.
-
-    Example:
-        >>> from resilisim import benchmark_tasks
-        >>> from resilisim.workflows import render_prompt
-        >>> render_prompt(benchmark_tasks()[0], "baseline").text.splitlines()[0]
-        '# Task'
     """
     _check("prompt type", prompt_type, PROMPT_TYPES)
     _check("plan format", plan_format, PLAN_FORMATS)
@@ -317,23 +306,12 @@ def parse_steps(text: str) -> list[PlannedStep]:
 
     Plans in Markdown, in an `<mcp_task>` element and in the compact style are read alike. A prompt that holds several,
     which none of ours does, is read by its element; an element that is not well-formed counts as none.
-
-    Example:
-        >>> from resilisim.workflows import parse_steps
-        >>> parse_steps("1. Execute network_fetcher\n   - Limit: at most 2 tries; then go on")[0].max_tries
-        2
     """
     return read_mcp_task_steps(text) or read_compact_steps(text) or read_markdown_steps(text)
 
 
 def parse_work_order(text: str) -> str:
-    r"""Return the description of the task in a prompt; the whole text if it has no section for it (own templates).
-
-    Example:
-        >>> from resilisim.workflows import parse_work_order
-        >>> parse_work_order("# Task\n\n## Work order\n\nRead the file.\n\n## Input data\n")
-        'Read the file.'
-    """
+    r"""Return the description of the task in a prompt; the whole text if it has no section for it (own templates)."""
     match = _WORK_ORDER.search(text)
     return unescape_text(match.group(1)).strip() if match is not None else text.strip()
 

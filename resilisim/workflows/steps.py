@@ -181,14 +181,6 @@ def semantic_match_by_retrieval(retriever: Retriever) -> SemanticMatch:
 
     The score of a tool is the highest similarity of its text and a clause, rounded to 1e-3 as in every search. A
     description without clauses is taken as a whole. Nothing is loaded until the function is called.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.tool_library.retrieval import default_retriever
-        >>> from resilisim.workflows import semantic_match_by_retrieval
-        >>> match = semantic_match_by_retrieval(default_retriever(default_library()))
-        >>> match("Fetch the page.", ["network_fetcher"])  # doctest: +SKIP
-        [0.512]
     """
 
     def semantic_match(description: str, tools: Sequence[str]) -> list[float]:

@@ -69,13 +69,7 @@ PLACEHOLDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplates:
-    """A full set of templates: file name -> text, for every name in `PLACEHOLDERS`.
-
-    Example:
-        >>> from resilisim.workflows import PromptTemplates
-        >>> PromptTemplates({"note.md": "Do ${what}."}).fill("note.md", {"what": "this"})
-        'Do this.'
-    """
+    """A full set of templates: file name -> text, for every name in `PLACEHOLDERS`."""
 
     texts: Mapping[str, str]
 
@@ -97,14 +91,6 @@ def load_templates(directory: str | Path) -> PromptTemplates:
     Raises:
         InvalidInputError: The directory does not exist, holds a Markdown file of an unknown name, or a template has a
             placeholder that does not exist or lacks one that it needs.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from resilisim.workflows import load_templates
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (folder / "chain_of_thought.text.md").write_text("Think first. Begin with Reasoning:")
-        >>> load_templates(folder).fill("chain_of_thought.text.md", {})
-        'Think first. Begin with Reasoning:'
     """
     folder = Path(directory)
     if not folder.is_dir():

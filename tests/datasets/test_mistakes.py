@@ -8,7 +8,7 @@ from resilisim import benchmark_tasks
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE
-from resilisim.workflows import parse_steps
+from resilisim.workflows.prompts import parse_steps
 from tests.datasets import rollout_tools
 
 source_of = functools.partial(rollout_tools.source_of, ConversationSpec)

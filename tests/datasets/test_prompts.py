@@ -10,9 +10,10 @@ from resilisim.datasets.schema import check_record
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.provenance import canonical_json
 from resilisim.simulator.exact import bound
-from resilisim.workflows import PROMPT_TYPES, Step, parse_plan, parse_steps
+from resilisim.workflows import Step, parse_plan
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES
 from resilisim.workflows.plan_value import CostCalculator
+from resilisim.workflows.prompts import PROMPT_TYPES, parse_steps
 
 LIBRARY = default_library()
 TASKS = benchmark_tasks()[:12]

@@ -21,8 +21,8 @@ from resilisim.simulator.messages import execution
 from resilisim.simulator.state import ENDED, RUNNING, EpisodeState, success_probability
 from resilisim.tasks import Task
 from resilisim.tool_library import Parameter, ToolLibrary
-from resilisim.workflows import ReferencePlanner
 from resilisim.workflows.flaws import FLAW_TYPES
+from resilisim.workflows.planner import ReferencePlanner
 from resilisim.worlds import load_world
 from resilisim.worlds.base import reference_calls, world_task
 from tests.worlds.notebook import NAME, Notebook, NotebookWorkspace, number_on

@@ -14,7 +14,7 @@ from resilisim.chat import ChatReply, ChatRequest, TokenUsage
 from resilisim.policies.llm.agents.direct import Direct
 from resilisim.policies.llm.agents.react import ReAct
 from resilisim.seeding import Draws
-from resilisim.workflows import parse_steps
+from resilisim.workflows.prompts import parse_steps
 
 _REASONS: Final = (
     "The work order mentions {word} and {other}, so {tool} has to come before anything that uses its result.",

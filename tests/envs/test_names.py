@@ -12,8 +12,10 @@ from resilisim.envs.protocol import read_native, read_text, tool_functions
 from resilisim.tasks import Task
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.renaming import renamed_library
-from resilisim.workflows import Step, Workflow, parse_steps, render_mcp_task, render_plan
-from resilisim.workflows.prompts import PROMPT_STYLES
+from resilisim.workflows import Step, Workflow
+from resilisim.workflows.mcp_task import render_mcp_task
+from resilisim.workflows.plan_text import render_plan
+from resilisim.workflows.prompts import PROMPT_STYLES, parse_steps
 
 NAMES = (
     *("_x", "fs/read", "naïve", "search the web", "search", "读取文件", "Get", "get", "a:b/c d", "it's", "f(x)"),

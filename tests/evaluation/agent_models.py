@@ -9,7 +9,7 @@ from resilisim.chat import ChatReply, EndpointError, TokenUsage
 from resilisim.chat.middleware import ChatModelSettings, RetryPolicy
 from resilisim.evaluation import ModelSettings
 from resilisim.policies.llm.agents.react import ReAct
-from resilisim.workflows import parse_steps
+from resilisim.workflows.prompts import parse_steps
 from tests.chat.loopback import completion
 
 KEY = "sk-a-secret-that-must-not-be-seen-0123456789"

@@ -24,7 +24,7 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.searches import searches_needed
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
-from resilisim.workflows import semantic_match_by_retrieval
+from resilisim.workflows.steps import semantic_match_by_retrieval
 from tests.evaluation.toy_policies import Quitter, Searching, toy_tasks
 
 LIBRARY = default_library()

@@ -8,7 +8,7 @@ from pathlib import Path
 from resilisim.errors import CheckFailed, InfrastructureError
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
-from resilisim.workflows import parse_steps
+from resilisim.workflows.prompts import parse_steps
 
 TOY_LISTS = (
     ("file_operations_reader",),

@@ -14,8 +14,10 @@ from resilisim.errors import InvalidInputError
 from resilisim.policies.base import call_message
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.names import function_name, given_name, is_name
-from resilisim.workflows import Step, Workflow, parse_steps, render_mcp_task, render_plan
-from resilisim.workflows.plan_text import read_compact_steps, render_compact_plan
+from resilisim.workflows import Step, Workflow
+from resilisim.workflows.mcp_task import render_mcp_task
+from resilisim.workflows.plan_text import read_compact_steps, render_compact_plan, render_plan
+from resilisim.workflows.prompts import parse_steps
 
 PIECES = [
     "read",

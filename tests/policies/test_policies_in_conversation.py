@@ -21,7 +21,9 @@ from resilisim.simulator.problem import build_problem
 from resilisim.simulator.state import start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
-from resilisim.workflows import ExactPlanner, Prompt, Step, render_plan
+from resilisim.workflows import ExactPlanner, Step
+from resilisim.workflows.plan_text import render_plan
+from resilisim.workflows.prompts import Prompt
 from tests.simulator.brute_force import small_library
 
 EPISODES = 1000

@@ -23,7 +23,7 @@ from resilisim.policies.base import search_message as search
 from resilisim.policies.scripted import PlanFollower, RandomPolicy, RepairingFollower, ordered_steps
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import Tool, ToolLibrary, default_library
-from resilisim.workflows import parse_steps
+from resilisim.workflows.prompts import parse_steps
 
 Reply = dict[str, Any]
 

@@ -17,8 +17,9 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError
 from resilisim.simulator import BenchmarkLaw, EndRules
 from resilisim.tool_library import default_library
-from resilisim.workflows import PROMPT_TYPES, parse_steps, parse_work_order, render_prompt, resolve_planner
 from resilisim.workflows.plan_text import read_compact_steps, render_compact_plan
+from resilisim.workflows.planner import resolve_planner
+from resilisim.workflows.prompts import PROMPT_TYPES, parse_steps, parse_work_order, render_prompt
 from resilisim.workflows.templating import escape_text, inline_json
 
 MOST_TOKENS = 350  # beside the work order and its input data

@@ -11,17 +11,16 @@ import pytest
 
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
-from resilisim.workflows import (
+from resilisim.workflows import ExactPlanner, parse_mcp_task, parse_plan
+from resilisim.workflows.mcp_task import validate_mcp_task
+from resilisim.workflows.prompts import (
+    PLAN_FORMATS,
+    PLANNED_PROMPT_TYPES,
     PROMPT_TYPES,
-    ExactPlanner,
-    parse_mcp_task,
-    parse_plan,
     parse_steps,
     parse_work_order,
     render_prompt,
-    validate_mcp_task,
 )
-from resilisim.workflows.prompts import PLAN_FORMATS, PLANNED_PROMPT_TYPES
 
 FOLDER = Path(__file__).parents[1] / "golden" / "prompts"
 PROTOCOLS = ("text", "native")

@@ -8,18 +8,10 @@ from strategies import hostile_texts, wild_workflows
 from toy_workflows import LIBRARY, task
 
 from resilisim.errors import InvalidInputError, MissingExtraError
-from resilisim.workflows import (
-    ExactPlanner,
-    Step,
-    Workflow,
-    load_templates,
-    mcp_task,
-    parse_mcp_task,
-    parse_steps,
-    render_mcp_task,
-    validate_mcp_task,
-)
-from resilisim.workflows.mcp_task import decode_characters, encode_characters
+from resilisim.workflows import ExactPlanner, Step, Workflow, mcp_task, parse_mcp_task
+from resilisim.workflows.mcp_task import decode_characters, encode_characters, render_mcp_task, validate_mcp_task
+from resilisim.workflows.prompts import parse_steps
+from resilisim.workflows.templating import load_templates
 
 WORKFLOW = Workflow(
     "task_1",

@@ -21,19 +21,11 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.tool_library.retrieval import ToolHit
-from resilisim.workflows import (
-    AutoPlanner,
-    ExactPlanner,
-    Step,
-    Workflow,
-    resolve_planner,
-    semantic_match_by_retrieval,
-    similar_by_retrieval,
-    steps,
-    with_limits,
-)
+from resilisim.workflows import ExactPlanner, Step, Workflow, steps
 from resilisim.workflows import planner as planner_module
 from resilisim.workflows.plan_value import CostCalculator, follow_steps
+from resilisim.workflows.planner import AutoPlanner, resolve_planner, similar_by_retrieval, with_limits
+from resilisim.workflows.steps import semantic_match_by_retrieval
 
 
 def toy_lists():

@@ -12,17 +12,15 @@ from resilisim.errors import InvalidInputError
 from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ReturnValue, Tool, ToolLibrary
-from resilisim.workflows import (
+from resilisim.workflows import ExactPlanner, Step, Workflow, parse_plan
+from resilisim.workflows.prompts import (
+    PLAN_FORMATS,
+    PLANNED_PROMPT_TYPES,
     PROMPT_TYPES,
-    ExactPlanner,
-    Step,
-    Workflow,
-    parse_plan,
     parse_steps,
     parse_work_order,
     render_prompt,
 )
-from resilisim.workflows.prompts import PLAN_FORMATS, PLANNED_PROMPT_TYPES
 
 LIVE_TAG = re.compile(r"<\s*/?\s*(tool_search|tool_info|tool_call|finish|think)\b", re.IGNORECASE)
 MCP_TASK_TAG = re.compile(r"<\s*/?\s*mcp_task\b", re.IGNORECASE)

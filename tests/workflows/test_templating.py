@@ -12,13 +12,15 @@ from strategies import hostile_texts, json_scalars
 from toy_workflows import LIBRARY, task
 
 from resilisim.errors import InvalidInputError
-from resilisim.workflows import ExactPlanner, load_templates, parse_plan, render_prompt
+from resilisim.workflows import ExactPlanner, parse_plan
+from resilisim.workflows.prompts import render_prompt
 from resilisim.workflows.templating import (
     PLACEHOLDERS,
     PROTOCOL_TAGS,
     escape_line,
     escape_text,
     inline_json,
+    load_templates,
     packaged_templates,
     unescape_text,
 )

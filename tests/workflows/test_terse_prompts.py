@@ -19,8 +19,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation import evaluate
 from resilisim.policies.llm.agents.direct import Direct
 from resilisim.tool_library import default_library
-from resilisim.workflows import parse_steps, parse_work_order, render_prompt
 from resilisim.workflows.plan_text import read_compact_steps, render_compact_plan
+from resilisim.workflows.prompts import parse_steps, parse_work_order, render_prompt
 
 MOST_TOKENS = 230  # of a prompt with the longest plans, beside the work order
 limits = st.none() | st.integers(1, 12)

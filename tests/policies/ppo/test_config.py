@@ -123,7 +123,7 @@ def test_torch_is_imported_only_when_a_policy_is_read():
     code = (
         "import sys, resilisim, resilisim.cli.main, resilisim.envs, resilisim.policies, resilisim.workflows\n"
         "from resilisim.policies.ppo.config import load_config\n"
-        "load_config(), resilisim.workflows.resolve_planner('auto')\n"
+        "load_config(), resilisim.workflows.planner.resolve_planner('auto')\n"
         "print([name for name in ('torch', 'safetensors', 'stable_baselines3') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -33,10 +33,10 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.parameters import check_parameters
-from resilisim.workflows import Workflow, resolve_planner
+from resilisim.workflows import Workflow
 from resilisim.workflows import planner as planners_module
 from resilisim.workflows.plan_value import follow_steps
-from resilisim.workflows.planner import no_similar_tools
+from resilisim.workflows.planner import no_similar_tools, resolve_planner
 from tests.workflows.toy_workflows import LIBRARY as TOYS
 from tests.workflows.toy_workflows import task as toy_task
 
