@@ -49,7 +49,7 @@ from resilisim.tool_library import default_library
 RESULTS_FILE, PAGE_FILE, RUNS_FOLDER = "results.json", "gpu.md", "runs"
 MINUTES = 8.0
 TAIL = 2_000  # characters of a failed part's output
-MOST_MEMORY = 16 * 2**30  # bytes that `train-lm --preset gpu` has to fit in
+MOST_MEMORY = 16 * 2**30  # bytes that `train lm --preset gpu` has to fit in
 PACKAGES = ("torch", "stable-baselines3", "sb3-contrib", "numba", "numpy", "gymnasium", "transformers", "peft")
 NOT_MEASURED = "not measured"
 TINY_NETWORK = ("width=16", "heads=2", "layers=1")

@@ -1,9 +1,9 @@
 """Check (d): intervals, adjusted scores and tests of comparisons do what they promise, in thousands of experiments.
 
 Each piece of work plays the contestants on tasks of its own and takes the result as a world (`experiments`), in which
-it repeats experiments; every number of an experiment comes from the functions that `resilisim compare` and the summary
-of a run use. What cannot be told in such a world, because luck is made mean zero there, is tested on the episodes as
-they were played.
+it repeats experiments; every number of an experiment comes from the functions that `resilisim runs compare` and the
+summary of a run use. What cannot be told in such a world, because luck is made mean zero there, is tested on the
+episodes as they were played.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Measuring:
                 self._rows[key].append(differences[method].p_value <= SIGNIFICANT)
 
     def _foretold(self, results: Results) -> Results:
-        """Return the chance to reject no difference, as `resilisim power` has it, with the spread that was seen."""
+        """Return the chance to reject no difference, as `resilisim runs power` has it, with the spread seen."""
         chances = {}
         for key in [key for key in results if key.kind == "power"]:
             a, b = key.about.split(" - ")

@@ -59,7 +59,11 @@ class CommandReference(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the sections."""
-        found = [each for name in COMMANDS for each in commands(load_command(name), ("resilisim", name))]
+        found = [
+            each
+            for name, (place, summary) in COMMANDS.items()
+            for each in commands(load_command(name, place, summary), ("resilisim", name))
+        ]
         text = "\n".join(section(path, command) for path, command in found)
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 

@@ -14,7 +14,15 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from resilisim import __version__
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, CommandLine, Group, give_up_output, prepare_streams
+from resilisim.cli.output import (
+    INCOMPLETE,
+    STOPPED_BY_USER,
+    CommandLine,
+    Group,
+    command_group,
+    give_up_output,
+    prepare_streams,
+)
 from resilisim.errors import InfrastructureError, ResiliSimError
 from resilisim.redaction import fit_to_show
 
@@ -28,117 +36,120 @@ PACKAGE = Path(__file__).resolve().parents[1]
 # What calls the methods of policies and agents.
 PLAYING = (PACKAGE / "policies" / "base.py", PACKAGE / "policies" / "llm" / "policy.py")
 
-# Name -> (where the command or the group stands, what `resilisim --help` says of it). What they need is imported when
-# they are called.
+# Name -> (where the command or the group stands, the sentence of it that the list of commands shows). What they need is
+# imported when they are called. `resilisim --help` fits a screen, so here each sentence is one line of 66 characters.
 COMMANDS = {
-    "bound": (
-        "evaluation.bound:bound",
-        "Solve a task exactly: how often the best agent succeeds, and how often simply following the plan does.",
-    ),
-    "play": ("evaluation.play:play", "Take the agent's place in the terminal, and see afterwards what each call cost."),
-    "evaluate": (
-        "evaluation.evaluate:evaluate",
-        "Evaluate policies; each episode becomes one line of OUT/episodes.jsonl.",
-    ),
-    "agents": ("models:agents", "List the LLM agents, or the options of one of them."),
-    "report": ("evaluation.runs:report", "Write the HTML report of a run, finished or not, and print its summary."),
-    "tables": (
-        "evaluation.runs:tables",
-        "Make the tables of the KPI-Chain and RP-ReAct papers from runs on pages or records, published figures beside.",
-    ),
+    "demo": ("evaluation.demo:demo", "Show what ResiliSim does: tasks, bounds, policies, a report."),
+    "bound": ("evaluation.bound:bound", "Solve tasks exactly: what the best agent, or the plan, reaches."),
+    "play": ("evaluation.play:play", "Play a task yourself, and see what each of your calls cost."),
+    "evaluate": ("evaluation.evaluate:evaluate", "Evaluate policies and agents; write every episode to a folder."),
+    "report": ("evaluation.report:report", "Write the HTML report of a run, finished or not."),
+    "runs": ("main:runs", "Compare, rank, rescore, merge, export and check runs."),
+    "train": ("train:app", "Train a policy with PPO, or a language model, and measure it."),
+    "tasks": ("tasks:app", "List, count and generate tasks, and make prompts from them."),
+    "tools": ("tools:app", "List, show, search and export tools."),
+    "law": ("law:app", "List, show, check and fit failure models."),
+    "agents": ("agents:app", "List LLM agents and their options; check a language model."),
+    "dataset": ("dataset:app", "Write datasets to train on, check them, and look at them."),
+    "apis": ("apis:app", "List, call and assess public HTTP APIs, or serve their twin."),
+    "mcp": ("mcp:app", "Serve episodes over MCP, or put an MCP server under a law."),
+}
+RUNS = {
     "compare": (
-        "evaluation.compare:compare",
+        "runs.compare:compare",
         (
             "Compare two runs on their common episodes: the difference in success with interval and p-value, by each "
             "method."
         ),
     ),
     "leaderboard": (
-        "evaluation.compare:leaderboard",
+        "runs.compare:leaderboard",
         "Rank the policies of runs by luck-adjusted success, and say which ranks the noise leaves open.",
     ),
     "power": (
-        "evaluation.compare:power",
+        "runs.compare:power",
         "Work out how many episodes (tasks x seeds) a comparison needs, by each method.",
     ),
     "profile": (
-        "evaluation.profile:profile",
+        "runs.profile:profile",
         "Show how policies cope when tools fail more often, turns run short and plans are flawed, next to the optimum.",
     ),
+    "episode": (
+        "runs.episode:show",
+        "Show an episode: messages, calls, plan, memory; value, regret and luck beside each turn.",
+    ),
+    "replay": ("runs.episode:replay", "Replay one episode; nothing is written."),
     "rescore": (
-        "evaluation.runs:rescore",
+        "runs.records:rescore",
         "Rescore saved episodes, without a model or an environment; the exit code is 1 if any result differs.",
     ),
     "judge": (
-        "evaluation.runs:judge",
+        "runs.records:judge",
         "Let a language model judge the answers of a run in a world, and say how far it agrees with the exact score.",
     ),
     "merge": (
-        "evaluation.runs:merge",
+        "runs.records:merge",
         "Put the parts of a run into one folder, each episode once; folders of other runs are refused.",
     ),
     "export": (
-        "evaluation.runs:export",
+        "runs.records:export",
         "Write a run, finished or not, as Parquet tables: episodes, steps, failures, and calls of language models.",
     ),
-    "demo": (
-        "evaluation.demo:demo",
-        "Show what ResiliSim does: tasks, exact bounds, four policies and a small language model, and a report.",
+    "tables": (
+        "runs.records:tables",
+        "Make the tables of the KPI-Chain and RP-ReAct papers from runs on pages or records, published figures beside.",
     ),
-    "law": ("law:app", "Look at failure models, and check law files of your own."),
-    "tools": ("tools:app", "Look at the tools: list, show, search, export."),
-    "tasks": ("tasks:app", "Generate tasks, list, show and count them."),
-    "prompts": ("prompts:app", "Make prompts of four types from tasks, and look at them."),
-    "dataset": ("dataset:app", "Write datasets to train on, check them, and look at them."),
-    "train-lm": (
-        "train:train_lm",
-        "Fine-tune a small language model on what the exact optimum does, and play with it as --model local:DIR.",
-    ),
-    "train": ("train:app", "Train a policy with PPO, and measure a trained one against the exact optimum."),
-    "apis": (
-        "apis:app",
-        "Public HTTP APIs as tools: list, call and assess them, or serve the twin that stands in for them.",
-    ),
-    "mcp": ("mcp:app", "Serve episodes to any MCP client."),
     "submit": (
-        "evaluation.submit:app",
+        "runs.submit:app",
         "Check runs that others send: were they played on a published set, to the last draw?",
     ),
-    "models": ("models:app", "Language models that agents can use."),
-    "episode": ("evaluation.episode:app", "Read one episode of a run, or replay it."),
+}
+# What a command was called before there were groups -> what it is called now.
+MOVED = {
+    **{name: f"runs {name}" for name in RUNS if name not in ("episode", "replay")},
+    "episode": "runs episode",
+    "episode show": "runs episode",
+    "episode replay": "runs replay",
+    "agents": "agents show",  # `agents NAME`
+    "models": "agents",
+    "prompts": "tasks prompts",
+    "train-lm": "train lm",
 }
 
 
-class _Commands(Group):
-    """The commands, as `COMMANDS` lists them until one is called."""
+class _Listed(Group):
+    """Commands that stand in a list (`COMMANDS`, `RUNS`) until one is called."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, listed, rest = super().resolve_command(ctx, args)
-        return name, listed and load_command(str(name)), rest
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, or a group of commands, as typer has made it."""
+        listed = RUNS if self.name == "runs" else COMMANDS
+        return load_command(cmd_name, *listed[cmd_name]) if cmd_name in listed else None
 
 
-def load_command(name: str) -> Any:
-    """Return a command, or a group of commands, as typer has made it."""
-    module, _, attribute = COMMANDS[name][0].partition(":")
+def load_command(name: str, place: str, summary: str) -> Any:
+    """Return the command or the group of commands that stands at a place (`module:attribute`)."""
+    module, _, attribute = place.partition(":")
     found = getattr(importlib.import_module(f"resilisim.cli.{module}"), attribute)
     holder = CommandLine()
     if not isinstance(found, typer.Typer):
         holder.command(name)(found)
         return typer.main.get_command(holder)
-    holder.add_typer(found, name=name, help=COMMANDS[name][1])
+    holder.add_typer(found, name=name, help=summary)
     group: Any = typer.main.get_command(holder)
     return group.commands[name]
 
 
 app = CommandLine(
     name="resilisim",
-    cls=_Commands,
-    help="Stochastic tool tasks for language-model agents, each with its exact optimum.",
+    cls=_Listed,
+    help="Stochastic tool tasks for language-model agents, with exact optima.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name, (_, _summary) in COMMANDS.items():
-    app.command(_name, help=_summary)(lambda: None)
+runs = command_group(cls=_Listed)
+for _group, _listed in ((app, COMMANDS), (runs, RUNS)):
+    for _name, (_, _summary) in _listed.items():
+        _group.command(_name, help=_summary)(lambda: None)
 
 
 @app.callback(invoke_without_command=True)
@@ -146,7 +157,7 @@ def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
-    """Stochastic tool tasks for language-model agents, each with its exact optimum."""
+    """Stochastic tool tasks for language-model agents, with exact optima."""
     if version:
         typer.echo(f"resilisim {__version__}")
         raise typer.Exit
@@ -160,8 +171,15 @@ def _is_usage_error(error: Exception) -> bool:
 
 
 def _usage_message(error: Exception, arguments: Sequence[str]) -> str:
-    """Return the parser's message, with the value that it refused where the message leaves it out."""
+    """Return the parser's message, with the value that it refused where the message leaves it out.
+
+    A command that has moved is answered by where it is now.
+    """
     message = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
+    if message.startswith("No such command"):
+        for words in (" ".join(arguments[:2]), " ".join(arguments[:1])):
+            if words in MOVED:
+                return f"`resilisim {words}` is now `resilisim {MOVED[words]}`"
     for option in getattr(getattr(error, "param", None), "opts", ()):
         for place, argument in enumerate(arguments):
             name, separator, value = argument.partition("=")

@@ -297,9 +297,9 @@ class Group(typer.core.TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        found = [(name, self.commands[name].help or "") for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, (command.help or "").split("\n\n")[0]) for name, command in found if command])
+            formatter.write_dl([(name, text.split("\n\n")[0]) for name, text in found])
 
 
 class CommandLine(typer.Typer):
@@ -314,9 +314,9 @@ class CommandLine(typer.Typer):
         return decorator
 
 
-def command_group(help: str | None = None) -> CommandLine:
+def command_group(help: str | None = None, cls: type[Group] = Group) -> CommandLine:
     """Return a group of commands that shows its help when it is called without one."""
-    group = CommandLine(help=help)
+    group = CommandLine(help=help, cls=cls)
 
     @group.callback(invoke_without_command=True)
     def show_help(context: typer.Context) -> None:

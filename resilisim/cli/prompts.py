@@ -1,4 +1,4 @@
-"""`resilisim prompts`: make prompts of four types, and look at one with its flaw marked."""
+"""`resilisim tasks prompts`: make prompts of four types, and look at one with its flaw marked."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def generate(
     if refused:
         notes.append(
             f"{refused:,} flawed prompts were not made, because the plan or the library cannot carry the flaw; "
-            "resilisim prompts show --task ID --type flawed --flaw NAME says why"
+            "resilisim tasks prompts show --task ID --type flawed --flaw NAME says why"
         )
     answer(as_json, written, notes=notes)
 
@@ -184,7 +184,7 @@ def costs(
         as_json,
         [row.to_mapping() for row in rows],
         table("what flaws cost: means over tasks, with 95 % intervals", heads, cells, digits=3),
-        notes=["obey, obey_coverage, deviate: see resilisim prompts generate --help; price: deviate - obey"],
+        notes=["obey, obey_coverage, deviate: see resilisim tasks prompts generate --help; price: deviate - obey"],
     )
 
 

@@ -16,7 +16,7 @@ from resilisim.chat import make_chat_model
 from resilisim.chat.middleware import ChatModelSettings, ResponseCache, request_key
 from resilisim.chat.models import model_identity
 from resilisim.chat.openai import endpoint_url
-from resilisim.cli import options
+from resilisim.cli import options, prompts
 from resilisim.cli.output import answer, command_group, note, plain, table
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
@@ -41,6 +41,7 @@ from resilisim.tasks.sources import read_tasks
 from resilisim.tool_library.retrieval import default_cache_dir
 
 app = command_group()
+app.add_typer(prompts.app, name="prompts", help="Make prompts of four types from tasks, and look at them.")
 
 
 @app.command("generate")

@@ -1,4 +1,4 @@
-"""`resilisim train` and `train-lm`: train a policy with PPO, measure a trained one, fine-tune a language model."""
+"""`resilisim train`: train a policy with PPO, measure a trained one, fine-tune a language model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALL = "all"
 FEWEST_TOOLS, MAX_TOOLS = 3, 1000  # of a random library
 DEFAULT_SPLIT, LIBRARIES = "test", 16  # what is measured on if nothing is said
 
-app = CommandLine(help="Train a policy with PPO, and measure a trained one against the exact optimum.")
+app = CommandLine()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def train(
     configured: RunOptions,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Train a policy with PPO, and measure a trained one against the exact optimum."""
+    """Train a policy with PPO, or a language model, and measure it."""
     if context.invoked_subcommand is not None:
         return
     if out is None:
@@ -328,6 +328,7 @@ class FinetuningOptions:
         return load_config(self.preset, self.config, self.settings, **values)
 
 
+@app.command("lm")
 @options.takes(configured=options.OptionGroup(FinetuningOptions, panel="Configuration"))
 def train_lm(
     *,

@@ -241,7 +241,7 @@ class _Run:
             # One data set for each law, which its card tells of; the first lies where it lies if there is one.
             where = folder if number == 0 else folder.with_name(f"{DATA_FOLDER}-{number + 1}")
             if tasks:
-                export_dataset(config.dataset(law), tasks, where, tokenizer="none", command="resilisim train-lm")
+                export_dataset(config.dataset(law), tasks, where, tokenizer="none", command="resilisim train lm")
                 yield from read_records(where, "train")
 
     def _step(self, places: NDArray[np.int64]) -> None:

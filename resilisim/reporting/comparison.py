@@ -56,7 +56,7 @@ def refuse_unlike_runs(facts: RunFacts, directory: Path | str, compare_with: Pat
     if len(mine) > 1 and its and not set(mine) & set(its):
         raise InvalidInputError(
             f"{compare_with} holds {', '.join(its[:4])} and none of this run's policies ({', '.join(mine[:4])}): a "
-            "report compares policies of one name; 'resilisim compare' also compares others"
+            "report compares policies of one name; 'resilisim runs compare' also compares others"
         )
 
 

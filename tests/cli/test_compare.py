@@ -1,4 +1,4 @@
-"""`resilisim compare`, `leaderboard` and `power` on small runs that were really played."""
+"""`resilisim runs compare`, `leaderboard` and `power` on small runs that were really played."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from resilisim.cli.evaluation.compare import p_text, points
+from resilisim.cli.runs.compare import p_text, points
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.run.store import begun
 from resilisim.evaluation.table import leaderboard
@@ -44,25 +44,25 @@ def test_the_ceiling_is_that_of_the_prompt(command, runs):
     run = runs["told_and_not"]
     options = ("--policy-a", "reading", "--policy-b", "quitter", "--prompt")
     for prompt in ("optimal", "baseline"):
-        found = command("compare", run, run, *options, prompt, "--json").json()
+        found = command("runs", "compare", run, run, *options, prompt, "--json").json()
         best, one, other = (found[name]["value"] for name in ("optimum", "ceiling_a", "ceiling_b"))
         assert one == other
         assert (one < best) == (prompt == "baseline")
-        told = command("compare", run, run, *options, prompt).out
+        told = command("runs", "compare", run, run, *options, prompt).out
         assert ("tools had to be found" in told) == (prompt == "baseline")
         assert f"{100 * one:.1f} %" in told
         assert f"{100 * best:.1f} %" in told
-        rows = command("leaderboard", run, "--prompt", prompt, "--json").json()["rows"]
+        rows = command("runs", "leaderboard", run, "--prompt", prompt, "--json").json()["rows"]
         for row in rows:
             assert row["ceiling"]["value"] == pytest.approx(one)
             assert row["share_of_ceiling"]["value"] == pytest.approx(row["success"]["value"] / one)
-    shown = command("leaderboard", run, "--markdown").out
+    shown = command("runs", "leaderboard", run, "--markdown").out
     assert "| success | reference | V* | of reference |" in shown
     assert "they must be found" in shown
 
 
 def test_the_table_says_what_to_believe_and_what_it_saved(command, runs):
-    outcome = command("compare", runs["reading"], runs["quitter"])
+    outcome = command("runs", "compare", runs["reading"], runs["quitter"])
     assert outcome.code == 0, outcome.err
     assert "24 pairs of episodes on common draws, 6 tasks" in outcome.out
     for name in ("independent samples", "McNemar, exact", "paired, luck-adjusted"):
@@ -78,15 +78,15 @@ def test_the_table_says_what_to_believe_and_what_it_saved(command, runs):
 def test_runs_that_do_not_differ_anywhere_are_said_to(command, runs):
     said = "o episode came out differently: the interval is that of differences too rare to turn up"
     options = ("--policy-a", "reading", "--policy-b", "reading")
-    text = command("compare", runs["both"], runs["reading"], *options).out
+    text = command("runs", "compare", runs["both"], runs["reading"], *options).out
     assert f"N{said}" in text
-    text = command("compare", runs["both"], runs["both"], *options[:3], "quitter").out
+    text = command("runs", "compare", runs["both"], runs["both"], *options[:3], "quitter").out
     # Without a plan neither reaches the goal in any episode; with one they differ.
     assert text.count(f"N{said}") == 1
     assert text.index(said) < text.index("all together")
-    text = command("leaderboard", runs["both"]).out
+    text = command("runs", "leaderboard", runs["both"]).out
     assert "Where no episode of two rows came out differently" in text
-    assert "came out differently" not in command("leaderboard", runs["both"], "--prompt", "optimal").out
+    assert "came out differently" not in command("runs", "leaderboard", runs["both"], "--prompt", "optimal").out
 
 
 @pytest.mark.parametrize(
@@ -112,30 +112,30 @@ def test_a_run_that_is_not_finished_is_compared_and_said(command, runs, tmp_path
     shutil.copytree(runs["quitter"], part)
     lines = (part / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     (part / "episodes.jsonl").write_bytes(b"".join(lines[:10]))
-    outcome = command("compare", runs["reading"], part)
+    outcome = command("runs", "compare", runs["reading"], part)
     assert outcome.code == 0, outcome.err
     assert "part is not finished: 14 of its episodes are missing" in outcome.err
     (part / "episodes.jsonl").write_bytes(lines[0] + b"{}\n")
-    refusal = command("compare", runs["reading"], part).refusal()
+    refusal = command("runs", "compare", runs["reading"], part).refusal()
     assert "line 2 of" in refusal
     assert "it has the schema None, expected 'resilisim-episode-1'" in refusal
 
 
 def test_leaderboard_ranks_marks_and_explains(command, runs):
     folders = (runs["both"], runs["reading"])
-    board = command("leaderboard", *folders, "--json").json()
+    board = command("runs", "leaderboard", *folders, "--json").json()
     optimal = [row for row in board["rows"] if row["prompt_type"] == "optimal"]
     assert [row["policy"] for row in optimal] == ["reading", "reading", "quitter"]
     assert optimal[0]["rank_range"] == [1, 2]
     assert optimal[2]["against_above"]["difference"] < 0
-    text = command("leaderboard", *folders, "--prompt", "optimal").out
+    text = command("runs", "leaderboard", *folders, "--prompt", "optimal").out
     assert "reading (both)" in text
     assert "1-2" in text
     assert "sorted by luck-adjusted success" in text
 
 
 def test_leaderboard_as_markdown_is_a_table(command, runs):
-    lines = command("leaderboard", runs["both"], "--markdown").out.splitlines()
+    lines = command("runs", "leaderboard", runs["both"], "--markdown").out.splitlines()
     assert lines[0] == "### Prompt optimal"
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 2 * (2 + 2)
@@ -145,7 +145,7 @@ def test_leaderboard_as_markdown_is_a_table(command, runs):
 
 
 def test_power_plans_from_a_pilot(command, runs):
-    found = command("power", runs["reading"], runs["quitter"], "--difference", "10", "--json").json()
+    found = command("runs", "power", runs["reading"], runs["quitter"], "--difference", "10", "--json").json()
     assert found["pilot_was_played"] is False
     assert found["pilot"]["episodes"] == 24
     assert (found["difference"], found["power"], found["level"]) == (0.1, 0.8, 0.05)
@@ -154,25 +154,25 @@ def test_power_plans_from_a_pilot(command, runs):
     for row in methods["independent"]["sizes"]:
         assert row["episodes"] == row["num_seeds"] * row["num_tasks"]
     stricter = command(
-        "power", runs["reading"], runs["quitter"], "--difference", "5", "--power", "0.9", "--json"
+        "runs", "power", runs["reading"], runs["quitter"], "--difference", "5", "--power", "0.9", "--json"
     ).json()
     first = stricter["methods"]["paired"]["sizes"][0]
     assert first["episodes"] > methods["paired"]["sizes"][0]["episodes"]
-    text = command("power", runs["both"], "--prompt", "optimal").out
+    text = command("runs", "power", runs["both"], "--prompt", "optimal").out
     assert "same tasks, independent draws" in text
     assert "From a pilot of 24 pairs on 6 tasks" in text
 
 
 def test_a_share_in_place_of_points_is_asked_about(command, runs):
-    outcome = command("power", runs["reading"], runs["quitter"], "--difference", "0.03")
+    outcome = command("runs", "power", runs["reading"], runs["quitter"], "--difference", "0.03")
     assert outcome.code == 0
     assert "--difference is in points: 0.03 points; did you mean 3?" in outcome.err
-    assert "did you mean" not in command("power", runs["reading"], runs["quitter"], "--difference", "3").err
+    assert "did you mean" not in command("runs", "power", runs["reading"], runs["quitter"], "--difference", "3").err
 
 
 def test_power_plays_a_pilot_and_says_so(command, monkeypatch):
-    monkeypatch.setattr("resilisim.cli.evaluation.compare.PILOT_TASKS", 12)
-    outcome = command("power")
+    monkeypatch.setattr("resilisim.cli.runs.compare.PILOT_TASKS", 12)
+    outcome = command("runs", "power")
     assert outcome.code == 0, outcome.err
     assert "no pilot given: playing plan-follower and repairing-follower on 12 tasks" in outcome.err
     assert "Your agents may vary more" in outcome.out
@@ -185,14 +185,14 @@ def test_points_and_p_values_are_shown_plainly():
 
 def test_a_leaderboard_explains_an_order_that_the_differences_contradict(command, runs, monkeypatch):
     explained = "A row can be ahead of the one above it by the difference"
-    assert explained not in command("leaderboard", runs["both"]).out
+    assert explained not in command("runs", "leaderboard", runs["both"]).out
     tested = leaderboard._compare
 
     def turned(one, other):
         return replace(tested(one, other), difference=0.0011)
 
     monkeypatch.setattr(leaderboard, "_compare", turned)
-    assert explained in command("leaderboard", runs["both"]).out
+    assert explained in command("runs", "leaderboard", runs["both"]).out
 
 
 def test_episodes_that_broke_unclearly_are_told_to_count_as_lost(command, tmp_path):
@@ -203,7 +203,7 @@ def test_episodes_that_broke_unclearly_are_told_to_count_as_lost(command, tmp_pa
     line = begun(lost["index"], lost["policy"], "optimal", lost["instance_id"], lost["seed"])
     (tmp_path / "run" / "failures.jsonl").write_bytes(encode_json_line(line))
     words = "1 episode broke and is not finished: it counts as lost"
-    told = command("leaderboard", tmp_path / "run")
+    told = command("runs", "leaderboard", tmp_path / "run")
     assert words in " ".join((told.out + told.err).split())
-    told = command("compare", tmp_path / "run", tmp_path / "run")
+    told = command("runs", "compare", tmp_path / "run", tmp_path / "run")
     assert words in " ".join((told.out + told.err).split())

@@ -154,7 +154,7 @@ def test_what_a_policy_raises_is_told_with_its_place(command, own_policies):
 
 def test_the_transcript_says_why_a_call_was_rejected(command, own_policies):
     command("evaluate", "--policy", f"{own_policies}:Refused", "--tasks", "1", "--out", "run")
-    assert "rejected no_such_tool: unknown tool 'no_such_tool'" in command("episode", "show", "run", "0").out
+    assert "rejected no_such_tool: unknown tool 'no_such_tool'" in command("runs", "episode", "run", "0").out
 
 
 def test_where_no_episode_could_be_played_the_last_line_says_how_to_look(command, tmp_path):
@@ -163,7 +163,7 @@ def test_where_no_episode_could_be_played_the_last_line_says_how_to_look(command
         *("--tasks", 1, "--retries", 0, "--out", tmp_path / "run"),
     )
     assert outcome.code == 3
-    expected = "next: resilisim models check --model openai:none --base-url http://127.0.0.1:9/v1"
+    expected = "next: resilisim agents check --model openai:none --base-url http://127.0.0.1:9/v1"
     assert expected in outcome.err
 
 

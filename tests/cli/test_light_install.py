@@ -22,11 +22,11 @@ tools search "read a file"
 play --task {TASK}
 evaluate --policy {SEARCHING} --tasks 2 --out OUT
 evaluate --policy plan-follower --prompt flawed:semantic_drift:light:semantic_mismatch --tasks 2 --out OUT
-prompts generate --tasks 2 --out OUT.jsonl
-prompts show --task {TASK} --type flawed --flaw semantic_drift --method semantic_mismatch
-prompts costs --tasks 2
+tasks prompts generate --tasks 2 --out OUT.jsonl
+tasks prompts show --task {TASK} --type flawed --flaw semantic_drift --method semantic_mismatch
+tasks prompts costs --tasks 2
 tasks generate --count 3 --out OUT.jsonl
-profile --policy plan-follower --tasks 2 --axis flaws --flaw semantic_drift --severity light --out OUT
+runs profile --policy plan-follower --tasks 2 --axis flaws --flaw semantic_drift --severity light --out OUT
 dataset export --kind conversations --tasks 2 --out OUT
 """
 

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import resilisim
-from resilisim.cli.main import COMMANDS, load_command
+from resilisim.cli.main import COMMANDS, MOVED, RUNS, load_command
 from resilisim.tasks.benchmark import benchmark_tasks
 
 
@@ -20,7 +22,9 @@ def test_bare_command_and_help_list_every_command(command):
             assert name in outcome.out
 
 
-@pytest.mark.parametrize(("group", "listed"), [("tools", "search"), ("tasks", "enhance"), ("models", "check")])
+@pytest.mark.parametrize(
+    ("group", "listed"), [("tools", "search"), ("tasks", "enhance"), ("agents", "check"), ("runs", "compare")]
+)
 def test_bare_group_shows_its_help(command, group, listed):
     outcome = command(group)
     assert outcome.code == 0
@@ -43,9 +47,54 @@ def test_help_imports_nothing_heavy():
     assert done.stderr.strip().splitlines()[-1] == "[]"
 
 
-def test_the_list_of_commands_says_what_each_says_of_itself():
-    for name, (_, summary) in COMMANDS.items():
-        assert load_command(name).help.partition("\n\n")[0].replace("\n", " ") == summary
+@pytest.mark.parametrize("listed", [COMMANDS, RUNS], ids=["commands", "runs"])
+def test_a_list_of_commands_says_what_each_says_of_itself(listed):
+    for name, (place, summary) in listed.items():
+        assert load_command(name, place, summary).help.partition("\n\n")[0].replace("\n", " ") == summary
+
+
+def test_the_list_of_commands_fits_a_screen(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = command("--help").out.splitlines()
+    assert len(lines) < 24  # the prompt takes a line, too
+    assert max(map(len, lines)) <= 80
+    assert len(COMMANDS) <= 14
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_an_old_spelling_is_answered_by_the_new_one(command, old):
+    assert command(*old.split(), "NAME").refusal() == f"resilisim: `resilisim {old}` is now `resilisim {MOVED[old]}`"
+    assert command(*MOVED[old].split(), "--help").code == 0
+
+
+def test_no_text_names_an_old_spelling():
+    root = Path(__file__).resolve().parents[2]
+    places = (
+        "README.md",
+        "CHANGELOG.md",
+        "Makefile",
+        ".ci/run",
+        "docs",
+        "resilisim",
+        "examples",
+        "benchmarks",
+        "integrations",
+    )
+    files = [file for place in places for file in [root / place, *(root / place).rglob("*.*")] if file.is_file()]
+    old = re.compile(
+        rf"\bresilisim ({'|'.join(name for name in MOVED if name != 'agents')}|agents (?!list|show|check))\b"
+    )
+    texts = {
+        file: file.read_text("utf-8") for file in files if file.suffix in ("", ".md", ".py", ".txt", ".html", ".js")
+    }
+    assert len(texts) > 300
+    named = {str(file): old.search(text.replace("python -m ", "")) for file, text in texts.items()}
+    assert [(file, match[0]) for file, match in named.items() if match] == []
+
+
+def test_a_command_that_never_was_is_none_that_has_moved(command):
+    assert command("compar").refusal() == "resilisim: No such command 'compar'."
+    assert "Did you mean 'compare'?" in command("runs", "compar").refusal()
 
 
 def test_help_groups_the_options(command):
@@ -60,11 +109,14 @@ def test_help_groups_the_options(command):
 
 def all_commands():
     """Yield the words of each command, and the command."""
-    for name in COMMANDS:
-        found = load_command(name)
-        for inner in getattr(found, "commands", ()):
-            yield (name, inner), found.commands[inner]
-        yield (name,), found
+
+    def inside(words, found):
+        yield words, found
+        for name in getattr(found, "commands", ()):
+            yield from inside((*words, name), found.get_command(None, name))
+
+    for name, (place, summary) in COMMANDS.items():
+        yield from inside((name,), load_command(name, place, summary))
 
 
 @pytest.mark.parametrize(
@@ -109,13 +161,8 @@ def test_bytes_that_are_no_text_can_be_typed():
 
 # Integers that nobody means, on every option that takes one; whether the core refuses them, too, is tested there.
 def test_every_option_that_takes_a_whole_number_has_its_largest():
-    def options(found, path):
-        for name, inner in getattr(found, "commands", {}).items():
-            yield from options(inner, [*path, name])
-        yield from (([*path, option.opts[-1]], option) for option in found.params)
-
-    every = [found for name in COMMANDS for found in options(load_command(name), [name])]
-    checked_later = {"train --seed", "train --steps", "profile --turns"}
+    every = [([*words, option.opts[-1]], option) for words, made in all_commands() for option in made.params]
+    checked_later = {"train --seed", "train --steps", "runs profile --turns"}
     for path, option in every:
         described = getattr(option, "type_descriptor", None)
         if described is not None and "int" in str(described.annotation):

@@ -1,4 +1,4 @@
-"""`resilisim models check` against a server on loopback and the model that runs here."""
+"""`resilisim agents check` against a server on loopback and the model that runs here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def able(seen):
 
 
 def check(command, server, *more):
-    return command("models", "check", "--model", "openai:small", "--base-url", server.base_url, *more)
+    return command("agents", "check", "--model", "openai:small", "--base-url", server.base_url, *more)
 
 
 def test_what_an_endpoint_can_is_told(command):
@@ -67,4 +67,4 @@ def test_one_that_does_not_work_is_told_in_one_line(command, answer, words):
 
 def test_a_missing_package_is_named(command, monkeypatch):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    assert "pip install -c constraints.txt '.[local]'" in command("models", "check", "--model", "local").refusal()
+    assert "pip install -c constraints.txt '.[local]'" in command("agents", "check", "--model", "local").refusal()

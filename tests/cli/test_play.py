@@ -166,25 +166,25 @@ def test_agents_are_evaluated_beside_other_policies_and_their_episodes_read_and_
     assert (result["agents"][0]["components"]["agent"]["calls"], result["num_failures"]) == (2 * 3, 0)
     assert command("report", run).code == 0
 
-    shown = command("episode", "show", run, 0)
+    shown = command("runs", "episode", run, 0)
     transcript = ("Thought: I begin", "malformed reply", "that is all", "regret", "luck", "V*", "Calls of the model")
     for expected in transcript:
         assert expected in shown.out, expected
     order = [shown.out.index(part) for part in ("-- call 0", "== turn 1", "-- call 1", "malformed reply", "-- call 2")]
     assert order == sorted(order)
-    whole = command("episode", "show", run, 0, "--full").out
+    whole = command("runs", "episode", run, 0, "--full").out
     assert len(whole) > len(shown.out)
     assert "more characters: --full" in shown.out
     assert "more characters: --full" not in whole
-    assert command("episode", "show", run, 0, "--json").json()["agent"]["answer"] == "that is all"
+    assert command("runs", "episode", run, 0, "--json").json()["agent"]["answer"] == "that is all"
     for number in (0, 2):
-        again = command("episode", "replay", run, number)
+        again = command("runs", "replay", run, number)
         assert (again.code, again.err) == (0, "the same as recorded, to the last digit\n")
-        assert again.out == command("episode", "show", run, number).out
-    live = command("episode", "replay", run, 0, "--live")
+        assert again.out == command("runs", "episode", run, number).out
+    live = command("runs", "replay", run, 0, "--live")
     assert (live.code, live.err) == (0, "recorded: failure; now: failure\n")
-    assert "holds no episode '99'" in command("episode", "show", run, 99).refusal()
-    assert "no folder of results" in command("episode", "show", tmp_path / "nowhere", 0).refusal()
+    assert "holds no episode '99'" in command("runs", "episode", run, 99).refusal()
+    assert "no folder of results" in command("runs", "episode", tmp_path / "nowhere", 0).refusal()
 
 
 def test_a_broken_endpoint_leaves_an_unfinished_run_and_a_mended_one_finishes_it(
@@ -201,7 +201,7 @@ def test_a_broken_endpoint_leaves_an_unfinished_run_and_a_mended_one_finishes_it
     with LoopbackServer(answer) as server:
         where = ("--base-url", server.base_url, "--retries", 0, "--out", run)
         broken = command(*arguments, *where)
-        shown = command("episode", "show", run, 1)
+        shown = command("runs", "episode", run, 1)
         stopped = command(*arguments, *where, "--give-up-after", 2)
         is_down = False
         assert command(*arguments, *where).code == 0
@@ -217,18 +217,18 @@ def test_a_broken_endpoint_leaves_an_unfinished_run_and_a_mended_one_finishes_it
 
 
 def test_agents_and_their_options_are_listed(command: Command) -> None:
-    listed = command("agents")
+    listed = command("agents", "list")
     for name in LLM_POLICIES:
         assert name in listed.out
-        options = command("agents", name, "--json").json()
+        options = command("agents", "show", name, "--json").json()
         assert {"max_llm_calls", "examples", "templates"} <= {option["name"] for option in options}
         assert all(option["help"] and option["takes"] for option in options)
-    assert "theta" in command("agents", "kpi-chain").out
+    assert "theta" in command("agents", "show", "kpi-chain").out
 
 
 def test_prompts_are_written_out_changed_and_used(command: Command, script: Path, tmp_path: Path) -> None:
     folder = tmp_path / "prompts"
-    written = command("agents", "react", "--write-templates", folder)
+    written = command("agents", "show", "react", "--write-templates", folder)
     assert written.code == 0
     assert f'--policy "react[templates={folder}]"' in written.err
     system = folder / "system.md"
@@ -236,6 +236,6 @@ def test_prompts_are_written_out_changed_and_used(command: Command, script: Path
     spec = f"react[templates={folder}]"
     arguments = ("--model", f"scripted:{script}", "--tasks", 1, "--prompt", "optimal", "--out", tmp_path / "run")
     assert command("evaluate", "--policy", spec, *arguments).code == 0
-    record = command("episode", "show", tmp_path / "run", 0, "--json").json()
+    record = command("runs", "episode", tmp_path / "run", 0, "--json").json()
     assert record["agent"]["messages"][0]["content"].startswith("BE BRIEF.")
-    assert "exists already" in command("agents", "react", "--write-templates", folder).refusal()
+    assert "exists already" in command("agents", "show", "react", "--write-templates", folder).refusal()

@@ -5,12 +5,12 @@ import json
 import pytest
 from rich.console import Console
 
-from resilisim.cli.evaluation import profile as profile_view
+from resilisim.cli.runs import profile as profile_view
 from resilisim.evaluation.robustness import profiling as profile_job
 from resilisim.evaluation.run.runner import RunInterrupted
 from tests.chat.loopback import LoopbackServer, error
 
-RUN = ["profile", "--policy", "plan-follower", "--policy", "exact-optimum", "--tasks", "4"]
+RUN = ["runs", "profile", "--policy", "plan-follower", "--policy", "exact-optimum", "--tasks", "4"]
 SMALL = ["--reliability", "0.5", "--turns", "6", "--flaw", "redundant_operation", "--severity", "light"]
 
 
@@ -85,7 +85,7 @@ def test_an_interrupted_profile_says_that_it_goes_on(command, tmp_path, monkeypa
 
 
 def test_a_profile_that_the_surroundings_broke_ends_with_code_3(command, tmp_path):
-    arguments = ["profile", "--policy", "react", "--model", "openai:m", "--tasks", "2", "--axis", "turns"]
+    arguments = ["runs", "profile", "--policy", "react", "--model", "openai:m", "--tasks", "2", "--axis", "turns"]
     with LoopbackServer(lambda seen: error(503)) as server:
         where = ["--base-url", server.base_url, "--retries", "0", "--out", tmp_path / "robust"]
         outcome = command(*arguments, "--turns", "6", *where)

@@ -12,7 +12,7 @@ SHORT = next(task.instance_id for task in benchmark_tasks() if len(task.required
 
 def test_generate_writes_records_with_flaws_and_costs(command, tmp_path):
     out = tmp_path / "prompts.jsonl"
-    summary = command("prompts", "generate", "--tasks", 6, "--out", out, "--json").json()
+    summary = command("tasks", "prompts", "generate", "--tasks", 6, "--out", out, "--json").json()
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert summary["records"] == len(rows)
     assert summary["records"] + summary["flaws_not_carried"] == 60
@@ -20,14 +20,26 @@ def test_generate_writes_records_with_flaws_and_costs(command, tmp_path):
         assert {"instance_id", "prompt_type", "text", "workflow", "planner", "flaw", "costs"} <= set(row)
         assert set(row["costs"]) == {"obey", "obey_coverage", "deviate"}
         assert (row["flaw"] is None) == (row["prompt_type"] != "flawed")
-    again = command("prompts", "generate", "--tasks", 6, "--out", out)
+    again = command("tasks", "prompts", "generate", "--tasks", 6, "--out", out)
     assert f"{len(rows)} of them already there" in again.err
 
 
 def test_generate_makes_what_is_asked_for(command, tmp_path):
     out = tmp_path / "some.jsonl"
     command(
-        *("prompts", "generate", "--tasks", 3, "--type", "flawed", "--flaw", "tool_misuse", "--flaw", "semantic_drift"),
+        *(
+            "tasks",
+            "prompts",
+            "generate",
+            "--tasks",
+            3,
+            "--type",
+            "flawed",
+            "--flaw",
+            "tool_misuse",
+            "--flaw",
+            "semantic_drift",
+        ),
         *("--severity", "light", "--severity", "severe", "--method", "all", "--planner", "exact", "--out", out),
     )
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
@@ -37,10 +49,10 @@ def test_generate_makes_what_is_asked_for(command, tmp_path):
 
 def test_another_command_into_the_same_file_is_refused(command, tmp_path):
     out = tmp_path / "prompts.jsonl"
-    command("prompts", "generate", "--tasks", 1, "--type", "baseline", "--out", out)
-    refusal = command("prompts", "generate", "--tasks", 1, "--type", "optimal", "--out", out).refusal()
+    command("tasks", "prompts", "generate", "--tasks", 1, "--type", "baseline", "--out", out)
+    refusal = command("tasks", "prompts", "generate", "--tasks", 1, "--type", "optimal", "--out", out).refusal()
     assert "source.types" in refusal
-    done = command("prompts", "generate", "--tasks", 1, "--type", "optimal", "--out", out, "--overwrite")
+    done = command("tasks", "prompts", "generate", "--tasks", 1, "--type", "optimal", "--out", out, "--overwrite")
     assert done.code == 0
     assert json.loads(out.read_text(encoding="utf-8"))["prompt_type"] == "optimal"
 
@@ -48,7 +60,19 @@ def test_another_command_into_the_same_file_is_refused(command, tmp_path):
 @pytest.mark.parametrize("plan_format", ["markdown", "xml"])
 def test_show_marks_what_a_flaw_changed(command, plan_format):
     shown = command(
-        *("prompts", "show", "--task", LONG, "--type", "flawed", "--flaw", "missing_step", "--severity", "severe"),
+        *(
+            "tasks",
+            "prompts",
+            "show",
+            "--task",
+            LONG,
+            "--type",
+            "flawed",
+            "--flaw",
+            "missing_step",
+            "--severity",
+            "severe",
+        ),
         *("--method", "middle_step_removal", "--plan-format", plan_format),
     ).out
     lines = shown.splitlines()
@@ -61,15 +85,17 @@ def test_show_marks_what_a_flaw_changed(command, plan_format):
 
 
 def test_a_sound_prompt_is_printed_as_it_is(command):
-    text = command("prompts", "show", "--task", LONG, "--type", "chain_of_thought").out
-    record = command("prompts", "show", "--task", LONG, "--type", "chain_of_thought", "--json").json()
+    text = command("tasks", "prompts", "show", "--task", LONG, "--type", "chain_of_thought").out
+    record = command("tasks", "prompts", "show", "--task", LONG, "--type", "chain_of_thought", "--json").json()
     assert text.rstrip("\n") == record["text"].rstrip("\n")
     assert "Reasoning:" in text
 
 
 def test_show_draws_a_flaw_that_the_plan_can_carry(command):
     shown = [
-        command("prompts", "show", "--task", task, "--type", "flawed", "--seed", seed, "--json").json()["flaw"]["type"]
+        command("tasks", "prompts", "show", "--task", task, "--type", "flawed", "--seed", seed, "--json").json()[
+            "flaw"
+        ]["type"]
         for task in (LONG, SHORT)
         for seed in range(6)
     ]
@@ -78,7 +104,7 @@ def test_show_draws_a_flaw_that_the_plan_can_carry(command):
 
 
 def test_costs_are_ordered_by_severity(command):
-    rows = command("prompts", "costs", "--tasks", 40, "--json").json()
+    rows = command("tasks", "prompts", "costs", "--tasks", 40, "--json").json()
     assert len(rows) == 43
     assert rows[0]["flaw"] == "none"
     for light, moderate, severe in zip(rows[1::3], rows[2::3], rows[3::3], strict=True):
@@ -86,4 +112,4 @@ def test_costs_are_ordered_by_severity(command):
         assert light["obey_coverage"] > moderate["obey_coverage"] > severe["obey_coverage"]
         assert light["obey"] >= moderate["obey"] >= severe["obey"]
         assert light["harmless"] == 0.0
-    assert "obey_coverage" in command("prompts", "costs", "--tasks", 2).out
+    assert "obey_coverage" in command("tasks", "prompts", "costs", "--tasks", 2).out

@@ -46,9 +46,9 @@ def test_report_writes_the_page_and_prints_the_summary(command: Command, run: Pa
 
 
 def test_saved_episodes_are_scored_again(command: Command, run: Path, tmp_path: Path) -> None:
-    outcome = command("rescore", run)
+    outcome = command("runs", "rescore", run)
     assert (outcome.code, outcome.out) == (0, "10 of 10 episodes agree (numbers to 1e-9)\n")
-    counts = command("rescore", run, "--json").json()
+    counts = command("runs", "rescore", run, "--json").json()
     assert (counts["agrees"], counts["num_agreeing"], counts["differences"]) == (True, 10, [])
     assert counts["directory"] is None
 
@@ -56,12 +56,12 @@ def test_saved_episodes_are_scored_again(command: Command, run: Path, tmp_path: 
     record = json.loads(first)
     record["outcome"] = 1 - record["outcome"]
     (run / EPISODES_NAME).write_bytes(encode_json_line(record) + b"".join(rest))
-    outcome = command("rescore", run)
-    assert outcome.code == command("rescore", run, "--json").code == 1
+    outcome = command("runs", "rescore", run)
+    assert outcome.code == command("runs", "rescore", run, "--json").code == 1
     assert outcome.out.startswith("9 of 10 episodes agree (numbers to 1e-9)\n1 have another score or other numbers\n")
     assert "  episode 0: outcome is " in outcome.out
-    repaired = command("rescore", run, "--out", tmp_path / "again")
-    assert repaired.code == command("rescore", tmp_path / "again").code == 0
+    repaired = command("runs", "rescore", run, "--out", tmp_path / "again")
+    assert repaired.code == command("runs", "rescore", tmp_path / "again").code == 0
     assert repaired.out.endswith(f"scored again: {tmp_path / 'again'}\n")
 
 
@@ -70,13 +70,13 @@ def test_shards_are_merged_and_exported(command: Command, tmp_path: Path) -> Non
     parts = [tmp_path / "one", tmp_path / "two"]
     for number, part in enumerate(parts, start=1):
         done = command(*EVALUATE, "--out", part, "--shard", f"{number}/2")
-        assert f"next: resilisim merge {part}" in done.err
+        assert f"next: resilisim runs merge {part}" in done.err
 
-    first = command("merge", parts[0], "--out", merged)
+    first = command("runs", "merge", parts[0], "--out", merged)
     assert first.code == 0  # what there is was merged; what is missing is said
     assert "6 of 10 episodes in" in first.out
     assert "not complete: 4 of 10 episodes are missing, the first is episode 2" in first.err
-    second = command("merge", *parts, "--out", merged, "--json")
+    second = command("runs", "merge", *parts, "--out", merged, "--json")
     assert second.err == ""
     counts = {"num_planned": 10, "num_episodes": 10, "num_new": 4, "num_duplicates": 6, "num_failures": 0}
     rest = {"num_unfinished": 0, "first_missing": None}
@@ -85,14 +85,14 @@ def test_shards_are_merged_and_exported(command: Command, tmp_path: Path) -> Non
     # The last shard of a complete folder leads to the report.
     assert f"next: resilisim report {merged}" in command(*EVALUATE, "--out", merged, "--shard", "2/2").err
 
-    done = command("export", merged, "--out", tables)
+    done = command("runs", "export", merged, "--out", tables)
     assert done.code == 0
     assert "episodes.parquet" in done.out
     assert pyarrow.parquet.read_table(tables / "episodes.parquet").num_rows == 10
-    again = command("export", merged, "--out", tables, "--json").json()
+    again = command("runs", "export", merged, "--out", tables, "--json").json()
     assert (again["num_episodes"], again["num_planned"]) == (10, 10)
     assert [table["file"] for table in again["tables"]] == ["episodes.parquet", "steps.parquet", "failures.parquet"]
-    unfinished = command("export", parts[1], "--out", tables)
+    unfinished = command("runs", "export", parts[1], "--out", tables)
     assert "not finished: 4 of 10 episodes" in unfinished.err
 
 
@@ -103,20 +103,20 @@ def test_what_is_no_run_or_another_one_is_refused_in_one_line(
     for seeds, run in enumerate(runs, start=1):
         assert command("evaluate", "--policy", "random", "--tasks", 1, "--seeds", seeds, "--out", run).code == 0
     for arguments in (
-        ["merge", tmp_path, "--out", out],
-        ["export", tmp_path, "--out", out],
-        ["rescore", tmp_path],
+        ["runs", "merge", tmp_path, "--out", out],
+        ["runs", "export", tmp_path, "--out", out],
+        ["runs", "rescore", tmp_path],
         ["report", tmp_path],
         ["report", runs[0], "--compare-with", tmp_path],
     ):
         assert "is no folder of results: it holds no manifest.json" in command(*arguments).refusal()
-    refusal = command("merge", *runs, "--out", out).refusal()
+    refusal = command("runs", "merge", *runs, "--out", out).refusal()
     assert "seeds is [0, 1] there and [0] here; only parts of one run are merged" in refusal
-    assert "a is named twice" in command("merge", runs[0], runs[0], "--out", out).refusal()
-    assert command("export", runs[0], "--out", out).code == 0
-    assert "is not a table of this run" in command("export", runs[1], "--out", out).refusal()
+    assert "a is named twice" in command("runs", "merge", runs[0], runs[0], "--out", out).refusal()
+    assert command("runs", "export", runs[0], "--out", out).code == 0
+    assert "is not a table of this run" in command("runs", "export", runs[1], "--out", out).refusal()
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    assert "pip install -c constraints.txt '.[datasets]'" in command("export", runs[0], "--out", out).refusal()
+    assert "pip install -c constraints.txt '.[datasets]'" in command("runs", "export", runs[0], "--out", out).refusal()
 
 
 def test_the_command_shows_and_keeps_what_the_judge_says(command: Command, tmp_path: Path) -> None:
@@ -125,25 +125,25 @@ def test_the_command_shows_and_keeps_what_the_judge_says(command: Command, tmp_p
     replies = ("correct", "incorrect", "perhaps", "correct")
     script.write_text("".join(json.dumps({"reply": reply}) + "\n" for reply in replies))
     model = ("--model", f"scripted:{script}", "--concurrency", 1)
-    done = command("judge", run, *model, "--out", out)
+    done = command("runs", "judge", run, *model, "--out", out)
     assert done.code == 0, done.err
     assert "8 answers" in done.out
     verdicts = [json.loads(line) for line in out.read_text().splitlines()]
     assert [one["verdict"] for one in verdicts if one["policy"] == "reference"] == [
         *("correct", "incorrect", "unreadable", "correct")
     ]
-    reference, silent = command("judge", run, *model, "--json").json()
+    reference, silent = command("runs", "judge", run, *model, "--json").json()
     assert (reference["exact"], reference["num_both"], reference["num_exact_only"]) == (1.0, 2, 1)
     assert reference["num_unreadable"] == 1
     assert (silent["judge"], silent["num_neither"], silent["agreement"]) == (0.0, 4, 1.0)
-    assert "expected one, such as --model" in command("judge", run).refusal()
+    assert "expected one, such as --model" in command("runs", "judge", run).refusal()
 
 
 def test_tables_are_shown_and_written_in_every_form(command: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
     command("evaluate", "--tasks", "pages-v1:6", "--policy", "reference", "--policy", "random", "--out", run)
     page, markdown, csv = tmp_path / "tables.html", tmp_path / "tables.md", tmp_path / "tables.csv"
-    done = command("tables", run, "--out", page, "--markdown", markdown, "--csv", csv)
+    done = command("runs", "tables", run, "--out", page, "--markdown", markdown, "--csv", csv)
     assert done.code == 0
     assert done.err == f"page: {page}\nMarkdown: {markdown}\nCSV: {csv}\n"
     assert "KPI-Chain, table 1" in done.out
@@ -152,7 +152,7 @@ def test_tables_are_shown_and_written_in_every_form(command: Command, tmp_path: 
     assert "| reference | – | 100.0" in markdown.read_text()
     assert csv.read_text().startswith("paper,table,row,column,value,low,high,published\n")
     assert "</html>" in page.read_text()
-    (table,) = command("tables", run, "--json").json()
+    (table,) = command("runs", "tables", run, "--json").json()
     assert [(row["agent"], row["average"]) for row in table["rows"][:2]] == [("reference", 1.0), ("random", 0.0)]
     benchmark = write_run(tmp_path / "benchmark", list(synthetic_run(num_tasks=1)))
-    assert "was played in no world: expected runs in one of pages-v1" in command("tables", benchmark).refusal()
+    assert "was played in no world: expected runs in one of pages-v1" in command("runs", "tables", benchmark).refusal()

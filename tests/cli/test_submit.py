@@ -1,4 +1,4 @@
-"""`resilisim submit`: a set is defined from a run, other runs are checked against it, through the real commands."""
+"""`resilisim runs submit`: a set is defined from a run, other runs are checked against it."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ def test_a_set_is_defined_and_runs_are_checked_against_it(command: Command, tmp_
     first, own, secret = tmp_path / "first", tmp_path / "own.json", tmp_path / "secret.json"
     assert command(*EVALUATE, "--policy", "random", "--out", first).code == 0
     assert (
-        command("submit", "define", first, "--name", "own-v1", "--out", own).out
+        command("runs", "submit", "define", first, "--name", "own-v1", "--out", own).out
         == f"4 episodes of each policy: {own}\n"
     )
-    outcome = command("submit", "check", first, "--set", own)
+    outcome = command("runs", "submit", "check", first, "--set", own)
     assert outcome.code == 0
     assert outcome.out.startswith("accepted: 4 episodes of random on own-v1\nluck of random under optimal: ")
-    values = command("submit", "check", first, "--set", own, "--json", "--workers", 2).json()
+    values = command("runs", "submit", "check", first, "--set", own, "--json", "--workers", 2).json()
     assert (values["accepted"], values["num_episodes"], values["refusals"]) == (True, 4, [])
 
     lines = (first / EPISODES_NAME).read_bytes().splitlines(keepends=True)
     (first / EPISODES_NAME).write_bytes(b"".join(lines[1:]))
-    outcome = command("submit", "check", first, "--set", own)
-    assert outcome.code == command("submit", "check", first, "--set", own, "--json").code == 1
+    outcome = command("runs", "submit", "check", first, "--set", own)
+    assert outcome.code == command("runs", "submit", "check", first, "--set", own, "--json").code == 1
     assert outcome.out.startswith(
         "refused: 3 of 4 episodes of random on own-v1\nepisodes are missing (1):\n  episode 0: "
     )
-    refused = command("submit", "check", first)
+    refused = command("runs", "submit", "check", first)
     assert refused.code == 1
     assert 'salt of the draws is "spring", expected "resilisim/open-v1"' in refused.out
 
     second = tmp_path / "second"
     assert command(*EVALUATE, "--policy", "plan-follower", "--out", second).code == 0
-    assert command("submit", "define", second, "--name", "secret-v1", "--private", "--out", secret).code == 0
+    assert command("runs", "submit", "define", second, "--name", "secret-v1", "--private", "--out", secret).code == 0
     hashed = hashlib.sha256(b"spring").hexdigest()
-    assert f"salt: private, SHA-256 {hashed}" in command("submit", "show", secret).out
-    assert "its owner checks with --salt-file" in command("submit", "check", second, "--set", secret).refusal()
+    assert f"salt: private, SHA-256 {hashed}" in command("runs", "submit", "show", secret).out
+    assert "its owner checks with --salt-file" in command("runs", "submit", "check", second, "--set", secret).refusal()
     salt = tmp_path / "salt.txt"
     salt.write_text("summer\n", encoding="utf-8")
-    assert hashed in command("submit", "check", second, "--set", secret, "--salt-file", salt).refusal()
+    assert hashed in command("runs", "submit", "check", second, "--set", secret, "--salt-file", salt).refusal()
     salt.write_text("spring\n", encoding="utf-8")
-    assert command("submit", "check", second, "--set", secret, "--salt-file", salt).code == 0
+    assert command("runs", "submit", "check", second, "--set", secret, "--salt-file", salt).code == 0
 
 
 def test_the_open_set_is_shown(command: Command) -> None:
-    outcome = command("submit", "show")
+    outcome = command("runs", "submit", "show")
     assert outcome.out.startswith("open-v1: 100 tasks x 3 seeds x 2 prompts = 600 episodes of each policy\n")
-    assert len(command("submit", "show", "open-v1", "--json").json()["tasks"]) == 100
+    assert len(command("runs", "submit", "show", "open-v1", "--json").json()["tasks"]) == 100
 
 
 def test_what_is_no_run_and_no_set_is_refused_in_one_line(command: Command, tmp_path: Path) -> None:
-    assert "is no folder of results" in command("submit", "check", tmp_path).refusal()
-    assert "did you mean 'open-v1'?" in command("submit", "check", tmp_path, "--set", "opn-v1").refusal()
-    assert "no.json" in command("submit", "show", tmp_path / "no.json").refusal()
-    assert "salt file" in command("submit", "check", tmp_path, "--salt-file", tmp_path / "no.txt").refusal()
+    assert "is no folder of results" in command("runs", "submit", "check", tmp_path).refusal()
+    assert "did you mean 'open-v1'?" in command("runs", "submit", "check", tmp_path, "--set", "opn-v1").refusal()
+    assert "no.json" in command("runs", "submit", "show", tmp_path / "no.json").refusal()
+    assert "salt file" in command("runs", "submit", "check", tmp_path, "--salt-file", tmp_path / "no.txt").refusal()
     assert (
         "is no folder of results"
-        in command("submit", "define", tmp_path, "--name", "a", "--out", tmp_path / "a.json").refusal()
+        in command("runs", "submit", "define", tmp_path, "--name", "a", "--out", tmp_path / "a.json").refusal()
     )

@@ -120,10 +120,12 @@ def test_the_records_set_from_evaluate_to_the_viewer(
         told = command("evaluate", "--tasks", "records-v1:4", *asked, *law, "--out", risky, "--json")
         assert 0.9 < told.json()["results"][0]["optimum"]["value"] < 1.0
     for run in (sound, risky):
-        assert "agree (numbers to 1e-9)" in command("rescore", run).out
-    found = command("compare", sound, sound, "--policy-a", "rp-react", "--policy-b", "reference", "--json").json()
+        assert "agree (numbers to 1e-9)" in command("runs", "rescore", run).out
+    found = command(
+        "runs", "compare", sound, sound, "--policy-a", "rp-react", "--policy-b", "reference", "--json"
+    ).json()
     assert (found["episodes"], found["success_a"]["value"], found["success_b"]["value"]) == (8, 1.0, 1.0)
-    assert "cannot be compared: law" in command("compare", sound, risky).refusal()
+    assert "cannot be compared: law" in command("runs", "compare", sound, risky).refusal()
     for run, words in ((sound, "No call fails by chance."), (risky, "Calls also fail at random by a known law.")):
         command("report", run)
         text = (run / "report.html").read_text(encoding="utf-8")
@@ -135,7 +137,7 @@ def test_the_records_set_from_evaluate_to_the_viewer(
         told_of = json.dumps(load_world("records-v1").tasks()[0].description)[1:-1]
         assert any(told_of in block for block in blocks)
         assert any("LoadDB executed successfully" in block for block in blocks)
-    shown = command("episode", "show", sound, "0").out
+    shown = command("runs", "episode", sound, "0").out
     assert "full success" in shown
     assert "LoadDB executed successfully." in shown
 

@@ -124,7 +124,7 @@ def test_an_episode_is_opened_read_and_left(run_folder, look):
     assert len(opened["why"]) == opened["falls"] == len(costly) > 0
     assert all((step["label"] or "").replace("_", " ") in why for step, why in zip(costly, opened["why"], strict=True))
     assert opened["dots"] == len(record["steps"]) + 1
-    assert opened["command"] == f"resilisim episode show run {record['index']}"
+    assert opened["command"] == f"resilisim runs episode run {record['index']}"
     assert record["instance_id"] in opened["text"]
     assert " → ".join(record["required_tools"]) in opened["text"]
     assert found["next"]["hash"] == f"#episode-{chosen[1]['index']}"
@@ -166,7 +166,7 @@ def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder, lo
     found = look(run_folder, "address", address="#episode-7")
     assert found["heading"].startswith("Episode #7: ")
     assert found["calledBack"] is False
-    assert "resilisim episode show run 999999" in found["missing"]
+    assert "resilisim runs episode run 999999" in found["missing"]
     assert found["hash"] == "#episodes"
     assert found["lost"] == []
 
@@ -249,7 +249,7 @@ def test_without_a_script_the_page_says_what_to_do(run_folder, tmp_path):
     script = script_of("no script")
     found = visit(page, tmp_path / "profile", script).findings
     assert "The list of episodes needs JavaScript, which is off here." in found
-    assert "resilisim episode show run NUMBER" in found
+    assert "resilisim runs episode run NUMBER" in found
 
 
 def test_complaints_of_a_page_are_noticed(run_folder, tmp_path):

@@ -297,7 +297,7 @@ def test_an_adapter_lies_on_the_model_that_it_was_trained_on(tmp_path, tiny_base
     with pytest.raises(InvalidInputError, match="no GGUF file"):
         local_identity(str(tmp_path), settings)
     (tmp_path / ADAPTER_FILE).write_bytes(shipped_model_path().read_bytes()[: 1 << 22])
-    with pytest.raises(InvalidInputError, match="no adapter of 'resilisim train-lm'"):
+    with pytest.raises(InvalidInputError, match="no adapter of 'resilisim train lm'"):
         local_identity(str(tmp_path), settings)
     with pytest.raises(InvalidInputError, match="belongs to no linear layer"):
         write_gguf_adapter(tmp_path / "other", {"lm_head.lora_A.weight": np.zeros((2, 2))}, 4, (2, 1), "")

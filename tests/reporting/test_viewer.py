@@ -60,7 +60,7 @@ def packer_of(records: list[EpisodeRecord], budget: Budget | None = None) -> Pac
 
 
 def packed(records: list[EpisodeRecord], budget: Budget | None = None) -> Pack:
-    return packer_of(records, budget).pack("resilisim episode show run", {records[0]["instance_id"]: "Read the file."})
+    return packer_of(records, budget).pack("resilisim runs episode run", {records[0]["instance_id"]: "Read the file."})
 
 
 def unpacked(pack: Pack) -> list[dict[str, Any]]:

@@ -394,9 +394,9 @@ def test_evaluate_report_compare_and_rescore_play_a_world_from_the_command_line(
     assert "chance of completing the reference solution" in (tmp_path / "a.md").read_text()
     page = (tmp_path / "a" / "report.html").read_text()
     assert "notebook_reader" in page
-    assert run("compare", str(tmp_path / "a"), str(tmp_path / "a")) == 0
-    assert run("rescore", str(tmp_path / "a")) == 0
-    assert run("episode", "replay", str(tmp_path / "a"), "0") == 0
+    assert run("runs", "compare", str(tmp_path / "a"), str(tmp_path / "a")) == 0
+    assert run("runs", "rescore", str(tmp_path / "a")) == 0
+    assert run("runs", "replay", str(tmp_path / "a"), "0") == 0
     assert run(*command, "--out", str(tmp_path / "b"), "--split", "test") == 2
     assert run(*command, "--out", str(tmp_path / "c"), "--success-probability", "0.8") == 0
     assert next(read_results(tmp_path / "c").records())["law"]["history"] == 0.9

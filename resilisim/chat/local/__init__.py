@@ -114,7 +114,7 @@ def _path(name: str) -> Path:
         if not (path / "config.json").is_file() and not (path / ADAPTER_FILE).is_file():
             raise InvalidInputError(
                 f"local model {name!r}: the folder holds no config.json of a transformers model and no {ADAPTER_FILE} "
-                "of 'resilisim train-lm'"
+                "of 'resilisim train lm'"
             )
         return path
     if not path.is_file():

@@ -248,7 +248,7 @@ def base_of_adapter(path: Path) -> str:
     except (struct.error, ValueError):
         raise InvalidInputError(f"adapter {str(path)!r} is no GGUF file, or its beginning is damaged") from None
     if facts.get("general.type") != "adapter" or not isinstance(facts.get(BASE_KEY), str):
-        raise InvalidInputError(f"{str(path)!r} is no adapter of 'resilisim train-lm': it names no {BASE_KEY}")
+        raise InvalidInputError(f"{str(path)!r} is no adapter of 'resilisim train lm': it names no {BASE_KEY}")
     return str(facts[BASE_KEY])
 
 

@@ -1,1 +1,1 @@
-"""Commands that play episodes, and commands about what was played."""
+"""Commands that play episodes, and the report of what was played."""

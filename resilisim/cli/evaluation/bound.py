@@ -69,7 +69,10 @@ def bound(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Solve a task exactly: how often the best agent succeeds, and how often simply following the plan does."""
+    """Solve tasks exactly: what the best agent, or the plan, reaches.
+
+    That is the success rate of the best agent that knows the law, and that of following the plan to the letter.
+    """
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
     chosen = options.load(library)

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from resilisim.chat.local import SHIPPED_ADAPTER, make_local_model
 from resilisim.chat.middleware import ChatModelSettings
-from resilisim.cli.evaluation.compare import comparison_table
 from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
+from resilisim.cli.runs.compare import comparison_table
 from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, MissingExtraError, count_of
 from resilisim.evaluation.results import EvaluationResult, evaluate
 from resilisim.evaluation.run.contestants import ModelSettings
@@ -54,7 +54,10 @@ def demo(
     record_texts: RecordTextsOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what ResiliSim does: tasks, exact bounds, four policies and a small language model, and a report."""
+    """Show what ResiliSim does: tasks, bounds, policies, a report.
+
+    Four policies and a small language model play held-out tasks.
+    """
     held_out = sample_tasks(benchmark_tasks(), tasks, split="test")
     show = error_console() if as_json else console()
     show.print(
@@ -111,7 +114,7 @@ def demo(
         (f"resilisim play --task {held_out[0].instance_id}", "be the agent yourself, and see what each call cost"),
         (f"resilisim bound --task {held_out[0].instance_id}", "the bounds of any task, or of any list of tools"),
         ("resilisim evaluate --policy my_module:MyPolicy ...", "your own policy, on the same draws (README.md)"),
-        ("resilisim compare RUN_A RUN_B", "which of two agents is better, and how certain that is"),
+        ("resilisim runs compare RUN_A RUN_B", "which of two agents is better, and how certain that is"),
         ("resilisim --help", "everything else"),
     ):
         show.print(plain(f"   {command:<54} {what}"), soft_wrap=True)
@@ -120,7 +123,7 @@ def demo(
 def _language_model(tasks: list[Task], out: Path, show: Console) -> EvaluationResult | None:
     """Let the model that ships play where it is installed, and show how; None where it is not."""
     show.print(
-        "\n[bold]6. A language model[/bold]  SmolLM2 with 135 million parameters, fine-tuned by `resilisim train-lm`, "
+        "\n[bold]6. A language model[/bold]  SmolLM2 with 135 million parameters, fine-tuned by `resilisim train lm`, "
         f"plays {count_of(len(tasks), 'task')}\n   on this machine, in the shortest prompt style."
     )
     try:

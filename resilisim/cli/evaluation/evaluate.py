@@ -92,7 +92,7 @@ def evaluate(
         typer.Option(
             "--policy",
             help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
-            "brackets: react[steps=10]; repeatable. 'resilisim agents' lists LLM agents and their options.",
+            "brackets: react[steps=10]; repeatable. 'resilisim agents list' lists LLM agents and their options.",
         ),
     ] = None,
     agent: Annotated[
@@ -129,7 +129,7 @@ def evaluate(
         str | None,
         typer.Option(
             "--shard",
-            help="i/n: play only part i of n of the tasks; 'resilisim merge' puts the parts together.",
+            help="i/n: play only part i of n of the tasks; 'resilisim runs merge' puts the parts together.",
             rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
@@ -145,7 +145,10 @@ def evaluate(
     limits: RunLimits,
     as_json: JsonFlag = False,
 ) -> None:
-    """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
+    """Evaluate policies and agents; write every episode to a folder.
+
+    Each episode is one line of OUT/episodes.jsonl.
+    """
     agents = [*(agent or []), *(COMMAND_PREFIX + command for command in agent_command or [])]
     if not policy and not agents:
         raise InvalidInputError("nobody plays: expected --policy, --agent or --agent-command")
@@ -190,7 +193,7 @@ def evaluate(
         for found in agent_tables(result.agents()) if result.agents() else ():
             terminal.print(*tables_that_fit(found, terminal))
         is_part = shard is not None and result.num_episodes < result.num_planned
-        rest = f"resilisim merge {out} ... --out DIR" if is_part else f"resilisim report {out}"
+        rest = f"resilisim runs merge {out} ... --out DIR" if is_part else f"resilisim report {out}"
         if result.num_episodes == 0 and result.call.num_failures:
             rest = _how_to_check(models)
         note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: {rest}")
@@ -202,7 +205,7 @@ def _how_to_check(models: ModelSettings) -> str:
     if not models.models:
         return "see what broke the agent; the same command tries again"
     url = "" if models.chat.base_url is None else f" --base-url {models.chat.base_url}"
-    return f"resilisim models check --model {models.models[0].rpartition('=')[2]}{url}"
+    return f"resilisim agents check --model {models.models[0].rpartition('=')[2]}{url}"
 
 
 def _tell_what_is_wrong(result: EvaluationResult, out: Path) -> None:

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from resilisim.cli import options
-from resilisim.cli.evaluation.episode import points_lost, result_of
 from resilisim.cli.output import console, error_console, plain, print_json, table
+from resilisim.cli.runs.episode import points_lost, result_of
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.evaluation.episode.play import play_episode
@@ -75,7 +75,7 @@ def play(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Take the agent's place in the terminal, and see afterwards what each call cost."""
+    """Play a task yourself, and see what each of your calls cost."""
     chosen = options.scene(context, environment, tasks, None, library)
     environment = chosen.environment
     retriever = environment.retriever(chosen.library)

@@ -37,7 +37,7 @@ def viewer_section(directory: Path | str, packer: Packer, examples: Sequence[Epi
     def message(step: StepRecord) -> str:
         return message_line(step["message"], MESSAGE_LENGTH)
 
-    command = f"resilisim episode show {shlex.quote(Path(directory).resolve().name)}"
+    command = f"resilisim runs episode {shlex.quote(Path(directory).resolve().name)}"
     return render(
         "viewer.html",
         command=command,

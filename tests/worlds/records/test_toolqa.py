@@ -153,7 +153,7 @@ def test_questions_are_played_without_a_reference_solution(folder, tmp_path, cap
     board = read_leaderboard([out])
     assert math.isnan(board.sections["baseline"][0].entry.summary.luck_adjusted.value)
     with pytest.raises(SystemExit):
-        main(["episode", "show", str(out), "0"])
+        main(["runs", "episode", str(out), "0"])
     shown = capsys.readouterr().out
     assert "no V*: the task has no reference solution" in shown
     assert "regret" not in shown

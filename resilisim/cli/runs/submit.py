@@ -1,4 +1,4 @@
-"""`resilisim submit`: published sets, and the check of runs that were played on them."""
+"""`resilisim runs submit`: published sets, and the check of runs that were played on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`resilisim episode`: one episode of a run, read as a transcript or played again."""
+"""`resilisim runs episode` and `replay`: one episode of a run, read as a transcript or played again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from resilisim.cli import options
-from resilisim.cli.output import command_group, console, note, plain, print_json, table
+from resilisim.cli.output import console, note, plain, print_json, table
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, newly_told, opened_if_whole, prompt_of, replies_of
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import find_episode, finished, first_difference, replay_episode
 from resilisim.evaluation.run.store import read_manifest
-
-app = command_group()
 
 CUT_LINES, CUT_LENGTH = 12, 1200  # of a text that is not shown whole
 LABEL_WIDTH = 15
@@ -44,7 +42,6 @@ IdArgument = Annotated[
 ]
 
 
-@app.command("show")
 def show(
     run: RunArgument,
     episode: IdArgument,
@@ -64,7 +61,6 @@ def show(
         _print_failure(found, console())
 
 
-@app.command("replay")
 @options.takes(
     models=options.OptionGroup(
         ModelSettings, ["models", "base_url", "retries", "timeout_seconds", "prices"], options.MODEL_PANEL
@@ -83,7 +79,10 @@ def replay(
     full: Annotated[bool, typer.Option("--full", help="Show every message in full, prompts included.")] = False,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Replay one episode; nothing is written. With the recorded replies it must end as it did before."""
+    """Replay one episode; nothing is written.
+
+    With the recorded replies it must end as it did before.
+    """
     found = find_episode(run, episode)
     record = finished(found)
     chosen = options.load(library)

@@ -1,4 +1,4 @@
-"""`resilisim compare`, `leaderboard` and `power`: policies on common draws, and how many episodes it takes."""
+"""`resilisim runs compare`, `leaderboard` and `power`: policies on common draws, and how many episodes it takes."""
 
 from __future__ import annotations
 
@@ -424,6 +424,6 @@ def _plan_notes(plan: PowerPlan, played: bool) -> list[str]:
         lines.append(f"{plan.note[0].upper()}{plan.note[1:]}.")
     if played:
         lines.append(
-            "Your agents may vary more: play a few hundred episodes of them, then resilisim power RUN_A RUN_B."
+            "Your agents may vary more: play a few hundred episodes of them, then resilisim runs power RUN_A RUN_B."
         )
     return lines

@@ -1,4 +1,4 @@
-"""`resilisim profile`: how policies do as tools, turns and plans get worse."""
+"""`resilisim runs profile`: how policies do as tools, turns and plans get worse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`resilisim models` and `resilisim agents`: whether a language model works, and which agents it can play."""
+"""`resilisim agents`: which agents a language model can play, and whether a model works."""
 
 from __future__ import annotations
 
@@ -27,6 +27,47 @@ app = command_group()
 
 DOES_NOT_WORK = 2  # here an endpoint that is down is the answer to what was asked
 _WORDS = {True: "yes", False: "no", None: "cannot be told"}
+
+
+@app.command("list")
+def list_agents(as_json: JsonFlag = False) -> None:
+    """List the LLM agents: what each does, its components, and whether it uses native calls."""
+    rows = [[agent, *_summary(agent)] for agent in LLM_POLICIES]
+    keys = ("name", "summary", "components", "native")
+    answer(
+        as_json,
+        [dict(zip(keys, row, strict=True)) | {"components": row[2].split(", ")} for row in rows],
+        table("LLM agents", ["name", "what it does", "components", "native calls"], rows),
+        notes=["resilisim agents show NAME lists the options of one"],
+    )
+
+
+@app.command("show")
+def show(
+    name: Annotated[str, typer.Argument(help="Name of an agent.")],
+    templates: Annotated[
+        Path | None,
+        typer.Option("--write-templates", help="Write the agent's prompts to this folder, where you can change them."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the options of an LLM agent."""
+    if name not in LLM_POLICIES:
+        raise unknown_name("LLM agent", name, LLM_POLICIES)
+    if templates is not None:
+        _write_templates(name, templates)
+        return
+    options = describe_options(_class_of(name).options_class)
+    keys = ("name", "default", "takes", "help")
+    shown = [
+        [option, "none" if default is None else str(default), takes, text] for option, default, takes, text in options
+    ]
+    answer(
+        as_json,
+        [dict(zip(keys, option, strict=True)) for option in options],
+        table(f"Options of {name}", ["option", "default", "takes", "what it is"], shown),
+        notes=[f'given in brackets: --policy "{name}[{options[0][0]}={options[0][1]}]"'],
+    )
 
 
 @app.command("check")
@@ -77,43 +118,6 @@ async def _checked(model: ChatModel, timeout: float) -> ModelReport:
         return await check_model(model, seconds_per_check=timeout)
     finally:
         await model.aclose()
-
-
-def agents(
-    name: Annotated[str | None, typer.Argument(help="Agent whose options to show; all agents if left out.")] = None,
-    templates: Annotated[
-        Path | None,
-        typer.Option("--write-templates", help="Write the agent's prompts to this folder, where you can change them."),
-    ] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """List the LLM agents, or the options of one of them."""
-    if name is None:
-        rows = [[agent, *_summary(agent)] for agent in LLM_POLICIES]
-        keys = ("name", "summary", "components", "native")
-        answer(
-            as_json,
-            [dict(zip(keys, row, strict=True)) | {"components": row[2].split(", ")} for row in rows],
-            table("LLM agents", ["name", "what it does", "components", "native calls"], rows),
-            notes=["resilisim agents NAME lists the options of one"],
-        )
-        return
-    if name not in LLM_POLICIES:
-        raise unknown_name("LLM agent", name, LLM_POLICIES)
-    if templates is not None:
-        _write_templates(name, templates)
-        return
-    options = describe_options(_class_of(name).options_class)
-    keys = ("name", "default", "takes", "help")
-    shown = [
-        [option, "none" if default is None else str(default), takes, text] for option, default, takes, text in options
-    ]
-    answer(
-        as_json,
-        [dict(zip(keys, option, strict=True)) for option in options],
-        table(f"Options of {name}", ["option", "default", "takes", "what it is"], shown),
-        notes=[f'given in brackets: --policy "{name}[{options[0][0]}={options[0][1]}]"'],
-    )
 
 
 def _write_templates(name: str, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`resilisim report`, `tables`, `export`, `rescore`, `judge` and `merge`: what is made of the folder of a run."""
+"""`resilisim runs tables`, `export`, `rescore`, `judge` and `merge`: what is made of the folders of runs."""
 
 from __future__ import annotations
 
@@ -14,57 +14,17 @@ from resilisim.chat import ChatModel
 from resilisim.cli.options import MODEL_PANEL, JsonFlag, LibraryOption, OptionGroup, load, output_option, takes
 from resilisim.cli.output import answer, console, error_console, note, plain, print_json, say, table, tables_that_fit
 from resilisim.datasets.run_tables import export_run
-from resilisim.errors import MAX_WORKERS, InvalidInputError, StoreError, count_of
+from resilisim.errors import MAX_WORKERS, InvalidInputError
 from resilisim.evaluation import ModelSettings
 from resilisim.evaluation.answer_judge import JudgedAnswer, judge_agreement, judge_run, judged_accuracy
-from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.run.rescoring import RescoreSummary, rescore_run
 from resilisim.evaluation.run.store import read_manifest
-from resilisim.evaluation.table.facts import read_facts
 from resilisim.provenance import encode_json_line
-from resilisim.reporting import write_report
 from resilisim.reporting.papers import paper_tables, tables_csv, tables_markdown, write_tables_page
-from resilisim.reporting.viewer.packing import Packer
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics.estimates import fields_to_json
-
-
-def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
-    compare_with: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of another run; a section compares the policies that both have, on their common draws.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="HTML file to write; DIR/report.html if left out.", dir_okay=False)
-    ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(help="Markdown file to write the same tables to.", dir_okay=False)
-    ] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Write the HTML report of a run, finished or not, and print its summary."""
-    packer = Packer()
-    with error_console().status("reading episodes") as status:
-        facts = read_facts(directory, packer.add)
-        if not facts.rows:
-            raise StoreError(f"{directory} has nothing to report: no episode is finished")
-        status.update("writing the report")
-        path = write_report(directory, out, compare_with, markdown=markdown, facts=facts, packer=packer)
-    result = EvaluationResult(directory, facts)
-    if as_json:
-        written = {"report": str(path), "markdown": None if markdown is None else str(markdown)}
-        print_json({**result.to_mapping(), **written})
-        return
-    if result.num_episodes < result.num_planned:
-        say(f"not finished: {result.num_episodes:,} of {count_of(result.num_planned, 'episode')}")
-    console().print(result.table())
-    say(f"report: {path}", *([] if markdown is None else [f"Markdown: {markdown}"]))
 
 
 def export(

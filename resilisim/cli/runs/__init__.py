@@ -1,0 +1,1 @@
+"""`resilisim runs`: commands about runs that were played."""
