@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
-from resilisim.simulator.law import SUCCEEDED
-from resilisim.simulator.state import NEXT_PLACE, is_done, success_threshold_at
+from resilisim.simulator.law import SUCCEEDED, success_threshold
+from resilisim.simulator.state import NEXT_PLACE, is_done, success_probability
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import Step, Workflow
@@ -115,7 +115,7 @@ class Peeks:
         helpers = [tool for tool in problem.closure if problem.place[tool] < 0 and names[tool] not in _succeeded(info)]
         for tool in (next_required, *helpers):
             bits = uniform_bits(*tool_key(*self._key, names[tool]), state.executions[tool], PURPOSE_SUCCESS)
-            if bits < success_threshold_at(problem, state, tool):
+            if bits < success_threshold(success_probability(problem, state, tool)):
                 return f"<tool_call>{names[tool]}</tool_call>"
         return f"<tool_call>{names[next_required]}</tool_call>"
 

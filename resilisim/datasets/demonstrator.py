@@ -209,7 +209,7 @@ class Demonstrator:
     def _opening_first(self, problem: Problem, state: EpisodeState, best: Message) -> Message:
         """Return a message, or what opens its tool if that is closed: where nothing can be won any call is a best."""
         dynamics = problem.dynamics
-        if dynamics is None or dynamics.rules.at_block < 0 or best.kind != "execute":
+        if dynamics.rules.at_block < 0 or best.kind != "execute":
             return best
         openers = [tool for tool, facts in enumerate(dynamics.numbers.facts) if facts.is_opener]
         is_open = state.parts[dynamics.rules.at_block + problem.library.index(best.tool or "")] != CLOSED
@@ -339,8 +339,6 @@ def reasoning(problem: Problem, state: EpisodeState, message: Message) -> str:
 def _reason_by_parts(problem: Problem, state: EpisodeState, tool: int) -> str | None:
     """Return the reason for a call that the parts of the law are behind; None if none of them is."""
     dynamics, name = problem.dynamics, problem.library.names[tool]
-    if dynamics is None:
-        return None
     rules = dynamics.rules
     if rules.at_block >= 0:
         block = state.parts[rules.at_block + tool]

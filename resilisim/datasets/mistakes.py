@@ -140,7 +140,7 @@ def worse_alternatives(
     beside = said.tool if said.kind == "execute" else None
     calls = [
         # Under a law with parts it can matter what a call is filled in with.
-        execution(name, None if problem.dynamics is None else agent.parameters_like(name, beside or name))
+        execution(name, agent.parameters_like(name, beside or name) if problem.dynamics.has_sections else None)
         for name in _tools_to_try(problem, agent.known_tools, draws)
     ]
     texts = mistaken_texts(stage, problem, state, agent.parameters, said, draws)

@@ -497,7 +497,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     def _meaning(self, code: str) -> dict[str, Any]:
         """Return what an error asks for, where the law says that errors mean what they say."""
         problem = self._episode.problem if self._episode is not None else None
-        if problem is None or problem.dynamics is None or problem.dynamics.numbers.law.error_kinds is None:
+        if problem is None or problem.dynamics.numbers.law.error_kinds is None:
             return {}
         kinds = problem.dynamics.numbers.law.error_kinds
         if code not in kinds.access_codes:
@@ -515,7 +515,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if self._episode is None or self._task is None or self._prompt is None:
             raise gymnasium.error.ResetNeeded("call reset first")
         state, problem = self._episode.state, self._episode.problem
-        is_out_of_time = problem.dynamics is not None and problem.dynamics.is_out_of_time(state)
+        is_out_of_time = problem.dynamics.is_out_of_time(state)
         info: dict[str, Any] = {
             "instance_id": self._task.instance_id,
             "task": self._task,
@@ -550,12 +550,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         info |= extra
         if state.ended_by is not None:
             executed = [past for past in self._episode.events if past.tool is not None]
-            executions = [(past.tool or "", bool(past.success)) for past in executed]
-            if problem.dynamics is not None:
-                told = [
-                    (name, success, past.result) for (name, success), past in zip(executions, executed, strict=True)
-                ]
-                executions = counted_executions(told, self._task.required_tools, problem.law.to_mapping())
+            told = [(past.tool or "", bool(past.success), past.result) for past in executed]
+            executions = counted_executions(told, self._task.required_tools, problem.law.to_mapping())
             outputs = self.library.outputs.intersection(self._task.required_tools)
             score = score_episode(self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by)
             if self.world is None:

@@ -146,7 +146,7 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, 
         return "\n".join([*lines, _ENDINGS[state.ended_by]])
     executed = state.status.count(SUCCEEDED)
     turns_left = problem.rules.max_turns - state.turns_used
-    time_left = "" if problem.dynamics is None else _time_left(problem, state)
+    time_left = _time_left(problem, state)
     finish = FINISH_HINT["answer" if answers and calling == "text" else calling]
     lines.append(
         f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
@@ -204,7 +204,7 @@ def _parameters_in_a_line(tool: Tool) -> str:
 def _time_left(problem: Problem, state: EpisodeState) -> str:
     """Return how much of the time is left that an episode has; nothing if it has any."""
     dynamics = problem.dynamics
-    if dynamics is None or dynamics.rules.budget < 0:
+    if dynamics.rules.budget < 0:
         return ""
     return f" and {(dynamics.rules.budget - state.parts[dynamics.rules.at_time]) / TICKS_PER_SECOND:g} seconds"
 

@@ -154,7 +154,7 @@ def random_settings(
 def _value(problem: Problem) -> float:
     """Return V* of the start, if it does not take long."""
     optimum: Solved
-    if problem.dynamics is None:
+    if not problem.dynamics.has_sections:
         if math.prod(build_arena(problem).table_shape) > MAX_ENTRIES:
             raise ExactLimitError(f"the table has more than {MAX_ENTRIES:,} entries")
         optimum = tabulate(problem)

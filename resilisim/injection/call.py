@@ -96,7 +96,7 @@ class DrawnCall:
     probability: float
     failure: tuple[str, str] | None  # code and words
     number: int
-    draw: Draw | None = None  # under a law with parts
+    draw: Draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from resilisim.injection.folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine
-from resilisim.seeding import PURPOSE_SUCCESS, episode_key
+from resilisim.seeding import episode_key
 from resilisim.simulator import (
     BenchmarkLaw,
     EndRules,
@@ -50,14 +50,14 @@ from resilisim.simulator import (
     start_state,
     success_probability,
 )
-from resilisim.simulator.compiled import draw_bits, tool_luck_key
+from resilisim.simulator.compiled import tool_luck_key
+from resilisim.simulator.draws import KEYED
 from resilisim.simulator.exact.goal import Fail, Goal, GoalJudge, JudgedCall
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import FAILED
-from resilisim.simulator.outcomes import Errors, drawn_failure
-from resilisim.simulator.rulebook.draws import draw_execution
+from resilisim.simulator.outcomes import Errors
 from resilisim.simulator.rulebook.play import Draw
-from resilisim.simulator.state import NUM_FAILURES, success_threshold_at
+from resilisim.simulator.state import NUM_FAILURES
 from resilisim.tasks.model import complexity_of
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
 from resilisim.tool_library.model import standard_error_specs
@@ -217,7 +217,7 @@ class InjectedEpisode:
         """
         self._check_open()
         dynamics = self._problem.dynamics
-        if dynamics is not None and self._state.turns_used == self._settings.turns:
+        if dynamics.has_sections and self._state.turns_used == self._settings.turns:
             self._begin_law(self._attempts.total())
         tool, key, attempt = self._library.index(name), self._tool_keys[name], self._attempts[name]
         text = "" if self.goal is None else call_message(name, _as_parameters(arguments.shown))
@@ -225,19 +225,16 @@ class InjectedEpisode:
         before = self._state
         errors: Errors = "documented" if self._law_says_errors else "transient"
         probability = success_probability(self._problem, before, tool, message)
-        failure, draw = None, None
-        if dynamics is not None:
-            draw, failure = draw_execution(self._problem, dynamics, before, tool, message, key, errors)
-        else:
-            bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
-            if bits >= success_threshold_at(self._problem, before, tool):
-                failure = drawn_failure(self._problem, before, tool, bits, key, attempt, errors)
+        now = before
+        if not dynamics.has_sections:  # whose state stays where its table ends, while calls go on
+            now = replace(before, executions=(*before.executions[:tool], attempt, *before.executions[tool + 1 :]))
+        draw, failure = KEYED.draw(self._problem, now, tool, message, key, errors)
         told = None if failure is None else (failure.code, failure.message)
         self._num_drawn += 1
         drawn = DrawnCall(message, before, attempt + 1, probability, told, self._num_drawn, draw)
         self._attempts[name] += 1
         self._answers[name] += told is None
-        self._go_on(message, told is None if draw is None else draw)
+        self._go_on(message, draw)
         step = None if self.goal is None else self._judged(message, before, drawn)
         self._under_way[drawn.number] = _Begun(name, arguments, drawn, time.perf_counter(), step, self._changes)
         return drawn
@@ -417,7 +414,7 @@ class InjectedEpisode:
         if not new:
             return
         problem = self._problem
-        if problem.dynamics is not None:
+        if problem.dynamics.has_sections:
             raise InvalidInputError(
                 f"{new[0].name!r} has come by: expected all functions at the beginning under a law with parts"
             )
@@ -458,13 +455,10 @@ class InjectedEpisode:
             return
         self._changes += 1
         if self.goal is not None:
-            self._history.append(JudgedCall(message, bool(success)))
-        if (dynamics := self._problem.dynamics) is None:
-            self._state = next_state(self._problem, self._state, message, success)
-        else:
-            tool = self._library.index(message.tool or "") if message.kind == "execute" else -1
-            down = dynamics.next_down(self._key, self._state)
-            self._state = dynamics.after(self._state, message, tool, success, down)
+            self._history.append(JudgedCall(message, success.passes if isinstance(success, Draw) else success))
+        tool = self._library.index(message.tool or "") if message.kind == "execute" else -1
+        dynamics = self._problem.dynamics
+        self._state = dynamics.after(self._state, message, tool, success, dynamics.next_down(self._key, self._state))
 
     def _refuse(self, begun: _Begun) -> None:
         """Take it back that a call has answered, since the function itself has failed."""
@@ -477,7 +471,7 @@ class InjectedEpisode:
             self._book(self._steps[begun.step], price)
         elif begun.change == self._changes:  # nothing has happened since
             self._state = drawn.before
-            self._go_on(drawn.message, False if drawn.draw is None else replace(drawn.draw, refused=True))
+            self._go_on(drawn.message, replace(drawn.draw, refused=True))
         else:
             counters, status = list(self._state.counters), list(self._state.status)
             counters[NUM_FAILURES] = min(counters[NUM_FAILURES] + 1, self._settings.turns)

@@ -1,4 +1,4 @@
-"""An episode: a state, the luck that drives it, and the record of what happened."""
+"""An episode: a state, the draws that drive it, and the record of what happened."""
 
 from __future__ import annotations
 
@@ -7,23 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from resilisim.errors import InvalidInputError
-from resilisim.seeding import EVALUATION_SALT, MAX_SEED, PURPOSE_SUCCESS, episode_key
-from resilisim.simulator.compiled import draw_bits, tool_luck_key
+from resilisim.seeding import EVALUATION_SALT, MAX_SEED, episode_key
+from resilisim.simulator.compiled import tool_luck_key
+from resilisim.simulator.draws import KEYED, Draws
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.messages import Message
-from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, drawn_failure, synthesised_output
+from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, made_up_output
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.rulebook.draws import draw_execution, output_under_parts
-from resilisim.simulator.rulebook.play import Dynamics
+from resilisim.simulator.rulebook.play import Draw
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS
-from resilisim.simulator.state import (
-    EpisodeState,
-    is_awaiting_closing,
-    next_state,
-    start_state,
-    success_probability,
-    success_threshold_at,
-)
+from resilisim.simulator.state import EpisodeState, is_awaiting_closing
 from resilisim.worlds.base import DoneCall, ToolError, Workspace, called
 
 
@@ -42,6 +35,7 @@ class Event:
         output: Returned values, if it succeeded.
         result: Under a law with parts, what the execution brought, one of `rulebook.rules.RESULTS`.
         seconds: Under a law with latency, how long it took.
+        forced: Whether its result was forced (`draws.Forced`), and no luck.
 
     Example:
         >>> from resilisim.simulator import FINISH, Event
@@ -59,6 +53,7 @@ class Event:
     output: Mapping[str, Any] = field(default_factory=dict)
     result: str | None = None
     seconds: float | None = None
+    forced: bool = False
 
     @property
     def executed(self) -> bool:
@@ -81,7 +76,18 @@ class Event:
 class Episode:
     """One run of a task under a seed, 0 to 2^63 - 1; id, seed and salt are the key of its luck.
 
-    With a workspace, calls that the law lets through really do something there, and may really fail.
+    Two things are handed in. *Where draws come from* (`draws.Draws`): the key, which is the default, a given branch, or
+    the key but for forced calls. *Who does the work* of calls that the law lets through: a workspace (a world's, or
+    anything that has `call(tool, parameters)`: a user's functions, a server), which may really fail; without one
+    outputs are made up. Whoever does the work elsewhere, or later, does not `apply` a call but has it drawn first
+    (`draw`) and enters afterwards what its work brought (`settle`); other messages can come between the two. The whole
+    parameters of a call are what tells inputs apart.
+
+    Attributes:
+        problem: The task under its law and end rules.
+        state: The state now.
+        states: (num_messages + 1,) the start, and the state after each message.
+        events: What each message did. A call that was drawn and is not settled yet is taken to have worked.
 
     Raises:
         InvalidInputError: The seed is out of range.
@@ -89,12 +95,17 @@ class Episode:
     Example:
         >>> from resilisim import default_library
         >>> from resilisim.simulator import FINISH, Episode, build_problem, execution
-        >>> episode = Episode(build_problem(default_library(), ["network_fetcher"]), "task_1", seed=0)
+        >>> problem = build_problem(default_library(), ["network_fetcher"])
+        >>> episode = Episode(problem, "task_1", seed=0)
         >>> episode.apply(execution("network_fetcher")).success_probability
         0.8
         >>> _ = episode.apply(FINISH)
         >>> episode.ended_by
         'completion'
+        >>> own = Episode(problem, "task_1", seed=0)
+        >>> drawn = own.draw(execution("network_fetcher", {"source": "a.csv"}))
+        >>> own.settle(drawn, {"rows": 3}).output if drawn.success else drawn.failure.code
+        {'rows': 3}
     """
 
     def __init__(
@@ -106,13 +117,17 @@ class Episode:
         payload: PayloadSize = "compact",
         errors: Errors = "documented",
         workspace: Workspace | None = None,
+        draws: Draws = KEYED,
     ) -> None:
         if not 0 <= seed <= MAX_SEED:
             raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
         self.problem = problem
         self._key = episode_key(salt, seed, instance_id)
-        self.state: EpisodeState = start_state(problem, self._key)
+        self._draws = draws
+        self.state: EpisodeState = problem.dynamics.start(self._key if draws.tells_hidden else None)
+        self.states: list[EpisodeState] = [self.state]
         self.events: list[Event] = []
+        self._drawn: list[Draw | None] = []  # what luck brought to each message
         self._tool_keys: dict[str, tuple[int, int]] = {}
         self._payload: PayloadSize = payload
         self._errors: Errors = errors
@@ -132,71 +147,127 @@ class Episode:
         return self.state.ended_by
 
     def apply(self, message: Message) -> Event:
-        """Let a message happen.
+        """Let a message happen, and its work be done.
 
         Raises:
             RuntimeError: The episode has ended (a bug of the caller).
         """
-        if self.ended_by is not None:
-            raise RuntimeError(f"the episode was ended by {self.ended_by}: reset before sending more messages")
-        turn = len(self.events) + 1
-        if message.kind == "execute" and not is_awaiting_closing(self.problem, self.state):
-            event = self._execute(turn, message)
-        elif self.problem.dynamics is not None:
-            down = self.problem.dynamics.next_down(self._key, self.state)
-            self.state = self.problem.dynamics.after(self.state, message, -1, False, down)
-            event = Event(turn, message)
-        else:
-            self.state = next_state(self.problem, self.state, message)
-            event = Event(turn, message)
-        self.events.append(event)
-        return event
+        self._check_running()
+        if message.kind != "execute" or is_awaiting_closing(self.problem, self.state):
+            return self._enter(message)
+        tool, key = self._called(message)
+        draw, failure = self._draws.draw(self.problem, self.state, tool, message, key, self._errors)
+        output: Mapping[str, Any] = {}
+        if failure is None and self._workspace is not None:
+            try:
+                output = called(self._workspace, message.tool or "", message.parameters)
+            except ToolError as error:
+                failure = Failure(error.code, error.message, real=True)
+                draw = replace(draw, refused=True)
+        elif failure is None:
+            output = made_up_output(self.problem, self.state, tool, draw, key, self._payload)
+        return self._enter(message, tool, draw, failure, output)
 
-    def _execute(self, turn: int, message: Message) -> Event:
+    def draw(self, message: Message) -> Event:
+        """Let a message happen whose work, if the law lets it through (`Event.success`), is done by the caller.
+
+        It is taken to have worked until `settle` says what it brought. Messages count in the order in which they are
+        drawn, whenever they are settled.
+
+        Raises:
+            RuntimeError: The episode has ended (a bug of the caller).
+        """
+        self._check_running()
+        if message.kind != "execute" or is_awaiting_closing(self.problem, self.state):
+            return self._enter(message)
+        tool, key = self._called(message)
+        draw, failure = self._draws.draw(self.problem, self.state, tool, message, key, self._errors)
+        return self._enter(message, tool, draw, failure)
+
+    def settle(
+        self, event: Event, output: Mapping[str, Any] | None = None, failure: tuple[str, str] | None = None
+    ) -> Event:
+        """Enter what the work of a drawn call brought, and return what the message has done then.
+
+        If the tool itself failed, its draw was a good one, and the call counts as a failure from which the law learns
+        that the tool works: the states after it are computed anew, with the draws of later calls as they were.
+
+        Args:
+            event: The call, as `draw` returned it.
+            output: What it returned.
+            failure: Code and words of the tool's own failure.
+
+        Raises:
+            RuntimeError: The law did not let the call through, or it has been settled (bugs of the caller).
+        """
+        place, draw = event.turn - 1, self._drawn[event.turn - 1]
+        if draw is None or not draw.passes or self.events[place] is not event:
+            raise RuntimeError(f"message {event.turn} is no call whose work is still to be done")
+        if failure is None:
+            settled = replace(event, output=output or {})
+        else:
+            self._drawn[place] = replace(draw, refused=True)
+            result = RESULTS[FAILURE] if event.result is not None else None
+            settled = replace(event, success=False, failure=Failure(*failure, real=True), result=result)
+            self._replay(place)
+        self.events[place] = settled
+        return settled
+
+    def extend(self, problem: Problem) -> None:
+        """Go on in a problem whose library has more tools, behind those that were there; what happened has happened."""
+        self.problem = problem
+        self.states[0] = problem.dynamics.start(self._key if self._draws.tells_hidden else None)
+        self._replay(0)
+
+    def _check_running(self) -> None:
+        if self.state.ended_by is not None:
+            raise RuntimeError(f"the episode was ended by {self.ended_by}: reset before sending more messages")
+
+    def _called(self, message: Message) -> tuple[int, tuple[int, int]]:
+        """Return the index of the tool that a message calls, and its luck key."""
         name = message.tool or ""
-        tool = self.problem.library.index(name)
         key = self._tool_keys.get(name)
         if key is None:
             key = self._tool_keys[name] = tool_luck_key(*self._key, name)
-        attempt = self.state.executions[tool]
-        if self.problem.dynamics is not None:
-            return self._execute_with_parts(self.problem.dynamics, turn, message, tool, key)
-        luck_bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
-        probability = success_probability(self.problem, self.state, tool)
-        success = luck_bits < success_threshold_at(self.problem, self.state, tool)
-        failure: Failure | None = None
-        output: Mapping[str, Any] = {}
-        if success and self._workspace is not None:
-            try:
-                output = called(self._workspace, name, message.parameters)
-            except ToolError as error:
-                success, failure = False, Failure(error.code, error.message, real=True)
-        elif success:
-            output = synthesised_output(self.problem.library[tool], key, attempt, self._payload)
-        else:
-            failure = drawn_failure(self.problem, self.state, tool, luck_bits, key, attempt, self._errors)
-        self.state = next_state(self.problem, self.state, message, success)
-        return Event(turn, message, name, attempt + 1, success, probability, failure, output)
+        return self.problem.library.index(name), key
 
-    def _execute_with_parts(
-        self, dynamics: Dynamics, turn: int, message: Message, tool: int, key: tuple[int, int]
+    def _enter(
+        self,
+        message: Message,
+        tool: int = -1,
+        draw: Draw | None = None,
+        failure: Failure | None = None,
+        output: Mapping[str, Any] | None = None,
     ) -> Event:
-        state, name = self.state, message.tool or ""
-        draw, failure = draw_execution(self.problem, dynamics, state, tool, message, key, self._errors)
-        attempt = state.executions[tool]
-        output: Mapping[str, Any] = {}
-        success = failure is None
-        if success and self._workspace is not None:
-            try:
-                output = called(self._workspace, name, message.parameters)
-            except ToolError as error:
-                success, failure = False, Failure(error.code, error.message, real=True)
-                draw = replace(draw, refused=True)
-        elif success:
-            output = synthesised_output(self.problem.library[tool], key, attempt, self._payload)
-            output = output_under_parts(self.problem, dynamics, state, tool, draw, output, key)
-        probability = dynamics.chance_of_success(state, tool, message)
-        self.state = dynamics.after(state, message, tool, draw, dynamics.next_down(self._key, state))
-        seconds = draw.ticks / TICKS_PER_SECOND if dynamics.numbers.law.latency is not None else None
-        result = RESULTS[FAILURE if draw.refused else draw.result]
-        return Event(turn, message, name, attempt + 1, success, probability, failure, output, result, seconds)
+        state, dynamics, turn = self.state, self.problem.dynamics, len(self.events) + 1
+        if draw is None:
+            event = Event(turn, message)
+        else:
+            probability = dynamics.chance_of_success(state, tool, message)
+            result = seconds = None
+            if dynamics.has_sections:
+                result = RESULTS[FAILURE if draw.refused else draw.result]
+                seconds = draw.ticks / TICKS_PER_SECOND if dynamics.numbers.law.latency is not None else None
+            attempt, success = state.executions[tool] + 1, failure is None
+            told = output or {}
+            event = Event(
+                turn, message, message.tool, attempt, success, probability, failure, told, result, seconds, draw.forced
+            )
+        self.state = self._after(state, message, tool, draw)
+        self.states.append(self.state)
+        self.events.append(event)
+        self._drawn.append(draw)
+        return event
+
+    def _after(self, state: EpisodeState, message: Message, tool: int, draw: Draw | None) -> EpisodeState:
+        dynamics = self.problem.dynamics
+        return dynamics.after(state, message, tool, draw or False, dynamics.next_down(self._key, state))
+
+    def _replay(self, place: int) -> None:
+        """Compute the states after a message and all later ones anew, from what luck brought to them."""
+        del self.states[place + 1 :]
+        for event, draw in zip(self.events[place:], self._drawn[place:], strict=True):
+            tool = -1 if draw is None else self.problem.library.index(event.tool or "")
+            state = self.states[-1]
+            self.states.append(state if state.ended_by else self._after(state, event.message, tool, draw))
+        self.state = self.states[-1]

@@ -391,6 +391,11 @@ class Law(_Checked):
         """Whether the law is the benchmark's, up to its four constants."""
         return not (self.parts or self.bases or self.equivalents or self.errors)
 
+    @property
+    def has_sections(self) -> bool:
+        """Whether it says more than one table of chances can: it has parts, or tools that stand in for others."""
+        return bool(self.parts or self.equivalents)
+
     def error_weight(self, code: str) -> float:
         """Return the weight of an error code in the draw of a failure's code, kinds of errors apart."""
         return self.errors.get(code, 0.0) if self.errors else 1.0

@@ -76,6 +76,11 @@ class BenchmarkLaw:
             value *= self.history
         return value
 
+    @property
+    def has_sections(self) -> bool:
+        """Whether it says more than one table of chances can: never; see `Law.has_sections`."""
+        return False
+
     def to_mapping(self) -> dict[str, float]:
         """Return the constants as they stand in every record."""
         return {name: getattr(self, name) for name in self.__slots__}
@@ -111,6 +116,21 @@ def tabulate_law(law: BenchmarkLaw, bases: Sequence[float], max_dependencies: in
 def success_threshold(probability: float) -> int:
     """Return ceil(p * 2^53): uniform bits below it succeed. The product is exact: 2^53 only moves the exponent."""
     return math.ceil(probability * TWO_TO_THE_BITS)
+
+
+@scalar
+def count_unmet(status: IntVector, dependencies: IntVector) -> tuple[int, int]:
+    """Return Nu and Nf of a tool, as the two functions below do, at one go."""
+    num_not_executed, num_failed = 0, 0
+    for dependency in dependencies:
+        if dependency < 0:
+            break
+        known = status[dependency]
+        if known == NOT_EXECUTED:
+            num_not_executed += 1
+        elif known == FAILED:
+            num_failed += 1
+    return num_not_executed, num_failed
 
 
 @scalar

@@ -6,16 +6,34 @@ Everything is a function of the episode's key: the same execution returns the sa
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from resilisim.provenance import canonical_json
 from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_PAYLOAD, UNIFORM_BITS
 from resilisim.simulator.compiled import draw_bits
-from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import FAILED, NOT_EXECUTED, BenchmarkLaw
+from resilisim.simulator.failure_model import TICKS_PER_SECOND, Law
+from resilisim.simulator.law import FAILED, NOT_EXECUTED
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import NUM_FAILURES, EpisodeState
+from resilisim.simulator.rulebook.build import weighed_errors
+from resilisim.simulator.rulebook.luck import OF_DEPENDENCIES
+from resilisim.simulator.rulebook.play import Draw, Dynamics
+from resilisim.simulator.rulebook.rules import (
+    CORRUPT,
+    DOWN,
+    FAILURE,
+    LIMITED,
+    REFUSED,
+    SLOW,
+    UNCHECKED,
+    UNSOUND,
+    is_opened,
+    is_refused,
+    messages_until_free,
+)
+from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import ErrorSpec, ReturnValue, Tool
 from resilisim.tool_library.model import DEPENDENCY_ERROR
 
@@ -25,6 +43,9 @@ PayloadSize = Literal["compact", "verbose"]
 Errors = Literal["documented", "transient"]
 
 TRANSIENT_CODES = ("TIMEOUT", "NETWORK_ERROR", "RATE_LIMIT_ERROR", "OPERATION_FAILED")
+RATE_LIMIT_ERROR = "RATE_LIMIT_ERROR"
+SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
+TIMEOUT = "TIMEOUT"
 # What a tool that documents none of them fails with where failures are transient.
 _NO_ANSWER = ErrorSpec("TIMEOUT", "The tool did not answer in time.", "The tool did not answer in time")
 
@@ -52,29 +73,71 @@ class Failure:
 _OF_EVERY_SUCCESS: Mapping[tuple[str, str], Any] = {("status_code", "integer"): 200, ("violations", "array"): []}
 
 
-def drawn_failure(
-    problem: Problem,
-    state: EpisodeState,
-    tool: int,
-    luck_bits: int,
-    key: tuple[int, int],
-    attempt: int,
-    errors: Errors = "documented",
-) -> Failure:
-    """Return the failure shown: of the dependencies, if with them it would have succeeded, else a drawn one."""
-    clean = problem.table.threshold[problem.base_index[tool], 0, 0, state.counters[NUM_FAILURES]]
-    if luck_bits < clean:
+def shown_failure(
+    problem: Problem, state: EpisodeState, tool: int, draw: Draw, error: int, key: tuple[int, int], errors: Errors
+) -> Failure | None:
+    """Return the failure that an execution shows; None if the law lets it through.
+
+    Args:
+        problem: The task.
+        state: The state in which it was made.
+        tool: Index of the tool.
+        draw: What luck brought to it.
+        error: Number of the error that it shows, OF_DEPENDENCIES, or OTHER_ERROR.
+        key: Luck key of the tool.
+        errors: Which errors failures draw where they have no kinds.
+    """
+    if error == OF_DEPENDENCIES:
         return dependency_failure(problem, state, tool)
-    return Failure(*drawn_error(problem.law, problem.library[tool], key, attempt, errors))
+    dynamics, described, attempt = problem.dynamics, problem.library[tool], state.executions[tool]
+    rules, law = dynamics.rules, dynamics.numbers.law
+    if draw.result == FAILURE and law.error_kinds is None:  # the codes have no meaning
+        return Failure(*drawn_error(law, described, key, attempt, errors))
+    if draw.passes:
+        return None
+    if draw.result == LIMITED:
+        return _limited(dynamics, tool, messages_until_free(rules, state.parts, tool))
+    if draw.result == DOWN:
+        return Failure(SERVICE_UNAVAILABLE, f"Service unavailable: {dynamics.groups[rules.group[tool]]} is down")
+    if draw.result == REFUSED:
+        return _refused(problem, state, tool)
+    if draw.result == SLOW:
+        return Failure(TIMEOUT, f"No result within {draw.ticks / TICKS_PER_SECOND:g} seconds")
+    is_opener = dynamics.numbers.facts[tool].is_opener
+    spec = weighed_errors(law, described, is_opener, is_opened(rules, state.status))[error].error
+    return Failure(spec.code, filled(spec, draw_bits(*key, attempt, PURPOSE_FAILURE)))
 
 
-def drawn_error(
-    law: BenchmarkLaw | Law, tool: Tool, key: tuple[int, int], attempt: int, errors: Errors
-) -> tuple[str, str]:
+def _limited(dynamics: Dynamics, tool: int, wait: int) -> Failure:
+    limit, wait = dynamics.numbers.law.rate_limit, max(wait, 1)
+    assert limit is not None
+    calls = f"{limit.calls} call{'s' if limit.calls > 1 else ''}"
+    when = "with the next message" if wait == 1 else f"after {wait - 1} more message{'s' if wait > 2 else ''}"
+    scope = dynamics.numbers.facts[tool].rate_key
+    text = f"Rate limit of {scope} reached: {calls} in any {limit.window} messages (works again {when})"
+    return Failure(RATE_LIMIT_ERROR, text)
+
+
+def _refused(problem: Problem, state: EpisodeState, tool: int) -> Failure:
+    """Return the failure of a closed tool, or of an input that was refused before."""
+    dynamics, described = problem.dynamics, problem.library[tool]
+    kinds = dynamics.numbers.law.error_kinds
+    assert kinds is not None
+    is_closed = is_refused(dynamics.rules, state.status, state.parts, tool, 0)
+    codes = kinds.access_codes if is_closed else kinds.input_codes
+    code = next((error.code for error in described.failure_errors if error.code in codes), codes[0])
+    if not is_closed:
+        return Failure(code, "The same input was refused before: a parameter has to change")
+    names = [one.name for one in dynamics.numbers.facts if one.is_opener]
+    what = f"until {' or '.join(names)} has succeeded" if names else "in this episode"
+    return Failure(code, f"Access to {described.name} stays closed {what}")
+
+
+def drawn_error(law: Law, tool: Tool, key: tuple[int, int], attempt: int, errors: Errors) -> tuple[str, str]:
     """Return code and message of a failure that has nothing to do with dependencies, by the weights of the law."""
     bits = draw_bits(*key, attempt, PURPOSE_FAILURE)
     specs = possible_errors(tool, errors)
-    weights = [law.error_weight(spec.code) for spec in specs] if isinstance(law, Law) and law.errors else []
+    weights = [law.error_weight(spec.code) for spec in specs] if law.errors else []
     if not sum(weights) > 0.0:
         spec, bits = specs[bits % len(specs)], bits // len(specs)
     else:
@@ -128,6 +191,51 @@ def synthesised_output(tool: Tool, key: tuple[int, int], attempt: int, size: Pay
     if size == "verbose":
         values["metadata"] = {**_metadata(tool, bits), "trace": _rows(bits, _VERBOSE_ROWS)}
     return values
+
+
+def made_up_output(
+    problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tuple[int, int], size: PayloadSize
+) -> dict[str, Any]:
+    """Return what a tool returns that does no work: documented values, with marks of time, corruption, validation."""
+    dynamics = problem.dynamics
+    law, attempt = dynamics.numbers.law, state.executions[tool]
+    values = synthesised_output(problem.library[tool], key, attempt, size)
+    if law.latency is None and law.corrupt is None:
+        return values
+    metadata = dict(values.get("metadata") or {})
+    if law.latency is not None:
+        metadata["duration_ms"] = draw.ticks
+    if law.corrupt is not None and law.corrupt.shows == "payload":
+        metadata["transfer"] = _transfer(values, draw.result == CORRUPT, attempt)
+    if dynamics.rules.is_validator[tool]:
+        checked = _checked(problem, state, draw)
+        metadata["checked_outputs"] = list(checked)
+        values["violations"] = [f"{name}: its output is corrupt" for name, corrupt in checked.items() if corrupt]
+    if metadata:
+        values["metadata"] = metadata
+    return values
+
+
+def _transfer(values: Mapping[str, Any], is_corrupt: bool, attempt: int) -> dict[str, Any]:
+    """Return counts and checksums of what was sent and what arrived; of a corrupt output they contradict each other."""
+    data = values.get("data")
+    records = data["row_count"] if isinstance(data, Mapping) and "row_count" in data else len(values)
+    digest = hashlib.sha256(canonical_json(values).encode()).hexdigest()
+    sent = {"records": records, "checksum": digest[:8]}
+    if not is_corrupt:
+        return {"sent": sent, "received": dict(sent)}
+    lost = 1 + int(digest[8:10], 16) % max(1, records // 2)
+    return {"sent": sent, "received": {"records": records - lost, "checksum": digest[10:18]}}
+
+
+def _checked(problem: Problem, state: EpisodeState, draw: Draw) -> dict[str, bool]:
+    """Return which outputs a validator has looked at, and whether each is corrupt."""
+    rules, found = problem.dynamics.rules, {}
+    for tool, name in enumerate(problem.library.names):
+        sound = state.parts[rules.at_sound + tool]
+        if sound:
+            found[name] = bool(draw.findings >> tool & 1) if sound == UNCHECKED else sound == UNSOUND
+    return found
 
 
 def _synthesise(tool: Tool, value: ReturnValue, bits: int, size: PayloadSize) -> Any:

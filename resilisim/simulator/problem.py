@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.simulator.failure_model import ACCESS_CODES, INPUT_CODES, Law
-from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable, tabulate_law
+from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable
 from resilisim.simulator.rulebook.build import law_numbers
 from resilisim.simulator.rulebook.play import Dynamics
 from resilisim.tool_library import ToolLibrary
@@ -25,14 +25,11 @@ class Problem:
     Attributes:
         required: (num_required,) tool indices in the required order.
         place: (num_tools,) place of each tool in the required list, or -1; tools that can stand in share one.
-        dependencies: For each tool the indices of its direct dependencies.
         closure: Indices of the required tools, of what can stand in for them, and of all their direct and indirect
             dependencies, ascending.
-        base_index: (num_tools,) index of each tool's base probability in `table.bases`.
-        table: The law, tabulated for this library and these rules.
+        dynamics: What messages lead to under the law, and how likely.
         arguments_matter: Whether calls with other parameters are other calls, as in worlds: there a tool that has
             succeeded is called again for something new, and only equal calls that succeed count as a loop.
-        dynamics: What a law with parts adds, or None.
 
     Example:
         >>> from resilisim import default_library
@@ -47,12 +44,9 @@ class Problem:
     rules: EndRules
     required: tuple[int, ...]
     place: tuple[int, ...]
-    dependencies: tuple[tuple[int, ...], ...]
     closure: tuple[int, ...]
-    base_index: tuple[int, ...]
-    table: LawTable
+    dynamics: Dynamics
     arguments_matter: bool = False
-    dynamics: Dynamics | None = None
 
     def __repr__(self) -> str:
         """Return what tells problems apart, without the tables."""
@@ -66,6 +60,21 @@ class Problem:
     def num_tools(self) -> int:
         """Number of tools in the library."""
         return len(self.place)
+
+    @property
+    def dependencies(self) -> tuple[tuple[int, ...], ...]:
+        """For each tool the indices of its direct dependencies."""
+        return self.dynamics.numbers.dependencies
+
+    @property
+    def base_index(self) -> tuple[int, ...]:
+        """(num_tools,) index of each tool's base probability in `table.bases`."""
+        return self.dynamics.numbers.base_index
+
+    @property
+    def table(self) -> LawTable:
+        """The law's constants, tabulated for this library and these rules."""
+        return self.dynamics.numbers.table
 
     @property
     def required_tools(self) -> tuple[str, ...]:
@@ -88,24 +97,6 @@ def dependencies_within(problem: Problem, tools: Sequence[int]) -> NDArray[np.in
     return numbered
 
 
-@functools.lru_cache(maxsize=16)
-def _library_numbers(
-    library: ToolLibrary, law: BenchmarkLaw | Law, rules: EndRules
-) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], LawTable]:
-    """Return dependencies, base indices and table, as in `Problem`."""
-    dependencies = tuple(
-        tuple(library.index(dependency) for dependency in library.dependencies(name)) for name in library.names
-    )
-    given = law.bases if isinstance(law, Law) else {}
-    for name in given:
-        library.index(name)
-    own_bases = [given.get(tool.name, tool.success_probability or law.base) for tool in library]
-    bases = sorted(set(own_bases))
-    constants = law.constants if isinstance(law, Law) else law
-    table = tabulate_law(constants, bases, max(map(len, dependencies)), rules.max_turns)
-    return dependencies, tuple(bases.index(base) for base in own_bases), table
-
-
 @functools.lru_cache(maxsize=4096)
 def _build_problem(
     library: ToolLibrary,
@@ -114,8 +105,7 @@ def _build_problem(
     rules: EndRules,
     arguments_matter: bool,
 ) -> Problem:
-    dependencies, base_index, table = _library_numbers(library, law, rules)
-    numbers = _law_numbers(library, law, rules) if isinstance(law, Law) and has_rulebook(law) else None
+    numbers = _law_numbers(library, law, rules)
     required = tuple(library.index(name) for name in required_tools)
     if not required:
         raise InvalidInputError("the list of required tools is empty: expected at least one tool")
@@ -125,16 +115,15 @@ def _build_problem(
             raise InvalidInputError(f"required tool {library.names[tool]!r} is listed twice: expected each tool once")
         place[tool] = position
     for tool in required:
-        for other in numbers.equivalents.get(tool, ()) if numbers is not None else ():
+        for other in numbers.equivalents.get(tool, ()):
             if place[other] < 0:
                 place[other] = place[tool]
     wanted = [name for tool, name in enumerate(library.names) if place[tool] >= 0]
     closure = tuple(sorted(library.index(name) for name in library.closure(wanted)))
     if isinstance(law, Law) and arguments_matter:
         law.check_world()
-    dynamics = None if numbers is None else Dynamics(tuple(library), numbers, place, len(required), arguments_matter)
-    of_list = (required, tuple(place), dependencies, closure, base_index, table)
-    return Problem(library, law, rules, *of_list, arguments_matter, dynamics)
+    dynamics = Dynamics(tuple(library), numbers, place, len(required), arguments_matter)
+    return Problem(library, law, rules, required, tuple(place), closure, dynamics, arguments_matter)
 
 
 @functools.lru_cache(maxsize=16)
@@ -168,11 +157,6 @@ def check_law_names(library: ToolLibrary, law: Law) -> None:
 
 
 _law_numbers = functools.lru_cache(maxsize=16)(law_numbers)
-
-
-def has_rulebook(law: Law) -> bool:
-    """Return whether a law says more than the table of the benchmark law can."""
-    return bool(law.parts or law.equivalents)
 
 
 def build_problem(

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import (
     FAILED,
-    NOT_EXECUTED,
     SUCCEEDED,
     IntVector,
-    count_failed_dependencies,
-    count_not_executed,
 )
 from resilisim.simulator.messages import Message
 
@@ -130,25 +127,20 @@ def start_state(problem: Problem, key: tuple[int, int] | None = None) -> Episode
         >>> sum(start_state(build_problem(default_library(), ["network_fetcher"])).executions)
         0
     """
-    if problem.dynamics is not None:
-        return problem.dynamics.start(key)
-    counters = [0] * NUM_COUNTERS
-    counters[LOOP_SIGNATURE] = NO_LOOP
-    return EpisodeState((NOT_EXECUTED,) * problem.num_tools, tuple(counters), (0,) * problem.num_tools)
+    return problem.dynamics.start(key)
 
 
 def is_done(problem: Problem, state: EpisodeState) -> bool:
     """Return whether all required tools have succeeded, in the required order, with outputs that are surely sound."""
-    if problem.dynamics is not None:
-        return problem.dynamics.chance_done(state) == 1.0
-    return state.counters[ORDER_BROKEN] == 0 and state.counters[NEXT_PLACE] == len(problem.required)
+    return problem.dynamics.chance_done(state) == 1.0
 
 
 def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:
     """Return whether every turn is used, or all time, and only the closing message is left."""
-    if problem.dynamics is not None and problem.dynamics.is_out_of_time(state):
-        return state.counters[ENDED] == RUNNING
-    return state.counters[ENDED] == RUNNING and state.counters[TURNS_USED] == problem.rules.max_turns
+    counters = state.counters
+    if counters[ENDED] != RUNNING:
+        return False
+    return counters[TURNS_USED] == problem.rules.max_turns or problem.dynamics.is_out_of_time(state)
 
 
 def outcome(problem: Problem, state: EpisodeState) -> int:
@@ -159,7 +151,7 @@ def outcome(problem: Problem, state: EpisodeState) -> int:
 def success_probability(problem: Problem, state: EpisodeState, tool: int, message: Message | None = None) -> float:
     """Return the probability that an execution of a tool (its index) succeeds in a state.
 
-    Under a law with parts, it is the probability by what an agent can know; a `message` gives the parameters.
+    It is the probability by what an agent can know; a `message` gives the parameters.
 
     Example:
         >>> from resilisim import default_library
@@ -168,30 +160,13 @@ def success_probability(problem: Problem, state: EpisodeState, tool: int, messag
         >>> success_probability(problem, start_state(problem), problem.required[0])  # it depends on the fetcher
         0.4
     """
-    if problem.dynamics is not None:
-        return problem.dynamics.chance_of_success(state, tool, message)
-    return float(problem.table.probability[_law_index(problem, state, tool)])
-
-
-def success_threshold_at(problem: Problem, state: EpisodeState, tool: int) -> int:
-    """Return the integer that an execution's 53 luck bits must stay below to succeed."""
-    return int(problem.table.threshold[_law_index(problem, state, tool)])
-
-
-def _law_index(problem: Problem, state: EpisodeState, tool: int) -> tuple[int, int, int, int]:
-    dependencies = problem.dependencies[tool]
-    return (
-        problem.base_index[tool],
-        count_not_executed(state.status, dependencies),
-        count_failed_dependencies(state.status, dependencies),
-        state.counters[NUM_FAILURES],
-    )
+    return problem.dynamics.chance_of_success(state, tool, message)
 
 
 def next_state(problem: Problem, state: EpisodeState, message: Message, success: bool | Draw = False) -> EpisodeState:
     """Return the state after a message in a running state; for an execution, given whether it succeeds.
 
-    Under a law with parts there are more results than two, which a `Draw` tells; `branches` has all of them.
+    There are more results than two, which a `Draw` tells; `branches` has all of them.
 
     Example:
         >>> from resilisim import default_library
@@ -200,35 +175,8 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
         >>> next_state(problem, start_state(problem), execution("network_fetcher"), success=False).turns_used
         1
     """
-    if problem.dynamics is not None:
-        tool = problem.library.index(message.tool or "") if message.kind == "execute" else -1
-        return problem.dynamics.after(state, message, tool, success)
-    status, executions, counters = state.status, state.executions, list(state.counters)
-    if message.kind == "stop":
-        counters[ENDED] = STOPPED
-    elif message.kind == "agent_error":
-        counters[ENDED] = LOST
-    elif message.kind == "finish":
-        if counters[TURNS_USED] < problem.rules.max_turns:
-            counters[TURNS_USED] += 1
-        counters[ENDED] = COMPLETION
-    elif is_awaiting_closing(problem, state):
-        counters[ENDED] = TURNS
-    elif message.kind == "execute":
-        tool = problem.library.index(message.tool or "")
-        signature = tool if status[tool] == SUCCEEDED else NO_LOOP
-        if problem.arguments_matter:
-            signature = message.signature if success else NO_LOOP
-        statuses, numbers = list(status), list(executions)
-        numbers[tool] += 1
-        record_execution(
-            statuses, counters, problem.place[tool], tool, bool(success), problem.rules.max_consecutive_failures
-        )
-        record_turn(counters, signature, problem.rules.loop_length)
-        status, executions = tuple(statuses), tuple(numbers)
-    else:
-        record_turn(counters, message.signature, problem.rules.loop_length)
-    return EpisodeState(status, tuple(counters), executions)
+    tool = problem.library.index(message.tool or "") if message.kind == "execute" else -1
+    return problem.dynamics.after(state, message, tool, success)
 
 
 def has_succeeded(state: EpisodeState, message: Message, after: EpisodeState) -> bool:
@@ -257,12 +205,4 @@ def branches(problem: Problem, state: EpisodeState, message: Message) -> list[tu
     """
     executes = message.kind == "execute" and not is_awaiting_closing(problem, state)
     tool = problem.library.index(message.tool or "") if executes else -1
-    if problem.dynamics is not None:
-        return problem.dynamics.branches(state, message, tool)
-    if not executes:
-        return [(1.0, next_state(problem, state, message))]
-    chance = success_probability(problem, state, tool)
-    return [
-        (chance, next_state(problem, state, message, success=True)),
-        (1.0 - chance, next_state(problem, state, message, success=False)),
-    ]
+    return problem.dynamics.branches(state, message, tool)

@@ -164,7 +164,7 @@ def accepted_parameters(
 def is_refused_input(problem: Problem, state: EpisodeState, name: str, parameters: Mapping[str, Any]) -> bool:
     """Return whether the law refuses a call because the same input was refused before."""
     dynamics, tool = problem.dynamics, problem.library.index(name)
-    if dynamics is None or dynamics.rules.at_block < 0:
+    if dynamics.rules.at_block < 0:
         return False
     return dynamics.digest(tool, execution(name, parameters)) == state.parts[dynamics.rules.at_block + tool]
 

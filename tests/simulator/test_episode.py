@@ -10,10 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.simulator import FINISH, STOP, EndRules, Episode, Message, build_problem, execution, score_episode
+from resilisim.simulator import (
+    FINISH,
+    STOP,
+    EndRules,
+    Episode,
+    Message,
+    build_problem,
+    execution,
+    score_episode,
+    success_probability,
+)
 from resilisim.simulator.outcomes import possible_errors
 from resilisim.simulator.scoring import counted_executions
-from resilisim.simulator.state import outcome, success_threshold_at
+from resilisim.simulator.state import outcome
 from resilisim.tool_library import ErrorSpec, default_library
 from tests.simulator.brute_force import small_library
 
@@ -95,7 +105,7 @@ def test_dependency_error_exactly_where_dependencies_are_to_blame():
         else:
             assert event.failure.code in {error.code for error in LIBRARY["computation_analyzer"].failure_errors}
         kinds.add(event.failure.code if event.failure else "success")
-        assert success_threshold_at(problem, Episode(problem, "t", 0).state, analyzer) < clean * 2**53
+        assert success_probability(problem, Episode(problem, "t", 0).state, analyzer) < clean
     assert len(kinds) == 7
 
 

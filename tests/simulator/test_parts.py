@@ -105,7 +105,7 @@ class Definition:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        changes = problem.dynamics is not None and problem.dynamics.rules.at_block >= 0  # whether parameters matter
+        changes = problem.dynamics.rules.at_block >= 0  # whether parameters matter
         self.messages = [one for one in MESSAGES if changes or not one.parameters]
         self.value = functools.lru_cache(maxsize=None)(self._value)
 
@@ -117,7 +117,6 @@ class Definition:
     def _value(self, state: EpisodeState) -> float:
         if state.ended_by is not None:
             dynamics = self.problem.dynamics
-            assert dynamics is not None
             return dynamics.chance_done(state) if state.ended_by in ("completion", "stopped") else 0.0
         return max(self.action_value(state, message) for message in self.messages)
 
@@ -233,7 +232,7 @@ def test_the_informed_reach_at_least_as_much(name: str) -> None:
     start = start_state(problem)
     observing, informed = (solve_reachable(problem, one) for one in ("observing", "informed"))
     assert informed.value(start) >= observing.value(start) - observing.gap - 1e-12
-    if problem.dynamics is not None and problem.dynamics.rules.num_hidden == 0:
+    if problem.dynamics.rules.num_hidden == 0:
         assert informed.value(start) == observing.value(start)
 
 

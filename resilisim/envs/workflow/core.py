@@ -101,7 +101,7 @@ class WorkflowCore:
         self.write_starts()
         problems = [self.problem_of(index) for index in range(len(self.tasks))]
         self.parts: PartTables | None = None
-        if problems[0].dynamics is not None:
+        if problems[0].dynamics.has_sections:
             self.parts = make_part_tables(num_envs, len(self.finals), layout, problems)
             fields: Mapping[str, Any] = self.parts.episodes.dtype.fields or {}
             self._part_offset = int(fields["law"][1])

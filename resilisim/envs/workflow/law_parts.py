@@ -181,7 +181,6 @@ def part_dtype(layout: Layout) -> np.dtype[Any]:
 def make_part_tables(num_envs: int, num_finals: int, layout: Layout, problems: list[Problem]) -> PartTables:
     """Return the tables of the problems of some tasks, which have one law with parts."""
     parts, library = problems[0].dynamics, problems[0].library
-    assert parts is not None
     law = parts.numbers.law
     shown = {**law.constants.to_mapping(), "drift": law.drift.per_message if law.drift is not None else 0.0}
     record = as_record({**parts.rules._asdict(), **shown}, layout.tools, layout.dependencies)

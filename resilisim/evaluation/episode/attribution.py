@@ -187,10 +187,9 @@ def loss_label(
         return "no_completion_signal"  # whatever was sent instead: the signal alone was missing
     if obeys_flaw:
         return "obeyed_flaw"  # whatever it led to: the agent did as it was told
-    dynamics = problem.dynamics
     if message.kind in ("finish", "stop"):
         # Everything has reported success, so it was an output that was not sound.
-        return "believed_corrupt_data" if dynamics is not None and _has_run_all(problem, state) else "gave_up_early"
+        return "believed_corrupt_data" if _has_run_all(problem, state) else "gave_up_early"
     if message.kind == "wait":
         return "waited_in_vain"
     if message.kind in _QUESTIONS:
@@ -203,12 +202,12 @@ def loss_label(
     if message.kind == "rejected":
         return "rejected_call"
     tool = problem.library.index(message.tool or "")
-    refused = None if dynamics is None else _why_refused(dynamics, state, tool, message)
+    refused = _why_refused(problem.dynamics, state, tool, message)
     if refused is not None:
         return refused
     if tool not in problem.closure:
         return "unneeded_tool"
-    if dynamics is not None and (missed := _what_was_better(problem, dynamics, state, tool)) is not None:
+    if (missed := _what_was_better(problem, state, tool)) is not None:
         return missed
     if state.status[tool] == SUCCEEDED:
         return "repeated_success"
@@ -222,7 +221,7 @@ def loss_label(
 def _explains_refusal(problem: Problem, state: EpisodeState, message: Message) -> bool:
     """Return whether a question is about the parameters of a tool whose input was refused."""
     dynamics = problem.dynamics
-    if dynamics is None or dynamics.rules.at_block < 0 or message.kind != "info" or message.problems:
+    if dynamics.rules.at_block < 0 or message.kind != "info" or message.problems:
         return False
     tool = problem.library.index(message.tool or "")
     return state.parts[dynamics.rules.at_block + tool] not in (OPEN, CLOSED)
@@ -242,9 +241,12 @@ def _why_refused(dynamics: Dynamics, state: EpisodeState, tool: int, message: Me
     return "call_without_access" if state.parts[rules.at_block + tool] == CLOSED else "repeated_invalid_call"
 
 
-def _what_was_better(problem: Problem, dynamics: Dynamics, state: EpisodeState, tool: int) -> str | None:
+def _what_was_better(problem: Problem, state: EpisodeState, tool: int) -> str | None:
     """Name what the law's parts made better than a call, if it is that which was missed."""
-    best, rules = solve(problem).best_action(state), dynamics.rules
+    rules = problem.dynamics.rules
+    if not rules.waiting_is_productive and rules.at_evidence < 0 and rules.at_sound < 0:
+        return None
+    best = solve(problem).best_action(state)
     if best.kind == "wait":
         return "did_not_wait"
     if best.kind != "execute":
@@ -284,7 +286,7 @@ def world_loss_label(
     if refused:
         return "refused_call"
     dynamics, tool = solution.problem.dynamics, solution.problem.library.index(message.tool or "")
-    if dynamics is not None and messages_until_free(dynamics.rules, state.parts, tool) > 0:
+    if messages_until_free(dynamics.rules, state.parts, tool) > 0:
         return "rate_limited_call"
     if solution.waits(state, done):
         return "did_not_wait"

@@ -407,7 +407,9 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
     for task in {task.required_tools: task for task in reversed(tasks)}.values():
         problem = build_problem(environment.library, task.required_tools, environment.law, environment.rules)
         try:
-            if problem.dynamics is None:  # how many states a law with parts reaches is only known once they are reached
+            if (
+                not problem.dynamics.has_sections
+            ):  # how many states a law with parts reaches is only known once they are reached
                 check_problem_solvable(problem)
         except ExactLimitError as error:
             raise ExactLimitError(f"task {task.instance_id}: {error}") from error

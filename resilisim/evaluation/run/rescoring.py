@@ -45,9 +45,10 @@ from resilisim.simulator import (
     success_probability,
 )
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
+from resilisim.simulator.law import success_threshold
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.scoring import graded_score
-from resilisim.simulator.state import is_awaiting_closing, success_threshold_at
+from resilisim.simulator.state import is_awaiting_closing
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.worlds.base import DoneCall, Grade, ToolError, graded, load_world, world_task
@@ -89,7 +90,7 @@ def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage |
     right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")
     steps: list[StepRecord] = []
     for recorded in record["steps"]:
-        message = _message_of(recorded, read, told is not None, problem.dynamics is not None)
+        message = _message_of(recorded, read, told is not None, problem.dynamics.has_sections)
         before = past.state
         attempt, probability = past.add(recorded, message)
         refused = recorded.get("real", False)
@@ -164,7 +165,7 @@ class _Past:
         self._key = episode_key(self._salt, record["seed"], record["instance_id"])
         self._tool_keys: dict[str, tuple[int, int]] = {}
         self._episode: Episode | None = None
-        if problem.dynamics is not None:
+        if problem.dynamics.has_sections:
             if not self._salt:
                 raise InvalidInputError("it does not name the salt of its draws, which a law with parts is played by")
             workspace = _Recorded(record) if problem.arguments_matter else None
@@ -210,7 +211,7 @@ class _Past:
             if name not in self._tool_keys:
                 self._tool_keys[name] = tool_luck_key(*self._key, name)
             bits = draw_bits(*self._tool_keys[name], done, PURPOSE_SUCCESS)
-            succeeds = bits < success_threshold_at(problem, state, tool)
+            succeeds = bits < success_threshold(success_probability(problem, state, tool))
             if succeeds != (step["success"] or step.get("real", False)):
                 told = "success" if succeeds else "failure"
                 raise InvalidInputError(

@@ -27,7 +27,7 @@ from resilisim.simulator.exact import best_limits
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
 from resilisim.simulator.messages import Message
-from resilisim.simulator.problem import Problem, build_problem, has_rulebook
+from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
@@ -95,7 +95,7 @@ class LawBlindActor:
 def actor_of(loaded: LoadedPolicy, law: BenchmarkLaw | Law) -> Actor:
     """Return what plays a policy in Workflow-v0 under a law."""
     actor = WorkflowActor(loaded.network)
-    has_parts = isinstance(law, Law) and has_rulebook(law)
+    has_parts = law.has_sections
     return LawBlindActor(actor) if has_parts and not reads_laws(loaded) else actor
 
 
@@ -327,7 +327,7 @@ class TrainedPolicy:
     def act(self, observation: str, info: Info) -> str | None:
         """Return the preferred call, or the completion signal once there is nothing left to call."""
         mirror, problem = self._mirror or self._begin(info), info["problem"]
-        if problem.dynamics is not None:
+        if problem.dynamics.has_sections:
             return self._act_under_parts(mirror, info)
         if self._called:
             _enter_last_message(mirror, problem, info)

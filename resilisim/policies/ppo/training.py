@@ -66,7 +66,6 @@ from resilisim.policies.ppo.validation import Evaluation, Validator
 from resilisim.provenance import describe_os_error
 from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.failure_model import PARTS, Law
-from resilisim.simulator.problem import has_rulebook
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tasks.model import split_of
@@ -502,7 +501,7 @@ def in_bfloat16(config: TrainingConfig, device: torch.device) -> bool:
 def law_with_parts(config: TrainingConfig) -> Law | None:
     """Return the law of a configuration if it has parts, which observations then show."""
     law = WorkflowOptions(law=config.law).failure_model()
-    return law if isinstance(law, Law) and has_rulebook(law) else None
+    return law if isinstance(law, Law) and law.has_sections else None
 
 
 def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[Task], list[Task]]:

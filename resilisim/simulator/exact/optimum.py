@@ -496,7 +496,7 @@ _solved: OrderedDict[Problem, Solved] = OrderedDict()
 
 def solve_afresh(problem: Problem) -> Solved:
     """Solve a problem exactly, under any law, and keep nothing."""
-    return compute_optimum(problem) if problem.dynamics is None else solve_reachable(problem)
+    return solve_reachable(problem) if problem.dynamics.has_sections else compute_optimum(problem)
 
 
 def compute_optimum(problem: Problem) -> Optimum:
@@ -522,7 +522,7 @@ def check_solvable(problem: Problem) -> None:
     Raises:
         ExactLimitError: The problem is too large.
     """
-    if problem.dynamics is not None:
+    if problem.dynamics.has_sections:
         solve(problem)
         return
     try:
@@ -541,7 +541,7 @@ def tabulate(problem: Problem, most_exactly: int | None = None) -> TabulatedOpti
         problem: The task's numbers.
         most_exactly: Entries that the table may have if it has to be exact.
     """
-    if problem.dynamics is not None:
+    if problem.dynamics.has_sections:
         raise InvalidInputError(f"there is no table of values under {problem.law}: expected a law without parts")
     arena = build_arena(problem, most_exactly)
     values = _sweep(problem, arena, arena.breakers.neutral_base)

@@ -101,7 +101,7 @@ def obey_plan(
         >>> round(obey_plan(problem, problem.required, limits=[(1, None)]).success, 3)
         0.8
     """
-    if problem.dynamics is not None:
+    if problem.dynamics.has_sections:
         return follow_under_parts(problem, tools, problem.rules.max_turns, refused, limits)
     numbers = _numbers(problem, tools, problem.rules.max_turns, refused, limits)
     success, coverage = follow(*numbers, MAX_ENTRIES)
@@ -129,7 +129,7 @@ def plan_following(problem: Problem, turns: int | None = None) -> float:
     turns = problem.rules.max_turns if turns is None else turns
     if turns < len(problem.required):
         return 0.0
-    if problem.dynamics is not None:
+    if problem.dynamics.has_sections:
         return follow_under_parts(problem, problem.required, turns).success
     success, _ = follow(*_numbers(problem, problem.required, turns), MAX_ENTRIES)
     return float(success)
@@ -172,7 +172,6 @@ def follow_under_parts(
                         into[known] = into.get(known, 0.0) + chance * share
             on_step, tries = following, tries + 1
     signalled = {state: chance for state, chance in reach.items() if state.counters[ENDED] == RUNNING}
-    assert problem.dynamics is not None
     success = sum(chance * problem.dynamics.chance_done(state) for state, chance in signalled.items())
     every = [*reach.items(), *ended.items()]
     coverage = sum(chance * state.counters[NEXT_PLACE] / required for state, chance in every)
@@ -425,7 +424,7 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
         # A step that is always skipped is only one more thing to read. Each one before it took a message at least.
         if len(kept) + 1 < step[SKIP_FROM]:
             kept[place] = _limit(step[MAX_TRIES]), _limit(step[SKIP_FROM])
-    if problem.dynamics is not None:  # limits are chosen by the law's constants, and valued by all of it
+    if problem.dynamics.has_sections:  # limits are chosen by the law's constants, and valued by all of it
         success = obey_plan(problem, [tools[place] for place in kept], limits=list(kept.values())).success
     return PlanLimits(tuple(kept), tuple(kept.values()), max(float(success), 0.0))
 

@@ -73,7 +73,6 @@ class Reachable:
         self.layers = [Layer(stage.width) for _ in range(problem.rules.max_turns + 1)]
         # Reading a field of a record takes a microsecond, and states are asked for by the thousand.
         self._places = {name: int(getattr(stage.rules, name)) for name in (*_SECTIONS, "num_parts", "num_hidden")}
-        assert problem.dynamics is not None
         self._full_places = {name: int(getattr(problem.dynamics.rules, name)) for name in _SECTIONS}
         self._num_neutral = int(stage.rules.num_tools) - len(stage.tools)
 
@@ -109,7 +108,7 @@ class Reachable:
     def _chance_of_case(self, state: EpisodeState) -> float:
         """Return the chance that the tools work that the values take to work."""
         dynamics, chance = self.problem.dynamics, 1.0
-        if dynamics is None or dynamics.rules.at_evidence < 0:
+        if dynamics.rules.at_evidence < 0:
             return chance
         for tool in self.stage.alone:
             if self.informed and state.hidden:
@@ -194,8 +193,7 @@ class Reachable:
 
     @property
     def _law(self) -> str:
-        dynamics = self.problem.dynamics
-        return dynamics.numbers.law.name if dynamics is not None else ""
+        return self.problem.dynamics.numbers.law.name
 
     def _settle(self, state: EpisodeState, row: NDArray[np.int64]) -> float:
         stage, at, full = self.stage, self._places, self._full_places
@@ -335,20 +333,20 @@ class ReachableOptimum:
 
     @property
     def _hides(self) -> bool:
-        return self.problem.dynamics is not None and self.problem.dynamics.rules.num_hidden > 0
+        return self.problem.dynamics.rules.num_hidden > 0
 
     def _as_known(self, state: EpisodeState) -> EpisodeState:
         is_open = self.knowledge == "observing" and state.hidden and state.counters[ENDED] == RUNNING
         return replace(state, hidden=()) if is_open else state
 
     def _outcome(self, state: EpisodeState) -> float:
-        if self._hides and not state.hidden and self.problem.dynamics is not None:
+        if self._hides and not state.hidden:
             ended_well = outcome(self.problem, replace(state, hidden=self._nothing_hidden()))
             return ended_well * self.problem.dynamics.chance_done(state)
         return float(outcome(self.problem, state))
 
     def _nothing_hidden(self) -> tuple[int, ...]:
-        return (0,) * (self.problem.dynamics.rules.num_hidden if self.problem.dynamics is not None else 0)
+        return (0,) * self.problem.dynamics.rules.num_hidden
 
     def tells_apart(self, tool: int) -> bool:
         """Return whether more than a tool's chance and whether it has succeeded decides what calling it is worth."""
@@ -415,7 +413,6 @@ class ReachableOptimum:
     def call(self, state: EpisodeState, tool: int) -> Message:
         """Return a call of a tool, with a changed parameter if it was refused for its input."""
         dynamics, described = self.problem.dynamics, self.problem.library[tool]
-        assert dynamics is not None
         message = execution(described.name)
         if dynamics.rules.at_block >= 0 and state.parts[dynamics.rules.at_block + tool] == parameter_digest(
             described, {}
@@ -427,7 +424,6 @@ class ReachableOptimum:
 def first_states(problem: Problem, state: EpisodeState, states: Reachable) -> list[tuple[float, EpisodeState]]:
     """Return what can be hidden before anything was executed, as far as it makes a difference, with probabilities."""
     dynamics = problem.dynamics
-    assert dynamics is not None
     rules, hidden = dynamics.rules, [0] * dynamics.rules.num_hidden
     places = [(rules.at_down + int(group), rules.share_down) for group in states.stage.groups]
     if rules.at_broken >= 0:
@@ -497,7 +493,7 @@ def solve_reachable(
 
 def _solved(problem: Problem, stage: Stage, informed: bool, max_states: int) -> Reachable:
     states, start = Reachable(problem, stage, informed, max_states), start_state(problem)
-    if informed and problem.dynamics is not None and problem.dynamics.rules.num_hidden > 0:
+    if informed and problem.dynamics.rules.num_hidden > 0:
         for _, known in first_states(problem, start, states):
             states.value(known)
     else:

@@ -92,7 +92,7 @@ class ReferenceSolution:
             return 0.0
         if not rest:
             return 1.0
-        if self.problem.dynamics is not None:
+        if self.problem.dynamics.has_sections:
             return _under_parts(self.problem, self.calls).value(state, done)
         failures = counters[NUM_FAILURES]
         chances = _chances(self.problem, rest, state.status)
@@ -114,7 +114,7 @@ class ReferenceSolution:
 
     def waits(self, state: EpisodeState, done: int) -> bool:
         """Return whether letting a turn pass is better than making the next call."""
-        if self.problem.dynamics is None or done == len(self.calls):
+        if not self.problem.dynamics.has_sections or done == len(self.calls):
             return False
         return _under_parts(self.problem, self.calls).waits(state, done)
 
@@ -248,7 +248,6 @@ class _UnderParts:
 
 @functools.lru_cache(maxsize=64)
 def _under_parts(problem: Problem, calls: tuple[int, ...]) -> _UnderParts:
-    assert problem.dynamics is not None
     return _UnderParts(problem, problem.dynamics, calls)
 
 
@@ -313,6 +312,6 @@ class ReferenceJudge:
     def _had_it_worked(self, state: EpisodeState, message: Message, after: EpisodeState) -> EpisodeState:
         """Return the state after a call that the tool itself refused, had it not."""
         dynamics, draw = self.solution.problem.dynamics, Draw(SUCCESS)
-        if dynamics is not None and dynamics.rules.at_time >= 0:
+        if dynamics.rules.at_time >= 0:
             draw = Draw(SUCCESS, after.parts[dynamics.rules.at_time] - state.parts[dynamics.rules.at_time])
         return next_state(self.solution.problem, replace(state, hidden=()), message, draw)

@@ -438,7 +438,7 @@ def clairvoyant_if_known(
     problem: Problem, seeds: Sequence[int], salt: str, instance_id: str, track: Track = iter
 ) -> tuple[float | None, float | None]:
     """Return the clairvoyant bound and its standard error, None both where nobody has worked it out."""
-    if problem.dynamics is not None:
+    if problem.dynamics.has_sections:
         return None, None
     try:
         return clairvoyant(problem, seeds, salt, instance_id, track)

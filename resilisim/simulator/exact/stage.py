@@ -87,7 +87,6 @@ class Neutral:
 def told_apart(problem: Problem) -> tuple[int, ...]:
     """Return the library indices of the tools that matter by themselves."""
     dynamics = problem.dynamics
-    assert dynamics is not None
     facts, library = dynamics.numbers.facts, problem.library
     wanted = set(problem.closure)
     if dynamics.rules.at_unsound >= 0:
@@ -128,7 +127,6 @@ def neutral_tools(problem: Problem, tools: Sequence[int], informed: bool) -> tup
     Both are the same where the former are as good as any call aside: of an outside tool, or of one that has succeeded.
     """
     dynamics, rules = problem.dynamics, problem.rules
-    assert dynamics is not None
     facts, law, told = dynamics.numbers.facts, dynamics.numbers.law, set(tools)
     outside = [tool for tool in range(problem.num_tools) if tool not in told]
     highest = max(problem.table.bases)
@@ -181,7 +179,6 @@ def make_stage(
 ) -> Stage:
     """Number the tools that are told apart, with neutral ones behind them, of which the first few are offered."""
     dynamics = problem.dynamics
-    assert dynamics is not None
     place_of = {tool: number for number, tool in enumerate(tools)}
     every = dynamics.numbers.facts
     facts = [

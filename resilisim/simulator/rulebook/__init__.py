@@ -1,1 +1,1 @@
-"""The parts that a law can add to the benchmark's: rate limits, outages, broken tools, kinds of errors and so on."""
+"""A law as a rulebook: chances, what calls bring and lead to, with a section for each part that the law has."""

@@ -1,7 +1,8 @@
-"""The numbers of a law with parts: what a `Rulebook` holds for the tools of a library, or for some of them."""
+"""The numbers of a law: what a `Rulebook` holds for the tools of a library, or for some of them."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from resilisim.errors import ExactLimitError, InvalidInputError, unknown_name
 from resilisim.seeding import hash_words
 from resilisim.simulator.failure_model import TICKS_PER_SECOND, Law
-from resilisim.simulator.law import EndRules, tabulate_law
+from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable, tabulate_law
 from resilisim.simulator.rulebook.luck import OTHER_ERROR, LuckTables
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
@@ -91,41 +92,60 @@ def _share(weighed: Sequence[WeighedError], result: int) -> float:
     return math.fsum(one.weight for one in weighed if one.result == result) / math.fsum(one.weight for one in weighed)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class LawNumbers:
-    """A law with parts and end rules, in numbers for a library.
+    """A law and end rules, in numbers for a library.
 
     Attributes:
+        law: The law; that of a `BenchmarkLaw` has its constants and nothing else.
         facts: (num_tools,) what it says of each tool.
-        tables: The law, tabulated for every base that a tool has at some turn.
+        dependencies: For each tool the indices of its direct dependencies.
+        base_index: (num_tools,) index of each tool's base probability in `table.bases`.
+        table: The law's constants, tabulated for every base that a tool has at first.
+        tables: What executions read: the same for every base that a tool has at some turn, and what failures say.
         luck: What luck is drawn by.
         equivalents: For each tool (its index) those that can stand in for it.
+        groups: Names of the groups of outages, as a `Rulebook` of all tools numbers them.
     """
 
     law: Law
     rules: EndRules
     facts: tuple[ToolFacts, ...]
+    dependencies: tuple[tuple[int, ...], ...]
+    base_index: tuple[int, ...]
+    table: LawTable
     tables: Tables
     luck: LuckTables
     equivalents: Mapping[int, tuple[int, ...]]
+    groups: tuple[str, ...]
+
+    @functools.cached_property
+    def rulebook(self) -> Rulebook:
+        """The rulebook of all tools, none of which is required; what is costs little to enter (`make_rulebook`)."""
+        return make_rulebook(self, self.facts, [NONE] * len(self.facts), 0)
 
 
-def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
+def law_numbers(library: ToolLibrary, law: BenchmarkLaw | Law, rules: EndRules) -> LawNumbers:
     """Work out what a law says of each tool of a library.
 
     Raises:
         InvalidInputError: The law names a tool or category that the library lacks, or puts a tool into two groups.
     """
+    if isinstance(law, BenchmarkLaw):
+        law = Law("benchmark", "", law.base, law.not_executed, law.failed, law.history)
     for name in law.bases:
         library.index(name)
     given = [law.bases.get(tool.name, tool.success_probability or law.base) for tool in library]
     distinct = sorted(set(given))
-    drift = law.drift.per_message if law.drift is not None else 0.0
-    by_turn = [min(max(base + drift * turn, 0.0), 1.0) for base in distinct for turn in range(rules.max_turns + 1)]
-    rows_of_base = 1 if law.drift is None else rules.max_turns + 1
     dependencies = [tuple(library.index(name) for name in library.dependencies(tool.name)) for tool in library]
-    bases = distinct if law.drift is None else by_turn
-    table = tabulate_law(law.constants, bases, max(map(len, dependencies)), rules.max_turns)
+    most = max(map(len, dependencies))
+    table = tabulate_law(law.constants, distinct, most, rules.max_turns)
+    probability, rows_of_base = table.probability, 1
+    if law.drift is not None:
+        rows_of_base = rules.max_turns + 1
+        drifted = [base + law.drift.per_message * turn for base in distinct for turn in range(rows_of_base)]
+        by_turn = [min(max(base, 0.0), 1.0) for base in drifted]
+        probability = tabulate_law(law.constants, by_turn, most, rules.max_turns).probability
     group = _groups(library, law)
     broken = _chosen(library, law.broken.tools if law.broken else (), "broken")
     corrupt = _chosen(library, law.corrupt.tools if law.corrupt else (), "corrupt")
@@ -160,8 +180,18 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
     equivalents = {
         library.index(name): tuple(library.index(other) for other in others) for name, others in law.equivalents.items()
     }
-    tables = Tables(table.probability, _evidence(table.probability))
-    return LawNumbers(law, rules, tuple(facts), tables, _luck_tables(facts, weighed), equivalents)
+    return LawNumbers(
+        law,
+        rules,
+        tuple(facts),
+        tuple(dependencies),
+        tuple(distinct.index(base) for base in given),
+        table,
+        Tables(probability, _evidence(probability) if law.broken is not None else _NO_EVIDENCE),
+        _luck_tables(facts, weighed),
+        equivalents,
+        tuple(dict.fromkeys(one.group for one in facts if one.group is not None)),
+    )
 
 
 def _luck_tables(
@@ -341,6 +371,9 @@ def as_record(values: Mapping[str, Any], length: int, width: int) -> Any:
     for name, value in padded.items():
         record[name] = value
     return record[0]
+
+
+_NO_EVIDENCE = np.zeros((1, 1, 1, 1), dtype=np.int64)  # where no tool is broken, and so nobody reads any
 
 
 def _ticks(seconds: float | None) -> int:

@@ -1,4 +1,4 @@
-"""What luck brings under a law with parts, in scalar functions over plain vectors, as in `rulebook.rules`.
+"""What luck brings to an execution, in scalar functions over plain vectors, as in `rulebook.rules`.
 
 Everything is a function of a luck key and a number: of the tool and the execution for what a call brings, of the
 episode and the message for outages, of the episode alone for broken tools. So luck is the same for every agent.
@@ -40,6 +40,8 @@ LOW_HALF = (1 << HALF_BITS) - 1
 # Which error a failure shows, where it is not one of the errors that are drawn.
 OTHER_ERROR = -1
 OF_DEPENDENCIES = -2
+
+ANY_RESULT = -1  # of the errors that a failure can show
 
 
 class LuckTables(NamedTuple):
@@ -152,34 +154,64 @@ def draw_result(
         key1: Its second word.
         attempt: Executions of the tool so far.
     """
-    if messages_until_free(rules, parts, tool) > 0:
+    if rules.at_rate >= 0 and messages_until_free(rules, parts, tool) > 0:
         return LIMITED, 0, OTHER_ERROR
     group = rules.group[tool]
     if group >= 0 and hidden[rules.at_down + group] == 1:
         return DOWN, 0, OTHER_ERROR
-    if is_refused(rules, status, parts, tool, digest):
+    if rules.at_block >= 0 and is_refused(rules, status, parts, tool, digest):
         return REFUSED, 0, OTHER_ERROR
-    ticks, limit = draw_duration(rules, key0, key1, attempt), time_limit(rules, parts)
-    if 0 <= limit < ticks:
-        return SLOW, limit, OTHER_ERROR
+    ticks = draw_duration(rules, key0, key1, attempt) if rules.num_durations > 1 else int(rules.duration_ticks[0])
+    if rules.timeout >= 0 or rules.budget >= 0:
+        limit = time_limit(rules, parts)
+        if 0 <= limit < ticks:
+            return SLOW, limit, OTHER_ERROR
     threshold = success_threshold(law_probability(rules, tables, status, counters, tool))
     bits = draw_bits(key0, key1, attempt, PURPOSE_SUCCESS)
     is_broken = rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
     if bits < threshold and not is_broken:
         is_corrupt = draw_bits(key0, key1, attempt, PURPOSE_CORRUPT) * UNIT < rules.corrupt_chance[tool]
         return CORRUPT if is_corrupt else SUCCESS, ticks, OTHER_ERROR
-    if is_broken:  # it fails as an unlucky tool does, so that its errors tell nothing; of a sure one, which has no
-        # failing part, the draw goes past the end, where no failure is of dependencies
-        bits = threshold + share_of_bits(bits, CERTAIN - threshold)
+    if is_broken:  # it fails as an unlucky tool does, so that its errors tell nothing
+        bits = failing_bits(bits, threshold)
     if bits < success_threshold(clean_probability(rules, tables, counters, tool)):
         return FAILURE, ticks, OF_DEPENDENCIES
     if rules.at_block < 0:
         return FAILURE, ticks, OTHER_ERROR
+    number = draw_error(rules, luck, status, tool, key0, key1, attempt, ANY_RESULT)
     opened = 1 if is_opened(rules, status) else 0
-    target = draw_bits(key0, key1, attempt, PURPOSE_ERROR_CODE) * UNIT * luck.total_weight[tool, opened]
-    last = luck.num_errors[tool, opened] - 1
+    return int(luck.error_result[tool, opened, number]), ticks, number
+
+
+@scalar
+def draw_error(
+    rules: Rulebook, luck: LuckTables, status: IntVector, tool: int, key0: int, key1: int, attempt: int, result: int
+) -> int:
+    """Return the number of the error that a failure shows which is not of dependencies.
+
+    `result` is what the error has to be, or ANY_RESULT; where the tool documents none such, OF_DEPENDENCIES.
+    """
+    opened = 1 if is_opened(rules, status) else 0
+    total, last = luck.total_weight[tool, opened], luck.num_errors[tool, opened] - 1
+    if result != ANY_RESULT:
+        total, last = 0.0, OF_DEPENDENCIES
+        for number in range(luck.num_errors[tool, opened]):
+            if luck.error_result[tool, opened, number] == result:
+                total += luck.error_weight[tool, opened, number]
+                last = number
+    target = draw_bits(key0, key1, attempt, PURPOSE_ERROR_CODE) * UNIT * total
     for number in range(last):
-        target -= luck.error_weight[tool, opened, number]
-        if target < 0.0:
-            return int(luck.error_result[tool, opened, number]), ticks, number
-    return int(luck.error_result[tool, opened, last]), ticks, int(last)
+        if result == ANY_RESULT or luck.error_result[tool, opened, number] == result:
+            target -= luck.error_weight[tool, opened, number]
+            if target < 0.0:
+                return int(number)
+    return int(last)
+
+
+@scalar
+def failing_bits(bits: int, threshold: int) -> int:
+    """Return the bits of a draw that failed, for one that has to: what they say of its reason is as likely as then.
+
+    Of a sure tool, which has no failing part, the draw goes past the end, where no failure is of dependencies.
+    """
+    return threshold + share_of_bits(bits, CERTAIN - threshold)

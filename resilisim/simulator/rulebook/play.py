@@ -1,7 +1,8 @@
-"""Episodes under a law with parts: where they start, what a message leads to, how likely, and what luck draws.
+"""Where episodes start, what a message leads to, how likely, and what luck draws, under any law.
 
-`Dynamics` is what a `Problem` carries when its law has parts; `simulator.state` hands its questions on to it.
-A state whose `hidden` is empty is a state as agents know it: what it leads to is then as likely as they can say.
+`Dynamics` is what a `Problem` carries of its law; `simulator.state` hands its questions on to it. A law without parts
+is one whose rulebook has no sections. A state whose `hidden` is empty is a state as agents know it: what it leads to is
+then as likely as they can say.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 from resilisim.provenance import canonical_json
 from resilisim.seeding import hash_words
 from resilisim.simulator.messages import Message
-from resilisim.simulator.rulebook.build import LawNumbers, make_rulebook
+from resilisim.simulator.rulebook.build import LawNumbers
 from resilisim.simulator.rulebook.luck import is_down_next, write_first_hidden
 from resilisim.simulator.rulebook.rules import (
+    ACCESS_FAILURE,
     CORRUPT,
     DOWN,
     FAILURE,
+    INPUT_FAILURE,
     LIMITED,
     NONE,
     NUM_RESULTS,
@@ -56,6 +59,8 @@ from resilisim.tool_library import Tool
 from resilisim.tool_library.parameters import defaults
 
 NOTHING = (0,)  # stands for a vector that nobody reads
+# In this order what an execution can bring is told.
+_IN_ORDER = (SUCCESS, FAILURE, CORRUPT, INPUT_FAILURE, ACCESS_FAILURE, LIMITED, DOWN, REFUSED, SLOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,23 @@ class Draw:
         findings: What a validator found, see `enter_execution`.
         refused: Whether the tool itself failed then, as those of a world may: a failure from which the parts learn that
             it works.
+        forced: Whether it was not luck: somebody said beforehand what this call brings.
     """
 
     result: int
     ticks: int = 0
     findings: int = 0
     refused: bool = False
+    forced: bool = False
+
+    @property
+    def passes(self) -> bool:
+        """Whether the law let the call through, whatever its work brought then."""
+        return self.result in (SUCCESS, CORRUPT)
+
+
+UNTIMED = tuple(Draw(result) for result in range(NUM_RESULTS))  # where nobody counts the time
+SUCCEEDS, FAILS = UNTIMED[SUCCESS], UNTIMED[FAILURE]
 
 
 def parameter_digest(tool: Tool, parameters: Mapping[str, Any]) -> int:
@@ -87,7 +103,15 @@ def parameter_digest(tool: Tool, parameters: Mapping[str, Any]) -> int:
 
 
 class Dynamics:
-    """A law with parts, for one required list within a library; `arguments_matter` as in `Problem`."""
+    """A law and end rules, for one required list within a library; `arguments_matter` as in `Problem`.
+
+    Attributes:
+        numbers: The law in numbers.
+        rules: Its rulebook, of all tools of the library.
+        has_sections: Whether more than one table of chances decides. Who chooses a solver asks it, and who writes what
+            an execution brought into a record.
+        groups: Names of the groups of outages.
+    """
 
     def __init__(
         self,
@@ -98,25 +122,27 @@ class Dynamics:
         arguments_matter: bool = False,
     ) -> None:
         self.numbers = numbers
+        self.has_sections = numbers.law.has_sections
+        self.groups = numbers.groups
         self._arguments_matter = arguments_matter
-        self.rules: Rulebook = make_rulebook(numbers, numbers.facts, place, num_required)
-        self.groups = tuple(dict.fromkeys(one.group for one in numbers.facts if one.group is not None))
+        self.rules: Rulebook = numbers.rulebook._replace(place=tuple(place), num_required=num_required)
         self._library = library
-        self._names = tuple(one.name for one in numbers.facts)
+        counters = [0] * NUM_COUNTERS
+        counters[LOOP_SIGNATURE] = NO_LOOP
+        zeros = (0,) * len(library)
+        self._first = EpisodeState(zeros, tuple(counters), zeros, (0,) * self.rules.num_parts)
 
     def start(self, key: tuple[int, int] | None) -> EpisodeState:
         """Return the state in which an episode with a luck key begins; None leaves what is hidden open."""
-        counters = [0] * NUM_COUNTERS
-        counters[LOOP_SIGNATURE] = NO_LOOP
-        zeros = (0,) * len(self._names)
-        hidden = [0] * (self.rules.num_hidden if key is not None else 0)
-        if key is not None and hidden:
-            write_first_hidden(self.rules, self.numbers.luck, *key, hidden)
-        return EpisodeState(zeros, tuple(counters), zeros, (0,) * self.rules.num_parts, tuple(hidden))
+        if key is None or not self.rules.num_hidden:
+            return self._first
+        hidden = [0] * self.rules.num_hidden
+        write_first_hidden(self.rules, self.numbers.luck, *key, hidden)
+        return replace(self._first, hidden=tuple(hidden))
 
     def next_down(self, key: tuple[int, int], state: EpisodeState) -> tuple[int, ...]:
-        """Return which groups are down at the message after the next."""
-        if self.rules.at_down < 0:
+        """Return which groups are down at the message after the next; nothing where that is left open."""
+        if self.rules.at_down < 0 or not state.hidden:
             return ()
         known = (self.rules, self.numbers.luck, *key, state.counters[TURNS_USED])
         return tuple(int(is_down_next(*known, group, state.hidden)) for group in range(self.rules.num_groups))
@@ -132,7 +158,7 @@ class Dynamics:
 
     def chance_of_success(self, state: EpisodeState, tool: int, message: Message | None) -> float:
         """Return the chance that success is reported, by what an agent can know."""
-        digest = 0 if message is None else self.digest(tool, message)
+        digest = self.digest(tool, message) if message is not None else 0
         chances = self.chances(state, tool, digest, informed=False)
         return chances[SUCCESS] + chances[CORRUPT]
 
@@ -161,9 +187,8 @@ class Dynamics:
             draw: What luck brought to it, or whether it plainly succeeded.
             down: Which groups are down afterwards; as they are if not given.
         """
-        draw = draw if isinstance(draw, Draw) else Draw(SUCCESS if draw else FAILURE)
-        rules, status, executions, counters = self.rules, list(state.status), state.executions, list(state.counters)
-        parts, hidden = list(state.parts), list(state.hidden)
+        rules, counters = self.rules, list(state.counters)
+        status, executions, parts, hidden = state.status, state.executions, state.parts, state.hidden
         if message.kind == "stop":
             counters[ENDED] = STOPPED
         elif message.kind == "agent_error":
@@ -173,21 +198,24 @@ class Dynamics:
             counters[ENDED] = COMPLETION
         elif counters[TURNS_USED] >= rules.max_turns:
             counters[ENDED] = TURNS
-        elif self.is_out_of_time(state):
+        elif is_time_up(rules, parts):
             counters[ENDED] = TIME
         elif tool >= 0:
-            executions = (*executions[:tool], executions[tool] + 1, *executions[tool + 1 :])
+            if not isinstance(draw, Draw):
+                draw = SUCCEEDS if draw else FAILS
             result, signature = FAILURE if draw.refused else draw.result, OF_THE_TOOL
             if self._arguments_matter:
                 signature = message.signature if result == SUCCESS else NO_LOOP
+            statuses, numbers, known, unseen = list(status), list(executions), list(parts), list(hidden)
+            numbers[tool] += 1
             enter_execution(
                 rules,
                 self.numbers.tables,
-                status,
+                statuses,
                 counters,
-                parts,
-                hidden,
-                bool(hidden),
+                known,
+                unseen,
+                bool(unseen),
                 tool,
                 result,
                 draw.ticks,
@@ -196,18 +224,22 @@ class Dynamics:
                 signature,
             )
             if draw.refused and rules.at_evidence >= 0:
-                parts[rules.at_evidence + tool] = WORKS
+                known[rules.at_evidence + tool] = WORKS
+            status, executions, parts, hidden = tuple(statuses), tuple(numbers), tuple(known), tuple(unseen)
         else:
+            if parts:
+                known = list(parts)
+                pass_message(rules, known, NONE)
+                parts = tuple(known)
             helps = message.kind == "wait" and rules.waiting_is_productive
-            pass_message(rules, parts, NONE)
             record_turn(counters, NO_LOOP if helps else message.signature, rules.loop_length)
         if hidden and down and counters[ENDED] == RUNNING:
-            hidden[rules.at_down : rules.at_down + len(down)] = down
-        return EpisodeState(tuple(status), tuple(counters), executions, tuple(parts), tuple(hidden))
+            hidden = (*hidden[: rules.at_down], *down, *hidden[rules.at_down + len(down) :])
+        return EpisodeState(status, tuple(counters), executions, parts, hidden)
 
     def branches(self, state: EpisodeState, message: Message, tool: int) -> list[tuple[float, EpisodeState]]:
         """Return every state that a message can lead to, with its probability; `tool` as in `after`."""
-        draws = [(1.0, Draw(SUCCESS))] if tool < 0 else self._draws(state, tool, self.digest(tool, message))
+        draws = [(1.0, SUCCEEDS)] if tool < 0 else self.draws(state, tool, message)
         found = [(chance, self.after(state, message, tool, draw)) for chance, draw in draws]
         if not state.hidden or self.rules.at_down < 0:
             return found
@@ -233,11 +265,17 @@ class Dynamics:
             found = [(p * q, (*down, one)) for p, down in found for q, one in options if q > 0.0]
         return found
 
-    def _draws(self, state: EpisodeState, tool: int, digest: int) -> list[tuple[float, Draw]]:
+    def draws(self, state: EpisodeState, tool: int, message: Message) -> list[tuple[float, Draw]]:
+        """Return everything that luck can bring to an execution, with its probability by what is known in a state."""
         rules, informed = self.rules, bool(state.hidden)
+        chances = self.chances(state, tool, self.digest(tool, message))
         found: list[tuple[float, Draw]] = []
-        for result, chance in enumerate(self.chances(state, tool, digest)):
+        for result in _IN_ORDER:
+            chance = chances[result]
             if chance <= 0.0:
+                continue
+            if rules.at_time < 0 and not rules.is_validator[tool]:
+                found.append((chance, UNTIMED[result]))
                 continue
             for share, ticks in self._durations(state, result):
                 if result == SUCCESS and rules.is_validator[tool] and not rules.shows_payload:
@@ -267,7 +305,7 @@ class Dynamics:
             return [(1.0, self.true_findings(state))]
         unchecked = [
             tool
-            for tool in range(len(self._names))
+            for tool in range(rules.num_tools)
             if state.parts[rules.at_sound + tool] == UNCHECKED and rules.place[tool] >= 0
         ]
         found = []
@@ -284,5 +322,5 @@ class Dynamics:
         """Return what a validator that succeeds finds where outputs only look sound."""
         if self.rules.at_unsound < 0 or not state.hidden:
             return 0
-        unsound = state.hidden[self.rules.at_unsound : self.rules.at_unsound + len(self._names)]
+        unsound = state.hidden[self.rules.at_unsound : self.rules.at_unsound + self.rules.num_tools]
         return sum(one << tool for tool, one in enumerate(unsound))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import scalar
-from resilisim.simulator.law import SUCCEEDED, IntVector, count_failed_dependencies, count_not_executed
+from resilisim.simulator.law import SUCCEEDED, IntVector, count_unmet
 from resilisim.simulator.state import (
     NEXT_PLACE,
     NO_LOOP,
@@ -268,9 +268,8 @@ def table_row(rules: Rulebook, counters: IntVector, tool: int) -> int:
 @scalar
 def law_probability(rules: Rulebook, tables: Tables, status: IntVector, counters: IntVector, tool: int) -> float:
     """Return the probability that the draw of success is won by a tool that is not broken."""
-    num_not_executed = count_not_executed(status, rules.dependencies[tool])
-    num_failed = count_failed_dependencies(status, rules.dependencies[tool])
-    row = table_row(rules, counters, tool)
+    num_not_executed, num_failed = count_unmet(status, rules.dependencies[tool])
+    row = rules.first_row[tool] + rules.rows_by_turn * counters[TURNS_USED]
     return float(tables.probability[row, num_not_executed, num_failed, counters[NUM_FAILURES]])
 
 
@@ -298,44 +297,55 @@ def fill_chances(
     To the informed, `hidden` says what is down and broken; to everybody else beliefs do. Where outputs only look sound,
     those who are not informed have the chance of both kinds of success under SUCCESS.
     """
-    for result in range(NUM_RESULTS):
-        chances[result] = 0.0
-    if messages_until_free(rules, parts, tool) > 0:
+    if rules.at_rate >= 0 and messages_until_free(rules, parts, tool) > 0:
+        clear_chances(chances)
         chances[LIMITED] = 1.0
         return
-    up = 1.0
+    down, slow = 0.0, 0.0
     group = rules.group[tool]
     if group >= 0:
         down = float(hidden[rules.at_down + group]) if informed else chance_down(rules, parts, group)
+    if rules.at_block >= 0 and is_refused(rules, status, parts, tool, digest):
+        clear_chances(chances)
         chances[DOWN] = down
-        up = 1.0 - down
-    if is_refused(rules, status, parts, tool, digest):
-        chances[REFUSED] = up
+        chances[REFUSED] = 1.0 - down
         return
-    slow = chance_slow(rules, time_limit(rules, parts))
-    chances[SLOW] = up * slow
-    in_time = up * (1.0 - slow)
-    broken = 0.0
+    if rules.timeout >= 0 or rules.budget >= 0:
+        slow = chance_slow(rules, time_limit(rules, parts))
+    in_time = (1.0 - down) * (1.0 - slow)
+    works = 1.0
     if rules.at_evidence >= 0:
-        broken = float(hidden[rules.at_broken + tool]) if informed else chance_broken(rules, status, parts, tool)
+        works -= float(hidden[rules.at_broken + tool]) if informed else chance_broken(rules, status, parts, tool)
     probability = law_probability(rules, tables, status, counters, tool)
-    success = in_time * (1.0 - broken) * probability
-    corrupt = 0.0
+    success, corrupt = in_time * works * probability, 0.0
     if rules.at_sound >= 0 and (informed or rules.shows_payload):
-        corrupt = rules.corrupt_chance[tool]
-    chances[CORRUPT] = success * corrupt
-    chances[SUCCESS] = success - chances[CORRUPT]
-    failure = in_time * (1.0 - (1.0 - broken) * probability)
+        corrupt = success * rules.corrupt_chance[tool]
+    failure, of_input, of_access = in_time * (1.0 - works * probability), 0.0, 0.0
     if rules.at_block >= 0:
         # A failure is of the dependencies if without them the draw would have been won; else it has a kind.
         clean = clean_probability(rules, tables, counters, tool)
         of_a_kind = failure * ((1.0 - clean) / (1.0 - probability) if probability < 1.0 else 1.0)
         if is_opened(rules, status):
-            chances[INPUT_FAILURE] = of_a_kind * rules.opened_input_share[tool]
+            of_input = of_a_kind * rules.opened_input_share[tool]
         else:
-            chances[INPUT_FAILURE] = of_a_kind * rules.input_share[tool]
-            chances[ACCESS_FAILURE] = of_a_kind * rules.access_share[tool]
-    chances[FAILURE] = failure - chances[INPUT_FAILURE] - chances[ACCESS_FAILURE]
+            of_input = of_a_kind * rules.input_share[tool]
+            of_access = of_a_kind * rules.access_share[tool]
+    chances[FAILURE] = failure - of_input - of_access
+    chances[SUCCESS] = success - corrupt
+    chances[CORRUPT] = corrupt
+    chances[INPUT_FAILURE] = of_input
+    chances[ACCESS_FAILURE] = of_access
+    chances[LIMITED] = 0.0
+    chances[DOWN] = down
+    chances[REFUSED] = 0.0
+    chances[SLOW] = (1.0 - down) * slow
+
+
+@scalar
+def clear_chances(chances: Any) -> None:
+    """Write zeros."""
+    for result in range(NUM_RESULTS):
+        chances[result] = 0.0
 
 
 @scalar
@@ -386,20 +396,18 @@ def enter_execution(
             AS_HIDDEN if `hidden` says so.
         signature: What the loop rule knows the call by, or OF_THE_TOOL.
     """
-    succeeds = result in (SUCCESS, CORRUPT)
+    succeeds = result == SUCCESS or result == CORRUPT
     if rules.at_evidence >= 0:
         if succeeds:
             parts[rules.at_evidence + tool] = 0  # it works: nothing is left to doubt
         elif result in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE) and chance_broken(rules, status, parts, tool) > 0.0:
+            num_not_executed, num_failed = count_unmet(status, rules.dependencies[tool])
             parts[rules.at_evidence + tool] += tables.evidence[
-                table_row(rules, counters, tool),
-                count_not_executed(status, rules.dependencies[tool]),
-                count_failed_dependencies(status, rules.dependencies[tool]),
-                counters[NUM_FAILURES],
+                table_row(rules, counters, tool), num_not_executed, num_failed, counters[NUM_FAILURES]
             ]
     # Calling a tool again is worth a turn as long as its output may be wrong.
-    is_finished = status[tool] == SUCCEEDED and (rules.at_sound < 0 or parts[rules.at_sound + tool] == SOUND)
     if signature == OF_THE_TOOL:
+        is_finished = status[tool] == SUCCEEDED and (rules.at_sound < 0 or parts[rules.at_sound + tool] == SOUND)
         signature = tool if is_finished else NO_LOOP
     record_execution(status, counters, rules.place[tool], tool, succeeds, rules.max_consecutive_failures)
     if rules.at_block >= 0:
@@ -413,7 +421,8 @@ def enter_execution(
         _enter_output(rules, parts, hidden, informed, tool, result, findings)
     if rules.at_time >= 0:
         parts[rules.at_time] += ticks
-    pass_message(rules, parts, NONE if result == LIMITED else rules.rate_key[tool])
+    if rules.at_rate >= 0 or rules.at_outage >= 0:
+        pass_message(rules, parts, NONE if result == LIMITED else rules.rate_key[tool])
     if result != LIMITED and rules.group[tool] >= 0:
         parts[rules.at_outage + 2 * rules.group[tool]] = SEEN_DOWN if result == DOWN else SEEN_UP
         parts[rules.at_outage + 2 * rules.group[tool] + 1] = 1

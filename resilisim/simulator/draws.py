@@ -1,0 +1,363 @@
+"""Where an episode's draws come from: a key, a given branch, or a key but for calls whose results are forced.
+
+An episode asks one object, which is handed in (`Draws`). All of them tell the same kind of thing, a `Draw` and the
+failure that is shown; what an agent reads (which error code, which payload, which words) is a function of the episode's
+key in any case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS
+from resilisim.simulator.compiled import draw_bits
+from resilisim.simulator.law import success_threshold
+from resilisim.simulator.messages import Message
+from resilisim.simulator.outcomes import (
+    RATE_LIMIT_ERROR,
+    SERVICE_UNAVAILABLE,
+    TIMEOUT,
+    Errors,
+    Failure,
+    filled,
+    possible_errors,
+    shown_failure,
+)
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.luck import (
+    OF_DEPENDENCIES,
+    OTHER_ERROR,
+    draw_duration,
+    draw_error,
+    draw_result,
+    failing_bits,
+)
+from resilisim.simulator.rulebook.play import NOTHING, UNTIMED, Draw
+from resilisim.simulator.rulebook.rules import (
+    ACCESS_FAILURE,
+    CORRUPT,
+    DOWN,
+    FAILURE,
+    INPUT_FAILURE,
+    LIMITED,
+    RESULTS,
+    SLOW,
+    SUCCESS,
+    clean_probability,
+    law_probability,
+    time_limit,
+)
+from resilisim.simulator.state import EpisodeState
+from resilisim.tool_library import ErrorSpec, ToolLibrary
+
+
+class Draws(Protocol):
+    """What an episode asks what luck brings to a call.
+
+    Attributes:
+        tells_hidden: Whether what is hidden (what is down, broken, unsound) is drawn, too, or is left open.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import Episode, build_problem, execution
+        >>> from resilisim.simulator.draws import Keyed
+        >>> class Luckless(Keyed):
+        ...     def draw(self, problem, state, tool, message, key, errors):
+        ...         draw, _ = super().draw(problem, state, tool, message, key, errors)
+        ...         return draw, None
+        >>> problem = build_problem(default_library(), ["network_fetcher"])
+        >>> Episode(problem, "task_1", seed=0, draws=Luckless()).apply(execution("network_fetcher")).failure is None
+        True
+    """
+
+    tells_hidden: bool
+
+    def draw(
+        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+    ) -> tuple[Draw, Failure | None]:
+        """Return what a call brings, and the failure that is shown, if it is one.
+
+        Args:
+            problem: The task.
+            state: The state in which the call is made.
+            tool: Index of the tool.
+            message: The call; its whole parameters tell inputs apart.
+            key: Luck key of the tool.
+            errors: Which errors failures draw where they have no kinds.
+        """
+        ...
+
+
+class Keyed:
+    """Draws by the key of the episode: the same for every agent, each a function of tool and number of the call."""
+
+    tells_hidden = True
+
+    def draw(
+        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+    ) -> tuple[Draw, Failure | None]:
+        """Return what luck brings to a call (`Draws.draw`)."""
+        dynamics = problem.dynamics
+        rules, numbers = dynamics.rules, dynamics.numbers
+        result, ticks, error = draw_result(
+            rules,
+            numbers.tables,
+            numbers.luck,
+            state.status,
+            state.counters,
+            state.parts or NOTHING,
+            state.hidden or NOTHING,
+            tool,
+            dynamics.digest(tool, message),
+            *key,
+            state.executions[tool],
+        )
+        if result == SUCCESS and rules.is_validator[tool] and not rules.shows_payload:
+            return Draw(result, ticks, dynamics.true_findings(state)), None
+        draw = Draw(result, ticks) if ticks else UNTIMED[result]
+        if result == SUCCESS:
+            return draw, None
+        return draw, shown_failure(problem, state, tool, draw, error, key, errors)
+
+
+KEYED: Final = Keyed()
+
+
+@dataclass(frozen=True, slots=True)
+class BranchingPoint:
+    """A call whose result was not certain by what an agent can know.
+
+    Attributes:
+        tool: Name of the tool.
+        attempt: Which execution of the tool it was, from 1.
+        options: What it could bring, each with its probability.
+        taken: Which of them it brought.
+    """
+
+    tool: str
+    attempt: int
+    options: tuple[tuple[float, Draw], ...]
+    taken: int
+
+
+@dataclass(slots=True)
+class Branch:
+    """Draws that are given, call by call; behind their end the likeliest.
+
+    A given one is asked for wherever more than one thing can happen by what an agent can know (`Dynamics.draws`);
+    durations that count and the findings of a validator are told apart, too. Nothing is hidden: an episode on a branch
+    is one as agents know it.
+
+    Attributes:
+        results: What the first branching points bring.
+        points: Branching points so far.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import Episode, build_problem, execution
+        >>> from resilisim.simulator.draws import Branch
+        >>> from resilisim.simulator.rulebook.play import FAILS
+        >>> branch = Branch([FAILS])
+        >>> episode = Episode(build_problem(default_library(), ["network_fetcher"]), "task_1", seed=0, draws=branch)
+        >>> [episode.apply(execution("network_fetcher")).success for _ in range(2)], round(branch.probability, 3)
+        ([False, True], 0.144)
+    """
+
+    results: Sequence[Draw] = ()
+    points: list[BranchingPoint] = field(default_factory=list)
+    tells_hidden: bool = field(default=False, init=False)
+
+    @property
+    def probability(self) -> float:
+        """Probability of what happened so far, given the messages that were sent."""
+        product = 1.0
+        for point in self.points:
+            product *= point.options[point.taken][0]
+        return product
+
+    def draw(
+        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+    ) -> tuple[Draw, Failure | None]:
+        """Return what a call brings (`Draws.draw`).
+
+        Raises:
+            InvalidInputError: What is given for it cannot happen.
+        """
+        options = problem.dynamics.draws(state, tool, message)
+        taken = 0
+        if len(options) > 1:
+            name, attempt = problem.library.names[tool], state.executions[tool] + 1
+            taken = self._chosen(options, f"call {attempt} of {name}")
+            self.points.append(BranchingPoint(name, attempt, tuple(options), taken))
+        draw = _timed(problem, state, tool, options[taken][1], key)
+        return draw, shown_failure(problem, state, tool, draw, _error(problem, state, tool, draw, key), key, errors)
+
+    def _chosen(self, options: Sequence[tuple[float, Draw]], where: str) -> int:
+        number = len(self.points)
+        if number >= len(self.results):
+            return max(range(len(options)), key=lambda option: options[option][0])
+        for option, (_, draw) in enumerate(options):
+            if draw == self.results[number]:
+                return option
+        wanted = self.results[number]
+        there = ", ".join(dict.fromkeys(RESULTS[draw.result] for _, draw in options))
+        raise InvalidInputError(f"{where} cannot bring {RESULTS[wanted.result]} ({wanted}): expected one of {there}")
+
+
+OK: Final = "ok"
+CORRUPTED: Final = "corrupt"
+_FORCED = re.compile(r"(?P<tool>.+)#(?P<attempt>[0-9]{1,9})=(?P<result>[^=]+)", re.DOTALL)
+_EXPECTED = "TOOL#NUMBER=RESULT, such as network_fetcher#2=TIMEOUT or network_fetcher#1=ok"
+
+
+@dataclass(frozen=True)
+class Forced:
+    """Draws by the key of the episode, but for calls of which it is said what they bring.
+
+    Attributes:
+        calls: By tool and number of the call, from 1: "ok", "corrupt", or the code of an error.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import Episode, build_problem, execution
+        >>> from resilisim.simulator.draws import Forced
+        >>> library = default_library()
+        >>> forced = Forced.of(["network_fetcher#1=TIMEOUT"], library)
+        >>> episode = Episode(build_problem(library, ["network_fetcher"]), "task_1", seed=0, draws=forced)
+        >>> [episode.apply(execution("network_fetcher")).failure for _ in range(2)][0].code, episode.events[0].forced
+        ('TIMEOUT', True)
+    """
+
+    calls: Mapping[tuple[str, int], str]
+    tells_hidden = True
+
+    @classmethod
+    def of(cls, texts: Iterable[str], library: ToolLibrary | None = None) -> Forced:
+        """Return what texts such as "network_fetcher#2=TIMEOUT" say.
+
+        Raises:
+            InvalidInputError: One of them says nothing, or names what the library lacks; the line gives the nearest.
+        """
+        calls: dict[tuple[str, int], str] = {}
+        for text in texts:
+            parts = _FORCED.fullmatch(text)
+            if parts is None or int(parts["attempt"]) < 1:
+                raise InvalidInputError(f"force is {text!r:.200}: expected {_EXPECTED}")
+            call = parts["tool"], int(parts["attempt"])
+            if calls.setdefault(call, parts["result"]) != parts["result"]:
+                raise InvalidInputError(
+                    f"force says {calls[call]} and {parts['result']} of call {call[1]} of {call[0]}: expected one"
+                )
+        forced = cls(calls)
+        if library is not None:
+            forced.check(library)
+        return forced
+
+    def check(self, library: ToolLibrary) -> None:
+        """Refuse tools that a library lacks.
+
+        Raises:
+            InvalidInputError: The line gives the nearest name.
+        """
+        for tool, _ in self.calls:
+            if tool not in library:
+                raise unknown_name("tool", tool, library.names, "force")
+
+    def check_results(self, problem: Problem, errors: Errors = "documented") -> None:
+        """Refuse results that a tool cannot have under the law of a problem.
+
+        Raises:
+            InvalidInputError: The line gives the nearest name.
+        """
+        self.check(problem.library)
+        for tool, attempt in self.calls:
+            self._spec(problem, problem.library.index(tool), self.calls[tool, attempt], errors)
+
+    def to_texts(self) -> list[str]:
+        """Return what is forced, as `of` reads it."""
+        return [f"{tool}#{attempt}={result}" for (tool, attempt), result in self.calls.items()]
+
+    def draw(
+        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+    ) -> tuple[Draw, Failure | None]:
+        """Return what a call brings (`Draws.draw`).
+
+        Raises:
+            InvalidInputError: The tool cannot have the result that is forced.
+        """
+        attempt = state.executions[tool]
+        wanted = self.calls.get((problem.library.names[tool], attempt + 1))
+        if wanted is None:
+            return KEYED.draw(problem, state, tool, message, key, errors)
+        spec = self._spec(problem, tool, wanted, errors)
+        dynamics = problem.dynamics
+        if spec is None:
+            result = CORRUPT if wanted == CORRUPTED else SUCCESS
+            findings = dynamics.true_findings(state) if dynamics.rules.is_validator[tool] else 0
+            return replace(_timed(problem, state, tool, Draw(result, 0, findings), key), forced=True), None
+        draw = replace(_timed(problem, state, tool, Draw(_result_of(problem, tool, wanted)), key), forced=True)
+        if draw.result in (LIMITED, DOWN, SLOW):
+            return draw, shown_failure(problem, state, tool, draw, OTHER_ERROR, key, errors)
+        return draw, Failure(spec.code, filled(spec, draw_bits(*key, attempt, PURPOSE_FAILURE)))
+
+    @staticmethod
+    def _spec(problem: Problem, tool: int, result: str, errors: Errors) -> ErrorSpec | None:
+        """Return the error that a result is, or None of a success."""
+        described, dynamics = problem.library[tool], problem.dynamics
+        specs = {one.code: one for one in (*described.failure_errors, *possible_errors(described, errors))}
+        law_codes = [code for code in (RATE_LIMIT_ERROR, SERVICE_UNAVAILABLE, TIMEOUT)
+                     if _result_of(problem, tool, code) in (LIMITED, DOWN, SLOW)]  # fmt: skip
+        specs |= {code: ErrorSpec(code, code, code) for code in law_codes if code not in specs}
+        successes = [OK, CORRUPTED] if dynamics.rules.corrupt_chance[tool] > 0.0 else [OK]
+        if result not in specs and result not in successes:
+            raise unknown_name("result", result, [*successes, *specs], f"force of {described.name}")
+        return specs.get(result)
+
+
+def _result_of(problem: Problem, tool: int, code: str) -> int:
+    """Return which failure an error code is under the law."""
+    dynamics = problem.dynamics
+    rules, law = dynamics.rules, dynamics.numbers.law
+    if code == RATE_LIMIT_ERROR and rules.rate_key[tool] >= 0:
+        return LIMITED
+    if code == SERVICE_UNAVAILABLE and rules.group[tool] >= 0:
+        return DOWN
+    if code == TIMEOUT and (rules.timeout >= 0 or rules.budget >= 0):
+        return SLOW
+    if law.error_kinds is not None and code in law.error_kinds.input_codes:
+        return INPUT_FAILURE
+    if law.error_kinds is not None and code in law.error_kinds.access_codes:
+        return ACCESS_FAILURE
+    return FAILURE
+
+
+def _timed(problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tuple[int, int]) -> Draw:
+    """Return a draw with the time that its call takes by the key, where the draw leaves that open."""
+    rules = problem.dynamics.rules
+    if draw.ticks or draw.result in (LIMITED, DOWN) or problem.dynamics.numbers.law.latency is None:
+        return draw
+    limit = time_limit(rules, state.parts or NOTHING)
+    if draw.result == SLOW:
+        return replace(draw, ticks=limit)
+    ticks = draw_duration(rules, *key, state.executions[tool])
+    return replace(draw, ticks=ticks if limit < 0 else min(ticks, limit))
+
+
+def _error(problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tuple[int, int]) -> int:
+    """Return the number of the error that a failure shows by the key, whose draw may have been another one."""
+    if draw.result not in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE):
+        return OTHER_ERROR
+    dynamics, attempt = problem.dynamics, state.executions[tool]
+    rules, numbers = dynamics.rules, dynamics.numbers
+    if draw.result == FAILURE:
+        chance = law_probability(rules, numbers.tables, state.status, state.counters, tool)
+        bits = failing_bits(draw_bits(*key, attempt, PURPOSE_SUCCESS), success_threshold(chance))
+        if bits < success_threshold(clean_probability(rules, numbers.tables, state.counters, tool)):
+            return OF_DEPENDENCIES
+        if rules.at_block < 0:
+            return OTHER_ERROR
+    return draw_error(rules, numbers.luck, state.status, tool, *key, attempt, draw.result)
