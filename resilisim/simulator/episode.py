@@ -102,9 +102,9 @@ class Episode:
         >>> _ = episode.apply(FINISH)
         >>> episode.ended_by
         'completion'
-        >>> own = Episode(problem, "task_1", seed=0)
+        >>> own = Episode(problem, "task_1", seed=1)
         >>> drawn = own.draw(execution("network_fetcher", {"source": "a.csv"}))
-        >>> own.settle(drawn, {"rows": 3}).output if drawn.success else drawn.failure.code
+        >>> own.settle(drawn, {"rows": 3}).output
         {'rows': 3}
     """
 

@@ -396,7 +396,7 @@ def enter_execution(
             AS_HIDDEN if `hidden` says so.
         signature: What the loop rule knows the call by, or OF_THE_TOOL.
     """
-    succeeds = result == SUCCESS or result == CORRUPT
+    succeeds = result in (SUCCESS, CORRUPT)
     if rules.at_evidence >= 0:
         if succeeds:
             parts[rules.at_evidence + tool] = 0  # it works: nothing is left to doubt
