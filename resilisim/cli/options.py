@@ -14,7 +14,7 @@ import typer
 
 from resilisim.envs.settings import ENVIRONMENT_GROUP, EnvironmentSettings
 from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, unknown_name
-from resilisim.evaluation.run.plan import in_world, library_in
+from resilisim.evaluation.run.arguments import in_world, library_in
 from resilisim.options import OUTPUT_GROUP, OptionField, options_of
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION

@@ -54,7 +54,7 @@ from resilisim.errors import (
     check_integer,
     unknown_name,
 )
-from resilisim.evaluation.run.plan import check_tasks, in_world, library_in
+from resilisim.evaluation.run.arguments import check_tasks, in_world, library_in
 from resilisim.processes import answers_in_order, answers_of_processes, one_by_one
 from resilisim.provenance import describe_os_error
 from resilisim.run_folder import JsonLinesWriter, claim, is_stream, read_json_lines, temporary_path

@@ -12,7 +12,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import native_tools, read_text
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError
-from resilisim.evaluation.run.plan import check_prompts
+from resilisim.evaluation.run.arguments import check_prompts
 from resilisim.options import check_options, option
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT, Draws
 from resilisim.simulator import Message

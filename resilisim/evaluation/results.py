@@ -12,26 +12,9 @@ from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, shown_value, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import RecordTexts, opened
-from resilisim.evaluation.run.contestants import ModelSpec, PolicyMaker, PolicySpec, check_models
-from resilisim.evaluation.run.plan import (
-    Plan,
-    RunSettings,
-    TaskSpec,
-    check_agents,
-    check_policies,
-    check_prompts,
-    check_record_texts,
-    check_seeds,
-    check_shard,
-    check_solvable,
-    check_tasks,
-    in_world,
-    library_in,
-    price_gaps,
-    run_arguments,
-    tasks_with_flaws,
-    warn_about_models,
-)
+from resilisim.evaluation.run.arguments import TaskSpec
+from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec
+from resilisim.evaluation.run.plan import RunPlan
 from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.ray_cluster import check_address
 from resilisim.evaluation.run.runner import CallOutcome, RunLimits, play_run
@@ -39,10 +22,9 @@ from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import GroupSummary, SummaryTable
-from resilisim.policies.base import SessionAgent
 from resilisim.policies.function_agent import AgentFunction
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
-from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library import ToolLibrary
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -167,13 +149,6 @@ def read_results(directory: Path | str) -> EvaluationResult:
     return EvaluationResult(Path(directory), read_facts(directory))
 
 
-def library_or_default(library: ToolLibrary | None) -> ToolLibrary:
-    """Return the library that an argument means."""
-    if library is not None and not isinstance(library, ToolLibrary):
-        raise InvalidInputError(f"library is {shown_value(library)}: expected a ToolLibrary (`load_library` reads one)")
-    return library if library is not None else default_library()
-
-
 def folder_of(out: object) -> Path:
     """Return the folder that an argument means."""
     if not isinstance(out, str | Path):
@@ -251,45 +226,33 @@ def evaluate(
         >>> worse.rows[0].success.value < result.rows[0].success.value
         True
     """
-    library_or_default(library)
     if out is not None:
         folder_of(out)
     if ray is not None:
         check_address(ray)
     limits = RunLimits() if limits is None else limits
-    agent_specs, prompt_types = check_agents(agents), check_prompts(prompts)
-    policy_specs = (*(() if agent_specs and policies in ((), []) else check_policies(policies)), *agent_specs)
-    environment = environment or EnvironmentSettings()
-    if agent_specs:
-        environment = environment.for_functions()
-        options["protocol"] = "native"
-    environment = environment.with_options(**options)
-    environment, tasks = in_world(environment, tasks, options)
-    own_library = library_in(environment, library)
     num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
-    chosen_tasks, chosen_seeds = check_tasks(tasks, own_library, environment.world), check_seeds(seeds)
-    model_settings = check_models(model)
-    maker = PolicyMaker(own_library, model_settings.make(), model_settings.load_prices(), model_settings.max_tokens)
-    made = maker.make_all(policy_specs)  # once, to see early that each can be made
-    settings = RunSettings(
-        contestants=tuple(contestant for contestant, _ in made),
-        prompts=prompt_types,
+    plan = RunPlan.of(
+        policies,
+        tasks,
+        prompts,
+        seeds,
+        agents=agents,
         environment=environment,
-        library=None if library is None or environment.world else library.to_json(),
-        models=model_settings,
-        record_texts=check_record_texts(record_texts),
+        library=library,
+        model=model,
+        record_texts=record_texts,
+        shard=shard,
+        options=options,
     )
-    # Refuses options that make no sense, too.
-    env = settings.make_environment(own_library)
-    check_solvable(chosen_tasks, env)
-    chosen_tasks = tasks_with_flaws(chosen_tasks, prompt_types, env)
-    part = check_shard(shard, len(chosen_tasks))
-    plan = Plan(chosen_tasks, len(made), len(prompt_types), chosen_seeds, part)
-    warn_about_models(made, maker, env.protocol)
-    unpriced = price_gaps(made, maker) if limits.cost is not None else []
+    return play_plan(plan, out, limits, Players(num_workers, plan.has_agents, ray), progress)
+
+
+def play_plan(
+    plan: RunPlan, out: Path | str | None, limits: RunLimits, players: Players, progress: bool | None
+) -> EvaluationResult:
+    """Play what is not finished of a run, and return its results (`evaluate`)."""
+    unpriced = plan.price_gaps() if limits.cost is not None else []
     if unpriced:
         raise InvalidInputError(f"a limit of dollars needs the prices of all models: {unpriced[0]}")
-    arguments = run_arguments(settings, plan, own_library, made)
-    waits = any(isinstance(policy, SessionAgent) for _, policy in made)
-    players = Players(num_workers, waits, ray)
-    return EvaluationResult(*play_run(settings, plan, arguments, out, limits, players, progress))
+    return EvaluationResult(*play_run(plan, out, limits, players, progress))

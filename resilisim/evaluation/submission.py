@@ -23,7 +23,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, StoreError, count_of, nearest_name
 from resilisim.evaluation.episode.record import FailureRecord, differences
 from resilisim.evaluation.run.chain import Of, chain_problems, num_sittings
-from resilisim.evaluation.run.plan import Plan, hash_tasks
+from resilisim.evaluation.run.plan import PlannedEpisodes, hash_tasks
 from resilisim.evaluation.run.rescoring import batches
 from resilisim.evaluation.run.store import (
     BEGUN,
@@ -329,7 +329,7 @@ def check_submission(
         found.refuse(refusal)
     if found.counts:
         return found.result(("episodes were not looked at, as the run is another one",))
-    plan = Plan(chosen, len(found.policies), len(published.prompts), arguments["seeds"])
+    plan = PlannedEpisodes(chosen, len(found.policies), published.prompts, arguments["seeds"])
     setup = CheckSetup(
         folder / EPISODES_NAME,
         plan,
@@ -346,7 +346,7 @@ def check_submission(
             found.add(answer)
         if progress is not None:
             progress(len(answers))
-    found.look_at_the_whole(plan, arguments["prompts"])
+    found.look_at_the_whole(plan)
     found.look_at_tries()
     found.look_at_the_chain(manifest["hash"])
     return found.result()
@@ -500,13 +500,13 @@ class _Found:
         group = (answer.policy, answer.prompt_type)
         self.groups[group].append(Luck(*group, 1, answer.luck, answer.variance))
 
-    def look_at_the_whole(self, plan: Plan, prompts: Sequence[str]) -> None:
+    def look_at_the_whole(self, plan: PlannedEpisodes) -> None:
         """Refuse what only all episodes together show."""
         failures = {index: broken[-1]["reason"] for index, broken in self.broken.items()}
         for index in (index for index in range(len(plan)) if index not in self.seen):
-            planned = plan.episode(index)
+            planned = plan[index]
             reason = f"; it broke: {failures[index]:.100}" if index in failures else ""
-            what = f"{planned.task.instance_id}, seed {planned.seed}, {prompts[planned.prompt]}"
+            what = f"{planned.task.instance_id}, seed {planned.seed}, {planned.prompt}"
             text = f"it is missing ({what}, policy {self.policies[planned.policy]}), expected all episodes{reason}"
             self.refuse(Refusal("missing", text, index))
         if "record" in self.counts or "other_episode" in self.counts:

@@ -19,7 +19,7 @@ from resilisim.errors import InvalidInputError, ResiliSimError, StoreError, one_
 from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode, play_in_own_loop
 from resilisim.evaluation.episode.record import EpisodeRecord, tries_again
 from resilisim.evaluation.episode.texts import has_agent_texts, opened, prompt_of
-from resilisim.evaluation.run.plan import Plan, PlannedEpisode
+from resilisim.evaluation.run.plan import PlannedEpisode, PlannedEpisodes
 from resilisim.evaluation.run.replay import RecordedReplies, first_difference, recorded_models
 from resilisim.evaluation.run.rescoring import check_origin, compare_records, message_reader, reattribute
 from resilisim.evaluation.run.store import record_in_line
@@ -104,7 +104,7 @@ class CheckSetup:
     """What travels to each process."""
 
     path: Path  # of the episodes
-    plan: Plan
+    plan: PlannedEpisodes
     arguments: Mapping[str, Any]  # of the run, which are those of the set
     manifest_hash: str
     library: str | None  # as JSON; None is the default one
@@ -148,7 +148,7 @@ class EpisodeChecker:
         if index >= len(plan):
             text = f"it is outside the run, expected a number from 0 to {len(plan) - 1}"
             return CheckedEpisode(*facts, (Refusal("other_episode", text, index),))
-        planned = plan.episode(index)
+        planned = plan[index]
         refused = [Refusal(kind, text, index) for kind, text in self._refused(record, planned)]
         if refused:  # nothing else is certain about it, not even that its task can be solved
             return CheckedEpisode(*facts, tuple(refused))
@@ -174,7 +174,7 @@ class EpisodeChecker:
         setup, task = self._setup, planned.task
         expected = {
             "policy": setup.arguments["policy_names"][planned.policy],
-            "prompt_type": setup.arguments["prompts"][planned.prompt],
+            "prompt_type": planned.prompt,
             "seed": planned.seed,
             **{name: getattr(task, name) for name in ("instance_id", "task_type", "complexity")},
             "required_tools": list(task.required_tools),

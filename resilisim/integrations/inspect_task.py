@@ -23,7 +23,8 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolDef, ToolError, ToolParams
 
 from resilisim.envs.session import EpisodeEnded
-from resilisim.integrations.episodes import HarnessPlan, figures
+from resilisim.evaluation.run.plan import RunPlan
+from resilisim.integrations.episodes import figures, open_episode, plan_of, prompt_text
 from resilisim.policies.agent_session import AgentSession, SessionTool
 
 RECORD: Final = "resilisim_record"  # under which the store of a sample keeps the episode's record
@@ -65,10 +66,10 @@ def workflow(
         InvalidInputError: An argument is unusable.
     """
     options.pop("model", None)  # Inspect tells it to tasks that take anything
-    plan = HarnessPlan(tasks, seeds, prompt, tools, library, options=options)
+    plan = plan_of(tasks, seeds, prompt, tools, library, options=options)
     samples = [
         Sample(
-            input=plan.text(episode.task, episode.prompt),
+            input=prompt_text(plan, episode.task, episode.prompt),
             id=episode.name,
             metadata={
                 "index": episode.index,
@@ -79,7 +80,7 @@ def workflow(
                 "seed": episode.seed,
             },
         )
-        for episode in plan
+        for episode in plan.episodes
     ]
     return Task(
         dataset=MemoryDataset(samples, name="resilisim"),
@@ -88,18 +89,18 @@ def workflow(
         cleanup=_forget,
         scorer=full_success(),
         config=GenerateConfig(parallel_tool_calls=False),
-        metadata={"environment": plan.settings.to_mapping()},
+        metadata={"environment": plan.settings.environment.to_mapping()},
     )
 
 
 @solver
-def begin_episode(plan: HarnessPlan) -> Solver:
+def begin_episode(plan: RunPlan) -> Solver:
     """Begin the episode of a sample, and give its tools to whatever solver follows."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
-        episode = plan[state.metadata["index"]]
+        episode = plan.episodes[state.metadata["index"]]
         # The first exact optimum of a process compiles for seconds, in which other samples go on.
-        session = await anyio.to_thread.run_sync(plan.open, episode, str(state.model))
+        session = await anyio.to_thread.run_sync(open_episode, plan, episode, str(state.model))
         played = _UNDER_WAY[state.uuid] = _Played(session)
         state.tools = [_tool_of(played, tool, state) for tool in session.tools]
         return state

@@ -16,10 +16,11 @@ from resilisim.envs.session import Session
 from resilisim.envs.settings import EnvironmentSettings, Tools
 from resilisim.errors import CheckFailed, InvalidInputError
 from resilisim.evaluation.episode.play import open_session
-from resilisim.evaluation.run.plan import check_prompts, check_seeds, check_tasks
+from resilisim.evaluation.run.contestants import Contestant
+from resilisim.evaluation.run.plan import RunPlan
 from resilisim.policies.agent_session import AgentSession, SessionTool
 from resilisim.tasks import find_task
-from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library import ToolLibrary
 
 LOGGER = logging.getLogger("resilisim.integrations")
 LOGGER.addHandler(logging.NullHandler())
@@ -45,11 +46,15 @@ def training_rows(tasks: Any = 20, seeds: Any = 1, prompt: Any = "baseline") -> 
         >>> training_rows(tasks=1)[0]["task"]
         'task_c64444cae27fab46'
     """
+    plan = RunPlan.of(tasks=tasks, prompts=prompt, seeds=seeds, player=Contestant("trl", "trl"))
     return [
-        {"prompt": [{"role": "user", "content": ""}], "task": task.instance_id, "seed": seed, "prompt_type": kind}
-        for task in check_tasks(tasks, default_library())
-        for kind in check_prompts(prompt)
-        for seed in check_seeds(seeds)
+        {
+            "prompt": [{"role": "user", "content": ""}],
+            "task": episode.task.instance_id,
+            "seed": episode.seed,
+            "prompt_type": episode.prompt,
+        }
+        for episode in plan.episodes
     ]
 
 

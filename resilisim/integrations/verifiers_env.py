@@ -13,7 +13,7 @@ from pydantic import Field
 
 from resilisim.envs.settings import EnvironmentSettings, Reward
 from resilisim.evaluation.episode.play import open_session
-from resilisim.integrations.episodes import HarnessPlan, figures
+from resilisim.integrations.episodes import figures, plan_of, prompt_text
 from resilisim.policies.agent_session import AgentSession
 from resilisim.tool_library import ToolLibrary, load_library
 
@@ -77,7 +77,7 @@ class WorkflowTaskset(vf.Taskset[WorkflowTask, WorkflowConfig]):
     def load(self) -> Iterator[WorkflowTask]:
         """Yield the episodes."""
         config = self.config
-        plan = HarnessPlan(
+        plan = plan_of(
             config.tasks,
             config.seeds,
             config.prompt,
@@ -85,11 +85,11 @@ class WorkflowTaskset(vf.Taskset[WorkflowTask, WorkflowConfig]):
             config.library,
             options={**config.options, "reward": config.reward},
         )
-        for episode in plan:
+        for episode in plan.episodes:
             data = WorkflowData(
                 id=episode.name,
                 name=episode.name,
-                prompt=plan.text(episode.task, episode.prompt),
+                prompt=prompt_text(plan, episode.task, episode.prompt),
                 workflow=episode.task.to_mapping(),
                 prompt_type=episode.prompt,
                 seed=episode.seed,

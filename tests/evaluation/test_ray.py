@@ -19,7 +19,7 @@ from resilisim.errors import CheckFailed, InfrastructureError, InvalidInputError
 from resilisim.evaluation import ModelSettings, evaluate, opened, read_records
 from resilisim.evaluation.run import ray_cluster
 from resilisim.evaluation.run.contestants import Contestant
-from resilisim.evaluation.run.plan import Plan, RunSettings
+from resilisim.evaluation.run.plan import PlannedEpisodes, RunSettings
 from resilisim.evaluation.run.player import EpisodePlayer, Players
 from resilisim.evaluation.run.ray_cluster import play_on_cluster
 from resilisim.evaluation.run.store import JOURNALS_NAME, read_failures
@@ -47,8 +47,8 @@ def settings_of(*policies):
 
 
 def episodes_of(settings, seeds=1):
-    plan = Plan(toy_tasks(), len(settings.contestants), len(settings.prompts), range(seeds))
-    return [plan.episode(index) for index in range(len(plan))]
+    plan = PlannedEpisodes(toy_tasks(), len(settings.contestants), settings.prompts, range(seeds))
+    return list(plan)
 
 
 def serial_lines(settings, episodes):

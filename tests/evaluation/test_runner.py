@@ -16,7 +16,7 @@ import pytest
 
 from resilisim.errors import CheckFailed, ExactLimitError, InfrastructureError, InvalidInputError
 from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results
-from resilisim.evaluation.run.plan import Plan
+from resilisim.evaluation.run.plan import PlannedEpisodes
 from resilisim.evaluation.run.store import RunStore, read_failures, read_manifest, read_records
 from resilisim.reporting import write_report
 from resilisim.tool_library import ToolLibrary, default_library
@@ -122,11 +122,13 @@ def wait_until_gone(pids):
 
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
 def test_shards_are_whole_tasks_and_together_the_run(count):
-    plans = [Plan(toy_tasks(), 2, 3, (0, 1), slice(number - 1, None, count)) for number in range(1, count + 1)]
+    plans = [
+        PlannedEpisodes(toy_tasks(), 2, "abc", (0, 1), slice(number - 1, None, count)) for number in range(1, count + 1)
+    ]
     parts = [list(plan.pending(lambda index: False)) for plan in plans]
     assert sorted(index for part in parts for index in part) == list(range(len(plans[0])))
     assert [plan.part_size for plan in plans] == [len(part) for part in parts]
-    tasks = [{plans[0].episode(index).task.instance_id for index in part} for part in parts]
+    tasks = [{plans[0][index].task.instance_id for index in part} for part in parts]
     assert sum(len(part) for part in tasks) == 6
 
 

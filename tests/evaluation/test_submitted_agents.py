@@ -16,7 +16,7 @@ from resilisim.errors import StoreError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.texts import opened, stored
 from resilisim.evaluation.run.merge import merge_runs
-from resilisim.evaluation.run.plan import Plan
+from resilisim.evaluation.run.plan import PlannedEpisodes
 from resilisim.evaluation.run.store import RunStore, begun, read_manifest, read_records
 from resilisim.evaluation.submission import check_submission, define_set
 from resilisim.evaluation.submitted_episode import CLAIMS, CheckSetup, EpisodeChecker
@@ -45,7 +45,7 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def checker_of(run: Path) -> EpisodeChecker:
     manifest = read_manifest(run)
     arguments = manifest["arguments"]
-    plan = Plan(TASKS, len(arguments["policy_names"]), len(arguments["prompts"]), arguments["seeds"])
+    plan = PlannedEpisodes(TASKS, len(arguments["policy_names"]), arguments["prompts"], arguments["seeds"])
     return EpisodeChecker(CheckSetup(run / "episodes.jsonl", plan, arguments, manifest["hash"], None))
 
 

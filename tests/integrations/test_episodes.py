@@ -9,7 +9,7 @@ import pytest
 
 from resilisim import EpisodeEnded, ResiliSimError, open_session
 from resilisim.envs import ConversationEnv, EnvironmentSettings, Session
-from resilisim.integrations.episodes import HarnessPlan, figures
+from resilisim.integrations.episodes import figures, open_episode, plan_of, prompt_text
 from resilisim.tasks import find_task
 
 TASK = "task_c64444cae27fab46"
@@ -20,9 +20,9 @@ def call(name: str, arguments: str = "{}", number: int = 1) -> dict[str, Any]:
 
 
 def test_a_plan_has_each_task_with_each_prompt_and_seed() -> None:
-    plan = HarnessPlan(3, ["0", "7"], ["baseline", "optimal"], options={"base": 0.7})
-    episodes = list(plan)
-    assert len(plan) == len(episodes) == len({episode.name for episode in episodes}) == 12
+    plan = plan_of(3, ["0", "7"], ["baseline", "optimal"], options={"base": 0.7})
+    episodes = list(plan.episodes)
+    assert len(plan.episodes) == len(episodes) == len({episode.name for episode in episodes}) == 12
     assert [(episode.prompt, episode.seed) for episode in episodes[:4]] == [
         ("baseline", 0),
         ("baseline", 7),
@@ -30,8 +30,8 @@ def test_a_plan_has_each_task_with_each_prompt_and_seed() -> None:
         ("optimal", 7),
     ]
     assert [episode.index for episode in episodes] == list(range(12))
-    session = plan.open(episodes[3], "somebody")
-    assert session.prompt == plan.text(episodes[3].task, "optimal")
+    session = open_episode(plan, episodes[3], "somebody")
+    assert session.prompt == prompt_text(plan, episodes[3].task, "optimal")
     session.finish("done")
     record = session.record()
     assert (record["policy"], record["seed"], record["law"]["base"]) == ("somebody", 7, 0.7)
@@ -49,7 +49,7 @@ def test_a_plan_has_each_task_with_each_prompt_and_seed() -> None:
 )
 def test_what_no_episode_can_be_played_with_is_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ResiliSimError, match=words):
-        HarnessPlan(1, **arguments)
+        plan_of(1, **arguments)
 
 
 def test_figures_take_the_luck_off() -> None:

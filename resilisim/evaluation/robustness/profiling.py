@@ -5,9 +5,8 @@ The exact references of a profile are solved first (`references`), then its runs
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -17,7 +16,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.episode.texts import RecordTexts
-from resilisim.evaluation.results import EvaluationResult, evaluate, folder_of, library_or_default
+from resilisim.evaluation.results import EvaluationResult, folder_of, play_plan
 from resilisim.evaluation.robustness.analysis import (
     PlayedRuns,
     ProfileReferences,
@@ -46,23 +45,19 @@ from resilisim.evaluation.robustness.points import (
     write_profile,
 )
 from resilisim.evaluation.robustness.profile_result import AxisProfile, ProfileResult, RunState, count_setbacks
-from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec, describe_policy
-from resilisim.evaluation.run.plan import (
-    TaskSpec,
-    check_policies,
-    check_prompts,
-    check_record_texts,
-    check_seeds,
-    check_tasks,
-    hash_tasks,
-)
-from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.evaluation.run.arguments import TaskSpec
+from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec
+from resilisim.evaluation.run.plan import RunPlan
+from resilisim.evaluation.run.player import Players
+from resilisim.evaluation.run.runner import RunInterrupted, RunLimits
 from resilisim.evaluation.run.store import read_records
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tasks.searches import all_searches_needed
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
+
+# What of a run's arguments all runs of a profile have in common.
+_COMMON = ("benchmark", "environment", "library", "policies", "prompts", "seeds", "tasks")
 
 
 class ProfileInterrupted(KeyboardInterrupt):
@@ -80,15 +75,31 @@ class ProfileJob:
     """A profile that is about to be made; `plan_profile` makes one from arguments as people write them."""
 
     directory: Path  # its folder
-    tasks: Sequence[Task] = field(repr=False)
-    prompts: tuple[str, ...]  # prompts of all runs but those of the flaws
-    num_seeds: int  # episodes of each task, policy and prompt in each run
+    plan: RunPlan = field(repr=False)  # of the run in the standard setting
     points: ProfilePoints  # what is varied, by this call and earlier ones on the folder
-    standard: EnvironmentSettings  # the standard setting
-    library: ToolLibrary = field(repr=False)  # the tool library
-    arguments: Mapping[str, Any] = field(repr=False)  # what all runs have in common, for `profile.json`
-    # `evaluate` with everything that all runs have in common
-    evaluate: Callable[..., EvaluationResult] = field(repr=False)
+    players: Players
+    progress: bool | None  # whether single runs show theirs
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks."""
+        return self.plan.episodes.tasks
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The prompts of all runs but those of the flaws."""
+        return self.plan.settings.prompts
+
+    @property
+    def standard(self) -> EnvironmentSettings:
+        """The standard setting."""
+        return self.plan.settings.environment
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What all runs have in common, for `profile.json`."""
+        told = {name: self.plan.arguments[name] for name in _COMMON}
+        return {**told, "policies": list(dict.fromkeys(told["policies"]))}  # an agent of several models stands once
 
     @property
     def num_to_solve(self) -> int:
@@ -103,13 +114,13 @@ class ProfileJob:
         points = self.points
         searches = self._searches()
         solved = {
-            settings: setting_references(self.tasks, settings, self.library, on_task, searches)
+            settings: setting_references(self.tasks, settings, self.plan.library, on_task, searches)
             for settings in number_settings(points, self.standard)
         }
         if not points.flaws:
             return ProfileReferences(solved, np.empty(0), {}, {})
         cells = [(flaw, severity) for flaw in points.flaws for severity in points.severities]
-        sound, flawed = obedience(self.tasks, self.standard, self.library, cells, on_task)
+        sound, flawed = obedience(self.tasks, self.standard, self.plan.library, cells, on_task)
         carried = carried_at_every_severity(flawed, points.flaws, points.severities)
         return ProfileReferences(solved, sound, flawed, carried)
 
@@ -128,7 +139,8 @@ class ProfileJob:
                 on_run(number, len(runs), run)
             try:
                 out = self.directory / run.name
-                results[run.name] = self.evaluate(list(run.tasks), run.prompts, out=out, environment=run.environment)
+                plan = self.plan.varied(run.environment, run.tasks, run.prompts)
+                results[run.name] = play_plan(plan, out, RunLimits(), self.players, self.progress)
             except RunInterrupted as error:
                 raise ProfileInterrupted(f"run {number} of {len(runs)}, {run.title}: {error}") from error
         places = {task.instance_id: place for place, task in enumerate(self.tasks)}
@@ -162,7 +174,7 @@ class ProfileJob:
             self.directory,
             self.arguments,
             len(self.tasks),
-            self.num_seeds,
+            len(self.plan.episodes.seeds),
             states,
             tuple(self._axis(axis, played, references, runs) for axis in axes),
             flaws,
@@ -174,8 +186,8 @@ class ProfileJob:
         """Return how many searches each task needs, None where no prompt leaves the tools to be found."""
         if all(fitting_ceiling(prompt, self.standard.tools) == "known_probabilities" for prompt in self.prompts):
             return [None] * len(self.tasks)
-        search_many = self.standard.search_many(self.library)
-        return [searches.fewest for searches in all_searches_needed(self.tasks, self.library, search_many)]
+        search_many = self.standard.search_many(self.plan.library)
+        return [searches.fewest for searches in all_searches_needed(self.tasks, self.plan.library, search_many)]
 
     def _axis(
         self, axis: str, played: PlayedRuns, references: ProfileReferences, runs: Sequence[ProfileRun]
@@ -301,11 +313,21 @@ def plan_profile(
         >>> job.num_to_solve  # three tasks with 4 turns, and with the usual 10
         6
     """
-    own_library, directory = library_or_default(library), folder_of(out)
-    chosen_policies, chosen_prompts = check_policies(policies), check_prompts(prompts)
-    chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
-    environment = standard or EnvironmentSettings()
-    if points.reliability and all(tool.success_probability is not None for tool in own_library):
+    directory, num_workers = folder_of(out), check_integer("workers", workers, 1, MAX_WORKERS)
+    plan = RunPlan.of(
+        policies,
+        tasks,
+        prompts,
+        seeds,
+        environment=standard,
+        library=library,
+        model=model,
+        record_texts=record_texts,
+    )
+    environment = plan.settings.environment
+    if environment.world is not None:
+        raise InvalidInputError(f"tasks of world {environment.world!r} have no profile: expected tasks of a library")
+    if points.reliability and all(tool.success_probability is not None for tool in plan.library):
         raise InvalidInputError(
             "every tool of the library has a success probability of its own, so the axis reliability would change "
             "nothing: expected a tool without one, or other axes"
@@ -315,26 +337,6 @@ def plan_profile(
             f"the law {environment.law.name!r:.100} has constants of its own, which the axis reliability changes: "
             "expected other axes"
         )
-    arguments = {
-        "benchmark": benchmark_identity(),
-        "environment": environment.to_mapping(),
-        "library": own_library.content_hash,
-        "policies": [describe_policy(policy) for policy in chosen_policies],
-        "prompts": list(chosen_prompts),
-        "seeds": list(chosen_seeds),
-        "tasks": {"count": len(chosen_tasks), "sha256": hash_tasks(chosen_tasks)},
-    }
-    play = functools.partial(
-        evaluate,
-        chosen_policies,
-        seeds=chosen_seeds,
-        workers=check_integer("workers", workers, 1, MAX_WORKERS),
-        library=library,
-        model=model,
-        record_texts=check_record_texts(record_texts),
-        progress=progress,
-    )
-    merged = merge_with_earlier(directory, arguments, points.with_standard(environment))
-    return ProfileJob(
-        directory, chosen_tasks, chosen_prompts, len(chosen_seeds), merged, environment, own_library, arguments, play
-    )
+    job = ProfileJob(directory, plan, points, Players(num_workers, plan.has_agents), progress)
+    merged = merge_with_earlier(directory, job.arguments, points.with_standard(environment))
+    return replace(job, points=merged)

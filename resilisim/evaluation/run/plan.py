@@ -1,47 +1,57 @@
-"""What a run consists of: its settings, which decide every byte of every episode, and the list of its episodes.
+"""What a run consists of: who plays what with which settings, and the list of its episodes.
 
-The arguments of `evaluate`, as people write them, become these plain values here: whatever would fail in the middle of
-a run is refused in one line and before anything is written.
+`RunPlan.of` makes it of arguments as people write them (`run.arguments`), for everybody who plays a run or lets others
+play it: `evaluate`, profiles, the MCP server, other people's harnesses and trainers.
 """
 
 from __future__ import annotations
 
 import hashlib
-import operator
-import re
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
-from resilisim.envs.conversation import ConversationEnv, reference_of
-from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings
-from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError, check_integer, unknown_name
-from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
+from resilisim.chat import PriceTable
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.episode.play import JudgedSession, PlaceInRun
+from resilisim.evaluation.episode.texts import RecordTexts
+from resilisim.evaluation.run.arguments import (
+    TaskSpec,
+    check_agents,
+    check_policies,
+    check_prompts,
+    check_record_texts,
+    check_seeds,
+    check_shard,
+    check_solvable,
+    check_tasks,
+    in_world,
+    library_in,
+    tasks_with_flaws,
+)
 from resilisim.evaluation.run.contestants import (
-    AgentSpec,
     Contestant,
     ModelSettings,
+    ModelSpec,
     PolicyMaker,
     PolicySpec,
+    check_models,
     describe_policy,
 )
-from resilisim.policies.base import Contender
-from resilisim.policies.function_agent import AGENT_PREFIX
+from resilisim.policies.base import Contender, SessionAgent
+from resilisim.policies.function_agent import AgentFunction
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.registry import COMMAND_PREFIX, checkpoint_hashes
+from resilisim.policies.registry import checkpoint_hashes
+from resilisim.provenance import content_hash
 from resilisim.redaction import without_secrets_in
-from resilisim.seeding import MAX_SEED
-from resilisim.simulator import build_problem
-from resilisim.simulator.exact.optimum import check_solvable as check_problem_solvable
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_identity, find_task
-from resilisim.tasks.sources import read_tasks
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, PROMPT_TYPES, parse_prompt_choice
-from resilisim.worlds.base import load_world, names_world, reference_calls, world_task, world_tasks
+from resilisim.worlds.base import load_world
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +77,15 @@ class RunSettings:
         """Return a new environment; what rewards tell of a message is for trainers, not for those who are judged."""
         return ConversationEnv(replace(self.environment, reward="success"), library=library)
 
+    def place(self, episode: PlannedEpisode) -> PlaceInRun:
+        """Return where an episode belongs, as its record says it."""
+        name = self.contestants[episode.policy].name
+        return PlaceInRun(index=episode.index, name=name, salt=self.environment.salt, manifest=self.manifest_hash)
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedEpisode:
-    """One episode of a plan; contestant and prompt type by their places in the settings.
+    """One episode of a run; who plays it by the place in the settings.
 
     `sent` is what an earlier try has sent that broke for reasons nobody can tell (`JudgedSession`).
     """
@@ -78,13 +93,18 @@ class PlannedEpisode:
     index: int
     task: Task = field(repr=False)
     policy: int
-    prompt: int
+    prompt: str
     seed: int
     sent: tuple[str | None, ...] = field(default=(), repr=False)
 
+    @property
+    def name(self) -> str:
+        """A name that no other episode of its player has."""
+        return f"{self.task.instance_id}-{self.prompt}-{self.seed}"
+
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedEpisodes:
     """All episodes of a run: every task with every policy, prompt type and seed, in this order of nesting.
 
     Tasks are the outermost loop: a task's optimum is solved once for all its episodes, and the part of a run that is
@@ -97,30 +117,34 @@ class Plan:
 
     tasks: Sequence[Task]
     num_policies: int
-    num_prompts: int
+    prompts: Sequence[str]
     seeds: Sequence[int]
     shard: slice = field(default_factory=lambda: slice(None))
 
     @property
     def episodes_per_task(self) -> int:
         """Episodes of each task."""
-        return self.num_policies * self.num_prompts * len(self.seeds)
+        return self.num_policies * len(self.prompts) * len(self.seeds)
 
     def __len__(self) -> int:
         """Number of episodes."""
         return len(self.tasks) * self.episodes_per_task
+
+    def __iter__(self) -> Iterator[PlannedEpisode]:
+        """Yield the episodes."""
+        return map(self.__getitem__, range(len(self)))
 
     @property
     def part_size(self) -> int:
         """Number of episodes of the shard."""
         return len(self.tasks[self.shard]) * self.episodes_per_task
 
-    def episode(self, index: int) -> PlannedEpisode:
-        """Return the episode at a place of the plan."""
+    def __getitem__(self, index: int) -> PlannedEpisode:
+        """Return the episode at a place."""
         rest, seed = divmod(index, len(self.seeds))
-        rest, prompt = divmod(rest, self.num_prompts)
+        rest, prompt = divmod(rest, len(self.prompts))
         task, policy = divmod(rest, self.num_policies)
-        return PlannedEpisode(index, self.tasks[task], policy, prompt, self.seeds[seed])
+        return PlannedEpisode(index, self.tasks[task], policy, self.prompts[prompt], self.seeds[seed])
 
     def pending(self, is_finished: Callable[[int], bool]) -> Iterator[int]:
         """Yield the places of the shard's episodes that are not finished, in order."""
@@ -133,6 +157,135 @@ class Plan:
 
 # Who plays, each with its policy; `PolicyMaker.make_all` makes them.
 Made: TypeAlias = "Sequence[tuple[Contestant, Contender]]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunPlan:
+    """A run: who plays what with which settings. Nothing is played or written yet.
+
+    Attributes:
+        settings: What every process that plays needs.
+        episodes: The episodes.
+        library: The tool library.
+        environment: An environment of the run, for prompts and problems; each episode is played in a twin of it.
+        made: Who plays, each with its policy; nothing where somebody else's program plays.
+        prices: Prices of models.
+        arguments: All that decides what the episodes are, as JSON values for the run's manifest.
+    """
+
+    settings: RunSettings
+    episodes: PlannedEpisodes
+    library: ToolLibrary = field(repr=False)
+    environment: ConversationEnv = field(repr=False)
+    made: Made = field(repr=False)
+    prices: PriceTable = field(repr=False)
+    arguments: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        policies: PolicySpec | Iterable[PolicySpec] = (),
+        tasks: TaskSpec | Iterable[TaskSpec] | int | Path = BENCHMARK_VERSION,
+        prompts: str | Iterable[str] = ("baseline",),
+        seeds: int | Iterable[int] = 1,
+        *,
+        agents: AgentFunction | str | Iterable[AgentFunction | str] = (),
+        player: Contestant | None = None,
+        environment: EnvironmentSettings | None = None,
+        library: ToolLibrary | None = None,
+        model: ModelSpec = None,
+        record_texts: RecordTexts | None = None,
+        shard: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> RunPlan:
+        """Return the run that arguments mean, those of `evaluate`.
+
+        Args:
+            policies: Who plays.
+            tasks: What is played.
+            prompts: Prompt types.
+            seeds: Number of episodes of each task, or the seeds.
+            agents: Functions of a session, or programs, that play as well.
+            player: Who plays instead of all these, in a program of its own: a client, a harness, a trainer. Like
+                agents, it calls functions.
+            environment: Law, end rules and all else; the benchmark's if omitted.
+            library: The tool library; the default one if omitted.
+            model: The language models of LLM agents.
+            record_texts: Whose texts stay in the records.
+            shard: "i/n" for the i-th of n parts of the tasks.
+            options: Options of `EnvironmentSettings` in place of those of `environment`.
+
+        Raises:
+            InvalidInputError: An argument is unusable.
+            ExactLimitError: A task is too large to be solved exactly.
+        """
+        agent_specs, prompt_types, options = check_agents(agents), check_prompts(prompts), dict(options or {})
+        specs = agent_specs
+        if player is None and not (agent_specs and policies in ((), [])):
+            specs = (*check_policies(policies), *agent_specs)
+        environment = environment or EnvironmentSettings()
+        if player is not None or agent_specs:
+            environment = environment.for_functions()
+            options["protocol"] = "native"
+        environment, chosen = in_world(environment.with_options(**options), tasks, options)
+        used, models = library_in(environment, library), check_models(model)
+        chosen_tasks, chosen_seeds = check_tasks(chosen, used, environment.world), check_seeds(seeds)
+        maker = PolicyMaker(used, models.make(), models.load_prices(), models.max_tokens)
+        made = maker.make_all(specs)  # once, to see early that each can be made
+        settings = RunSettings(
+            contestants=tuple(contestant for contestant, _ in made) if player is None else (player,),
+            prompts=prompt_types,
+            environment=environment,
+            library=None if library is None or environment.world else used.to_json(),
+            models=models,
+            record_texts=check_record_texts(record_texts),
+        )
+        plan = cls._checked(settings, chosen_tasks, chosen_seeds, used, made, maker.prices, shard)
+        warn_about_models(made, maker, environment.protocol)
+        return plan
+
+    def varied(self, environment: EnvironmentSettings, tasks: Sequence[Task], prompts: Sequence[str]) -> RunPlan:
+        """Return a run of the same players and seeds that differs in the environment, the tasks and the prompts.
+
+        Raises:
+            InvalidInputError: A prompt is none for these tasks.
+            ExactLimitError: A task is too large to be solved exactly.
+        """
+        settings = replace(self.settings, environment=environment, prompts=tuple(prompts), manifest_hash="")
+        return self._checked(settings, list(tasks), self.episodes.seeds, self.library, self.made, self.prices, None)
+
+    @classmethod
+    def _checked(
+        cls,
+        settings: RunSettings,
+        tasks: list[Task],
+        seeds: Sequence[int],
+        library: ToolLibrary,
+        made: Made,
+        prices: PriceTable,
+        shard: str | None,
+    ) -> RunPlan:
+        env = settings.make_environment(library)  # refuses options that make no sense, too
+        check_solvable(tasks, env)
+        tasks = tasks_with_flaws(tasks, settings.prompts, env)
+        part = check_shard(shard, len(tasks))
+        episodes = PlannedEpisodes(tasks, len(settings.contestants), settings.prompts, seeds, part)
+        arguments = run_arguments(settings, episodes, library, made)
+        settings = replace(settings, manifest_hash=content_hash(arguments))
+        return cls(settings, episodes, library, env, made, prices, arguments)
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether anybody plays in a loop of their own, who may have to be waited for."""
+        return any(isinstance(policy, SessionAgent) for _, policy in self.made)
+
+    def session(self, episode: PlannedEpisode) -> JudgedSession:
+        """Begin an episode, in an environment of its own."""
+        return JudgedSession(self.environment.twin(), episode.task, episode.prompt, episode.seed)
+
+    def price_gaps(self) -> list[str]:
+        """Return a text for each model that LLM agents of the run ask and whose price is not known."""
+        return price_gaps(self.made, self.prices)
 
 
 def agents_of(made: Made) -> list[tuple[Contestant, LlmPolicy[Any]]]:
@@ -151,21 +304,21 @@ def warn_about_models(made: Made, maker: PolicyMaker, protocol: str) -> None:
             known = ", ".join(sorted(components))
             _warn(f"no policy of this run has a component {role!r}, so its model is never asked: there are {known}")
     if maker.prices.prices:
-        for gap in price_gaps(made, maker):
+        for gap in price_gaps(made, maker.prices):
             _warn(f"{gap}; what it costs is not counted")
     in_text = [contestant.name for contestant, agent in agents if not agent.uses_native_calls]
     if protocol == "native" and in_text:
         _warn(f"no native tool calls by {', '.join(in_text)}: the model writes text there, too")
 
 
-def price_gaps(made: Made, maker: PolicyMaker) -> list[str]:
+def price_gaps(made: Made, prices: PriceTable) -> list[str]:
     """Return a text for each model that LLM agents of a run ask and whose price is not known."""
     asked = {agent.models.for_role(component).name for _, agent in agents_of(made) for component in agent.components}
-    return [gap for gap in map(maker.prices.gap, sorted(asked)) if gap is not None]
+    return [gap for gap in map(prices.gap, sorted(asked)) if gap is not None]
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=4)
+    warnings.warn(text, UserWarning, stacklevel=5)
 
 
 def hash_tasks(tasks: Sequence[Task]) -> str:
@@ -176,7 +329,7 @@ def hash_tasks(tasks: Sequence[Task]) -> str:
     return digest.hexdigest()
 
 
-def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, made: Made) -> dict[str, Any]:
+def run_arguments(settings: RunSettings, plan: PlannedEpisodes, library: ToolLibrary, made: Made) -> dict[str, Any]:
     """Return everything that decides what a run's episodes are, as JSON values for its manifest."""
     specs = [contestant.policy for contestant in settings.contestants]
     named = [spec for spec in specs if isinstance(spec, str)]
@@ -219,121 +372,6 @@ def _agent_arguments(made: Made) -> dict[str, Any]:
     }
 
 
-# A task in any of its forms: the id of a benchmark task, a mapping with the fields of a task, a task.
-TaskSpec: TypeAlias = "str | Mapping[str, Any] | Task"
-
-
-def check_policies(policies: object) -> tuple[PolicySpec, ...]:
-    """Return one policy or several as a tuple; whether each can be made is seen when it is made."""
-    is_one = isinstance(policies, str) or callable(policies) or hasattr(policies, "act")
-    chosen = [policies] if is_one else _listed("policies", policies, "a policy or a list of policies")
-    if not chosen:
-        raise InvalidInputError("no policy was given: expected at least one")
-    for policy in chosen:
-        # A policy's state would travel between episodes and processes in ways that nobody can repeat.
-        is_made_already = not isinstance(policy, type) and hasattr(policy, "act")
-        if is_made_already or not (isinstance(policy, str) or callable(policy)):
-            raise InvalidInputError(
-                f"policy {policy!r:.80}: expected a name, module:attribute, or a class or function that returns a "
-                "policy"
-            )
-    return cast("tuple[PolicySpec, ...]", tuple(chosen))
-
-
-def check_agents(agents: object) -> tuple[PolicySpec, ...]:
-    """Return one agent or several as policies: functions of a session, or module:function of some."""
-    is_one = isinstance(agents, str) or callable(agents)
-    chosen = [agents] if is_one else _listed("agents", agents, "a function of a session or a list of them")
-    for agent in chosen:
-        if not (isinstance(agent, str) or callable(agent)) or isinstance(agent, type):
-            raise InvalidInputError(f"agent {agent!r:.80}: expected a function of a session, or module:function")
-    return tuple(
-        AgentSpec(cast("Any", agent)) if not isinstance(agent, str) else _named_agent(agent) for agent in chosen
-    )
-
-
-def _named_agent(text: str) -> str:
-    return text if text.startswith((AGENT_PREFIX, COMMAND_PREFIX)) else AGENT_PREFIX + text
-
-
-def check_prompts(prompts: object) -> tuple[str, ...]:
-    """Return one prompt type or several as a tuple of different ones."""
-    chosen = [prompts] if isinstance(prompts, str) else _listed("prompts", prompts, "a prompt type or a list of them")
-    if not chosen:
-        raise InvalidInputError("no prompt type was given: expected at least one of " + ", ".join(PROMPT_TYPES))
-    types: list[str] = []
-    for prompt in chosen:
-        if not isinstance(prompt, str):
-            raise unknown_name("prompt type", prompt, PROMPT_TYPES)
-        parse_prompt_choice(prompt)
-        if prompt in types:
-            raise InvalidInputError(f"prompt type {prompt!r} was given twice: expected each once")
-        types.append(prompt)
-    return tuple(types)
-
-
-def check_seeds(seeds: object) -> tuple[int, ...]:
-    """Return seeds 0, 1, ... for a number, or the given seeds, which must differ."""
-    expected = "the number of seeds or a list of seeds"
-    if isinstance(seeds, str):
-        raise InvalidInputError(f"seeds is {seeds!r:.60}: expected {expected}")
-    if _is_integer(seeds):
-        return tuple(range(check_integer("seeds", seeds, 1, MAX_COUNT)))
-    chosen = [check_integer("seed", seed, 0, MAX_SEED) for seed in _listed("seeds", seeds, expected)]
-    if not chosen or len(set(chosen)) != len(chosen):
-        raise InvalidInputError(f"seeds are {chosen!r:.80}: expected at least one, each once")
-    return tuple(chosen)
-
-
-def check_shard(shard: object, num_tasks: int) -> slice:
-    """Return which tasks "i/n" means, all of them for None; parts without a task are refused."""
-    if shard is None:
-        return slice(None)
-    found = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", shard) if isinstance(shard, str) else None
-    if found is None:
-        raise InvalidInputError(f"shard is {shard!r:.60}: expected i/n, such as '1/4'")
-    number, count = int(found[1]), int(found[2])
-    if not 1 <= number <= count:
-        raise InvalidInputError(f"shard is {shard!r}: expected a number from 1 to {max(count, 1)} before the slash")
-    if number > num_tasks:
-        raise InvalidInputError(f"shard is {shard!r}: expected at most {num_tasks} parts, one for each task of the run")
-    return slice(number - 1, None, count)
-
-
-def in_world(
-    environment: EnvironmentSettings, tasks: object, chosen: Iterable[str] = ()
-) -> tuple[EnvironmentSettings, Any]:
-    """Return the environment that tasks are played in, and the tasks: those of a world are played in that world.
-
-    `chosen` are the names of options that somebody gave, whatever their value.
-
-    Raises:
-        InvalidInputError: The tasks are of another world than the environment.
-    """
-    if not (isinstance(tasks, str) and names_world(tasks)):
-        return environment, tasks
-    name, found = world_tasks(tasks)
-    if environment.world not in (None, name):
-        raise InvalidInputError(f"tasks {tasks!r} are of another world than the environment's: {environment.world!r}")
-    if environment.world is None:
-        environment = environment.in_world(name, not set(LAW_NAMES).isdisjoint(chosen))
-    return environment, list(found)
-
-
-def library_in(environment: EnvironmentSettings, library: ToolLibrary | None) -> ToolLibrary:
-    """Return the library of an environment: that of its world, or the one that was given, or the default one.
-
-    Raises:
-        InvalidInputError: One was given to a world, which has its own.
-    """
-    if environment.world is None:
-        return default_library() if library is None else library
-    own = load_world(environment.world).library
-    if library not in (None, own):
-        raise InvalidInputError(f"world {environment.world!r} has its own tool library: expected no other one")
-    return own
-
-
 def library_of_run(arguments: Mapping[str, Any], library: ToolLibrary | None, directory: Path | str) -> ToolLibrary:
     """Return the library of a run's episodes, by the arguments in its manifest: its world's, or what is given for it.
 
@@ -348,130 +386,3 @@ def library_of_run(arguments: Mapping[str, Any], library: ToolLibrary | None, di
         other = "another version of its world" if world else "another tool library: name it with --library"
         raise InvalidInputError(f"{directory} was made with {other}")
     return used
-
-
-def check_tasks(tasks: object, library: ToolLibrary, world: str | None = None) -> list[Task]:
-    """Return the tasks that an argument means: what `read_tasks` understands, or tasks in any of their forms.
-
-    In a `world` a number means its first tasks, and ids are those of its tasks.
-
-    Raises:
-        InvalidInputError: It means none, a task does not fit the library, or two tasks have one id.
-    """
-    if world is not None and (isinstance(tasks, str) or _is_integer(tasks)):
-        return list(world_tasks(world if tasks == BENCHMARK_VERSION else f"{world}:{tasks}")[1])
-    if isinstance(tasks, str | Path) or _is_integer(tasks):
-        return read_tasks(cast("Any", tasks), library)
-    expected = "a number, a name, a file, or a list of ids, mappings or tasks"
-    given = [tasks] if isinstance(tasks, Task | Mapping) else _listed("tasks", tasks, expected)
-    if not given:
-        raise InvalidInputError("no task was given: expected at least one")
-    chosen = [_check_task(task, library, f"tasks[{place}]", world) for place, task in enumerate(given)]
-    for name, count in Counter(task.instance_id for task in chosen).items():
-        if count > 1:
-            raise InvalidInputError(f"task {name} was given twice: expected each instance_id once")
-    return chosen
-
-
-def _check_task(task: object, library: ToolLibrary, where: str, world: str | None) -> Task:
-    if isinstance(task, Mapping):
-        return Task.from_mapping(task, library, where)
-    if isinstance(task, str) and world is not None:
-        return world_task(load_world(world), task)
-    chosen = find_task(task) if isinstance(task, str) else task
-    if not isinstance(chosen, Task):
-        raise InvalidInputError(f"{where} is {task!r:.60}: expected an id, a mapping or a Task")
-    for name in chosen.required_tools:
-        if name not in library:
-            raise unknown_name("tool", name, library.names, f"{where}, {chosen.instance_id}")
-    return chosen
-
-
-def check_record_texts(value: object) -> RecordTexts | None:
-    """Return whose texts are kept; None leaves it to the kind of the policy."""
-    if value is not None and value not in RECORD_TEXTS:
-        raise unknown_name("record_texts", str(value), RECORD_TEXTS, "record_texts")
-    return cast("RecordTexts | None", value)
-
-
-def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
-    """Refuse tasks whose exact optimum would be too large; only the largest are solved for it.
-
-    Raises:
-        ExactLimitError: The text names the task.
-    """
-    if environment.world is not None:
-        for task in tasks:
-            reference_of(environment.problem(task), task)
-        return
-    for task in {task.required_tools: task for task in reversed(tasks)}.values():
-        problem = build_problem(environment.library, task.required_tools, environment.law, environment.rules)
-        try:
-            if (
-                not problem.dynamics.has_sections
-            ):  # how many states a law with parts reaches is only known once they are reached
-                check_problem_solvable(problem)
-        except ExactLimitError as error:
-            raise ExactLimitError(f"task {task.instance_id}: {error}") from error
-
-
-def check_flaws(tasks: Sequence[Task], prompts: Sequence[str], environment: ConversationEnv) -> None:
-    """Refuse prompts with a plan for tasks of a world that have none, and flaws that the plans of some cannot carry.
-
-    Raises:
-        InvalidInputError: The text says for how many tasks, and why for the first.
-    """
-    for prompt in prompts:
-        kind = parse_prompt_choice(prompt).type
-        without = [task for task in tasks if environment.world is not None and not reference_calls(task)]
-        if kind in PLANNED_PROMPT_TYPES and without:
-            raise InvalidInputError(
-                f"prompt {prompt!r} holds a plan: {len(without):,} of {len(tasks):,} tasks have no reference solution "
-                "to make one of; expected a prompt without a plan, such as baseline"
-            )
-        reasons = [] if kind != FLAWED else [reason for _, reason in _without_flaw(tasks, prompt, environment)]
-        if reasons:
-            raise InvalidInputError(
-                f"{len(reasons):,} of {len(tasks):,} tasks have no such prompt: {reasons[0]}; "
-                f"leave them out, or take {FLAWED!r}, which draws a flaw that each task can carry"
-            )
-
-
-def tasks_with_flaws(tasks: list[Task], prompts: Sequence[str], environment: ConversationEnv) -> list[Task]:
-    """Return the tasks whose plans can carry the flaws of prompts; a warning says how many are left out.
-
-    Raises:
-        InvalidInputError: None can, or a prompt holds a plan and there is none (`check_flaws`).
-    """
-    for prompt in prompts:
-        without = dict(_without_flaw(tasks, prompt, environment)) if parse_prompt_choice(prompt).type == FLAWED else {}
-        if without and len(without) < len(tasks):
-            count = f"{len(without):,} of {len(tasks):,} tasks cannot carry the flaw of prompt {prompt!r}"
-            are = "is" if len(without) == 1 else "are"
-            warnings.warn(f"{count} and {are} left out: {next(iter(without.values()))}", UserWarning, stacklevel=3)
-            tasks = [task for task in tasks if task.instance_id not in without]
-    check_flaws(tasks, prompts, environment)
-    return tasks
-
-
-def _without_flaw(tasks: Sequence[Task], prompt: str, environment: ConversationEnv) -> Iterator[tuple[str, str]]:
-    """Yield each task whose plan cannot carry the flaw of a prompt, by its id, and why."""
-    for task in tasks:
-        try:
-            environment.prompt(task, prompt)
-        except InvalidInputError as error:
-            yield task.instance_id, str(error)
-
-
-def _is_integer(value: object) -> bool:
-    try:
-        operator.index(cast("Any", value))
-    except TypeError:
-        return False
-    return not isinstance(value, bool)
-
-
-def _listed(name: str, value: object, expected: str) -> list[object]:
-    if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping):
-        return list(value)
-    raise InvalidInputError(f"{name} is {value!r:.60}: expected {expected}")

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from resilisim.chat import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import CheckFailed, InfrastructureError, InvalidInputError, ResiliSimError, StoreError, one_line
-from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode
+from resilisim.evaluation.episode.play import play_agent_episode, play_episode
 from resilisim.evaluation.episode.record import FAILURE_SCHEMA, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.contestants import PolicyMaker
@@ -101,20 +101,24 @@ class EpisodePlayer:
         return self._maker.make(contestant.policy, contestant.model)
 
     def _play(self, episode: PlannedEpisode, policy: Policy) -> Outcome:
-        prompt = self._settings.prompts[episode.prompt]
-        place = self._place(episode)
+        place = self._settings.place(episode)
         with _named(self._describe(episode)):
             try:
                 record = play_episode(
-                    self._environment, policy, episode.task, prompt, episode.seed, sent=episode.sent, **place
+                    self._environment,
+                    policy,
+                    episode.task,
+                    episode.prompt,
+                    episode.seed,
+                    sent=episode.sent,
+                    **place,
                 )
             except (WorldFailed, AgentFailed) as error:  # as of those who wait: other episodes need not break with it
                 return self._failure(episode, error, 0)
         return self._readable(record, episode)
 
     async def _play_agent(self, slot: Slot, agent: SessionAgent, episode: PlannedEpisode) -> Outcome:
-        prompt = self._settings.prompts[episode.prompt]
-        place = self._place(episode)
+        place = self._settings.place(episode)
         models = self._settings.models
         journal, sent = self._journal(agent, episode), episode.sent
         with _named(self._describe(episode)):
@@ -125,7 +129,7 @@ class EpisodePlayer:
                         env,
                         agent,
                         episode.task,
-                        prompt,
+                        episode.prompt,
                         episode.seed,
                         journal,
                         sent,
@@ -168,7 +172,7 @@ class EpisodePlayer:
             schema=FAILURE_SCHEMA,
             index=episode.index,
             policy=self._settings.contestants[episode.policy].name,
-            prompt_type=self._settings.prompts[episode.prompt],
+            prompt_type=episode.prompt,
             instance_id=episode.task.instance_id,
             seed=episode.seed,
             error=words,
@@ -184,17 +188,10 @@ class EpisodePlayer:
             failure["traceback"] = fit_to_show(error.traceback)
         return failure
 
-    def _place(self, episode: PlannedEpisode) -> PlaceInRun:
-        settings = self._settings
-        name = settings.contestants[episode.policy].name
-        return PlaceInRun(
-            index=episode.index, name=name, salt=settings.environment.salt, manifest=settings.manifest_hash
-        )
-
     def _describe(self, episode: PlannedEpisode) -> str:
         return (
             f"episode {episode.index}: policy {self._settings.contestants[episode.policy].name}, "
-            f"prompt {self._settings.prompts[episode.prompt]}, task {episode.task.instance_id}, seed {episode.seed}"
+            f"prompt {episode.prompt}, task {episode.task.instance_id}, seed {episode.seed}"
         )
 
 

@@ -7,19 +7,18 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from resilisim.chat.under_way import UNDER_WAY
 from resilisim.errors import InfrastructureError, InvalidInputError, count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
-from resilisim.evaluation.run.plan import Plan, RunSettings
+from resilisim.evaluation.run.plan import PlannedEpisodes, RunPlan, RunSettings
 from resilisim.evaluation.run.player import Players, play_here
 from resilisim.evaluation.run.progress import LiveTable, Progressing
 from resilisim.evaluation.run.ray_cluster import play_on_cluster
 from resilisim.evaluation.run.store import JournalFolder, RunStore
 from resilisim.evaluation.table.facts import RunCollector, RunFacts
 from resilisim.options import check_options, option
-from resilisim.provenance import content_hash
 
 MOST_USED = 10**15  # of episodes, tokens and dollars
 LONGEST_RUN = 1e9  # seconds; the system's clocks take no much longer waits
@@ -187,18 +186,11 @@ PlayedRun: TypeAlias = "tuple[Path, RunFacts, CallOutcome, tempfile.TemporaryDir
 
 
 def play_run(
-    settings: RunSettings,
-    plan: Plan,
-    arguments: dict[str, Any],
-    out: Path | str | None,
-    limits: RunLimits,
-    players: Players,
-    progress: bool | None,
+    plan: RunPlan, out: Path | str | None, limits: RunLimits, players: Players, progress: bool | None
 ) -> PlayedRun:
     """Play what is not finished of a run's shard, and write it down (`evaluation.results.evaluate`).
 
-    The arguments are those of the manifest (`run_arguments`). Without a folder one is taken that vanishes with the
-    result.
+    Without a folder one is taken that vanishes with the result.
     """
     temporary = None
     if out is None:
@@ -207,9 +199,9 @@ def play_run(
     # Replies are only kept where somebody can come back for them: a later call, or another machine of a cluster.
     comes_back = temporary is None or players.ray is not None
     kept_in = str(out) if comes_back and players.wait_for_models else None
-    settings = replace(settings, manifest_hash=content_hash(arguments), directory=kept_in)
+    settings, episodes = replace(plan.settings, directory=kept_in), plan.episodes
     tally = _Tally(limits, settings.models.give_up_after)
-    with RunStore(out, arguments, len(plan), on_record=tally.add) as store:
+    with RunStore(out, plan.arguments, len(episodes), on_record=tally.add) as store:
         already_there = store.num_finished
         if limits.cost is not None and tally.num_unpriced:
             raise InvalidInputError(
@@ -217,31 +209,38 @@ def play_run(
                 "were played without, so nobody knows what was spent"
             )
         try:
-            stopped_by = _play_pending(settings, plan, store, tally, players, progress)
+            stopped_by = _play_pending(settings, episodes, store, tally, players, progress)
         except KeyboardInterrupt as error:
-            raise RunInterrupted(store.num_finished if temporary is None else 0, len(plan)) from error
-        if kept_in is not None and store.num_finished == len(plan):
+            raise RunInterrupted(store.num_finished if temporary is None else 0, len(episodes)) from error
+        if kept_in is not None and store.num_finished == len(episodes):
             JournalFolder(kept_in).remove()
         call = tally.outcome(already_there, stopped_by)
         return store.directory, tally.collector.facts(store.manifest), call, temporary
 
 
 def _play_pending(
-    settings: RunSettings, plan: Plan, store: RunStore, tally: _Tally, players: Players, progress: bool | None
+    settings: RunSettings,
+    planned: PlannedEpisodes,
+    store: RunStore,
+    tally: _Tally,
+    players: Players,
+    progress: bool | None,
 ) -> str | None:
     """Play what is not finished, and return the limit that kept something from being played."""
-    num_pending = sum(1 for _ in plan.pending(store.is_finished))
+    num_pending = sum(1 for _ in planned.pending(store.is_finished))
     stopped_by = tally.reached()
     if not num_pending or stopped_by is not None:
         return stopped_by if num_pending else None
     sent = store.sent_before() if num_pending else {}
-    episodes = map(plan.episode, plan.pending(store.is_finished))
+    episodes = map(planned.__getitem__, planned.pending(store.is_finished))
     pending = (replace(each, sent=sent[each.index]) if each.index in sent else each for each in episodes)
     players = replace(players, until=tally.until)
     play = play_here if players.ray is None else play_on_cluster
     playing = play(settings, pending, num_pending, players)
     journals = None if settings.directory is None else JournalFolder(settings.directory)
-    shown = Progressing("episodes", plan.part_size, plan.part_size - num_pending, progress, tally.live, UNDER_WAY.told)
+    shown = Progressing(
+        "episodes", planned.part_size, planned.part_size - num_pending, progress, tally.live, UNDER_WAY.told
+    )
     with shown, contextlib.closing(playing) as outcomes:
         for outcome, line in outcomes:
             if is_failure(outcome):
@@ -257,4 +256,4 @@ def _play_pending(
             if tally.reached() is not None:
                 break
     # A limit that the last episode reaches has stopped nothing.
-    return tally.reached() if any(True for _ in plan.pending(store.is_finished)) else None
+    return tally.reached() if any(True for _ in planned.pending(store.is_finished)) else None

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Session
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import (
@@ -27,24 +26,13 @@ from resilisim.errors import (
 from resilisim.evaluation.episode.play import JudgedSession
 from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.episode.texts import stored
+from resilisim.evaluation.run.arguments import check_prompts, check_solvable
 from resilisim.evaluation.run.contestants import Contestant
-from resilisim.evaluation.run.plan import (
-    Plan,
-    PlannedEpisode,
-    RunSettings,
-    check_flaws,
-    check_prompts,
-    check_seeds,
-    check_solvable,
-    check_tasks,
-    in_world,
-    library_in,
-    run_arguments,
-)
+from resilisim.evaluation.run.plan import PlannedEpisode, RunPlan
 from resilisim.evaluation.run.store import RunStore, begun
 from resilisim.integrations.mcp.host import LOOPBACK, EpisodeHost, Hosts, http_server, mcp_server
 from resilisim.policies.agent_session import AgentSession, RecordMaker
-from resilisim.provenance import content_hash, encode_json_line
+from resilisim.provenance import encode_json_line
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks.benchmark import find_task
 from resilisim.tool_library import ToolLibrary
@@ -93,19 +81,16 @@ class Episodes:
     """The episodes of a served run: handed out to clients, one after the other, and written down."""
 
     def __init__(self, run: ServedRun) -> None:
-        environment, tasks = in_world((run.environment or EnvironmentSettings()).for_functions(), run.tasks)
-        library = library_in(environment, run.library)
-        prompts = check_prompts(run.prompts)
-        chosen = check_tasks(tasks, library, environment.world)
-        self._plan = Plan(chosen, 1, len(prompts), check_seeds(run.seeds))
-        custom = None if run.library is None or environment.world else library.to_json()
-        settings = RunSettings((Contestant("mcp", run.name),), prompts, environment, custom)
-        self._env: ConversationEnv = settings.make_environment(library)
-        check_solvable(self._plan.tasks, self._env)
-        check_flaws(self._plan.tasks, prompts, self._env)
-        arguments = run_arguments(settings, self._plan, library, [])
-        self._settings = replace(settings, manifest_hash=content_hash(arguments))
-        self._store = None if run.out is None else RunStore(run.out, arguments, len(self._plan))
+        self._plan = plan = RunPlan.of(
+            tasks=run.tasks,
+            prompts=run.prompts,
+            seeds=run.seeds,
+            player=Contestant("mcp", run.name),
+            environment=run.environment,
+            library=run.library,
+        )
+        self._planned = plan.episodes
+        self._store = None if run.out is None else RunStore(run.out, plan.arguments, len(plan.episodes))
         self._run = run
         self._under_way: dict[AgentSession, int] = {}  # the index of each episode that is being played
         self._chosen: set[AgentSession] = set()  # what is played outside of a plan
@@ -116,7 +101,7 @@ class Episodes:
         if self._store is not None:
             try:
                 for index in sorted(self._store.begun()):
-                    session = self._session(self._plan.episode(index))
+                    session = plan.session(self._planned[index])
                     self._lose(AgentSession(session, record=self._recorder(index)), "left")
                 self._write()
             except BaseException:
@@ -126,16 +111,16 @@ class Episodes:
     @property
     def num_episodes(self) -> int:
         """How many episodes there are."""
-        return len(self._plan)
+        return len(self._planned)
 
     @property
     def is_one(self) -> bool:
         """Whether there is nothing to choose."""
-        return len(self._plan) == 1
+        return len(self._planned) == 1
 
     def host(self, repeats: bool) -> EpisodeHost:
         """Return a host for a client."""
-        tools = AgentSession(self._session(self._plan.episode(0))).mcp_tools()
+        tools = AgentSession(self._plan.session(self._planned[0])).mcp_tools()
         return EpisodeHost(
             tools, self.begin, self.ended, starts=self.is_one, repeats=repeats, seconds=self._run.episode_seconds
         )
@@ -154,14 +139,14 @@ class Episodes:
             return self._begin_chosen(given)
         wanted = self._wanted(given)
         with self._choosing:  # clients arrive in several threads
-            found = (self._plan.episode(index) for index in self._plan.pending(self._is_taken))
+            found = map(self._planned.__getitem__, self._planned.pending(self._is_taken))
             episode = next(filter(wanted, found), None)
             if episode is not None:
                 if self._store is not None:
                     self._store.begin(self._begun(episode))
                 self._handed_out.add(episode.index)
         if episode is not None:
-            session = AgentSession(self._session(episode), record=self._recorder(episode.index))
+            session = AgentSession(self._plan.session(episode), record=self._recorder(episode.index))
             self._under_way[session] = episode.index
             return session
         shown = ", ".join(f"{name} {value!r}" for name, value in given.items())
@@ -171,22 +156,22 @@ class Episodes:
 
     def _begin_chosen(self, given: Mapping[str, Any]) -> AgentSession:
         """Begin what a client has chosen, where no plan is kept that it could be missing from."""
-        planned = self._plan.episode(0)
-        name, seed, prompt = given.get("task"), given.get("seed", planned.seed), given.get("prompt")
-        tasks = {task.instance_id: task for task in self._plan.tasks}
-        task = planned.task
+        first, settings = self._planned[0], self._plan.settings
+        name, seed, prompt = given.get("task"), given.get("seed", first.seed), given.get("prompt")
+        tasks = {task.instance_id: task for task in self._planned.tasks}
+        task = first.task
         if name is not None:
             if not isinstance(name, str) or name not in tasks:
-                if self._settings.library is not None or self._settings.environment.world or not isinstance(name, str):
+                if settings.library is not None or settings.environment.world or not isinstance(name, str):
                     raise unknown_name("task", str(name)[:100], tasks)
                 tasks[name] = find_task(name)
             task = tasks[name]
         seed = check_integer("seed", seed, 0, MAX_SEED)
-        if not isinstance(self._run.seeds, int) and seed not in self._plan.seeds:
-            raise InvalidInputError(f"seed is {seed!r:.60}: expected one of {_shortened(self._plan.seeds)}")
-        (chosen,) = (self._settings.prompts[0],) if prompt is None else check_prompts([prompt])
-        check_solvable([task], self._env)
-        session = JudgedSession(self._env.twin(), task, chosen, seed)
+        if not isinstance(self._run.seeds, int) and seed not in self._planned.seeds:
+            raise InvalidInputError(f"seed is {seed!r:.60}: expected one of {_shortened(self._planned.seeds)}")
+        (chosen,) = (first.prompt,) if prompt is None else check_prompts([prompt])
+        check_solvable([task], self._plan.environment)
+        session = self._plan.session(replace(first, task=task, prompt=chosen, seed=seed))
         agent_session = AgentSession(session, record=lambda session, part: {})
         self._chosen.add(agent_session)
         return agent_session
@@ -218,11 +203,10 @@ class Episodes:
         self._unwritten.append((encode_json_line(record), int(record["index"])))
 
     def _recorder(self, index: int) -> RecordMaker:
-        return functools.partial(self._record, self._plan.episode(index))
+        return functools.partial(self._record, self._planned[index])
 
     def _begun(self, episode: PlannedEpisode) -> FailureRecord:
-        prompt = self._settings.prompts[episode.prompt]
-        return begun(episode.index, self._run.name, prompt, episode.task.instance_id, episode.seed)
+        return begun(episode.index, self._run.name, episode.prompt, episode.task.instance_id, episode.seed)
 
     def close(self) -> None:
         """Release the folder; StoreError if something could not be written."""
@@ -243,7 +227,7 @@ class Episodes:
         return index in self._handed_out or (self._store is not None and self._store.is_finished(index))
 
     def _wanted(self, given: Mapping[str, Any]) -> Callable[[PlannedEpisode], bool]:
-        plan, prompts = self._plan, self._settings.prompts
+        plan, prompts = self._planned, self._planned.prompts
         task, seed, prompt = given.get("task"), given.get("seed"), given.get("prompt", prompts[0])
         if task is not None and all(task != known.instance_id for known in plan.tasks):
             raise unknown_name("task", str(task)[:100], [known.instance_id for known in plan.tasks])
@@ -251,25 +235,16 @@ class Episodes:
             raise InvalidInputError(f"seed is {seed!r:.60}: expected one of {_shortened(plan.seeds)}")
         if prompt not in prompts:
             raise unknown_name("prompt", str(prompt)[:100], prompts)
-        number = prompts.index(prompt)
         return lambda episode: (
             (task is None or episode.task.instance_id == task)
             and (seed is None or episode.seed == seed)
-            and episode.prompt == number
+            and episode.prompt == prompt
         )
-
-    def _session(self, episode: PlannedEpisode) -> JudgedSession:
-        return JudgedSession(self._env.twin(), episode.task, self._settings.prompts[episode.prompt], episode.seed)
 
     def _record(self, episode: PlannedEpisode, session: Session, part: Any) -> Any:
         if not isinstance(session, JudgedSession):
             raise TypeError("a session of this run is judged")
-        record = session.record(
-            self._run.name,
-            index=episode.index,
-            salt=self._settings.environment.salt,
-            manifest=self._settings.manifest_hash,
-        )
+        record = session.record(self._run.name, **self._plan.settings.place(episode))
         record["agent"] = part
         return stored(record, None)
 
