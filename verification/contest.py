@@ -67,7 +67,7 @@ def play_contest(contestants: Sequence[Contestant], tasks: Sequence[Task], num_s
                     policy.begin(seed, task.instance_id)
                 if isinstance(policy, Peeks):
                     policy.cheat(seed, task.instance_id)
-                record = play_episode(env, policy, task, contestant.prompt, seed, salt=salt)
+                record = play_episode(env, policy, task, contestant.prompt, seed)
                 outcome[number, place, seed] = record["outcome"]
                 luck[number, place, seed] = weighted_luck(record)
     optimum = np.array([optimum_of(task) for task in tasks])

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import identity_error
-from resilisim.evaluation.episode.play import play_episode, rescore_record
+from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.base import Policy
 from resilisim.policies.registry import make_policy
-from resilisim.simulator import build_problem
+from resilisim.simulator import build_problem, rescore
 from resilisim.simulator.exact import known_probabilities, plan_following
 from resilisim.statistics.luck import NUM_FOLDS, FoldSums, cross_fitted_betas, fold_of
 from resilisim.tasks import Task
@@ -142,7 +142,7 @@ def work(job: tuple[int, int]) -> Played:
             for seed in range(NUM_SEEDS):
                 if isinstance(policy, Peeks):
                     policy.cheat(seed, task.instance_id)
-                record = play_episode(env, policy, task, contestant.prompt, seed, salt=salt)
+                record = play_episode(env, policy, task, contestant.prompt, seed)
                 outcome[number, place, seed] = record["outcome"]
                 luck[number, place, seed] = record["luck"]
                 counts += _inspect(record)
@@ -157,7 +157,7 @@ def _inspect(record: EpisodeRecord) -> NDArray[np.int64]:
             # The record's regret is cut off at zero, its two parts are not.
             sum(step["value"] - step["action_value"] < SMALLEST_REGRET for step in steps),
             sum(step["luck"] != 0.0 for step in steps if step["success"] is None),
-            rescore_record(record) != record["score"],
+            rescore(record).to_mapping() != record["score"],
             len(steps),
         ],
         dtype=np.int64,

@@ -14,8 +14,8 @@ from gate import MODELS, NUM_TASKS, PROMPT, SEEDS, Endpoint, compare
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 from pages import run_blocks
 
-from resilisim.evaluation import rescore_record
 from resilisim.integrations.inspect_task import RECORD
+from resilisim.simulator import rescore
 
 
 def inspect_eval(model: str, url: str, *options: str) -> EvalLog:
@@ -52,7 +52,7 @@ def main() -> None:
                 record = sample.store[RECORD]
                 score = (sample.scores or {})["full_success"]
                 assert score.value == record["outcome"]
-                assert rescore_record(record) == record["score"]
+                assert rescore(record).to_mapping() == record["score"]
                 assert score.metadata is not None
                 assert math.isclose(score.metadata["luck_adjusted"], record["optimum"] - record["regret"], abs_tol=1e-9)
                 assert record["agent"]["calls"], "no usage was noted"

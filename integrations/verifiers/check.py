@@ -14,8 +14,8 @@ from typing import Any
 from gate import MODELS, NUM_TASKS, PROMPT, SEEDS, Endpoint, compare
 from pages import run_blocks
 
-from resilisim.evaluation import rescore_record
 from resilisim.integrations.verifiers_env import RECORD, REWARDS
+from resilisim.simulator import rescore
 
 
 def vf_eval(model: str, url: str, *options: str, base: float = 0.8, **taskset: Any) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def main() -> None:
                 assert math.isclose(paid, owed[reward], abs_tol=1e-9), (reward, paid, owed)
                 assert len(trace["info"][REWARDS]) == len(record["steps"])
                 assert trace["metrics"]["regret"] == record["regret"]
-                assert rescore_record(record) == record["score"]
+                assert rescore(record).to_mapping() == record["score"]
                 assert record["agent"]["calls"], "no usage was noted"
                 played[name, record["instance_id"], record["seed"]] = record
         compare("vf-eval", played, MODELS)

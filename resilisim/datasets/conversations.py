@@ -304,7 +304,7 @@ class ConversationSource:
                 draws = Draws("resilisim/datasets/mistakes", salt, task.instance_id, start.prompt_type, start.seed)
                 player = MistakenDemonstrator(*how, share=spec.explore, draws=draws)
             recorder = _Recorder(player, stage)
-            episode = play_episode(stage.environment, recorder, task, start.prompt, start.seed, salt=salt)
+            episode = play_episode(stage.environment, recorder, task, start.prompt, start.seed)
             yield self._record(split, episode, start, recorder)
 
     def _record(self, split: str, episode: EpisodeRecord, start: Start, recorder: _Recorder) -> Record:

@@ -12,7 +12,7 @@ from resilisim.evaluation.answer_judge import (
     judge_run,
     judged_accuracy,
 )
-from resilisim.evaluation.episode.play import open_session, play_episode, rescore_record
+from resilisim.evaluation.episode.play import open_session, play_episode
 from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.results import EvaluationResult, evaluate, read_results
@@ -69,6 +69,5 @@ __all__ = [
     "read_manifest",
     "read_records",
     "read_results",
-    "rescore_record",
     "write_set",
 ]

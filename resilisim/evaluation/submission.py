@@ -329,7 +329,7 @@ def check_submission(
         found.refuse(refusal)
     if found.counts:
         return found.result(("episodes were not looked at, as the run is another one",))
-    plan = PlannedEpisodes(chosen, len(found.policies), published.prompts, arguments["seeds"])
+    plan = PlannedEpisodes(chosen, len(found.policies), arguments["prompts"], arguments["seeds"])
     setup = CheckSetup(
         folder / EPISODES_NAME,
         plan,

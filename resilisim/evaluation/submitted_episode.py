@@ -13,17 +13,15 @@ from typing import Any, Final, Literal
 
 from resilisim.chat.middleware import PriceTable
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.session import Info
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, ResiliSimError, StoreError, one_line
-from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode, play_in_own_loop
 from resilisim.evaluation.episode.record import EpisodeRecord, tries_again
+from resilisim.evaluation.episode.rejudging import compare_records, message_reader, rejudged
 from resilisim.evaluation.episode.texts import has_agent_texts, opened, prompt_of
 from resilisim.evaluation.run.plan import PlannedEpisode, PlannedEpisodes
-from resilisim.evaluation.run.replay import RecordedReplies, first_difference, recorded_models
-from resilisim.evaluation.run.rescoring import check_origin, compare_records, message_reader, reattribute
+from resilisim.evaluation.run.replay import play_again, recorded_models
+from resilisim.evaluation.run.rescoring import check_origin
 from resilisim.evaluation.run.store import record_in_line
-from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import LLM_POLICIES, make_policy, split_options
 from resilisim.tool_library import ToolLibrary, default_library
@@ -153,7 +151,7 @@ class EpisodeChecker:
         if refused:  # nothing else is certain about it, not even that its task can be solved
             return CheckedEpisode(*facts, tuple(refused))
         try:
-            again = reattribute(record, self._library, self._read)
+            again = rejudged(record, self._library, self._read)
         except InvalidInputError as error:
             return CheckedEpisode(*facts, (Refusal("record", str(error), index),))
         verdict, difference = compare_records(record, again)
@@ -205,22 +203,15 @@ class EpisodeChecker:
 
         And whether the messages are bound to the words of a model.
         """
-        place = PlaceInRun(
-            index=record["index"], name=record["policy"], salt=record["salt"], manifest=record["manifest"]
-        )
         then: Any = {name: value for name, value in record.items() if name != "agent"}
-        task, prompt, seed = planned.task, record["prompt_type"], planned.seed
-        again = play_episode(self._env, _Recorded(record), task, prompt, seed, **place)
-        difference = first_difference(then, again)
+        _, difference = compare_records(then, play_again(self._env, record, planned.task), tolerance=0.0)
         if difference is not None:
-            return Refusal("replay", f"sent the same messages, {difference} in the record", record["index"]), False
+            return Refusal("replay", f"sent the same messages, {difference}", record["index"]), False
         try:
             agent = self._agent_of(record, planned)
             if agent is None:
                 return None, False
-            journal = RecordedReplies(record)
-            playing = play_agent_episode(self._env, agent, task, prompt, seed, journal, **place)
-            difference = first_difference(record, play_in_own_loop(agent, playing))
+            _, difference = compare_records(record, play_again(self._env, record, planned.task, agent), tolerance=0.0)
         except ResiliSimError as error:
             difference = str(error)
         except (
@@ -232,7 +223,7 @@ class EpisodeChecker:
             difference = f"its part cannot be read ({type(error).__name__}: {one_line(error)})"
         if difference is None:
             return None, True
-        text = f"told the same words of its model, {difference} in the record"
+        text = f"told the same words of its model, {difference}"
         return Refusal("agent", text, record["index"]), True
 
     def _agent_of(self, record: EpisodeRecord, planned: PlannedEpisode) -> LlmPolicy[Any] | None:
@@ -251,25 +242,6 @@ class EpisodeChecker:
         for step in record["steps"]:
             if step["kind"] != "agent_error":
                 yield None if step["kind"] == "stop" else step["message"]
-
-
-class _Recorded:
-    """Sends the messages of a record once more."""
-
-    def __init__(self, record: EpisodeRecord) -> None:
-        self.name = record["policy"]
-        self._steps = record["steps"]
-
-    def reset(self, observation: str, info: Info) -> None:
-        """Begin with the first message."""
-        self._left = iter(self._steps)
-
-    def act(self, observation: str, info: Info) -> str | None:
-        """Return the next message, or break where the agent broke; after the last one the episode has ended."""
-        step = next(self._left, None)
-        if step is not None and step["kind"] == "agent_error":
-            raise AgentFailed(step["error"] or "")
-        return None if step is None or step["kind"] == "stop" else step["message"]
 
 
 def luck_variance(step: Mapping[str, Any]) -> float:

@@ -126,7 +126,7 @@ def graded_score(score: Score, grade: Grade) -> dict[str, Any]:
     return {**score.to_mapping(), "level": level, "grade": grade.to_mapping()}
 
 
-def rescore(record: dict[str, Any]) -> Score:
+def rescore(record: Mapping[str, Any]) -> Score:
     """Score a saved episode again from its record.
 
     Example:

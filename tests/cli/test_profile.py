@@ -78,7 +78,7 @@ def test_an_interrupted_profile_says_that_it_goes_on(command, tmp_path, monkeypa
     def interrupted(*arguments, **options):
         raise RunInterrupted(3, 8)
 
-    monkeypatch.setattr(profile_job, "evaluate", interrupted)
+    monkeypatch.setattr(profile_job, "play_plan", interrupted)
     outcome = command(*RUN, "--axis", "turns", "--turns", "6", "--out", tmp_path / "robust")
     assert outcome.code == 130
     assert "run 1 of 2, standard setting: interrupted: 3 of 8 episodes kept; the same command resumes it" in outcome.err

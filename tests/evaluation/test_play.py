@@ -7,12 +7,12 @@ import pytest
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import identity_error
-from resilisim.evaluation.episode.play import play_episode, rescore_record
+from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
-from resilisim.simulator import Law, Outage
+from resilisim.simulator import Law, Outage, rescore
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.evaluation.toy_policies import (
     FILTER,
@@ -58,7 +58,7 @@ def test_the_identity_holds_for_every_policy_under_every_prompt(policy, law):
         assert identity_error(record) < 1e-12
         assert sum(record["losses"].values()) == pytest.approx(record["regret"], abs=1e-12)
         assert set(record["losses"]) <= set(LOSS_LABELS) - (set() if "flawed" in prompt else {"obeyed_flaw"})
-        assert rescore_record(record) == record["score"]
+        assert rescore(record).to_mapping() == record["score"]
         assert record["outcome"] == (record["score"]["level"] == "full_success")
         for step, following in zip(record["steps"], record["steps"][1:], strict=False):
             assert following["value"] == pytest.approx(step["action_value"] + step["luck"], abs=1e-12)

@@ -10,8 +10,9 @@ import pytest
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import evaluate
+from resilisim.evaluation.episode.rejudging import compare_records
 from resilisim.evaluation.episode.texts import opened, stored
-from resilisim.evaluation.run.replay import find_episode, finished, first_difference, replay_episode
+from resilisim.evaluation.run.replay import find_episode, finished, replay_episode
 from resilisim.evaluation.run.store import JournalFolder, read_records
 from resilisim.tool_library import default_library
 from tests.chat.loopback import LoopbackServer, error
@@ -32,6 +33,11 @@ def run(tmp_path_factory):
         policies = ["react", "react[steps=2]", "plan-follower"]
         evaluate(policies, list(TASKS.values()), ["optimal", "baseline"], 2, out=folder, model=endpoint(server))
     return folder
+
+
+def first_difference(then, now):
+    """Return where two records differ, to the last digit."""
+    return compare_records(then, now, tolerance=0.0)[1]
 
 
 def replay(folder, wanted, models=None):
@@ -90,16 +96,16 @@ def test_a_record_that_the_agent_no_longer_fits_is_refused(run):
 def test_the_first_difference_is_named():
     then = {"a": [1, {"b": 2}], "c": 3}
     assert first_difference(then, copy.deepcopy(then)) is None
-    assert first_difference(then, {**then, "a": [1, {"b": 5}]}) == "a[1].b is 5, was 2"
-    assert first_difference(then, {**then, "a": [1]}) == "a has 1 entries, had 2"
-    assert first_difference(then, {"a": then["a"]}) == "c is None, was 3"
+    assert first_difference(then, {**then, "a": [1, {"b": 5}]}) == "a[1].b is 2 in the record and 5 now"
+    assert first_difference(then, {**then, "a": [1]}) == "a is a list of 2 in the record and of 1 now"
+    assert first_difference(then, {"a": then["a"]}) == "c is 3 in the record and None now"
 
 
 def test_older_records_do_not_say_why_a_message_was_rejected():
     old = {"steps": [{"kind": "rejected", "error": None}]}
     new = {"steps": [{"kind": "rejected", "error": "unknown tool 'x'"}]}
     assert first_difference(old, new) is None
-    assert first_difference(new, old) == "steps[0].error is None, was \"unknown tool 'x'\""
+    assert first_difference(new, old) == "steps[0].error is \"unknown tool 'x'\" in the record and None now"
     executed = {"steps": [{"kind": "execute", "error": None}]}
     assert first_difference(executed, {"steps": [{"kind": "execute", "error": "TIMEOUT"}]}) is not None
 

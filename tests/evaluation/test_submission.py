@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
+from resilisim.evaluation.episode.rejudging import rejudged
 from resilisim.evaluation.episode.texts import opened, stored
 from resilisim.evaluation.run.chain import CHAIN_NAME, Chain
 from resilisim.evaluation.run.plan import hash_tasks
-from resilisim.evaluation.run.rescoring import reattribute
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, RunStore, begun, read_manifest, read_records
 from resilisim.evaluation.submission import (
     OPEN_SET,
@@ -193,7 +193,11 @@ TAMPERED = {
     "another run": (at(4, put("manifest", value="0" * 64)), "other_episode", "it belongs to another run"),
     "privileged": (everywhere(put("privileged", value=True)), "privileged", "policy plan-follower is privileged"),
     "no texts": (everywhere(lambda record: record.pop("texts")), "texts", "its texts were left out"),
-    "another prompt": (at(6, put("texts", "prompt", value="Do it.")), "replay", "texts.prompt is '# Task"),
+    "another prompt": (
+        at(6, put("texts", "prompt", value="Do it.")),
+        "replay",
+        "texts.prompt is 'Do it.' in the record and '# Task",
+    ),
     "another reply": (at(6, put("texts", "replies", 0, value="Done.")), "replay", "texts.replies[0] is "),
     "another call": (at(0, with_other_call), "replay", "sent the same messages, "),
     "another error": (
@@ -230,7 +234,7 @@ def test_a_lower_ceiling_that_fits_the_record_is_found_by_the_replay(tmp_path):
 
     def lower(record):
         record["searches_needed"] += 1
-        record["optimum_after_searches"] = reattribute(record, default_library())["optimum_after_searches"]
+        record["optimum_after_searches"] = rejudged(record, default_library())["optimum_after_searches"]
 
     found = check_submission(changed(run, tmp_path / "copy", change=everywhere(lower)), published)
     assert found.num_refusals == {"replay": 3}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation import evaluate, merge_runs, opened, read_records, rescore_record
+from resilisim.evaluation import evaluate, merge_runs, opened, read_records
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import checked_record
 from resilisim.evaluation.episode.texts import FORMAT, newly_told, opened_if_whole, prompt_of, replies_of, stored
@@ -23,6 +23,7 @@ from resilisim.policies.llm.record import empty_part
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.reporting.viewer.packing import TalkRows, talk_of
+from resilisim.simulator import rescore
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.chat.loopback import LoopbackServer, completion
 from tests.doubles.talkers import direct, react
@@ -69,7 +70,7 @@ def test_whose_texts_are_kept_and_what_stays_without_them():
         for keep, expected in (("all", True), ("failures", failed), ("none", False), (None, is_agent or failed)):
             kept = on_disk(stored(record, keep))
             assert ("texts" in kept) is expected
-            assert rescore_record(kept) == record["score"]
+            assert rescore(kept).to_mapping() == record["score"]
             assert kept["steps"] == record["steps"]
             whole = opened(kept)
             assert (prompt_of(whole) is not None) is expected

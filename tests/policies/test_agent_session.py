@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from resilisim import EpisodeEnded, ResiliSimError, ToolFailed, default_library, evaluate, open_session
 from resilisim.envs.protocol import native_text
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation import EpisodeRecord, rescore_record
+from resilisim.evaluation import EpisodeRecord
 from resilisim.policies import AgentSession
 from resilisim.policies.agent_session import call_text, current_session
 from resilisim.policies.llm.conversation import native_message
@@ -55,7 +55,7 @@ def test_the_same_calls_are_the_same_episode_as_in_the_environment(policy: str, 
             replay(session, record)
         mine = session.record()
         assert [mine[name] for name in SCORES] == [record[name] for name in SCORES]
-        assert rescore_record(mine) == mine["score"] == session.score
+        assert rescore(mine).to_mapping() == mine["score"] == session.score
 
 
 def test_functions_have_what_frameworks_look_at() -> None:

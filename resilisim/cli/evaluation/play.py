@@ -88,7 +88,7 @@ def play(
     env = ConversationEnv(environment, library=chosen.library, search=search, render_mode="ansi")
     out = error_console() if as_json else console()
     person = PersonPolicy(out)
-    record = play_episode(env, person, chosen.task(task, tasks), prompt, seed, salt=environment.salt)
+    record = play_episode(env, person, chosen.task(task, tasks), prompt, seed)
     out.rule()
     out.print(plain(str(env.render())))
     if as_json:

@@ -15,9 +15,10 @@ from rich.table import Table
 from resilisim.cli import options
 from resilisim.cli.output import console, note, plain, print_json, table
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord, is_failure
+from resilisim.evaluation.episode.rejudging import compare_records
 from resilisim.evaluation.episode.texts import has_agent_texts, newly_told, opened_if_whole, prompt_of, replies_of
 from resilisim.evaluation.run.contestants import ModelSettings
-from resilisim.evaluation.run.replay import find_episode, finished, first_difference, replay_episode
+from resilisim.evaluation.run.replay import find_episode, finished, replay_episode
 from resilisim.evaluation.run.store import read_manifest
 
 CUT_LINES, CUT_LENGTH = 12, 1200  # of a text that is not shown whole
@@ -108,7 +109,7 @@ def replay(
     elif asked is not None:
         note(f"recorded: {record['score']['level']}; now: {again['score']['level']}")
     else:
-        difference = first_difference(record, again)
+        _, difference = compare_records(record, again, tolerance=0.0)
         note("the same as recorded, to the last digit" if difference is None else f"not as recorded: {difference}")
         if difference is not None:
             raise typer.Exit(1)

@@ -28,7 +28,6 @@ from resilisim.policies.llm.record import AgentRecord, EventRecord, empty_part
 from resilisim.policies.llm.run import Journal
 from resilisim.provenance import content_hash
 from resilisim.redaction import fit_to_show
-from resilisim.simulator import rescore
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tasks.searches import Searches
@@ -42,13 +41,12 @@ PLAYED_OTHERWISE = "the agent broke, and then played the same draws in another w
 class PlaceInRun(TypedDict, total=False):
     """Where an episode belongs, as its record says it.
 
-    `index` is its number in the plan of its run, `name` that of the policy (its own if left out), `salt` that of the
-    environment's luck, `manifest` the hash of the run's arguments.
+    `index` is its number in the plan of its run, `name` that of the policy (its own if left out), `manifest` the hash
+    of the run's arguments.
     """
 
     index: int
     name: str
-    salt: str
     manifest: str
 
 
@@ -135,7 +133,7 @@ class JudgedSession(Session):
             complexity=task.complexity,
             required_tools=list(task.required_tools),
             seed=self._seed,
-            salt=place.get("salt", ""),
+            salt=self._env.settings.salt,
             manifest=place.get("manifest", ""),
             texts=self.texts,
         )
@@ -187,8 +185,8 @@ def play_episode(
         seed: Episode seed.
         sent: What was sent in an earlier try that broke, nobody can tell why; whoever sends something else now has seen
             the draws before, and the episode is lost.
-        **place: For the record: its `index` in a run, the `name` of the policy (its own if omitted), the `salt` of the
-            environment's luck, the hash `manifest` of the run's arguments.
+        **place: For the record: its `index` in a run, the `name` of the policy (its own if omitted), the hash
+            `manifest` of the run's arguments.
 
     Returns:
         The record; the identity of the attribution has been checked. That of an LLM agent has its part `agent`.
@@ -303,7 +301,7 @@ async def play_agent_episode(
     """
     session = JudgedSession(env, task, prompt, seed, sent=sent)
     text = prompt if isinstance(prompt, str) else prompt.text
-    identity = content_hash([task.instance_id, seed, place.get("salt", ""), text])
+    identity = content_hash([task.instance_id, seed, env.settings.salt, text])
     part: AgentRecord | None = None
     failed: AgentFailed | None = None
     try:
@@ -374,12 +372,12 @@ def open_session(
         settings = settings.in_world(world, not set(LAW_NAMES).isdisjoint(options))
     env = _environment(settings, library).twin()
     _, info = env.reset(seed=seed, options={} if task is None else {"task": task})
-    record = functools.partial(_session_record, name, settings.salt)
+    record = functools.partial(_session_record, name)
     return AgentSession(JudgedSession(env, info["task"], prompt, seed), on_failure, record)
 
 
-def _session_record(name: str, salt: str, session: Session, part: AgentRecord) -> EpisodeRecord:
-    record = cast("JudgedSession", session).record(name, salt=salt)
+def _session_record(name: str, session: Session, part: AgentRecord) -> EpisodeRecord:
+    record = cast("JudgedSession", session).record(name)
     record["agent"] = part
     return record
 
@@ -410,16 +408,3 @@ def _problem_told(info: Mapping[str, Any]) -> str | None:
     """Return why a message was not obeyed, as the agent was told; None if there was nothing to say."""
     told = info["event"] in ("rejected", "format_error", "agent_error")
     return first_problem(info.get("problems", ())) if told else None
-
-
-def rescore_record(record: EpisodeRecord) -> dict[str, Any]:
-    """Return the score of a saved episode, computed again from its record alone.
-
-    Example:
-        >>> from resilisim import evaluate
-        >>> from resilisim.evaluation import rescore_record
-        >>> record = next(evaluate("plan-follower", 1).records())
-        >>> rescore_record(record) == record["score"]
-        True
-    """
-    return rescore(dict(record)).to_mapping()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from resilisim.chat import PriceTable
+from resilisim.chat.middleware import PriceTable
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
@@ -80,7 +80,7 @@ class RunSettings:
     def place(self, episode: PlannedEpisode) -> PlaceInRun:
         """Return where an episode belongs, as its record says it."""
         name = self.contestants[episode.policy].name
-        return PlaceInRun(index=episode.index, name=name, salt=self.environment.salt, manifest=self.manifest_hash)
+        return PlaceInRun(index=episode.index, name=name, manifest=self.manifest_hash)
 
 
 @dataclass(frozen=True, slots=True)

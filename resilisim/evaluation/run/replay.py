@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +11,16 @@ from resilisim.chat import ChatModel, ChatReply, ChatRequest
 from resilisim.chat.models import RoleModels
 from resilisim.chat.types import ContextOverflowError
 from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.session import Info
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, one_line
 from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode, play_in_own_loop
-from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, FailureRecord, differences, is_failure
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
 from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.store import EpisodeJournal, JournalFolder, read_failures, read_manifest, read_records
+from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
 from resilisim.provenance import canonical_json
@@ -138,6 +139,47 @@ class _Unasked:
         """Do nothing."""
 
 
+class RecordedMessages:
+    """Sends the messages of a record once more, and breaks where its agent broke; after the last one it stops."""
+
+    def __init__(self, record: EpisodeRecord) -> None:
+        self.name = record["policy"]
+        self._steps = record["steps"]
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Begin with the first message."""
+        self._left = iter(self._steps)
+
+    def act(self, observation: str, info: Info) -> str | None:
+        """Return the next message, or break where the agent broke."""
+        step = next(self._left, None)
+        if step is not None and step["kind"] == "agent_error":
+            raise AgentFailed(step["error"] or "")
+        return None if step is None or step["kind"] == "stop" else step["message"]
+
+
+def play_again(
+    env: ConversationEnv, record: EpisodeRecord, task: Task, agent: LlmPolicy[Any] | None = None
+) -> EpisodeRecord:
+    """Play a recorded episode again: the environment is sent the same messages, or an agent is told the same words.
+
+    Args:
+        env: An environment of the run.
+        record: The episode, with its texts if it is one of an agent.
+        task: Its task.
+        agent: The agent that plays, with the recorded replies in place of models (`recorded_models`); without one the
+            recorded messages are sent.
+
+    Raises:
+        InvalidInputError: The agent asks something else than it did then, or for more than was recorded.
+    """
+    place = PlaceInRun(index=record["index"], name=record["policy"], manifest=record["manifest"])
+    start = (task, record["prompt_type"], record["seed"])
+    if agent is None:
+        return play_episode(env, RecordedMessages(record), *start, **place)
+    return play_in_own_loop(agent, play_agent_episode(env, agent, *start, RecordedReplies(record), **place))
+
+
 def replay_episode(
     directory: Path | str,
     episode: EpisodeRecord | FailureRecord,
@@ -179,15 +221,15 @@ def replay_episode(
     policy = PolicyMaker(library, answering, models_to_ask.load_prices()).make(str(spec))
     task = find_task(episode["instance_id"]) if env.world is None else world_task(env.world, episode["instance_id"])
     prompt, seed = episode["prompt_type"], episode["seed"]
-    place = PlaceInRun(index=episode["index"], name=episode["policy"], salt=settings.salt, manifest=manifest["hash"])
+    place = PlaceInRun(index=episode["index"], name=episode["policy"], manifest=manifest["hash"])
     if not isinstance(policy, LlmPolicy):
         return play_episode(env, policy, task, prompt, seed, **place)
+    if recorded is not None and models is None and "agent" in recorded:
+        return play_again(env, recorded, task, policy)
     journal: Journal | None = None
     if recorded is None:
         identity = canonical_json(policy.models.identities())
         journal = EpisodeJournal(JournalFolder(directory).kept(episode["index"]), identity)
-    elif models is None and "agent" in recorded:
-        journal = RecordedReplies(recorded)
     return play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, journal, **place))
 
 
@@ -199,30 +241,3 @@ def recorded_models(record: EpisodeRecord) -> RoleModels | None:
     by_role: dict[str, ChatModel] = {call["role"]: _Unasked(call["model"]) for call in agent["calls"]}
     default = next(iter(by_role.values()), _Unasked("a model"))
     return RoleModels(default, by_role, agent["models"])
-
-
-def first_difference(then: EpisodeRecord, now: EpisodeRecord) -> str | None:
-    """Return where two records of an episode differ first, or None if they are the same.
-
-    What calls cost is left out: it rests on a table of prices, which is no part of the run. So are fields that older
-    records lack, and the environment's words where one of the two has not kept them.
-    """
-    one, other = dict(opened(then)), dict(opened(now))
-    if "texts" not in one or "texts" not in other:
-        one.pop("texts", None)
-        other.pop("texts", None)
-    compared = {name: value for name, value in other.items() if name in one or name not in CEILING_FIELDS}
-    for where, old, new in differences(one, compared):
-        if where.rpartition(".")[2] == "cost" or _is_later_problem(where, one):
-            continue
-        if isinstance(old, list | tuple) and isinstance(new, list | tuple):
-            return f"{where} has {len(new)} entries, had {len(old)}"
-        return f"{where} is {new!r:.60}, was {old!r:.60}"
-    return None
-
-
-def _is_later_problem(where: str, then: Mapping[str, Any]) -> bool:
-    """Tell whether a step was recorded before records said why a message was rejected or not read."""
-    found = re.fullmatch(r"steps\[(\d+)\]\.error", where)
-    step = then["steps"][int(found[1])] if found else {}
-    return step.get("kind") in ("rejected", "format_error") and step.get("error") is None

@@ -27,12 +27,13 @@ from resilisim.cli.main import main
 from resilisim.cli.mcp import TOKEN_VARIABLE
 from resilisim.envs import ConversationEnv, EnvironmentSettings
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation import play_episode, read_records, rescore_record
+from resilisim.evaluation import play_episode, read_records
 from resilisim.evaluation.run.store import RunStore, read_failures
 from resilisim.integrations.mcp import CommandAgent
 from resilisim.integrations.mcp.host import Answer, EpisodeHost, Hosts, http_server
 from resilisim.integrations.mcp.server import Episodes, ServedRun, serve_http
 from resilisim.policies.function_agent import AgentFailed
+from resilisim.simulator import rescore
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task
 from resilisim.tool_library import Tool, ToolLibrary
@@ -107,7 +108,7 @@ def test_32_episodes_at_once_over_http_are_those_of_sessions(tmp_path: Path) -> 
     for seed, record in records.items():
         mine = same_calls(seed)
         assert all(record[name] == mine[name] for name in ("outcome", "optimum", "regret", "luck", "losses", "score"))
-        assert rescore_record(record) == record["score"]
+        assert rescore(record).to_mapping() == record["score"]
     assert read_results(tmp_path).num_planned == 32
     with pytest.raises(InvalidInputError, match="is left: all were played"):
         Episodes(ServedRun([TASK], seeds=32, out=tmp_path)).begin({})

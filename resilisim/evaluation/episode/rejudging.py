@@ -1,0 +1,249 @@
+"""Judging a recorded episode again, from its record alone, and saying where two records of one episode differ.
+
+The recorded messages happen again on the simulator's own `Episode`, under the draws of the record's salt, seed and
+task; where tools of a world really did something, they do what the record says. The exact optimum then gives values,
+regret, luck and labels anew. A record that contradicts itself, the law or its draws is none.
+
+Of an agent that began anew in fresh episodes the record holds the steps of the last one, which is what is judged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, cast
+
+from resilisim.envs.conversation import reference_of
+from resilisim.envs.feedback import output_in
+from resilisim.envs.protocol import NATIVE_FUNCTIONS, WAIT_FUNCTION, decode_native, read_native, read_text
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution
+from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, StepRecord, differences
+from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
+from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
+from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Law, Message, build_problem, rescore
+from resilisim.simulator.messages import MessageKind
+from resilisim.simulator.scoring import graded_score
+from resilisim.tasks.searches import Searches
+from resilisim.tool_library import ToolLibrary
+from resilisim.worlds.base import DoneCall, Grade, ToolError, graded, load_world, world_task
+
+# What came of comparing a record with what was computed from it.
+Verdict = Literal["agreeing", "other_labels", "differing"]
+
+ReadMessage = Callable[[str], Message]
+
+
+def message_reader(library: ToolLibrary, environment: Mapping[str, Any]) -> ReadMessage:
+    """Return what turns the text of a recorded message into its meaning, under the options of a run's environment."""
+    mode = environment.get("parameters", "lenient")
+    answers = environment.get("world") is not None
+    offers_wait = "law" in environment and Law.from_mapping(environment["law"]).waiting_can_help
+    if environment.get("protocol") == "native":
+        offered = (*NATIVE_FUNCTIONS, WAIT_FUNCTION) if offers_wait else NATIVE_FUNCTIONS
+        return lambda text: read_native(decode_native(text), library, mode, offered, answers)
+    return lambda text: read_text(text, library, mode, answers, offers_wait)
+
+
+def rejudged(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | None = None) -> EpisodeRecord:
+    """Return a record with everything computed again that follows from what happened.
+
+    These are the score, how the episode ended, and all values, regrets, lucks, labels and their sums. The record that
+    is handed in is left as it is. Messages are read as under the text protocol if `read` is omitted.
+
+    Raises:
+        InvalidInputError: The record contradicts itself, the law or its luck, or does not fit the library.
+        ExactLimitError: The task is too large to be solved exactly.
+    """
+    world = _WorldOf(record) if "world" in record else None
+    problem = build_problem(library, record["required_tools"], *_law_and_rules(record), world is not None)
+    reference = None if world is None else reference_of(problem, world.task)
+    attribution = Attribution(problem, record["planner"], record["flaw"], reference)
+    read = read or message_reader(library, {"world": record.get("world")})
+    grade = None if world is None else world.grade(read)
+    right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")
+    workspace = None if world is None else _Recorded(record)
+    episode = Episode(problem, record["instance_id"], record["seed"], record["salt"], workspace=workspace)
+    builder = RecordBuilder()
+    for recorded in record["steps"]:
+        message, before = _message_of(recorded, read, world is not None), episode.state
+        event = _again(episode, recorded, message)
+        worth = attribution.judge(before, message, episode.state, int(right), event.is_real_failure)
+        builder.add(
+            recorded["message"], recorded["kind"], recorded["tool"], worth, **_happened(event, recorded["error"])
+        )
+    if episode.ended_by is None:
+        raise InvalidInputError(f"the episode does not end with its last message, number {len(builder.steps)}")
+    # Taken as it stands: records do not hold what was searched.
+    searches = Searches(record.get("searches_needed"), record.get("no_search_ceiling"))
+    outputs = library.outputs.intersection(record["required_tools"])
+    happened = {"steps": builder.steps, "ended_by": episode.ended_by, "required_outputs": outputs}
+    score = rescore({**record, **happened})
+    mapping = score.to_mapping() if grade is None else graded_score(score, Grade(**grade))
+    again = builder.judged(mapping, outputs, attribution.totals(builder.steps, searches))
+    # What older records lack is not made up for them.
+    return cast("EpisodeRecord", {name: again.get(name, value) for name, value in record.items()})
+
+
+def _again(episode: Episode, step: StepRecord, message: Message) -> Event:
+    """Let a recorded message happen again.
+
+    Raises:
+        InvalidInputError: It cannot have happened, or came to something else.
+    """
+    if episode.ended_by is not None:
+        raise InvalidInputError(f"message {step['turn']} comes after the end of the episode")
+    event = episode.apply(message)
+    if event.executed != (step["success"] is not None):
+        told = "executes a tool" if event.executed else "executes nothing"
+        raise InvalidInputError(f"message {step['turn']} {told}, but its success is {step['success']}")
+    now = (event.success, event.is_real_failure, event.result)
+    if now != (step["success"], step.get("real", False), step.get("result")):
+        drawn = event.result or ("success" if event.success or event.is_real_failure else "failure")
+        raise InvalidInputError(f"the draw of message {step['turn']} ({event.tool}) is a {drawn}, the record denies it")
+    return event
+
+
+def _happened(event: Event, error: str | None) -> Happened:
+    """Return what an event came to; why messages were refused, and how agents broke, records alone say."""
+    happened = Happened(
+        attempt=event.attempt,
+        success=event.success,
+        error=error,
+        success_probability=event.success_probability,
+        real=event.is_real_failure,
+    )
+    if event.result is not None:
+        happened["result"] = event.result
+    if event.seconds is not None:
+        happened["seconds"] = event.seconds
+    return happened
+
+
+class _WorldOf:
+    """The world of a recorded episode, which grades it again from what the record holds."""
+
+    def __init__(self, record: EpisodeRecord) -> None:
+        self._world = load_world(record["world"])
+        self._record = record
+        self.task = world_task(self._world, record["instance_id"])
+
+    def grade(self, read: ReadMessage) -> Mapping[str, Any]:
+        """Return the grade: computed again where the replies were kept, else as it stands."""
+        record = opened(self._record)
+        spoken = spoken_texts(record)
+        if spoken is None:
+            return cast("Mapping[str, Any]", self._record["score"]["grade"])
+        calls = []
+        for step, reply in zip(record["steps"], replies_of(record), strict=True):
+            if step["success"] is not None:
+                tool, output = step["tool"] or "", output_in(reply or "") if step["success"] else None
+                injected = not step["success"] and not step.get("real", False)
+                calls.append(DoneCall(tool, read(step["message"]).parameters, output, step["error"], injected))
+        return graded(self._world, self.task, record.get("answer"), calls).to_mapping()
+
+
+class _Recorded:
+    """What the tools of a world did in a recorded episode, call by call: they worked, or really failed."""
+
+    def __init__(self, record: EpisodeRecord) -> None:
+        self._failures = [step["error"] for step in record["steps"] if step["success"] or step.get("real", False)]
+
+    def call(self, tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return nothing, or fail as the tool did."""
+        failure = self._failures.pop(0) if self._failures else None
+        if failure is not None:
+            raise ToolError(failure, "as recorded")
+        return {}
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw | Law, EndRules]:
+    law = record["law"]
+    try:
+        return Law.from_mapping(law) if "hash" in law else BenchmarkLaw(**law), EndRules(**record["rules"])
+    except TypeError as error:
+        raise InvalidInputError(f"law or end rules of the record are not known: {error}") from error
+
+
+def _message_of(step: StepRecord, read: ReadMessage, in_world: bool) -> Message:
+    """Return the message of a step; its kind is that of the record, which knows how the run read it.
+
+    It is read again, as parameters and words decide what repeats another message, and what an answer is.
+    """
+    kind = cast("MessageKind", step["kind"])
+    if kind in ("stop", "wait", "agent_error") or (kind == "finish" and not in_world):
+        return Message(kind)
+    if kind not in ("execute", "finish", "search", "info", "format_error", "rejected"):
+        raise InvalidInputError(f"message {step['turn']} is of the unknown kind {kind!r:.60}")
+    message = read(step["message"])
+    if message.kind == kind and (kind == "search" or message.tool == step["tool"]):
+        return message
+    if in_world and kind in ("execute", "finish"):
+        raise InvalidInputError(f"message {step['turn']} is no {kind} of {step['tool']} any more")
+    if kind == "execute":
+        return Message(kind, tool=step["tool"])
+    return Message(kind, tool=step["tool"], query=step["message"], text=step["message"])
+
+
+def compare_records(
+    record: EpisodeRecord, again: EpisodeRecord, tolerance: float = IDENTITY_TOLERANCE
+) -> tuple[Verdict, str | None]:
+    """Say whether two records of one episode agree, and where they differ first.
+
+    Other reasons of losses than today's are told apart from other numbers: what a loss is called may change with a new
+    version. Left out is what calls cost, since prices are no part of a run, and fields that older records lack. So are
+    the environment's words where one of the two has not kept them.
+
+    Args:
+        record: The record.
+        again: What was computed from it, or came of playing the episode again.
+        tolerance: By how much numbers may differ.
+    """
+    if record == again:  # by far the most, and the same to the last bit
+        return "agreeing", None
+    one, other = _comparable(record, again)
+    compared = {name: value for name, value in other.items() if name in one or name not in CEILING_FIELDS}
+    found = [
+        each for each in differences(one, compared) if not (_is_near(*each, tolerance) or _is_left_out(each[0], one))
+    ]
+    if not found:
+        return "agreeing", None
+    numbers = [each for each in found if not _is_reason(each[0])]
+    where, then, now = (numbers or found)[0]
+    told = f"is {then!r:.80} in the record and {now!r:.80} now"
+    if isinstance(then, list | tuple) and isinstance(now, list | tuple):
+        told = f"is a list of {len(then)} in the record and of {len(now)} now"
+    return ("differing" if numbers else "other_labels"), f"{where} {told}"
+
+
+def _comparable(record: EpisodeRecord, again: EpisodeRecord) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return two records with what they hold of words in one form, or without, where one of them holds none."""
+    if record.get("texts") == again.get("texts"):
+        return dict(record), dict(again)
+    one, other = dict(opened(record)), dict(opened(again))
+    if "texts" not in one or "texts" not in other:
+        one.pop("texts", None)
+        other.pop("texts", None)
+    return one, other
+
+
+def _is_near(where: str, then: Any, now: Any, tolerance: float) -> bool:
+    if _is_reason(where):  # a label that is not there has cost nothing
+        then, now = then or 0.0, now or 0.0
+    return isinstance(then, float) and isinstance(now, float) and abs(then - now) <= tolerance
+
+
+def _is_reason(where: str) -> bool:
+    return where.startswith("losses") or where.endswith("].label")
+
+
+def _is_left_out(where: str, record: Mapping[str, Any]) -> bool:
+    """Tell whether a place is not compared: a cost, or why a message was refused where an older record lacks it."""
+    if where.rpartition(".")[2] == "cost":
+        return True
+    found = re.fullmatch(r"steps\[(\d+)\]\.error", where)
+    step = record["steps"][int(found[1])] if found else {}
+    return step.get("kind") in ("rejected", "format_error") and step.get("error") is None
