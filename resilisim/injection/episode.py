@@ -22,7 +22,6 @@ from resilisim.evaluation.episode.record import (
     Worth,
 )
 from resilisim.evaluation.episode.record_builder import EpisodeFacts, Happened, RecordBuilder
-from resilisim.injection.arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.injection.call import (
     GONE,
     NO_END,
@@ -33,6 +32,7 @@ from resilisim.injection.call import (
     Outcome,
     Raiser,
 )
+from resilisim.injection.call_arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.injection.folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash

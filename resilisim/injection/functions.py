@@ -35,8 +35,8 @@ from resilisim.errors import (
     unknown_name,
 )
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.injection.arguments import CallArguments
 from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, Outcome
+from resilisim.injection.call_arguments import CallArguments
 from resilisim.injection.episode import CallsEnded, InjectedEpisode, InjectionSettings
 from resilisim.injection.inject_options import (
     Raises,

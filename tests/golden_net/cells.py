@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import resilisim
-from resilisim.chat import ChatModelSettings
+from resilisim.chat.middleware import ChatModelSettings
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.simulator import build_problem, start_state
 from resilisim.simulator.exact import solve

@@ -44,8 +44,8 @@ from resilisim.errors import (
     nearest_name,
     one_line,
 )
-from resilisim.injection.arguments import CallArguments
 from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, OpenCall
+from resilisim.injection.call_arguments import CallArguments
 from resilisim.injection.episode import InjectedEpisode, InjectionSettings
 from resilisim.injection.folder import InjectionFolder
 from resilisim.integrations.mcp.listing import ListedTool, Listing, read_tools

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim import InjectedFailure, inject
-from resilisim.injection.arguments import CUT, LONGEST_ARGUMENTS, CallArguments, digest_of
+from resilisim.injection.call_arguments import CUT, LONGEST_ARGUMENTS, CallArguments, digest_of
 
 
 class Query:

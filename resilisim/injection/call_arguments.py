@@ -44,7 +44,7 @@ class CallArguments:
         digest: Hexadecimal text that stands for the whole of them.
 
     Example:
-        >>> from resilisim.injection.arguments import CallArguments
+        >>> from resilisim.injection.call_arguments import CallArguments
         >>> one, other = CallArguments.of(("x" * 600 + "a",)), CallArguments.of(("x" * 600 + "b",))
         >>> one.shown == other.shown, one.shown[-9:], one.digest == other.digest
         (True, '... (cut)', False)
@@ -96,7 +96,7 @@ def digest_of(value: object) -> str:
     """Return a hexadecimal text that is the same for values that are made of the same.
 
     Example:
-        >>> from resilisim.injection.arguments import digest_of
+        >>> from resilisim.injection.call_arguments import digest_of
         >>> digest_of([1, (2, 3)]) == digest_of([1, [2, 3]]), digest_of(1) == digest_of("1")
         (True, False)
     """
