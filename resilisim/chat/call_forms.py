@@ -222,33 +222,35 @@ def _text(value: object) -> str:
 
 
 def _objects(calls: Sequence[Call], key: str = "arguments", name: str = "name") -> list[str]:
-    return [json.dumps({name: tool, key: dict(given)}, ensure_ascii=False) for tool, given in calls]
+    return [json.dumps({name: tool, key: dict(arguments)}, ensure_ascii=False) for tool, arguments in calls]
 
 
 def _write_python(calls: Sequence[Call]) -> str:
-    written = (f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})" for name, given in calls)
+    written = (
+        f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})" for name, arguments in calls
+    )
     return f"[{', '.join(written)}]"
 
 
 def _each(write: Callable[[str, Mapping[str, Any]], str], before: str = "", after: str = "") -> Callable[..., str]:
-    return lambda calls: before + "\n".join(write(name, given) for name, given in calls) + after
+    return lambda calls: before + "\n".join(write(name, arguments) for name, arguments in calls) + after
 
 
 def _each_object(before: str, after: str, **keys: str) -> Callable[[Sequence[Call]], str]:
-    return lambda calls: "\n".join(f"{before}{one}{after}" for one in _objects(calls, **keys))
+    return lambda calls: "\n".join(f"{before}{written}{after}" for written in _objects(calls, **keys))
 
 
 def _all_objects(before: str, after: str, **keys: str) -> Callable[[Sequence[Call]], str]:
     return lambda calls: f"{before}[{', '.join(_objects(calls, **keys))}]{after}"
 
 
-def _write_function(name: str, given: Mapping[str, Any]) -> str:
-    inner = "".join(f"<parameter={key}>\n{_text(value)}\n</parameter>\n" for key, value in given.items())
+def _write_function(name: str, arguments: Mapping[str, Any]) -> str:
+    inner = "".join(f"<parameter={key}>\n{_text(value)}\n</parameter>\n" for key, value in arguments.items())
     return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
 
 
-def _write_invoke(name: str, given: Mapping[str, Any]) -> str:
-    inner = "".join(f'<parameter name="{key}">{_lined(_text(value))}</parameter>\n' for key, value in given.items())
+def _write_invoke(name: str, arguments: Mapping[str, Any]) -> str:
+    inner = "".join(f'<parameter name="{key}">{_lined(_text(value))}</parameter>\n' for key, value in arguments.items())
     return f'<invoke name="{name}">\n{inner}</invoke>'
 
 
@@ -257,18 +259,18 @@ def _lined(value: str) -> str:
     return f"\n{value}\n" if value.startswith("\n") or value.endswith("\n") else value
 
 
-def _write_dsml(name: str, given: Mapping[str, Any]) -> str:
+def _write_dsml(name: str, arguments: Mapping[str, Any]) -> str:
     inner = "".join(
         f'<｜DSML｜parameter name="{key}" string="{str(isinstance(value, str)).lower()}">'
         f"{_text(value)}</｜DSML｜parameter>\n"
-        for key, value in given.items()
+        for key, value in arguments.items()
     )
     return f'<｜DSML｜invoke name="{name}">\n{inner}</｜DSML｜invoke>'
 
 
-def _write_glm(name: str, given: Mapping[str, Any]) -> str:
+def _write_glm(name: str, arguments: Mapping[str, Any]) -> str:
     inner = "".join(
-        f"<arg_key>{key}</arg_key>\n<arg_value>{_text(value)}</arg_value>\n" for key, value in given.items()
+        f"<arg_key>{key}</arg_key>\n<arg_value>{_text(value)}</arg_value>\n" for key, value in arguments.items()
     )
     return f"<tool_call>{name}\n{inner}</tool_call>"
 
@@ -285,8 +287,8 @@ def _write_gemma(value: object) -> str:
 
 def _kimi(calls: Sequence[Call]) -> str:
     inner = "".join(
-        f"<|tool_call_begin|>functions.{name}:{number}<|tool_call_argument_begin|>{_text(given)}<|tool_call_end|>"
-        for number, (name, given) in enumerate(calls)
+        f"<|tool_call_begin|>functions.{name}:{number}<|tool_call_argument_begin|>{_text(arguments)}<|tool_call_end|>"
+        for number, (name, arguments) in enumerate(calls)
     )
     return f"<|tool_calls_section_begin|>{inner}<|tool_calls_section_end|>"
 
@@ -294,8 +296,8 @@ def _kimi(calls: Sequence[Call]) -> str:
 def _deepseek(before: str, between: str, after: str) -> Callable[[Sequence[Call]], str]:
     def write(calls: Sequence[Call]) -> str:
         inner = "".join(
-            f"<｜tool▁call▁begin｜>{before}{name}{between}{_text(given)}{after}<｜tool▁call▁end｜>"
-            for name, given in calls
+            f"<｜tool▁call▁begin｜>{before}{name}{between}{_text(arguments)}{after}<｜tool▁call▁end｜>"
+            for name, arguments in calls
         )
         return f"<｜tool▁calls▁begin｜>{inner}<｜tool▁calls▁end｜>"
 

@@ -23,8 +23,8 @@ DSML: Final = r"(?:[|｜]DSML[|｜]\s?)?"
 
 
 def _skip(text: str, position: int, pattern: re.Pattern[str] = SPACE) -> int:
-    found = pattern.match(text, position)
-    return position if found is None else found.end()
+    match = pattern.match(text, position)
+    return position if match is None else match.end()
 
 
 def json_calls(closing: str = "") -> Reader:
@@ -65,9 +65,9 @@ def _keyed(value: object) -> list[WrittenCall]:
     """Return the calls of a list of objects whose only key is the tool's name: Apertus' form."""
     entries = value if isinstance(value, list) else []
     pairs = [next(iter(entry.items())) for entry in entries if isinstance(entry, Mapping) and len(entry) == 1]
-    if not pairs or len(pairs) < len(entries) or not all(isinstance(given, Mapping) for _, given in pairs):
+    if not pairs or len(pairs) < len(entries) or not all(isinstance(arguments, Mapping) for _, arguments in pairs):
         return []
-    return [WrittenCall(name, given) for name, given in pairs]
+    return [WrittenCall(name, arguments) for name, arguments in pairs]
 
 
 def _arguments_behind(text: str, position: int) -> tuple[Any, int]:
@@ -92,12 +92,12 @@ def name_and_object(opening: str, between: str, closing: str, name: Callable[[st
             if named is None or (calls and (again is None or again.match(text, end) is None)):
                 break
             try:
-                given, after = _arguments_behind(text, named.end())
+                arguments, after = _arguments_behind(text, named.end())
             except NotALiteral as error:
                 if calls:
                     break
                 raise NotALiteral(f"the arguments of {named.group(1)[:100]}: {error}") from None
-            calls.append(WrittenCall(name(named.group(1)), given))
+            calls.append(WrittenCall(name(named.group(1)), arguments))
             end = _skip(text, after, end_mark)
         if not calls:
             raise NotALiteral("expected the tool's name and an object of arguments")
@@ -120,10 +120,10 @@ _GLM_PARAMETER = re.compile(r"\s*<arg_key>([^<>\n]{1,200})</arg_key>\s*<arg_valu
 
 def _text_until(text: str, position: int, ends: re.Pattern[str]) -> tuple[str, int]:
     """Return the value up to its closing tag (the group of the pattern), or to another tag where it lacks one."""
-    found = ends.search(text, position)
-    if found is None:
+    end = ends.search(text, position)
+    if end is None:
         raise NotALiteral("a value is never closed")
-    return text[position : found.start()], found.end() if found.group(1) else found.start()
+    return text[position : end.start()], end.end() if end.group(1) else end.start()
 
 
 def _unlined(value: str) -> Words:
@@ -139,8 +139,8 @@ def read_function(text: str, position: int) -> tuple[list[WrittenCall], int]:
         raise NotALiteral("expected <function=NAME>")
     end = closed + 1
     if text.startswith("{", _skip(text, end)):
-        given, end = object_at(text, _skip(text, end))
-        return [WrittenCall(name, given)], _skip(text, end, _FUNCTION_END)
+        inner, end = object_at(text, _skip(text, end))
+        return [WrittenCall(name, inner)], _skip(text, end, _FUNCTION_END)
     arguments: dict[str, Any] = {}
     while (named := _FUNCTION_PARAMETER.match(text, end)) is not None:
         value, end = _text_until(text, named.end(), _FUNCTION_VALUE_END)
@@ -226,8 +226,8 @@ def _python_call(text: str, named: re.Match[str]) -> tuple[WrittenCall, int]:
             raise NotALiteral("expected a call within print(...)")
         call, end = _python_call(text, inner)
         return call, _skip(text, end, re.compile(r"\s*\)"))
-    unnamed, given, end = listed_values(text, named.end(), ")")
-    return WrittenCall(name.removeprefix("default_api.").removesuffix(".call"), given, tuple(unnamed)), end
+    unnamed, arguments, end = listed_values(text, named.end(), ")")
+    return WrittenCall(name.removeprefix("default_api.").removesuffix(".call"), arguments, tuple(unnamed)), end
 
 
 _GEMMA_TEXT = re.compile(r"<escape>(.*?)<escape>|<\|\"\|>(.*?)<\|\"\|>|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
@@ -245,14 +245,14 @@ def read_gemma_call(text: str, position: int) -> tuple[list[WrittenCall], int]:
         raise NotALiteral("expected call:NAME{...}")
     written: list[str] = []
     place = brace
-    for found in _GEMMA_TEXT.finditer(text, brace, end):
-        written.append(_GEMMA_KEY.sub(r'\1"\2"', text[place : found.start()]))
-        words = found.group(1) if found.group(1) is not None else found.group(2)
-        written.append(found.group() if words is None else json.dumps(words))
-        place = found.end()
+    for match in _GEMMA_TEXT.finditer(text, brace, end):
+        written.append(_GEMMA_KEY.sub(r'\1"\2"', text[place : match.start()]))
+        words = match.group(1) if match.group(1) is not None else match.group(2)
+        written.append(match.group() if words is None else json.dumps(words))
+        place = match.end()
     written.append(_GEMMA_KEY.sub(r'\1"\2"', text[place:end]))
-    given, _ = object_at("".join(written), 0)
-    return [WrittenCall(name, given)], _skip(text, end, _GEMMA_END)
+    arguments, _ = object_at("".join(written), 0)
+    return [WrittenCall(name, arguments)], _skip(text, end, _GEMMA_END)
 
 
 def read_mistral(text: str, position: int) -> tuple[list[WrittenCall], int]:

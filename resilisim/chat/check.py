@@ -148,8 +148,8 @@ async def _check_tool_call(model: ChatModel) -> _Finding:
 
 async def _check_json(model: ChatModel) -> _Finding:
     reply = await model.complete(_request(_CAPITAL, max_tokens=96))
-    found = json_object_in(reply.text, ("city", "country"))
-    return (False, found) if isinstance(found, str) else (True, one_line(json.dumps(found, ensure_ascii=False), 60))
+    answer = json_object_in(reply.text, ("city", "country"))
+    return (False, answer) if isinstance(answer, str) else (True, one_line(json.dumps(answer, ensure_ascii=False), 60))
 
 
 async def _check_repetition(model: ChatModel) -> _Finding:

@@ -71,7 +71,7 @@ def split_thoughts(text: str) -> tuple[list[str], str]:
     """
     thoughts: list[str] = []
     if "analysis" in text:
-        thoughts += [found.group(1) or found.group(2) or "" for found in _ANALYSIS.finditer(text)]
+        thoughts += [match.group(1) or match.group(2) or "" for match in _ANALYSIS.finditer(text)]
         text = _ANALYSIS.sub("", text)
     if "<|channel|>" in text:
         text = _CHANNEL.sub("", text)
@@ -123,15 +123,15 @@ def json_object_in(text: str, keys: Sequence[str]) -> dict[str, Any] | str:
     visible = without_thoughts(text)
     if not visible.strip():
         return "the answer is empty"
-    found: dict[str, Any] | None = None
+    first: dict[str, Any] | None = None
     for part in (*(fenced.group(1) for fenced in _FENCE.finditer(visible)), visible):
         for value in _objects_in(part):
             if all(key in value for key in keys):
                 return value
-            found = value if found is None else found
-    if found is None:
+            first = value if first is None else first
+    if first is None:
         return "the answer holds no JSON object"
-    missing = ", ".join(repr(key) for key in keys if key not in found)
+    missing = ", ".join(repr(key) for key in keys if key not in first)
     return f"the JSON object lacks {missing}"
 
 

@@ -218,8 +218,8 @@ def split_specs(specs: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             )
         by_role[role] = spec.strip()
     if not defaults:
-        given = ", ".join(repr(text) for text in specs) or "none at all"
-        raise InvalidInputError(f"models {given}: expected one without a role too, which is the default")
+        listed = ", ".join(repr(text) for text in specs) or "none at all"
+        raise InvalidInputError(f"models {listed}: expected one without a role too, which is the default")
     return defaults, by_role
 
 

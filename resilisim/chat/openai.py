@@ -116,15 +116,15 @@ def endpoint_url(base_url: str | None = None) -> str:
 
     One that holds more is refused: credentials would end up in records, and the client library would lose a query.
     """
-    where, given = "base URL", base_url
-    if given is None:
-        where, given = BASE_URL_VARIABLE, os.environ.get(BASE_URL_VARIABLE, "").strip() or DEFAULT_BASE_URL
+    where, url = "base URL", base_url
+    if url is None:
+        where, url = BASE_URL_VARIABLE, os.environ.get(BASE_URL_VARIABLE, "").strip() or DEFAULT_BASE_URL
     try:
-        parts = urlsplit(given.strip())
+        parts = urlsplit(url.strip())
         has_host, _ = bool(parts.hostname), parts.port
     except ValueError:
         has_host, parts = False, urlsplit("")
-    if parts.scheme not in ("http", "https") or not has_host or any(c.isspace() for c in given.strip()):
+    if parts.scheme not in ("http", "https") or not has_host or any(c.isspace() for c in url.strip()):
         # The text is not repeated: it may be a key that was put into the wrong place.
         raise InvalidInputError(f"{where}: no address of a web service; expected one such as {DEFAULT_BASE_URL!r}")
     if "@" in parts.netloc:
@@ -189,7 +189,7 @@ def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | 
         return None
     # The one that is named first: what is said to be used instead stands behind it.
     places = {name: re.search(rf"(?<![\w-]){name}(?![\w-])", words) for name in there}
-    named = [(found.start(), name) for name, found in places.items() if found is not None]
+    named = [(match.start(), name) for name, match in places.items() if match is not None]
     return min(named)[1] if named else None
 
 

@@ -45,8 +45,8 @@ class WrittenCall:
     def arguments_for(self, properties: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments by name, for a tool whose parameters have these schemas; `NotALiteral` says why not."""
         named = arguments_object(self.arguments)
-        given = {name: _typed(value, properties.get(name)) for name, value in named.items()}
-        return {**by_position(self.unnamed, properties), **given} if self.unnamed else given
+        typed = {name: _typed(value, properties.get(name)) for name, value in named.items()}
+        return {**by_position(self.unnamed, properties), **typed} if self.unnamed else typed
 
 
 def unwrapped(raw: object, decode: Callable[[str], Any]) -> Any:
@@ -146,8 +146,8 @@ def calls_of_value(value: object) -> list[WrittenCall]:
         call = named_call(value)
         return [] if call is None else [call]
     if isinstance(value, list):
-        found = [named_call(entry) if isinstance(entry, Mapping) else None for entry in value]
-        return [call for call in found if call is not None] if all(found) else []
+        calls = [named_call(entry) if isinstance(entry, Mapping) else None for entry in value]
+        return [call for call in calls if call is not None] if all(calls) else []
     return []
 
 

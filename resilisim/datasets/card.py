@@ -131,12 +131,12 @@ def token_counter(tokenizer: str | Path | None) -> TokenCounter | None:
 def measure_lengths(records: Iterable[Record], tasks: Iterable[Task], counter: TokenCounter) -> Lengths:
     """Return the lengths of records, ascending, by split and prompt type; empty for kinds without messages."""
     splits = {task.instance_id: split_of_task(task) for task in tasks}
-    found: Lengths = {}
+    measured: Lengths = {}
     for record in records:
         length = record_length(record, counter)
         if length is not None:
-            found.setdefault((splits[record["instance_id"]], str(record["prompt_type"])), []).append(length)
-    return {key: sorted(lengths) for key, lengths in found.items()}
+            measured.setdefault((splits[record["instance_id"]], str(record["prompt_type"])), []).append(length)
+    return {key: sorted(lengths) for key, lengths in measured.items()}
 
 
 def record_length(record: Record, counter: TokenCounter) -> int | None:
@@ -313,8 +313,8 @@ def _front_matter(
 
 
 def _by_split(facts: Sequence[ShardFacts]) -> dict[str, list[ShardFacts]]:
-    found = {split: [fact for fact in facts if fact.split == split] for split in SPLITS}
-    return {split: own for split, own in found.items() if own}
+    by_split = {split: [fact for fact in facts if fact.split == split] for split in SPLITS}
+    return {split: own for split, own in by_split.items() if own}
 
 
 def _feature(name: str | None, data_type: DataType) -> Any:
@@ -345,7 +345,7 @@ def _split_table(manifest: Mapping[str, Any], facts: Sequence[ShardFacts]) -> st
 def _yaml_scalar(value: str | int) -> str:
     if isinstance(value, str) and (not _PLAIN_YAML.fullmatch(value) or value.lower() in _YAML_WORDS):
         # A text in double quotes means the same in YAML, but for characters that JSON writes as two halves.
-        return _NOT_ASCII.sub(lambda found: f"\\U{ord(found.group()):08x}", json.dumps(value, ensure_ascii=False))
+        return _NOT_ASCII.sub(lambda match: f"\\U{ord(match.group()):08x}", json.dumps(value, ensure_ascii=False))
     return str(value)
 
 

@@ -101,9 +101,9 @@ class Transcript:
             return _message(
                 "text", "assistant", _spaced(text) if self._stage.settings.prompt_style == "terse" else text
             )
-        given = action if isinstance(action, Mapping) else _json_object(action)
-        if given is not None:
-            return _native_message(given)
+        native = action if isinstance(action, Mapping) else _json_object(action)
+        if native is not None:
+            return _native_message(native)
         # An id of nine letters and digits is what the pickiest chat templates want.
         return _translate(cast("str", action), self._stage, f"call{len(self.messages):05d}")
 
@@ -140,9 +140,9 @@ def _spaced(text: str) -> str:
     return re.sub(r"<(tool_call|tool_info)>(?=\S)", r"<\1> ", text)
 
 
-def _native_message(given: Mapping[str, Any]) -> Record:
+def _native_message(message: Mapping[str, Any]) -> Record:
     """Return an OpenAI-style assistant message with the fields of `message_type` and no others."""
-    content, calls = given.get("content"), given.get("tool_calls")
+    content, calls = message.get("content"), message.get("tool_calls")
     listed = calls if isinstance(calls, list) else []
     kept = [_call_as_given(call) for call in listed if isinstance(call, Mapping)]
     return _message("native", "assistant", content if isinstance(content, str) else "", kept or None)

@@ -260,8 +260,8 @@ class Demonstrator:
             name = info["execution"]["tool"]
             self._read.add(name)  # a mistake on purpose may run what nothing named before
             if info.get("error_kind") == "input" and self._stage.settings.prompt_style == "terse":
-                told = {parameter.name for parameter in shown_parameters(self._library[name])}
-                self._shown[name] = self._shown.get(name, set()) | told
+                shown = {parameter.name for parameter in shown_parameters(self._library[name])}
+                self._shown[name] = self._shown.get(name, set()) | shown
         for hit in info.get("search", ()):
             self._learn(hit["name"], self._stage.settings.search_detail == "full")
         if "tool_info" in info:
@@ -284,8 +284,8 @@ def search_queries(task: Task, library: ToolLibrary, searcher: Searcher) -> dict
     for texts in (ordered_steps(task.description), clauses(task.description)):
         places = solving_clauses("\n".join(texts), task.required_tools, searcher)
         if places is not None:
-            found = clauses("\n".join(texts))
-            return {tool: found[place] for tool, place in zip(task.required_tools, places, strict=True)}
+            queries = clauses("\n".join(texts))
+            return {tool: queries[place] for tool, place in zip(task.required_tools, places, strict=True)}
     own_words = {name: purpose(library[name]) for name in task.required_tools}
     return own_words | _best_clauses(task.required_tools, clauses(task.description), searcher)
 

@@ -85,10 +85,10 @@ def plan_shards(tasks: Sequence[Task], tasks_per_shard: int) -> list[Shard]:
     for task in tasks:
         tasks_of[split_of_task(task)].append(task)
     shards: list[Shard] = []
-    for split, chosen in tasks_of.items():
-        starts = range(0, len(chosen), tasks_per_shard)
+    for split, split_tasks in tasks_of.items():
+        starts = range(0, len(split_tasks), tasks_per_shard)
         shards += [
-            Shard(split, number, len(starts), tuple(chosen[start : start + tasks_per_shard]))
+            Shard(split, number, len(starts), tuple(split_tasks[start : start + tasks_per_shard]))
             for number, start in enumerate(starts)
         ]
     return shards
@@ -111,7 +111,7 @@ def make_manifest(
     **layout: Any,
 ) -> dict[str, Any]:
     """Return the manifest of the records of tasks, in their order; `layout` are further arguments that decide bytes."""
-    given = {
+    description = {
         "benchmark": benchmark_identity(),
         "format": file_format,
         "kind": spec.kind,
@@ -120,7 +120,7 @@ def make_manifest(
         "tasks": {"count": len(tasks), "sha256": hash_tasks(tasks)},
         **layout,
     }
-    arguments = json.loads(canonical_json(given))  # tuples become lists, as they come back from a file
+    arguments = json.loads(canonical_json(description))  # tuples become lists, as they come back from a file
     splits = [split_of_task(task) for task in tasks]
     return {
         "schema": DATASET_SCHEMA,
@@ -336,10 +336,10 @@ def _shard_problem(folder: Path, facts: ShardFacts) -> str | None:
     if not path.is_file():
         return f"{path} is missing: the same command makes it again"
     try:
-        found = facts_of_file(path)
+        actual = facts_of_file(path)
     except StoreError as error:
         return str(error)
-    return None if found == facts else f"{path} was changed: remove it, and the same command makes it again"
+    return None if actual == facts else f"{path} was changed: remove it, and the same command makes it again"
 
 
 def read_records(directory: Path | str, split: str | None = None) -> Iterator[Record]:

@@ -67,9 +67,9 @@ def mistaken_texts(
 
 def _announcement(tool: Tool, parameters: Mapping[str, Any], stage: Stage, draws: Draws) -> str:
     """Return a text that means to be a call and is none: words alone, or a call without its tags."""
-    given = inline_json(parameters) if parameters else ""
-    bare = f"{tool.name} {given}".rstrip()
-    forms = [text.format(tool=tool.name, given=f" with {given}" if given else "") for text in _ANNOUNCEMENTS]
+    arguments = inline_json(parameters) if parameters else ""
+    bare = f"{tool.name} {arguments}".rstrip()
+    forms = [text.format(tool=tool.name, given=f" with {arguments}" if arguments else "") for text in _ANNOUNCEMENTS]
     forms.append(bare)
     if stage.protocol == "text":
         forms += [f"<tool_call>{bare}", f"<call>{bare}</call>"]
@@ -144,14 +144,14 @@ def worse_alternatives(
         for name in _tools_to_try(problem, agent.known_tools, draws)
     ]
     texts = mistaken_texts(stage, problem, state, agent.parameters, said, draws)
-    found: list[Alternative] = []
+    worse: list[Alternative] = []
     for message in (*calls, *map(stage.read, texts)):
         action_value = optimum.action_value(state, message)
         if value - action_value > REGRET_TOLERANCE:
             label = loss_label(problem, state, message, plan_in_prompt=is_told)
             if label != "information":
-                found.append(Alternative(message, action_value, label))
-    return found
+                worse.append(Alternative(message, action_value, label))
+    return worse
 
 
 def draw_alternative(alternatives: Sequence[Alternative], draws: Draws) -> Alternative:
@@ -168,7 +168,7 @@ def preferring_named(alternatives: Sequence[Alternative], named: Collection[str]
     calls = [alternative for alternative in alternatives if alternative.message.kind == "execute"]
     if not any(call.message.tool in named for call in calls):
         return list(alternatives)
-    return [one for one in alternatives if one.message.kind != "execute" or one.message.tool in named]
+    return [option for option in alternatives if option.message.kind != "execute" or option.message.tool in named]
 
 
 def _tools_to_try(problem: Problem, known: Collection[str], draws: Draws) -> list[str]:

@@ -119,5 +119,7 @@ class OptimumPairs:
     def _draw_rejected(self, best: float) -> Alternative | None:
         """Draw among the messages that are worse by the margin, also if every value is wrong by the optimum's gap."""
         least = max(self._min_margin, self.gap)
-        enough: Sequence[Alternative] = [one for one in self._worse if best - one.action_value >= least]
+        enough: Sequence[Alternative] = [
+            alternative for alternative in self._worse if best - alternative.action_value >= least
+        ]
         return draw_alternative(preferring_named(enough, self._named), self._draws) if enough else None

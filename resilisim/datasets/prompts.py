@@ -169,8 +169,8 @@ class PromptSource:
             program = Program.of(sound, self.library)
             perturber = self.spec.environment.perturber(program.library)
             for flaw in self.spec.flaws_to_make():
-                found = perturber.perturb(program.workflow, program.workflow.tools, *flaw, self.spec.seed)
-                yield program.with_flaw(found) if isinstance(found, FlawedWorkflow) else found
+                flawed = perturber.perturb(program.workflow, program.workflow.tools, *flaw, self.spec.seed)
+                yield program.with_flaw(flawed) if isinstance(flawed, FlawedWorkflow) else flawed
             return
         for flaw in self.spec.flaws_to_make():
             yield self._perturber.perturb(sound, task.required_tools, *flaw, self.spec.seed)

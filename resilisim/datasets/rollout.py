@@ -199,15 +199,15 @@ class Stage:
         sound = self._planner.plan(task)
         program = Program.of(sound, self.library) if self.answers else None
         if program is None:
-            found = self._perturber.first_carried(sound, task.required_tools, drawn, severity, choice.method, seed)
+            flawed = self._perturber.first_carried(sound, task.required_tools, drawn, severity, choice.method, seed)
         else:  # in a world, whose reference solutions may call a tool several times
             steps, perturber = program.workflow, self.settings.perturber(program.library)
-            found = perturber.first_carried(steps, steps.tools, drawn, severity, choice.method, seed)
-        if not isinstance(found, FlawedWorkflow):
+            flawed = perturber.first_carried(steps, steps.tools, drawn, severity, choice.method, seed)
+        if not isinstance(flawed, FlawedWorkflow):
             return None
-        found = found if program is None else program.with_flaw(found)
-        prompt = self.environment.render_prompt(task, FLAWED, found.workflow)
-        return Start(replace(prompt, flaw=found.flaw_mapping()), seed, found.flaw)
+        flawed = flawed if program is None else program.with_flaw(flawed)
+        prompt = self.environment.render_prompt(task, FLAWED, flawed.workflow)
+        return Start(replace(prompt, flaw=flawed.flaw_mapping()), seed, flawed.flaw)
 
     @property
     def tools_column(self) -> list[dict[str, Any]] | str | None:

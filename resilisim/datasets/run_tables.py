@@ -280,7 +280,7 @@ def _run_of(parquet: Any, path: Path) -> str | None:
     """Return the hash of the run that a table is of; None if it is not one of ours."""
     try:
         metadata = parquet.read_schema(path).metadata or {}
-        found = json.loads(metadata[MANIFEST_KEY.encode()])["hash"]
+        run_hash = json.loads(metadata[MANIFEST_KEY.encode()])["hash"]
     except (ValueError, KeyError, TypeError):  # pyarrow's refusals of what is no Parquet are ValueErrors
         return None
-    return found if isinstance(found, str) else None
+    return run_hash if isinstance(run_hash, str) else None

@@ -228,14 +228,14 @@ def _holds_json(data_type: DataType) -> bool:
     return any(map(_holds_json, data_type.values() if isinstance(data_type, Mapping) else data_type))
 
 
-def _key_problem(found: tuple[object, ...], expected: tuple[str, ...]) -> str:
-    missing = [name for name in expected if name not in found]
-    unknown = [name for name in found if name not in expected]
+def _key_problem(key: tuple[object, ...], expected: tuple[str, ...]) -> str:
+    missing = [name for name in expected if name not in key]
+    unknown = [name for name in key if name not in expected]
     if missing:
         return f"{missing[0]!r} is missing"
     if unknown:
         return f"{unknown[0]!r} is not in the schema"
-    return f"got the order {', '.join(map(str, found))}, expected {', '.join(expected)}"
+    return f"got the order {', '.join(map(str, key))}, expected {', '.join(expected)}"
 
 
 def _shown(value: object) -> str:

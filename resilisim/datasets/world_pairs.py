@@ -96,23 +96,23 @@ class ReferencePairs:
     def _worse(self, state: EpisodeState, said: Message) -> list[Alternative]:
         """Return messages that do not bring the reference on, in an order that never changes."""
         solution, done, draws = self._solution, self._done, self._draws
-        found: list[tuple[Message, str]] = []
+        worse: list[tuple[Message, str]] = []
         if said.kind == "execute":
-            found += [(self._read_call(*call), "repeated_success") for call in done[-1:]]
-            found += [(self._read_call(*call), OTHER_ARGUMENTS) for call in self._of_others(said.tool)]
-            found += [(self._read_call(*call), "unneeded_tool") for call in self._of_others(None)]
+            worse += [(self._read_call(*call), "repeated_success") for call in done[-1:]]
+            worse += [(self._read_call(*call), OTHER_ARGUMENTS) for call in self._of_others(said.tool)]
+            worse += [(self._read_call(*call), "unneeded_tool") for call in self._of_others(None)]
         if said.kind == "finish" or done:
             answers = self._answers_of_others()
-            found += [(self._stage.read(f"<finish>{answer}</finish>"), "wrong_answer") for answer in answers]
+            worse += [(self._stage.read(f"<finish>{answer}</finish>"), "wrong_answer") for answer in answers]
         texts = mistaken_texts(self._stage, solution.problem, state, lambda _: said.parameters, said, draws)
         for message in map(self._stage.read, texts):
             # No search, as a world tells its tools, and no call that can do without the parameter that was left out.
             if message.kind in _REASONS:
-                found.append((message, _REASONS[message.kind]))
+                worse.append((message, _REASONS[message.kind]))
         kinds = {"wrong_answer": "finish", OTHER_ARGUMENTS: "execute", "unneeded_tool": "execute"}
         return [
             Alternative(message, solution.action_value(state, message, len(done)), reason)
-            for message, reason in found
+            for message, reason in worse
             if message.kind == kinds.get(reason, message.kind) and message != said
         ]
 

@@ -75,8 +75,8 @@ def adapter_arrays(model: Any) -> dict[str, NDArray[np.float32]]:
     """Return the adapter's matrices by peft's names, in order: A is (rank, inputs), B is (outputs, rank)."""
     from peft import get_peft_model_state_dict
 
-    found = get_peft_model_state_dict(model, save_embedding_layers=False)
-    return {name: found[name].detach().float().cpu().numpy() for name in sorted(found)}
+    tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
+    return {name: tensors[name].detach().float().cpu().numpy() for name in sorted(tensors)}
 
 
 def check_size(path: Path, expected_rank: int, expected_alpha: int) -> None:

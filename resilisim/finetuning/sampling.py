@@ -102,8 +102,8 @@ def credits_of(played: Sequence[Played], credit: Credit, group_size: int) -> lis
         return [credit for group in groups for credit in _compared_advantages(group)]
     outcomes = np.array([each.outcome for each in played], dtype=np.float64).reshape(-1, group_size)
     from_mean, spread = outcomes - outcomes.mean(axis=1, keepdims=True), outcomes.std(axis=1, keepdims=True)
-    found = np.divide(from_mean, spread, out=np.zeros_like(outcomes), where=spread > 0.0).ravel()
-    return [np.full(len(each.regrets), value) for each, value in zip(played, found, strict=True)]
+    credits = np.divide(from_mean, spread, out=np.zeros_like(outcomes), where=spread > 0.0).ravel()
+    return [np.full(len(each.regrets), value) for each, value in zip(played, credits, strict=True)]
 
 
 def _compared_advantages(group: Sequence[Played]) -> list[NDArray[np.float64]]:
@@ -242,11 +242,11 @@ def _attend_in_groups(model: Any) -> None:
     ) -> tuple[torch.Tensor, None]:
         rows, heads, num_tokens, width = query.shape
         if num_tokens > 1:
-            given: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **how)
-            return given
+            result: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **how)
+            return result
         together = query.reshape(rows, key.shape[1], -1, width)
-        found = torch.nn.functional.scaled_dot_product_attention(together, key, value, mask, scale=how["scaling"])
-        return found.reshape(rows, 1, heads, width), None
+        attended = torch.nn.functional.scaled_dot_product_attention(together, key, value, mask, scale=how["scaling"])
+        return attended.reshape(rows, 1, heads, width), None
 
     transformers.AttentionInterface.register(_GROUPED, attend)
     transformers.AttentionMaskInterface.register(_GROUPED, sdpa_mask)
@@ -274,14 +274,14 @@ class _Table:
             block.clear()
         positions = self._mask.sum(1, keepdim=True) + places.to(self._device)
         self._mask = torch.cat([self._mask, is_real.to(self._device)], dim=1)
-        found = self._read(
+        output = self._read(
             input_ids=tokens.to(self._device),
             attention_mask=self._mask,
             position_ids=positions,
             past_key_values=self._cache,
             use_cache=True,
         )
-        hidden: torch.Tensor = found.last_hidden_state
+        hidden: torch.Tensor = output.last_hidden_state
         return hidden[torch.arange(len(blocks)), (sizes - 1).clamp(min=0)]
 
     def forget(self, row: int, count: int) -> None:
@@ -291,9 +291,9 @@ class _Table:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Forget all rows but some."""
-        chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
-        self._mask = self._mask[chosen]
-        self._cache.batch_select_indices(chosen)
+        kept_rows = torch.tensor(rows, dtype=torch.int64, device=self._device)
+        self._mask = self._mask[kept_rows]
+        self._cache.batch_select_indices(kept_rows)
 
 
 class Advice(NamedTuple):
@@ -407,8 +407,8 @@ class _Seat:
         if not reply.ended:
             so_far = self._encoder.text(self._conversation).rstrip("\n")
             self._conversation.append({"role": "user", "content": reply.text})
-            told = self._encoder.text(self._conversation, asks=True)[len(so_far) :]
-            self._add(self._encoder.tokens(told))
+            prompt = self._encoder.text(self._conversation, asks=True)[len(so_far) :]
+            self._add(self._encoder.tokens(prompt))
         self._begins, self.is_silent = len(self._tokens), False
 
     def _add(self, tokens: list[int], message: int = -1, log_probability: float = 0.0) -> None:

@@ -261,8 +261,8 @@ class _Run:
             seconds=self._at.seconds + time.monotonic() - began,
             loss=batch.told.get("regret", total),
         )
-        told = {"loss": total, "learning_rate": rate, "tokens_per_second": self._at.tokens_per_second, **batch.told}
-        for name, value in told.items():
+        metrics = {"loss": total, "learning_rate": rate, "tokens_per_second": self._at.tokens_per_second, **batch.told}
+        for name, value in metrics.items():
             self._log.add_scalar(f"train/{name}", value, self._at.step)
 
     def _backward(self, batch: _Batch, micro_batch: int) -> float:
@@ -297,24 +297,24 @@ class _Run:
         openings = [self._openings[place] for place in places for _ in range(times)]
         played = sampler.play(openings, config.seed, self._at.step)
         num_tokens = sum(len(episode.tokens) for episode in played)
-        told = {}
+        metrics = {}
         if config.stage == "dagger":
             lessons = [episode.learned(np.asarray(episode.is_lesson, dtype=np.float64)) for episode in played]
             examples = [example for example in lessons if example is not None]
             num_parts = sum(len(example.learned_credit) for example in examples)
             num_messages = sum(len(episode.values) for episode in played)
-            told["mistakes"] = sum(episode.num_mistakes for episode in played) / num_messages
+            metrics["mistakes"] = sum(episode.num_mistakes for episode in played) / num_messages
         else:
             credits = credits_of(played, config.credit, config.group_size)
             credited = [episode.learned(credit) for episode, credit in zip(played, credits, strict=True)]
             examples = [example for example in credited if example is not None]
             num_parts = len(played)
-            told["regret"] = float(np.mean([episode.regrets.sum() for episode in played]))
-            told["share"] = 1.0 - told["regret"] / float(np.mean([episode.values[0] for episode in played]))
-            told["success"] = float(np.mean([episode.outcome for episode in played]))
+            metrics["regret"] = float(np.mean([episode.regrets.sum() for episode in played]))
+            metrics["share"] = 1.0 - metrics["regret"] / float(np.mean([episode.values[0] for episode in played]))
+            metrics["success"] = float(np.mean([episode.outcome for episode in played]))
             chances = np.concatenate([episode.log_probabilities[episode.message >= 0] for episode in played])
-            told["entropy"] = float(-chances.mean())
-        return _Batch([(example,) for example in examples], num_parts, num_tokens, len(played), told=told)
+            metrics["entropy"] = float(-chances.mean())
+        return _Batch([(example,) for example in examples], num_parts, num_tokens, len(played), told=metrics)
 
     def _loss_sum(self, samples: Sequence[Sample], margins: NDArray[np.float32]) -> torch.Tensor:
         """Return the sum of losses of learned tokens or, with margins, of pairs (Rafailov et al., arXiv:2305.18290)."""
@@ -337,12 +337,12 @@ class _Run:
     def _evaluate(self) -> None:
         directory = self._folder.directory
         write_adapter(directory, self._model, self._base)
-        found: dict[str, Any] = {}
+        scores: dict[str, Any] = {}
         if self._device == "cuda":
-            found = validate_in_process(self._model, self._encoder, self._validation, self._config, self._device)
+            scores = validate_in_process(self._model, self._encoder, self._validation, self._config, self._device)
         elif self._base_ships:
-            found = validate(directory, self._validation, self._config)
-        self._at = replace(self._at, evaluated_at=self._at.step, **found)
+            scores = validate(directory, self._validation, self._config)
+        self._at = replace(self._at, evaluated_at=self._at.step, **scores)
         self._folder.lines.write(asdict(self._at))
         shares = {f"share/{prompt}": share for prompt, share in self._at.shares.items()}
         for name, value in {"success": self._at.success, "share": self._at.share, **shares}.items():

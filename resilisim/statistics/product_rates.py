@@ -88,11 +88,13 @@ def fit_product_rates(
 
     best, most = data.maximum(data.start)
     drop = float(chdtri(1, 1.0 - level)) / 2.0
-    found = []
+    intervals = []
     for place in range(len(best)):
         low, high = (_end(data, best, most, drop, place, limit) for limit in (data.least[place], 0.0))
-        found.append(Bounded(math.exp(best[place]), 0.0 if low <= data.least[place] else math.exp(low), math.exp(high)))
-    return ProductRates(tuple(found[: data.num_units]), tuple(found[data.num_units :]))
+        intervals.append(
+            Bounded(math.exp(best[place]), 0.0 if low <= data.least[place] else math.exp(low), math.exp(high))
+        )
+    return ProductRates(tuple(intervals[: data.num_units]), tuple(intervals[data.num_units :]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

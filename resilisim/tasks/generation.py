@@ -122,11 +122,11 @@ def write_tasks(path: str | Path, tasks: Iterable[Task]) -> int:
 def type_sequence(count: int) -> Iterator[TaskTemplate]:
     """Yield the template of each place: largest-remainder quotas, so spread that each stays close to its share."""
     wanted = quotas(count)
-    given = [0] * len(TEMPLATES)
+    dealt = [0] * len(TEMPLATES)
     for place in range(1, count + 1):
-        lag = [wanted[index] * place - given[index] * count for index in range(len(TEMPLATES))]
+        lag = [wanted[index] * place - dealt[index] * count for index in range(len(TEMPLATES))]
         index = max(range(len(TEMPLATES)), key=lag.__getitem__)
-        given[index] += 1
+        dealt[index] += 1
         yield TEMPLATES[index]
 
 
@@ -140,8 +140,8 @@ def _generate(seed: int, count: int, library: ToolLibrary, retriever: Retriever)
             "tool library: retrieval finds no tool by its own words; expected distinct descriptions"
         )
     candidates: dict[SkeletonStep, Candidates] = {}
-    for step, found in match_steps(library, retriever).items():
-        leading = {tool: weight for tool, weight in found.items() if tool in usable}
+    for step, matches in match_steps(library, retriever).items():
+        leading = {tool: weight for tool, weight in matches.items() if tool in usable}
         candidates[step] = leading or dict.fromkeys(sorted(usable), 1.0)  # where no words lead to any of the step's
     for index, template in enumerate(type_sequence(count)):
         draws = Draws("resilisim/tasks", seed, index)
@@ -164,8 +164,8 @@ def _make_task(
     inputs = draw_inputs(first, scene, draws)
     destination: str | None = None
     if any(parameter.name == "destination" for parameter in last.parameters):
-        given = inputs.get("destination") if len(names) == 1 else None
-        destination = given if isinstance(given, str) else draw_destination(last, scene, draws)
+        stated = inputs.get("destination") if len(names) == 1 else None
+        destination = stated if isinstance(stated, str) else draw_destination(last, scene, draws)
     expected_outputs = draw_expected_outputs(last, scene, draws, destination)
     items = [scene.artefact.items, *(draws.choice((scene.artefact.items, GENERAL_ITEMS)) for _ in names[1:])]
     tool_clauses = [draws.choice(book.phrases(library[name], each)) for name, each in zip(names, items, strict=True)]
@@ -214,17 +214,17 @@ def match_steps(library: ToolLibrary, retriever: Retriever) -> Mapping[SkeletonS
 
 def match_step(step: SkeletonStep, library: ToolLibrary, retriever: Retriever) -> Candidates:
     """Find the candidates of one step, best first."""
-    found: list[str] = []
+    names: list[str] = []
     for operation in nearest_operations(step, library, retriever):
         hits = retriever.search(operation_query(operation, step), NUM_HITS)
-        found += [hit.name for hit in hits if library[hit.name].operation == operation]
+        names += [hit.name for hit in hits if library[hit.name].operation == operation]
     hits = retriever.search(step.query, len(library))
     least = UNTYPED_SHARE * hits[0].score
-    found += [hit.name for hit in hits if hit.score >= least and library[hit.name].semantic_type is None]
-    if not found:  # no tool has the role or none at all: what retrieval finds first must do
+    names += [hit.name for hit in hits if hit.score >= least and library[hit.name].semantic_type is None]
+    if not names:  # no tool has the role or none at all: what retrieval finds first must do
         allowed = [hit.name for hit in hits if library[hit.name].semantic_type in (None, step.semantic_type)]
-        found = (allowed or [hit.name for hit in hits])[:NUM_OPERATIONS]
-    return {tool: RANK_DISCOUNT**rank for rank, tool in enumerate(dict.fromkeys(found))}
+        names = (allowed or [hit.name for hit in hits])[:NUM_OPERATIONS]
+    return {tool: RANK_DISCOUNT**rank for rank, tool in enumerate(dict.fromkeys(names))}
 
 
 def operation_query(operation: str, step: SkeletonStep) -> str:
@@ -264,23 +264,23 @@ def draw_tools(
     while len(steps) > num_tools:
         del steps[draws.between(1, len(steps) - 2)]
     repeats_last = num_tools > len(steps) and steps[-1].semantic_type == "processors"
-    chosen: dict[str, str] = {}
+    tool_of_step: dict[str, str] = {}
     for step in [*steps, *steps[-1:] * repeats_last]:
-        free = {tool: weight for tool, weight in candidates[step].items() if tool not in chosen}
+        free = {tool: weight for tool, weight in candidates[step].items() if tool not in tool_of_step}
         if free:
-            chosen[draws.weighted(tuple(free), tuple(free.values()))] = step.operation
+            tool_of_step[draws.weighted(tuple(free), tuple(free.values()))] = step.operation
     if num_tools > len(steps) and not repeats_last:
-        chosen = _with_prerequisite(chosen, draws, library)
-    return chosen
+        tool_of_step = _with_prerequisite(tool_of_step, draws, library)
+    return tool_of_step
 
 
-def _with_prerequisite(chosen: dict[str, str], draws: Draws, library: ToolLibrary) -> dict[str, str]:
+def _with_prerequisite(tool_of_step: dict[str, str], draws: Draws, library: ToolLibrary) -> dict[str, str]:
     """Insert a tool of the dependency closure before the first chosen tool that depends on it; none, no change."""
-    missing = [name for name in library.closure(chosen) if name not in chosen]
+    missing = [name for name in library.closure(tool_of_step) if name not in tool_of_step]
     if not missing:
-        return chosen
+        return tool_of_step
     name = draws.choice(missing)
-    entries = list(chosen.items())
-    place = next(index for index, tool in enumerate(chosen) if name in library.closure((tool,)))
+    entries = list(tool_of_step.items())
+    place = next(index for index, tool in enumerate(tool_of_step) if name in library.closure((tool,)))
     entries.insert(place, (name, CLOSURE))
     return dict(entries)

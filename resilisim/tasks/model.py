@@ -152,25 +152,25 @@ class Task:
             for key, value in mapping.items():
                 if key in FIELD_NAMES and (problem := json_problem(value)) is not None:
                     raise InvalidInputError(f"{where}, field {key!r}: {problem}")
-        given = validated(_GivenTask, mapping, where)
-        required_tools = _resolved(given.required_tools, library, f"{where}, field 'required_tools'")
+        fields = validated(_GivenTask, mapping, where)
+        required_tools = _resolved(fields.required_tools, library, f"{where}, field 'required_tools'")
         _warn_of_contradicted_dependencies(required_tools, library, where)
-        task_type = given.task_type or CUSTOM_TYPE
-        description = given.description or given.original_description or _plain_description(required_tools)
-        original = given.original_description or description
-        inputs = {} if given.inputs is None else given.inputs
-        expected_outputs = {"success": True} if given.expected_outputs is None else given.expected_outputs
+        task_type = fields.task_type or CUSTOM_TYPE
+        description = fields.description or fields.original_description or _plain_description(required_tools)
+        original = fields.original_description or description
+        inputs = {} if fields.inputs is None else fields.inputs
+        expected_outputs = {"success": True} if fields.expected_outputs is None else fields.expected_outputs
         return cls(
-            instance_id=given.instance_id
+            instance_id=fields.instance_id
             or instance_id_of(task_type, required_tools, inputs, expected_outputs, original),
             task_type=task_type,
             description=description,
             inputs=inputs,
             expected_outputs=expected_outputs,
             required_tools=required_tools,
-            constraints=dict(DEFAULT_CONSTRAINTS) if given.constraints is None else given.constraints,
-            complexity=given.complexity or complexity_of(len(required_tools)),
-            metadata=given.metadata or {},
+            constraints=dict(DEFAULT_CONSTRAINTS) if fields.constraints is None else fields.constraints,
+            complexity=fields.complexity or complexity_of(len(required_tools)),
+            metadata=fields.metadata or {},
             original_description=original,
         )
 
@@ -268,10 +268,10 @@ def split_of_task(task: Task) -> Split:
     return own if own in SPLITS else split_of(task.required_tools)
 
 
-def _resolved(given: Sequence[str], library: ToolLibrary, place: str) -> tuple[str, ...]:
+def _resolved(references: Sequence[str], library: ToolLibrary, place: str) -> tuple[str, ...]:
     """Return the names that names and aliases mean."""
     names: list[str] = []
-    for text in given:
+    for text in references:
         name = library.resolve(text)
         if name is None:
             raise unknown_name("tool", text if len(text) <= MAX_NAME_LENGTH else shown(text), library.names, place)

@@ -266,8 +266,8 @@ def _options(scene: Scene, draws: Draws) -> dict[str, Any]:
         "since": scene.day.isoformat(),
         "strict_mode": draws.choice((True, False)),
     }
-    chosen = draws.shuffled(sorted(every))[: draws.between(1, 2)]
-    return {name: every[name] for name in sorted(chosen)}
+    some = draws.shuffled(sorted(every))[: draws.between(1, 2)]
+    return {name: every[name] for name in sorted(some)}
 
 
 def _source(tool: Tool, scene: Scene, draws: Draws) -> str:

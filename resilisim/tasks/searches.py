@@ -51,15 +51,15 @@ class Searches:
 def fewest_searches(required_tools: Collection[str], shown: Sequence[Collection[str]]) -> int | None:
     """Return the smallest number of queries whose results together hold all tools, or None if not even all do."""
     bit_of = {name: 1 << place for place, name in enumerate(required_tools)}
-    found = {sum(bit_of[name] for name in set(names) & bit_of.keys()) for names in shown}
+    covered = {sum(bit_of[name] for name in set(names) & bit_of.keys()) for names in shown}
     # A query that shows nothing beyond what another one shows is never needed.
-    covers = [one for one in found if not any(one != other and one | other == other for other in found)]
+    covers = [cover for cover in covered if not any(cover != other and cover | other == other for other in covered)]
     everything = (1 << len(bit_of)) - 1
-    of_tool = [[one for one in covers if one & bit] for bit in bit_of.values()]
+    of_tool = [[cover for cover in covers if cover & bit] for bit in bit_of.values()]
     if not all(of_tool):
         return None
 
-    most = max((one.bit_count() for one in covers), default=0)
+    most = max((cover.bit_count() for cover in covers), default=0)
 
     @cache
     def suffice(number: int, missing: int) -> bool:
@@ -69,7 +69,7 @@ def fewest_searches(required_tools: Collection[str], shown: Sequence[Collection[
             return True
         # Some query must show the tool that the fewest show, so only these have to be tried.
         rarest = min((queries for place, queries in enumerate(of_tool) if missing >> place & 1), key=len)
-        return any(suffice(number - 1, missing & ~one) for one in rarest)
+        return any(suffice(number - 1, missing & ~cover) for cover in rarest)
 
     return next(number for number in itertools.count() if suffice(number, everything))
 

@@ -55,17 +55,17 @@ def vocabulary_clauses(tool_name: str, items: str) -> tuple[str, ...]:
 
 def clauses(description: str) -> list[str]:
     """Split a description into clauses: at the ends of lines and sentences, semicolons and ", then", without marks."""
-    found: list[str] = []
+    texts: list[str] = []
     for piece in _CLAUSE_END.split(description):
         clause = _LIST_MARK.sub("", piece.strip()).strip()
         if clause and not _BARE_MARK.match(clause):
-            found.append(clause.rstrip(".!?").rstrip())
-    return [clause for clause in found if clause]
+            texts.append(clause.rstrip(".!?").rstrip())
+    return [clause for clause in texts if clause]
 
 
 def solving_clauses(description: str, required_tools: Sequence[str], searcher: Searcher) -> list[int] | None:
     """Return for each required tool the first clause that has it among its best hits, strictly rising, or None."""
-    found: list[int] = []
+    places: list[int] = []
     hits_of_clause = searcher.search_many(clauses(description), SEARCH_SIZE)
     index = 0
     for tool in required_tools:
@@ -73,9 +73,9 @@ def solving_clauses(description: str, required_tools: Sequence[str], searcher: S
             index += 1
         if index == len(hits_of_clause):
             return None
-        found.append(index)
+        places.append(index)
         index += 1
-    return found
+    return places
 
 
 class PhraseBook:
@@ -107,14 +107,14 @@ class PhraseBook:
 
     def _look_up(self, tools: Sequence[Tool]) -> None:
         """Find the phrasings of some tools; plain ones where no other leads to the tool."""
-        found = self._leading(
+        leading = self._leading(
             {
                 tool.name: (*vocabulary_clauses(tool.name, GENERAL_ITEMS), *made_phrases(tool, GENERAL_ITEMS))
                 for tool in tools
             }
         )
-        found |= self._leading({tool.name: plain_phrases(tool) for tool in tools if not found[tool.name]})
-        self._found |= found
+        leading |= self._leading({tool.name: plain_phrases(tool) for tool in tools if not leading[tool.name]})
+        self._found |= leading
 
     def _leading(self, phrases_of: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         """Return the phrasings that have their tool among the first hits, ahead of the sixth by more than rounding."""

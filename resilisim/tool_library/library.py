@@ -65,16 +65,16 @@ class ToolLibrary:
     """
 
     def __init__(self, tools: Iterable[Tool], source: str = "tool library") -> None:
-        given = tuple(tools)
-        if not given:
+        listed = tuple(tools)
+        if not listed:
             raise InvalidInputError(f"{source}: holds no tools; expected at least one")
-        self._name_of, self._name_in_lower_case = _resolve_names(given, source)
-        self.names: tuple[str, ...] = tuple(tool.name for tool in given)
+        self._name_of, self._name_in_lower_case = _resolve_names(listed, source)
+        self.names: tuple[str, ...] = tuple(tool.name for tool in listed)
         self._index = {name: place for place, name in enumerate(self.names)}
-        self._dependencies = tuple(self._resolved(tool, "dependencies", source) for tool in given)
+        self._dependencies = tuple(self._resolved(tool, "dependencies", source) for tool in listed)
         levels = self._levels(source)
-        ranks = [semantic_rank(tool.operation or name_parts(tool.name)[1]) for tool in given]
-        order = sorted(range(len(given)), key=lambda place: (levels[place], ranks[place], place))
+        ranks = [semantic_rank(tool.operation or name_parts(tool.name)[1]) for tool in listed]
+        order = sorted(range(len(listed)), key=lambda place: (levels[place], ranks[place], place))
         execution_order = {place: rank for rank, place in enumerate(order)}
         self._tools = tuple(
             _completed(
@@ -84,7 +84,7 @@ class ToolLibrary:
                 levels[place],
                 execution_order[place],
             )
-            for place, tool in enumerate(given)
+            for place, tool in enumerate(listed)
         )
         self.outputs: frozenset[str] = frozenset(
             tool.name for tool in self._tools if tool.operation in OUTPUT_OPERATIONS
@@ -211,26 +211,26 @@ class ToolLibrary:
     def closure(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the named tools and everything that they depend on, directly or not, in index order."""
         waiting = list(names)
-        found: set[int] = set()
+        indices: set[int] = set()
         while waiting:
             place = self.index(waiting.pop())
-            if place not in found:
-                found.add(place)
+            if place not in indices:
+                indices.add(place)
                 waiting.extend(self._dependencies[place])
-        return tuple(self.names[place] for place in sorted(found))
+        return tuple(self.names[place] for place in sorted(indices))
 
     def _resolved(self, tool: Tool, field: str, source: str) -> tuple[str, ...]:
         """Return the tools that a field of a tool names, by their own names."""
         resolved: list[str] = []
         where = f"{source}: tool {tool.name!r}, field {field!r}"
-        for given in getattr(tool, field):
-            name = self._name_of.get(given) or self._name_in_lower_case.get(given.lower())
+        for reference in getattr(tool, field):
+            name = self._name_of.get(reference) or self._name_in_lower_case.get(reference.lower())
             if name is None:
-                raise unknown_name("tool", given, self.names, where)
+                raise unknown_name("tool", reference, self.names, where)
             if name in resolved:
-                raise InvalidInputError(f"{where}: {given!r} stands there twice; expected each tool once")
+                raise InvalidInputError(f"{where}: {reference!r} stands there twice; expected each tool once")
             if field == "equivalents" and name == tool.name:
-                raise InvalidInputError(f"{where}: {given!r} is the tool itself; expected another tool")
+                raise InvalidInputError(f"{where}: {reference!r} is the tool itself; expected another tool")
             resolved.append(name)
         return tuple(resolved)
 
@@ -343,8 +343,8 @@ def _is_wrapper(value: Mapping[str, Any]) -> bool:
 def _named_tool(name: str, value: Any, source: str) -> Tool:
     if isinstance(value, dict):
         if value.get("name", name) != name:
-            given = shown(value["name"])
-            message = f"{source}: tool {name!r}, field 'name': {given} differs from its key; expected {name!r}"
+            text = shown(value["name"])
+            message = f"{source}: tool {name!r}, field 'name': {text} differs from its key; expected {name!r}"
             raise InvalidInputError(message)
         value = {"name": name, **value}
     return _tool(value, source, f"tool {name!r}")

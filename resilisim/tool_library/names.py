@@ -110,7 +110,7 @@ def _with_digest(kept: str, name: str, length: int, taken: Iterable[str]) -> str
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
     names = set(taken)
     for size in range(_DIGEST_LENGTH, length - 1):  # the first, unless somebody has chosen a name that looks like it
-        found = f"{kept[: length - size - 1] or 'tool'}_{digest[:size]}"
-        if found not in names and len(found) <= length:
-            return found
+        shortened = f"{kept[: length - size - 1] or 'tool'}_{digest[:size]}"
+        if shortened not in names and len(shortened) <= length:
+            return shortened
     raise InvalidInputError(f"{shown(name)} has no form of its own; expected another name")

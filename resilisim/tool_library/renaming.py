@@ -90,8 +90,8 @@ def _made_up_word(draws: Draws) -> str:
 
 def _pairs(tool: Tool) -> list[tuple[str, str]]:
     """Return pairs of words of a tool's description, in its order."""
-    found = _WORD.findall((tool.original_description or tool.description).lower())
-    telling = [word for word in dict.fromkeys(found) if word not in _SILENT]
+    words = _WORD.findall((tool.original_description or tool.description).lower())
+    telling = [word for word in dict.fromkeys(words) if word not in _SILENT]
     return list(itertools.combinations(telling[:_NUM_WORDS], 2))
 
 

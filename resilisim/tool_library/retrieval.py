@@ -74,8 +74,8 @@ _NORM_TOLERANCE = 1e-3  # unit rows in float32; a damaged row practically never 
 
 def default_cache_dir() -> Path:
     """Return the folder for caches: `$RESILISIM_CACHE_DIR`, else the user's cache folder by the platform's custom."""
-    if chosen := os.environ.get(CACHE_DIR_VARIABLE):
-        return Path(chosen)
+    if folder := os.environ.get(CACHE_DIR_VARIABLE):
+        return Path(folder)
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "resilisim"
     try:
@@ -102,9 +102,9 @@ class EmbeddingCache:
 
     def load(self, keys: Sequence[bytes]) -> dict[bytes, FloatArray]:
         """Return the vectors that are known among the keys; damaged ones are left out."""
-        found: dict[bytes, FloatArray] = {}
+        vectors: dict[bytes, FloatArray] = {}
         if not self.path.is_file():
-            return found
+            return vectors
         try:
             with self._connection() as connection:
                 for first in range(0, len(keys), _KEYS_PER_QUERY):
@@ -114,14 +114,14 @@ class EmbeddingCache:
                     for key, data in connection.execute(query, some):
                         vector = _vector(data)
                         if vector is not None:
-                            found[key] = vector
+                            vectors[key] = vector
         except sqlite3.OperationalError:
             pass  # locked for long, unreadable, or gone in between
         except sqlite3.DatabaseError:
             self._discard()
         except OSError:
             pass
-        return found
+        return vectors
 
     def store(self, vectors: Mapping[bytes, FloatArray]) -> None:
         """Keep vectors; either all of them are kept or, when the disk refuses, none."""

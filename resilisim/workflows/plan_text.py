@@ -73,7 +73,7 @@ def read_markdown_steps(text: str) -> list[PlannedStep]:
     ends = [match.start() for match in matches[1:]] + [heading.start() if heading else len(text)]
     steps = []
     for match, end in zip(matches, ends, strict=True):
-        details = {found.group(1): found.group(2) for found in _DETAIL_LINE.finditer(text, match.end(), end)}
+        details = {detail.group(1): detail.group(2) for detail in _DETAIL_LINE.finditer(text, match.end(), end)}
         requires = None
         if "Requires" in details:
             requires = tuple(map(read_name, _LISTED.findall(details["Requires"])))
@@ -106,8 +106,8 @@ def read_name(text: str) -> str:
 
 
 def _stated_limit(pattern: re.Pattern[str], text: str, start: int = 0) -> int | None:
-    found = pattern.search(text, start)
-    return max(int(found.group(1)), 1) if found else None
+    limit = pattern.search(text, start)
+    return max(int(limit.group(1)), 1) if limit else None
 
 
 # Only what stands under these headings is read: text that is not ours cannot look like a heading.
@@ -190,9 +190,9 @@ def _name(name: str) -> str:
 
 
 def _inputs_in(text: str) -> dict[str, Any]:
-    found = _INPUTS.search(text)
+    match = _INPUTS.search(text)
     try:
-        value = json.loads(found.group(1)) if found is not None else {}
+        value = json.loads(match.group(1)) if match is not None else {}
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

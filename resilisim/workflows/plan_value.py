@@ -299,9 +299,9 @@ class _Maker:
         required, sound = task.required_tools, self._planner.plan(task)
         flawed = {}
         flaws = [(flaw, severity, method) for flaw, method, severity in FLAW_KEYS]
-        for _, found in self._perturber.carried(sound, required, flaws, self._seed):
-            key = (found.flaw.type, found.flaw.method, found.flaw.severity)
-            flawed[key] = (self._costs.costs(required, found.workflow.steps), len(found.edits))
+        for _, flawed_plan in self._perturber.carried(sound, required, flaws, self._seed):
+            key = (flawed_plan.flaw.type, flawed_plan.flaw.method, flawed_plan.flaw.severity)
+            flawed[key] = (self._costs.costs(required, flawed_plan.workflow.steps), len(flawed_plan.edits))
         return TaskCosts(self._costs.costs(required, sound.steps), flawed)
 
 

@@ -203,8 +203,8 @@ def _limited_path(
     starts = [(path, best_limits(problem, path))]
     if list(path) != beside:
         starts.append((beside, best_limits(problem, beside, [tool for tool in beside if tool not in path])))
-    tools, chosen = max(starts, key=lambda start: start[1].success)
-    return tuple(problem.library.names[tools[place]] for place in chosen.kept), chosen.limits, chosen.success
+    tools, limits = max(starts, key=lambda start: start[1].success)
+    return tuple(problem.library.names[tools[place]] for place in limits.kept), limits.limits, limits.success
 
 
 def with_limits(
@@ -231,9 +231,9 @@ def with_limits(
     """
     chosen_library = library if library is not None else default_library()
     problem = build_problem(chosen_library, required_tools, law, rules)
-    chosen = best_limits(problem, [chosen_library.index(tool) for tool in workflow.tools])
-    steps = limited_steps([workflow.steps[place] for place in chosen.kept], chosen.limits)
-    return replace(workflow, steps=steps, predicted_success_probability=chosen.success)
+    limits = best_limits(problem, [chosen_library.index(tool) for tool in workflow.tools])
+    steps = limited_steps([workflow.steps[place] for place in limits.kept], limits.limits)
+    return replace(workflow, steps=steps, predicted_success_probability=limits.success)
 
 
 def limited_steps(steps: Sequence[Step], limits: Sequence[tuple[int | None, int | None]]) -> tuple[Step, ...]:

@@ -122,8 +122,8 @@ def render_prompt(
         templates = packaged_templates()
     elif not isinstance(templates, PromptTemplates):
         templates = load_templates(templates)
-    told = (rules or EndRules(), protocol, parameters, answers, offers_wait)
-    sheet = _Sheet(templates, task, library if tools_listed else None, *told)
+    rules_shown = (rules or EndRules(), protocol, parameters, answers, offers_wait)
+    sheet = _Sheet(templates, task, library if tools_listed else None, *rules_shown)
     if style == "terse":
         check_terse(protocol, parameters, answers)
         baseline = sheet.terse()

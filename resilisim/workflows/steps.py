@@ -152,13 +152,13 @@ def accepted_parameters(
 
     Only those with the given names are changed; any if None. They come back as they are if that does not help.
     """
-    given, tool = dict(parameters), problem.library[name]
-    changes = (changed_parameters(tool, given, number) for number in range(_MOST_CHANGES))
-    for one in itertools.chain([given], changes):
-        is_known = names is None or all(one[key] == given.get(key) for key in one if key not in names)
+    original, tool = dict(parameters), problem.library[name]
+    changes = (changed_parameters(tool, original, number) for number in range(_MOST_CHANGES))
+    for one in itertools.chain([original], changes):
+        is_known = names is None or all(one[key] == original.get(key) for key in one if key not in names)
         if is_known and not is_refused_input(problem, state, name, one):
             return one
-    return given
+    return original
 
 
 def is_refused_input(problem: Problem, state: EpisodeState, name: str, parameters: Mapping[str, Any]) -> bool:

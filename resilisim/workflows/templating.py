@@ -112,12 +112,12 @@ def read_template(path: Path, permitted: Collection[str], needed: Collection[str
     template = string.Template(text)
     if not template.is_valid():
         raise InvalidInputError(f"template {str(path)!r} holds a lone $: expected ${{name}}, or $$ for the sign itself")
-    found = template.get_identifiers()
-    for name in found:
+    placeholders = template.get_identifiers()
+    for name in placeholders:
         if name not in permitted:
             raise unknown_name("placeholder", name, permitted, f"template {str(path)!r}")
     for name in needed:
-        if name not in found:
+        if name not in placeholders:
             raise InvalidInputError(f"template {str(path)!r} lacks the placeholder ${{{name}}}")
     return text
 

@@ -47,8 +47,8 @@ def normalized(text: str, *, decomposed: bool = False) -> str:
 
 def exact_match(answer: str, right: RightAnswer) -> bool:
     """Return whether an answer is one of the right ones, all normalised (SQuAD, HotpotQA)."""
-    given = normalized(answer)
-    return any(given == normalized(one) for one in _several(right))
+    said = normalized(answer)
+    return any(said == normalized(wording) for wording in _several(right))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +77,21 @@ def token_overlap(answer: str, right: RightAnswer, definition: Definition = "hot
         definition: "hotpotqa", where "yes", "no" and "noanswer" agree with nothing but themselves; or "squad", where
             they are tokens as others are, and answers without a token agree with each other (version 2.0).
     """
-    return max((_token_overlap(answer, one, definition) for one in _several(right)), key=lambda found: found.f1)
+    return max((_token_overlap(answer, wording, definition) for wording in _several(right)), key=lambda found: found.f1)
 
 
 def _token_overlap(answer: str, right: str, definition: Definition) -> Overlap:
     given_text, right_text = normalized(answer), normalized(right)
     if definition == "hotpotqa" and given_text != right_text and {given_text, right_text} & set(_ALL_OR_NOTHING):
         return Overlap(0.0, 0.0, 0.0)
-    given, wanted = given_text.split(), right_text.split()
-    if definition == "squad" and not (given and wanted):
-        return Overlap(*[float(given == wanted)] * 3)
-    return _shared_tokens(given, wanted)
+    said, wanted = given_text.split(), right_text.split()
+    if definition == "squad" and not (said and wanted):
+        return Overlap(*[float(said == wanted)] * 3)
+    return _shared_tokens(said, wanted)
 
 
-def _shared_tokens(given: Sequence[str], wanted: Sequence[str]) -> Overlap:
-    return Overlap.of(common=(Counter(given) & Counter(wanted)).total(), given=len(given), right=len(wanted))
+def _shared_tokens(said: Sequence[str], wanted: Sequence[str]) -> Overlap:
+    return Overlap.of(common=(Counter(said) & Counter(wanted)).total(), given=len(said), right=len(wanted))
 
 
 def list_overlap(answers: Sequence[str], right: Sequence[RightAnswer]) -> Overlap:
@@ -100,10 +100,10 @@ def list_overlap(answers: Sequence[str], right: Sequence[RightAnswer]) -> Overla
     The same text twice counts once; other texts for a right answer that was given already count as wrong. So where F1
     is 1, the list is complete and holds nothing else.
     """
-    given = set(answers)
-    said = {normalized(answer) for answer in given}
-    found = sum(not said.isdisjoint(map(normalized, _several(one))) for one in right)
-    return Overlap.of(common=found, given=len(given), right=len(right))
+    answer_set = set(answers)
+    said = {normalized(answer) for answer in answer_set}
+    num_found = sum(not said.isdisjoint(map(normalized, _several(wordings))) for wordings in right)
+    return Overlap.of(common=num_found, given=len(answer_set), right=len(right))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +129,24 @@ def loft_scores(answer: str | Sequence[str], right: Sequence[str]) -> LoftScores
         answer: A text is scored as LOFT's `rag`, a list as its `multi_value_rag`; no answer scores 0.
         right: Wordings of the one right answer; for a list, all right answers.
     """
-    wanted = [normalized(one, decomposed=True) for one in right]
+    wanted = [normalized(item, decomposed=True) for item in right]
     if isinstance(answer, str):
         text = normalized(answer, decomposed=True)
-        f1 = max(_shared_tokens(text.split(), one.split()).f1 for one in wanted)
-        return LoftScores(float(text in wanted), float(any(one in text for one in wanted)), f1)
-    given = [normalized(one, decomposed=True) for one in answer]
-    if not given:
+        f1 = max(_shared_tokens(text.split(), item.split()).f1 for item in wanted)
+        return LoftScores(float(text in wanted), float(any(item in text for item in wanted)), f1)
+    texts = [normalized(item, decomposed=True) for item in answer]
+    if not texts:
         return LoftScores(0.0, 0.0, 0.0)
-    shared = set(given) & set(wanted)
-    return LoftScores(float(set(given) == set(wanted)), float(_can_be_paired(wanted, given)), len(shared) / len(wanted))
+    shared = set(texts) & set(wanted)
+    return LoftScores(float(set(texts) == set(wanted)), float(_can_be_paired(wanted, texts)), len(shared) / len(wanted))
 
 
-def _can_be_paired(wanted: Sequence[str], given: Sequence[str]) -> bool:
+def _can_be_paired(wanted: Sequence[str], said: Sequence[str]) -> bool:
     """Return whether each wanted text has a given one of its own that contains it or is contained in it."""
     partner: dict[int, int] = {}  # of each given text: the wanted one
 
     def finds(place: int, tried: set[int]) -> bool:
-        for other, text in enumerate(given):
+        for other, text in enumerate(said):
             if other not in tried and (wanted[place] in text or text in wanted[place]):
                 tried.add(other)
                 if other not in partner or finds(partner[other], tried):
@@ -162,8 +162,8 @@ def number_in(text: str) -> float | None:
 
     Commas between thousands, signs, powers of ten, units and currencies around it are read; words for numbers are not.
     """
-    found = {float(match.group().replace(",", "").replace("\u2212", "-")) for match in _NUMBER.finditer(text)}
-    return found.pop() if len(found) == 1 else None
+    numbers = {float(match.group().replace(",", "").replace("\u2212", "-")) for match in _NUMBER.finditer(text)}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 def number_match(answer: str, right: float, *, relative: float = 1e-6, absolute: float = 0.0) -> bool:
@@ -178,12 +178,12 @@ def number_match(answer: str, right: float, *, relative: float = 1e-6, absolute:
     Raises:
         InvalidInputError: A tolerance is below 0.
     """
-    given = number_in(answer)
+    number = number_in(answer)
     tolerance = max(
         check_number("relative tolerance", relative, least=0) * abs(right),
         check_number("absolute tolerance", absolute, least=0),
     )
-    return given is not None and math.isfinite(given) and abs(given - right) <= tolerance
+    return number is not None and math.isfinite(number) and abs(number - right) <= tolerance
 
 
 def answers_in(text: str) -> tuple[str, ...]:
@@ -198,8 +198,8 @@ def answers_in(text: str) -> tuple[str, ...]:
         except (ValueError, RecursionError):
             listed = None
         if isinstance(listed, list):
-            texts = (one.strip() if isinstance(one, str) else json.dumps(one) for one in listed)
-            return tuple(one for one in texts if one)
+            texts = (item.strip() if isinstance(item, str) else json.dumps(item) for item in listed)
+            return tuple(item for item in texts if item)
     if "\n" in text:
         parts = [_BULLET.sub("", line) for line in text.splitlines()]
     elif ";" in text:
@@ -216,7 +216,7 @@ def turn_scores(answers: Sequence[str], right: Sequence[RightAnswer]) -> tuple[O
     not looked at.
     """
     padded = [*answers[: len(right)], *[""] * (len(right) - len(answers))]
-    return tuple(token_overlap(answer, one) for answer, one in zip(padded, right, strict=True))
+    return tuple(token_overlap(answer, right_answer) for answer, right_answer in zip(padded, right, strict=True))
 
 
 def _several(right: RightAnswer) -> Sequence[str]:

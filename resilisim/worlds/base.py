@@ -247,8 +247,8 @@ class ReferenceCall:
 
 def reference_calls(task: Task) -> tuple[ReferenceCall, ...]:
     """Return the calls of a task's reference solution, which its metadata hold; none where it has none."""
-    given = task.metadata.get("reference", ())
-    return tuple(ReferenceCall(call["tool"], call.get("parameters", {}), call.get("save")) for call in given)
+    calls = task.metadata.get("reference", ())
+    return tuple(ReferenceCall(call["tool"], call.get("parameters", {}), call.get("save")) for call in calls)
 
 
 def resolve_parameters(parameters: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def _resolved(value: Any, results: Mapping[str, Any]) -> Any:
     whole = _EARLIER.fullmatch(value)
     if whole is not None:
         return _at(whole[1], results)
-    return _EARLIER.sub(lambda found: _as_text(_at(found[1], results)), value)
+    return _EARLIER.sub(lambda match: _as_text(_at(match[1], results)), value)
 
 
 def _at(path: str, results: Mapping[str, Any]) -> Any:
@@ -327,8 +327,8 @@ def _bugs_of(what: str, but: tuple[type[Exception], ...] | type[Exception] = ())
     except but:
         raise
     except Exception as error:
-        told = f"{what} broke: {one_line(f'{type(error).__name__}: {error}')}"
-        raise WorldFailed(told, type(error).__name__, traceback.format_exc()) from error
+        words = f"{what} broke: {one_line(f'{type(error).__name__}: {error}')}"
+        raise WorldFailed(words, type(error).__name__, traceback.format_exc()) from error
 
 
 def world_names() -> tuple[str, ...]:

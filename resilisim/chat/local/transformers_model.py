@@ -98,11 +98,11 @@ def _load(path: Path) -> tuple[Any, Any]:
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(str(path), **only_data)
         # With what was missing told beside the model, which the library's types do not know.
         load: Any = transformers.AutoModelForCausalLM.from_pretrained
-        model, told = load(str(path), use_safetensors=True, output_loading_info=True, **only_data)
+        model, loading = load(str(path), use_safetensors=True, output_loading_info=True, **only_data)
     except Exception as error:
         raise InvalidInputError(f"{where} cannot be loaded: {_words(error)}") from error
     # Without these the library takes random numbers in their place.
-    lacking = [*told.get("missing_keys", ()), *told.get("mismatched_keys", ())]
+    lacking = [*loading.get("missing_keys", ()), *loading.get("mismatched_keys", ())]
     if lacking:
         first = lacking[0] if isinstance(lacking[0], str) else lacking[0][0]
         raise InvalidInputError(f"{where} lacks {len(lacking)} of its weights, such as {first}: its files are damaged")

@@ -127,10 +127,10 @@ def _told(
 ) -> Enhancement:
     """Return what became of a task, told in its metadata; `made_by` is mode, model and the id of the original."""
     facts = {**made_by, "outcome": outcome, "reason": reason, "detail": detail}
-    found = original if task is None else task
+    base = original if task is None else task
     written = {} if task is None else {"llm_generated": True}
-    told = dataclasses.replace(found, metadata={**found.metadata, **written, "enhancement": facts})
-    return Enhancement(told, original, outcome, reason, count, error)
+    described = dataclasses.replace(base, metadata={**base.metadata, **written, "enhancement": facts})
+    return Enhancement(described, original, outcome, reason, count, error)
 
 
 def refused(original: Task, refusal: Refusal, facts: Mapping[str, Any], count: CallCount) -> Enhancement:

@@ -202,8 +202,10 @@ class DesignMode:
         if problems:  # the inputs are not a whole call of the first tool
             raise _RefusedError("wrong_inputs", "; ".join(problems[:MOST_PROBLEMS_TOLD]))
         _check_outputs(self._library[names[-1]], outputs)
-        told = tuple(value for item in inputs.values() if isinstance(item, str) for value in identifying_values(item))
-        _check_text(description, task.description, self._library, told)
+        told_names = tuple(
+            value for item in inputs.values() if isinstance(item, str) for value in identifying_values(item)
+        )
+        _check_text(description, task.description, self._library, told_names)
         _check_order(description, names, self._library, self._retriever)
         kept = {key: value for key, value in task.metadata.items() if key != "layout"}  # none of ours was filled in
         return dataclasses.replace(
@@ -226,10 +228,10 @@ class DesignMode:
             self._brief_of_type[template.task_type] = brief
         return self._brief_of_type[template.task_type]
 
-    def _chosen_tools(self, given: list[str], brief: DesignBrief) -> tuple[str, ...]:
+    def _chosen_tools(self, listed: list[str], brief: DesignBrief) -> tuple[str, ...]:
         """Return the tools by their names, in an order that respects their dependencies."""
         names: list[str] = []
-        for text in given:
+        for text in listed:
             name = self._library.resolve(text)
             if name is None or name not in brief.tools:
                 raise _RefusedError("unknown_tool", f"{shown(text)} is none of the proposed tools")
@@ -244,11 +246,11 @@ class DesignMode:
 
 def _fields_in(answer: str, names: tuple[str, ...]) -> dict[str, Any]:
     """Return these fields of an answer's JSON object, each of its type, the description as it will stand."""
-    found = json_object_in(answer, names)
-    if isinstance(found, str):
-        raise _RefusedError("not_json", found)
+    fields = json_object_in(answer, names)
+    if isinstance(fields, str):
+        raise _RefusedError("not_json", fields)
     for field in names:
-        value, (kind, name) = found[field], FIELDS[field]
+        value, (kind, name) = fields[field], FIELDS[field]
         is_named = kind is not list or not isinstance(value, list) or all(isinstance(item, str) for item in value)
         if not (isinstance(value, kind) and is_named):
             raise _RefusedError("wrong_fields", f"{field!r} is no {name}")
@@ -257,8 +259,8 @@ def _fields_in(answer: str, names: tuple[str, ...]) -> dict[str, Any]:
             problem = f"more than {LONGEST_DATA:,} characters"
         if problem is not None:
             raise _RefusedError("wrong_fields", f"{field!r} cannot be used: {problem}")
-    description = found["description"].replace("\r\n", "\n").replace("\r", "\n").strip()
-    return {**found, "description": description}
+    description = fields["description"].replace("\r\n", "\n").replace("\r", "\n").strip()
+    return {**fields, "description": description}
 
 
 def _check_outputs(tool: Tool, outputs: Mapping[str, Any]) -> None:

@@ -126,12 +126,12 @@ def progressive_drift(plan: PlanView, severity: str, draws: Draws) -> Change | s
     for index in range(start, num_steps):
         original = plan.library.index(plan.steps[index].tool)
         scores = similarity.semantic[previous] * (1.0 - similarity.functional[original])
-        chosen = _highest(np.where(scores > 0.0, scores, -1.0), free)
-        if chosen is None:
+        replacement = _highest(np.where(scores > 0.0, scores, -1.0), free)
+        if replacement is None:
             return NO_OTHER_TOOL
-        free.remove(chosen)
-        edits.append(_substitute(plan, steps, index, chosen))
-        previous = chosen
+        free.remove(replacement)
+        edits.append(_substitute(plan, steps, index, replacement))
+        previous = replacement
     return _consistent(plan, steps, edits)
 
 
@@ -152,11 +152,11 @@ def _replace_required(plan: PlanView, severity: str, draws: Draws, choose: Choos
     free = plan.tools_elsewhere()
     steps, edits = list(plan.steps), []
     for index in sites[: num_edits(severity, len(sites))]:
-        chosen = choose(index, free)
-        if chosen is None:
+        replacement = choose(index, free)
+        if replacement is None:
             continue
-        free.remove(chosen)
-        edits.append(_substitute(plan, steps, index, chosen))
+        free.remove(replacement)
+        edits.append(_substitute(plan, steps, index, replacement))
     if not edits:
         return otherwise
     return _consistent(plan, steps, edits)
@@ -170,8 +170,8 @@ def _consistent(plan: PlanView, steps: Sequence[Step], edits: Sequence[Edit]) ->
     return Change(changed, tuple(sorted([*edits, *redirected], key=lambda edit: edit.step)))
 
 
-def _substitute(plan: PlanView, steps: list[Step], index: int, chosen: int) -> Edit:
-    name = plan.library.names[chosen]
+def _substitute(plan: PlanView, steps: list[Step], index: int, replacement: int) -> Edit:
+    name = plan.library.names[replacement]
     steps[index] = plan.step_with_tool(index, name, tool_before(steps, index))
     return Edit("replaced", index + 1, index + 1, None, plan.steps[index].tool, name)
 
@@ -447,9 +447,9 @@ def _receiving_parameter(plan: PlanView, index: int) -> str | None:
     """
     if not plan.accepted[index]:
         return None
-    tool, given = plan.tool(index), plan.steps[index].parameters
-    names = [parameter.name for parameter in tool.parameters if parameter.required and parameter.name in given]
-    names.sort(key=lambda name: (referred_tool(given[name]) is None, name not in FLOWING_PARAMETERS))
+    tool, values = plan.tool(index), plan.steps[index].parameters
+    names = [parameter.name for parameter in tool.parameters if parameter.required and parameter.name in values]
+    names.sort(key=lambda name: (referred_tool(values[name]) is None, name not in FLOWING_PARAMETERS))
     giver = plan.steps[index - 1].tool
     return next((name for name in names if _in_format(tool, name, giver, FORMATS[0]) is not None), None)
 
@@ -513,7 +513,7 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
         return text
     longest_first = sorted(names, key=len, reverse=True)
     known = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w.-])")
-    renamed = known.sub(lambda found: names[found.group()], text)
+    renamed = known.sub(lambda match: names[match.group()], text)
     return _TWICE.sub(r"\1", renamed) if renamed != text else text
 
 

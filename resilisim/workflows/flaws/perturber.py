@@ -128,9 +128,9 @@ class Perturber:
     ) -> Iterator[tuple[FlawNames, FlawedWorkflow]]:
         """Yield each of some flaws that a workflow can carry, with the flawed workflow."""
         for names in flaws:
-            found = self.perturb(workflow, required_tools, *names, seed)
-            if isinstance(found, FlawedWorkflow):
-                yield names, found
+            flawed = self.perturb(workflow, required_tools, *names, seed)
+            if isinstance(flawed, FlawedWorkflow):
+                yield names, flawed
 
     def first_carried(
         self,
@@ -148,10 +148,10 @@ class Perturber:
         """
         refusals = []
         for flaw_type in flaw_types:
-            found = self.perturb(workflow, required_tools, flaw_type, severity, method, seed)
-            if isinstance(found, FlawedWorkflow):
-                return found
-            refusals.append(found)
+            flawed = self.perturb(workflow, required_tools, flaw_type, severity, method, seed)
+            if isinstance(flawed, FlawedWorkflow):
+                return flawed
+            refusals.append(flawed)
         return refusals[0]
 
     def _plan(self, workflow: Workflow, required_tools: Sequence[str]) -> PlanView:

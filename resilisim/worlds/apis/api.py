@@ -84,22 +84,22 @@ _PLACEHOLDERS: Mapping[str, tuple[int | None, Callable[[Draws, Sequence[str]], A
 }
 
 
-def generated(template: Any, draws: Draws, given: Mapping[str, Any]) -> Any:
+def generated(template: Any, draws: Draws, sent: Mapping[str, Any]) -> Any:
     """Return a body of a template's shape; `given` are the parameters of the request."""
     if isinstance(template, Mapping):
-        return {str(generated(name, draws, given)): generated(item, draws, given) for name, item in template.items()}
+        return {str(generated(name, draws, sent)): generated(item, draws, sent) for name, item in template.items()}
     if isinstance(template, list):
-        return [generated(item, draws, given) for item in template]
+        return [generated(item, draws, sent) for item in template]
     if not isinstance(template, str):
         return template
     if whole := _PLACE.fullmatch(template):
-        return _value(whole, draws, given)
-    return _PLACE.sub(lambda found: str(_value(found, draws, given)), template)
+        return _value(whole, draws, sent)
+    return _PLACE.sub(lambda match: str(_value(match, draws, sent)), template)
 
 
-def _value(found: re.Match[str], draws: Draws, given: Mapping[str, Any]) -> Any:
-    kind, arguments = found[1], found[2].split()
-    return given.get(arguments[0], "") if kind == "given" else _PLACEHOLDERS[kind][1](draws, arguments)
+def _value(match: re.Match[str], draws: Draws, sent: Mapping[str, Any]) -> Any:
+    kind, arguments = match[1], match[2].split()
+    return sent.get(arguments[0], "") if kind == "given" else _PLACEHOLDERS[kind][1](draws, arguments)
 
 
 def check_template(template: Any, parameters: Sequence[str]) -> None:
@@ -112,20 +112,20 @@ def check_template(template: Any, parameters: Sequence[str]) -> None:
         for item in template:
             check_template(item, parameters)
     elif isinstance(template, str):
-        for found in _PLACE.finditer(template):
-            _check_place(found, parameters)
+        for match in _PLACE.finditer(template):
+            _check_place(match, parameters)
 
 
-def _check_place(found: re.Match[str], parameters: Sequence[str]) -> None:
-    kind, arguments = found[1], found[2].split()
+def _check_place(match: re.Match[str], parameters: Sequence[str]) -> None:
+    kind, arguments = match[1], match[2].split()
     if kind == "given":
         if len(arguments) != 1 or arguments[0] not in parameters:
             raise unknown_name(
-                "parameter", " ".join(arguments), parameters, f"placeholder {found[0]!r:.80} of the answer"
+                "parameter", " ".join(arguments), parameters, f"placeholder {match[0]!r:.80} of the answer"
             )
         return
     if kind not in _PLACEHOLDERS:
-        raise unknown_name("kind", kind, [*_PLACEHOLDERS, "given"], f"placeholder {found[0]!r:.80} of the answer")
+        raise unknown_name("kind", kind, [*_PLACEHOLDERS, "given"], f"placeholder {match[0]!r:.80} of the answer")
     count, make = _PLACEHOLDERS[kind]
     try:
         if len(arguments) != count and not (count is None and arguments):
@@ -133,7 +133,7 @@ def _check_place(found: re.Match[str], parameters: Sequence[str]) -> None:
         make(Draws(), arguments)
     except (ValueError, OverflowError):
         expected = "at least one argument" if count is None else f"{count} arguments, numbers that it can use"
-        raise InvalidInputError(f"placeholder {found[0]!r:.80} of the answer: expected {expected}") from None
+        raise InvalidInputError(f"placeholder {match[0]!r:.80} of the answer: expected {expected}") from None
 
 
 # What calls fail with, in the order of the ResiliBench paper's table 16, and what each means here (section E.4).
@@ -285,8 +285,10 @@ class PublicApi:
 
     def request(self, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any], Any]:
         """Return path, query and JSON of a call; what is left out and has a default gets it."""
-        values = {one.name: one.default for one in self.parameters if one.default is not None} | dict(parameters)
-        path = _SLOT.sub(lambda found: quote(str(values.get(found[1], "")), safe=""), self.route)
+        values = {
+            parameter.name: parameter.default for parameter in self.parameters if parameter.default is not None
+        } | dict(parameters)
+        path = _SLOT.sub(lambda match: quote(str(values.get(match[1], "")), safe=""), self.route)
         query = {name: filled for name, text in self.query.items() if (filled := _filled(text, values)) is not None}
         return path, query, None if self.body is None else _filled(dict(self.body), values)
 
@@ -299,8 +301,8 @@ class PublicApi:
     def refusal(self, answer: Any) -> Refusal | None:
         """Return what an answer of status 200 refuses by, or None."""
         for refusal in self.refusals:
-            found = value_at(answer, refusal.path)
-            if (None if found is _LEFT_OUT else found) == refusal.equals:
+            status = value_at(answer, refusal.path)
+            if (None if status is _LEFT_OUT else status) == refusal.equals:
                 return refusal
         return None
 
@@ -344,7 +346,7 @@ def _filled(template: Any, values: Mapping[str, Any]) -> Any:
         return template
     if whole := _SLOT.fullmatch(template):
         return values.get(whole[1])
-    return _SLOT.sub(lambda found: str(values.get(found[1], "")), template)
+    return _SLOT.sub(lambda match: str(values.get(match[1], "")), template)
 
 
 def read_api(path: str | Path) -> PublicApi:

@@ -196,8 +196,8 @@ async def _called(
     keep: Callable[[ApiCall], None],
 ) -> None:
     async with (
-        reached(address, law) as found,
-        ApiClient(replace(found, stream=STREAM), per_host) as client,
+        reached(address, law) as address_reached,
+        ApiClient(replace(address_reached, stream=STREAM), per_host) as client,
         asyncio.TaskGroup() as group,
     ):
         for api in {api.name: api for api, _ in waiting}.values():

@@ -191,13 +191,13 @@ class Twin:
         sent = await reader.readexactly(int(length[1])) if length is not None else b""
         addressed = _ADDRESSED.fullmatch(target)
         try:
-            found = _routed(method, addressed[3] if addressed else target, sent)
+            route = _routed(method, addressed[3] if addressed else target, sent)
         except (ValueError, RecursionError) as error:  # a target or a body that cannot be taken apart
             return _send(writer, 400, json.dumps({"error": one_line(error)}))
-        if isinstance(found, str):
-            return _send(writer, 404, json.dumps({"error": found}))
-        api, given = found
-        if (problem := json_problem(given)) is not None:
+        if isinstance(route, str):
+            return _send(writer, 404, json.dumps({"error": route}))
+        api, values = route
+        if (problem := json_problem(values)) is not None:
             return _send(writer, 400, json.dumps({"error": problem}))
         stream, attempt = (unquote(addressed[1]), int(addressed[2])) if addressed else ("", self.calls[api.name])
         self.calls[api.name] += 1
@@ -210,7 +210,7 @@ class Twin:
             await asyncio.sleep(seconds / self._speed)
         if code is not None:
             return _send_fault(writer, form, api.name)
-        return _send(writer, 201 if api.method == "POST" else 200, _body(api, given, self.law.seed, stream, attempt))
+        return _send(writer, 201 if api.method == "POST" else 200, _body(api, values, self.law.seed, stream, attempt))
 
 
 async def _gone(reader: asyncio.StreamReader) -> None:
@@ -219,11 +219,11 @@ async def _gone(reader: asyncio.StreamReader) -> None:
         pass
 
 
-def _body(api: PublicApi, given: Mapping[str, Any], seed: int, stream: str, attempt: int) -> str:
+def _body(api: PublicApi, sent: Mapping[str, Any], seed: int, stream: str, attempt: int) -> str:
     """Return a body: to a question always the same one, of an API that is asked nothing another at each attempt."""
-    asked = canonical_json(dict(given)) if api.parameters else attempt
+    asked = canonical_json(dict(sent)) if api.parameters else attempt
     draws = Draws("resilisim/twin/answer", seed, stream, api.name, asked)
-    return json.dumps(generated(api.answer, draws, given), ensure_ascii=False)
+    return json.dumps(generated(api.answer, draws, sent), ensure_ascii=False)
 
 
 @lru_cache(maxsize=1)
@@ -248,12 +248,16 @@ def _routed(method: str, target: str, sent: bytes) -> tuple[PublicApi, dict[str,
     host, _, path = parts.path.removeprefix("/").partition("/")
     for wanted, name, pattern, api in _routes():
         if wanted == method and name == host and (match := pattern.fullmatch("/" + path)):
-            given: dict[str, Any] = {slot: unquote(text) for slot, text in match.groupdict().items()}
+            values: dict[str, Any] = {slot: unquote(text) for slot, text in match.groupdict().items()}
             query = {key: texts[0] for key, texts in parse_qs(parts.query).items()}
-            given |= {slot: query[key] for key, slot in _slots(api.query) if key in query}
+            values |= {slot: query[key] for key, slot in _slots(api.query) if key in query}
             if api.body is not None:
-                given |= _of_json(api, sent)
-            return api, {one.name: _typed(given[one.name], one.type) for one in api.parameters if one.name in given}
+                values |= _of_json(api, sent)
+            return api, {
+                parameter.name: _typed(values[parameter.name], parameter.type)
+                for parameter in api.parameters
+                if parameter.name in values
+            }
     return f"no route {method} {target[:200]}; the routes are those of the APIs, each behind its host"
 
 

@@ -125,18 +125,18 @@ def _lines(mode: str) -> _Lines:
 @functools.lru_cache(maxsize=len(MODES))
 def _tasks(world: str) -> tuple[Task, ...]:
     text = resources.files("resilisim.worlds.apis").joinpath("tasks.json").read_text(encoding="utf-8")
-    return tuple(_task(given, world) for given in read_json(text, "tasks.json"))
+    return tuple(_task(entry, world) for entry in read_json(text, "tasks.json"))
 
 
-def _task(given: Mapping[str, Any], world: str) -> Task:
-    reference = [{"parameters": {}, **call} for call in given["reference"]]
+def _task(entry: Mapping[str, Any], world: str) -> Task:
+    reference = [{"parameters": {}, **call} for call in entry["reference"]]
     fields = {
-        "task_type": given["task_type"],
-        "description": given["description"],
-        "inputs": given["inputs"],
+        "task_type": entry["task_type"],
+        "description": entry["description"],
+        "inputs": entry["inputs"],
         "expected_outputs": {"answer": "a text with everything that is asked for, as the calls returned it"},
         "required_tools": list(dict.fromkeys(call["tool"] for call in reference)),
-        "metadata": {"world": world, "answers": [given["answer"]], "reference": reference},
+        "metadata": {"world": world, "answers": [entry["answer"]], "reference": reference},
     }
     return Task.from_mapping(fields, api_library())
 
@@ -189,18 +189,18 @@ def _saves_in(template: Mapping[str, Any]) -> list[str]:
 def _does(call: DoneCall, step: ReferenceCall, results: Results) -> bool:
     """Tell whether a call has the parameters of a step, with values of one result for each name."""
     saves = _saves_in(step.parameters)
-    chosen: Iterator[tuple[Mapping[str, Any], ...]] = itertools.product(*(results[save] for save in saves))
-    return any(_fits(call, step, dict(zip(saves, each, strict=True))) for each in chosen)
+    combinations: Iterator[tuple[Mapping[str, Any], ...]] = itertools.product(*(results[save] for save in saves))
+    return any(_fits(call, step, dict(zip(saves, each, strict=True))) for each in combinations)
 
 
 def _fits(call: DoneCall, step: ReferenceCall, results: Mapping[str, Mapping[str, Any]]) -> bool:
     for name, wanted in step.parameters.items():
-        given = call.parameters.get(name)
+        value_sent = call.parameters.get(name)
         if isinstance(wanted, str) and _EARLIER.search(wanted) and not _EARLIER.fullmatch(wanted):
             # A text that the agent composes: what counts is that it holds the values.
-            if not all(_holds(str(given), results[save][path]) for save, path in _EARLIER.findall(wanted)):
+            if not all(_holds(str(value_sent), results[save][path]) for save, path in _EARLIER.findall(wanted)):
                 return False
-        elif not _is_same(given, resolve_parameters({name: wanted}, results)[name]):
+        elif not _is_same(value_sent, resolve_parameters({name: wanted}, results)[name]):
             return False
     return True
 
@@ -209,17 +209,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _is_same(given: Any, value: Any) -> bool:
+def _is_same(shown: Any, value: Any) -> bool:
     if _is_number(value):
-        number = _read_number(given) if isinstance(given, str) else given
+        number = _read_number(shown) if isinstance(shown, str) else shown
         return number is not None and _is_number(number) and math.isclose(number, value, rel_tol=_RELATIVE)
-    return isinstance(given, str) and _plain(given) == _plain(str(value))
+    return isinstance(shown, str) and _plain(shown) == _plain(str(value))
 
 
 def _holds(text: str, value: Any) -> bool:
     """Tell whether a text holds a value: a number as a number, another value as it is written, in whole words."""
     if _is_number(value):
-        return any(_is_same(found, value) for found in _NUMBER.findall(text))
+        return any(_is_same(number, value) for number in _NUMBER.findall(text))
     return re.search(rf"(?<!\w){re.escape(_plain(str(value)))}(?!\w)", _plain(text)) is not None
 
 

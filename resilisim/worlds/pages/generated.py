@@ -95,16 +95,16 @@ class Recipe:
             wanted = normalized(step.query)
             if not any(wanted in text for text in known):
                 return False
-            found = {page["title"]: page["text"] for page in self.encyclopedia.search(step.query)}
+            texts = {page["title"]: page["text"] for page in self.encyclopedia.search(step.query)}
             sentences = [self._page_of[step.query].evidence[key] for key in step.evidence]
-            if not all(sentence in found.get(step.query, "") for sentence in sentences):
+            if not all(sentence in texts.get(step.query, "") for sentence in sentences):
                 return False
             evidence += sentences
-            known += [self._normalized_page(title) for title in found]
-        told = normalized(" ".join(evidence))
+            known += [self._normalized_page(title) for title in texts]
+        read_so_far = normalized(" ".join(evidence))
         # Of the searched subjects themselves the evidence may only say "she" or "the novel".
         return all(
-            normalized(one) in told or one in {step.query for step in question.steps} for one in question.answers
+            normalized(one) in read_so_far or one in {step.query for step in question.steps} for one in question.answers
         )
 
     @cached_property

@@ -104,18 +104,18 @@ class Graph:
 
     @cached_property
     def _of_kind(self) -> Mapping[str, tuple[Entity, ...]]:
-        found: dict[str, list[Entity]] = defaultdict(list)
+        by_kind: dict[str, list[Entity]] = defaultdict(list)
         for entity in self.entities.values():
-            found[entity.kind].append(entity)
-        return {kind: tuple(entities) for kind, entities in found.items()}
+            by_kind[entity.kind].append(entity)
+        return {kind: tuple(entities) for kind, entities in by_kind.items()}
 
     @cached_property
     def facts_of(self) -> Mapping[str, tuple[Fact, ...]]:
         """The facts of each subject, in their order."""
-        found: dict[str, list[Fact]] = defaultdict(list)
+        by_title: dict[str, list[Fact]] = defaultdict(list)
         for fact in self.facts:
-            found[fact.subject].append(fact)
-        return {subject: tuple(facts) for subject, facts in found.items()}
+            by_title[fact.subject].append(fact)
+        return {subject: tuple(facts) for subject, facts in by_title.items()}
 
 
 def generate_graph(size: int = 240, seed: int = 0) -> Graph:
@@ -188,10 +188,10 @@ class _Generator:
         first = 1885 if noun == "film director" else FIRST_BIRTH
         born = draws.between(first, LAST_BIRTH)
         for _ in range(100):
-            given = self._syllables(draws.between(1, 2)) + draws.choice(
+            first_name = self._syllables(draws.between(1, 2)) + draws.choice(
                 ("a", "is", "e") if pronoun == "she" else ("o", "an", "us")
             )
-            name = f"{given.capitalize()} {self._surname()}"
+            name = f"{first_name.capitalize()} {self._surname()}"
             if name not in self.entities:
                 break
         person = self._add(name, "person", noun, pronoun)
@@ -309,7 +309,7 @@ class _Generator:
         fits: Callable[[str], bool] = lambda _: True,
         chance: float = 0.85,
     ) -> None:
-        fitting = [one for one in options if fits(one)]
+        fitting = [title for title in options if fits(title)]
         if fitting and self.draws.uniform() < chance:
             self._say(subject, relation, self.draws.choice(fitting))
 

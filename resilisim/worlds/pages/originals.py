@@ -49,7 +49,7 @@ class _HotpotQuestion(BaseModel):
     def _as_pairs(cls, value: Any, info: ValidationInfo) -> Any:
         """Return the columns of Hugging Face's layout as the pairs of the official one."""
         if isinstance(value, list):
-            return [tuple(one) if isinstance(one, list) else one for one in value]
+            return [tuple(item) if isinstance(item, list) else item for item in value]
         if not isinstance(value, Mapping):
             return value
         names = ("title", "sent_id" if info.field_name == "supporting_facts" else "sentences")
@@ -100,13 +100,13 @@ def hotpotqa_world(path: str | Path, pages: str | Path | None = None) -> PagesWo
     file = Path(path)
     text = read_text(file, "HotpotQA file")
     is_lines = text.lstrip().startswith("{")
-    given = [item for item, _ in read_json_lines(text, str(file))] if is_lines else read_json(text, str(file))
-    if not isinstance(given, list) or not given:
+    items = [item for item, _ in read_json_lines(text, str(file))] if is_lines else read_json(text, str(file))
+    if not isinstance(items, list) or not items:
         raise InvalidInputError(f"{file}: expected a non-empty array of questions, as HotpotQA's files are")
     name = f"hotpotqa:{path}" if pages is None else f"hotpotqa:{path},{pages}"
     tasks: list[Task] = []
     texts: dict[str, str] = {}
-    for number, item in enumerate(given, start=1):
+    for number, item in enumerate(items, start=1):
         question = validated(_HotpotQuestion, item, f"{file}: item {number}")
         contexts = dict(question.context)
         facts = [(title, place) for title, place in question.supporting_facts if title in contexts]
@@ -125,8 +125,8 @@ def hotpotqa_world(path: str | Path, pages: str | Path | None = None) -> PagesWo
                 evidence=[[contexts[title][place]] for title, place in facts if 0 <= place < len(contexts[title])],
             )
         )
-    found = list(texts.items()) if pages is None else read_pages(pages)
-    return PagesWorld(name, _distinct(tasks), lambda: Encyclopedia(found))
+    corpus = list(texts.items()) if pages is None else read_pages(pages)
+    return PagesWorld(name, _distinct(tasks), lambda: Encyclopedia(corpus))
 
 
 def loft_world(path: str | Path, pages: str | Path | None = None, split: str = "dev") -> PagesWorld:
@@ -156,11 +156,13 @@ def loft_world(path: str | Path, pages: str | Path | None = None, split: str = "
     name = f"loft:{path}" if pages is None else f"loft:{path},{pages}"
     questions = folder / f"{split}_queries.jsonl"
     lists = any(part.lower() in _MULTI_VALUE for part in folder.resolve().parts)
-    given = [(validated(_LoftQuestion, item, where), where) for item, where in _lines(questions, "LOFT questions")]
+    questions_read = [
+        (validated(_LoftQuestion, item, where), where) for item, where in _lines(questions, "LOFT questions")
+    ]
     title_of, texts = _corpus(folder / CORPUS_FILE)
-    tasks = [_loft_task(name, question, where, title_of, lists) for question, where in given]
-    found = list(texts.items()) if pages is None else read_pages(pages)
-    return PagesWorld(name, _distinct(tasks), lambda: Encyclopedia(found))
+    tasks = [_loft_task(name, question, where, title_of, lists) for question, where in questions_read]
+    corpus = list(texts.items()) if pages is None else read_pages(pages)
+    return PagesWorld(name, _distinct(tasks), lambda: Encyclopedia(corpus))
 
 
 def _corpus(file: Path) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -189,13 +191,13 @@ def _loft_task(name: str, question: _LoftQuestion, where: str, title_of: Mapping
         raise InvalidInputError(f"{where}, field 'answers': a turn has none; expected a list of answers for each turn")
     qrels = question.metadata.get("qrels") or []
     if not isinstance(qrels, list) or not all(
-        isinstance(one, list) and one and isinstance(one[0], str | int) for one in qrels
+        isinstance(entry, list) and entry and isinstance(entry[0], str | int) for entry in qrels
     ):
         raise InvalidInputError(
             f"{where}, field 'metadata', field 'qrels': got {shown(qrels)}; expected a list of lists, each of which "
             "begins with the id of a passage"
         )
-    passages = [str(one[0]) for one in qrels]
+    passages = [str(entry[0]) for entry in qrels]
     missing = [pid for pid in passages if pid not in title_of]
     if missing:
         raise InvalidInputError(f"{where}, field 'metadata': no passage {missing[0]!r:.60} in {CORPUS_FILE}")
@@ -225,10 +227,10 @@ def read_pages(folder: str | Path) -> list[tuple[str, str]]:
 
 def _lines(file: Path, what: str) -> list[tuple[Any, str]]:
     text = read_text(file, what, "a folder of LOFT, with corpus.jsonl and dev_queries.jsonl", within=file.parent)
-    found = list(read_json_lines(text, str(file)))
-    if not found:
+    numbered = list(read_json_lines(text, str(file)))
+    if not numbered:
         raise InvalidInputError(f"{what} {str(file)!r} is empty; expected one JSON object a line")
-    return found
+    return numbered
 
 
 def _distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:

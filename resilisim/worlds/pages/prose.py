@@ -148,19 +148,23 @@ class _Writer:
         result = []
         for place, keys in by_place.items():
             sentences: list[str] = []
-            told = False  # whether the sentence before is about the subject
+            is_about_subject = False  # whether the sentence before is about the subject
             for key in self.draws.shuffled(keys):
-                said = self._list(key, not told) if key.startswith("list:") else self._fact(facts.get(key), not told)
+                said = (
+                    self._list(key, not is_about_subject)
+                    if key.startswith("list:")
+                    else self._fact(facts.get(key), not is_about_subject)
+                )
                 if said is None:
                     continue
                 self.evidence[key] = said
                 sentences.append(said)
-                told = True
+                is_about_subject = True
                 if self.draws.uniform() < 0.4 and key in facts and (denied := self._denial(facts[key])) is not None:
                     sentences.append(denied)
                 if self.draws.uniform() < 0.5:
                     sentences += self._fillers(self._own_theme(), 1)
-                    told = False
+                    is_about_subject = False
             if sentences:
                 result.append((place, " ".join(sentences)))
         return result
@@ -197,8 +201,8 @@ class _Writer:
         sentences = [self._sentence(opening, self.entity, True)]
         keys = [key for key in _SECTIONS[other.kind] if not key.startswith("list:")]
         facts = {fact.relation: fact for fact in self.graph.facts_of[other.title]}
-        chosen = [facts[key] for key in self.draws.shuffled(keys) if key in facts][:3]
-        for fact in chosen:
+        compared = [facts[key] for key in self.draws.shuffled(keys) if key in facts][:3]
+        for fact in compared:
             templates = of_noun(texts("relations")["facts"], fact.relation, other.noun)
             sentences.append(self._sentence(templates, other, naming=True, full=True, o=fact.value))
         return " ".join(sentences)

@@ -296,8 +296,8 @@ class _Maker:
             text += "."
         # Each list has to count: what is left over must not be one of them, nor the same without the last.
         without = query[1] if len(parts) == 3 else ()
-        found = set(solve(graph, query))
-        if found in [set(solve(graph, part)) for part in (*parts, without) if part]:
+        members = set(solve(graph, query))
+        if members in [set(solve(graph, part)) for part in (*parts, without) if part]:
             return None
         steps = [Step(str(value), (f"list:{relation}",)) for relation, value in lists[: len(parts)]]
         return self._question("sets", [text], [query], steps)

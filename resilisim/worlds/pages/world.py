@@ -195,21 +195,21 @@ def grade_answer(metadata: Mapping[str, Any], answer: str) -> Grade:
     if form == "one":
         matches, f1 = exact_match(answer, right), token_overlap(answer, right).f1
         return Grade(matches, 1.0 if matches else f1, {"exact_match": matches, "f1": f1})
-    given = answers_in(answer)
+    said = answers_in(answer)
     if form == "list":
-        overlap = list_overlap(given, right)
+        overlap = list_overlap(said, right)
         parts = {"f1": overlap.f1, "precision": overlap.precision, "recall": overlap.recall}
         return Grade(overlap.f1 == 1.0, overlap.f1, parts)
-    right_turns = [exact_match(one, turn) for one, turn in zip(given, right, strict=False)]
+    right_turns = [exact_match(one, turn) for one, turn in zip(said, right, strict=False)]
     share = sum(right_turns) / len(right)
-    f1 = sum(turn.f1 for turn in turn_scores(given, right)) / len(right)
+    f1 = sum(turn.f1 for turn in turn_scores(said, right)) / len(right)
     return Grade(share == 1.0, share, {"turns": share, "f1": f1})
 
 
 def _loft_grade(form: str, right: Sequence[Any], answer: str) -> Grade:
     if form == "turns":
-        given = [*answers_in(answer), *[""] * len(right)][: len(right)]
-        scores = [loft_scores(one, _wordings(turn)) for one, turn in zip(given, right, strict=True)]
+        said = [*answers_in(answer), *[""] * len(right)][: len(right)]
+        scores = [loft_scores(one, _wordings(turn)) for one, turn in zip(said, right, strict=True)]
     else:
         scores = [loft_scores(answer if form == "one" else answers_in(answer), right)]
     names = ("em", "subspan_em", "f1")

@@ -126,8 +126,8 @@ def _read(answer_from: Mapping[str, str], results: Mapping[str, Any]) -> str | N
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if not answer_from["pattern"]:
         return text.strip()
-    found = re.search(answer_from["pattern"], text)
-    return found[1] if found else None
+    match = re.search(answer_from["pattern"], text)
+    return match[1] if match else None
 
 
 def grade_answer(task: Task, answer: str | None) -> Grade:

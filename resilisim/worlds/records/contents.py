@@ -105,10 +105,12 @@ def graphs(seed: int, count: int) -> Graphs:
 
 def _titles(draws: Draws, count: int) -> list[str]:
     words = fictional_words(draws, 400)
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found[draws.choice(_FORMS).format(draws.choice(_SUBJECTS), draws.choice(words), draws.choice(_SUBJECTS))] = None
-    return list(found)
+    titles: dict[str, None] = {}
+    while len(titles) < count:
+        titles[draws.choice(_FORMS).format(draws.choice(_SUBJECTS), draws.choice(words), draws.choice(_SUBJECTS))] = (
+            None
+        )
+    return list(titles)
 
 
 # Part of the name of cached tables: to be changed whenever tables of the same seed and sizes change.

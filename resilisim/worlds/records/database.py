@@ -75,9 +75,9 @@ class Database:
             ToolError: The statement is refused (QUERY_ERROR) or met a limit (LIMIT_EXCEEDED).
             InfrastructureError: The process cannot be started.
         """
-        given = [without_surrogates(value) if isinstance(value, str) else value for value in values]
+        bound_values = [without_surrogates(value) if isinstance(value, str) else value for value in values]
         most = self.limits.rows if rows is None else rows
-        request = {"query": without_surrogates(sql), "values": given, "rows": most}
+        request = {"query": without_surrogates(sql), "values": bound_values, "rows": most}
         with self._lock:
             if self._child is None or not self._child.is_this_process():
                 self._child = self._started()
@@ -99,8 +99,8 @@ class Database:
     def columns(self, table: str) -> Mapping[str, str]:
         """Return the SQL type of each column of a table."""
         if table not in self._columns:
-            found = self.query(f"SELECT column_name, column_type FROM (DESCRIBE {quoted(table)})").rows
-            self._columns[table] = {str(name): str(kind) for name, kind in found}
+            rows = self.query(f"SELECT column_name, column_type FROM (DESCRIBE {quoted(table)})").rows
+            self._columns[table] = {str(name): str(kind) for name, kind in rows}
         return self._columns[table]
 
     def close(self) -> None:

@@ -147,11 +147,11 @@ class _Copier:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, dict):
-            return {str(name): self(one, depth + 1) for name, one in value.items()}
+            return {str(name): self(item, depth + 1) for name, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self(one, depth + 1) for one in value]
+            return [self(item, depth + 1) for item in value]
         if isinstance(value, set | frozenset):
-            return [self(one, depth + 1) for one in sorted(value, key=str)]
+            return [self(item, depth + 1) for item in sorted(value, key=str)]
         return _refuse(value)
 
 

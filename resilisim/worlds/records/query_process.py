@@ -138,8 +138,8 @@ def _closed(connection: Any, hidden: set[str], text: str) -> Iterator[str]:
 
 
 def _is_table(connection: Any, name: str) -> bool:
-    found = connection.execute("SELECT count(*) FROM duckdb_tables() WHERE lower(table_name) = ?", [name]).fetchone()
-    return bool(found[0])
+    count = connection.execute("SELECT count(*) FROM duckdb_tables() WHERE lower(table_name) = ?", [name]).fetchone()
+    return bool(count[0])
 
 
 def _without_places(text: str) -> str:

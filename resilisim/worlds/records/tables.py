@@ -119,28 +119,28 @@ class ColumnDraws:
 
 def fictional_words(draws: Draws, count: int, syllables: int = 2) -> list[str]:
     """Return distinct capitalised words of syllables, a few letters each."""
-    found: dict[str, None] = {}
-    while len(found) < count:
+    words: dict[str, None] = {}
+    while len(words) < count:
         parts = [draws.choice(_ONSETS) + draws.choice(_VOWELS) for _ in range(syllables)]
-        found["".join([*parts, draws.choice(_CODAS)]).capitalize()] = None
-    return list(found)
+        words["".join([*parts, draws.choice(_CODAS)]).capitalize()] = None
+    return list(words)
 
 
 def fictional_people(draws: Draws, count: int) -> list[str]:
     """Return distinct first and last names."""
     first, last = fictional_words(draws, 150, 1), fictional_words(draws, 300)
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found[f"{draws.choice(first)} {draws.choice(last)}"] = None
-    return list(found)
+    people: dict[str, None] = {}
+    while len(people) < count:
+        people[f"{draws.choice(first)} {draws.choice(last)}"] = None
+    return list(people)
 
 
 def _codes(draws: Draws, count: int, length: int) -> list[str]:
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found["".join(draws.choice(letters) for _ in range(length))] = None
-    return list(found)
+    codes: dict[str, None] = {}
+    while len(codes) < count:
+        codes["".join(draws.choice(letters) for _ in range(length))] = None
+    return list(codes)
 
 
 def _texts(values: Iterator[str] | Sequence[str], rows: int) -> NDArray[Any]:

@@ -172,4 +172,6 @@ def _reported(result: Result, wording: str) -> str:
 
 def same_day(events: Sequence[Event], person: str, date: str) -> list[Event]:
     """Return the events of a person on a day, in order of time."""
-    return sorted((one for one in events if (one.person, one.date) == (person, date)), key=lambda one: one.start)
+    return sorted(
+        (event for event in events if (event.person, event.date) == (person, date)), key=lambda event: event.start
+    )

@@ -89,22 +89,24 @@ def load_toolqa(folder: str | Path = "") -> RecordsWorld:
     tasks = [task for file in files for task in _tasks(file, root, name)]
     if not tasks:
         raise InvalidInputError(f"ToolQA {str(folder)!r} holds no question: its files in data/questions are empty")
-    found = [table for table, file in _TABLES.items() if inside(root, root / _CORPUS / file, "ToolQA file").is_file()]
+    tables = [table for table, file in _TABLES.items() if inside(root, root / _CORPUS / file, "ToolQA file").is_file()]
     texts = [name for name, (file, _) in _TEXTS.items() if inside(root, root / _CORPUS / file, "ToolQA file").is_file()]
     files_of_graphs = [inside(root, root / _CORPUS / "dblp" / f"{name}.pkl", "ToolQA file") for name in _GRAPH_FILES]
     graphs = ["graph"] * all(file.is_file() for file in files_of_graphs)
     asked = dict.fromkeys(task.metadata["domain"] for task in tasks if task.metadata["domain"] != "arithmetic")
-    lacking = [domain for domain in asked if domain not in (*found, *texts, *graphs)]
+    lacking = [domain for domain in asked if domain not in (*tables, *texts, *graphs)]
     if lacking:
-        told = f"ToolQA {str(folder)!r:.200} lacks {', '.join(lacking)} in {_CORPUS}: questions about them have no data"
-        warnings.warn(told, UserWarning, stacklevel=2)
-    stamps = [[file, (root / _CORPUS / _TABLES[file]).stat().st_mtime_ns] for file in found]
+        problem = (
+            f"ToolQA {str(folder)!r:.200} lacks {', '.join(lacking)} in {_CORPUS}: questions about them have no data"
+        )
+        warnings.warn(problem, UserWarning, stacklevel=2)
+    stamps = [[file, (root / _CORPUS / _TABLES[file]).stat().st_mtime_ns] for file in tables]
     key = content_hash([str(root.resolve()), stamps])[:16]
-    database = Database(f"toolqa-{key}", lambda connection: _fill(connection, root, found))
+    database = Database(f"toolqa-{key}", lambda connection: _fill(connection, root, tables))
     passages: dict[str, Callable[[], Sequence[str]]] = {
         name: _reader(root / _CORPUS / file, root, field) for name, (file, field) in _TEXTS.items()
     }
-    records = Records(database, found, passages, lambda: _graphs(root))
+    records = Records(database, tables, passages, lambda: _graphs(root))
     return RecordsWorld(name, tasks, records)
 
 
@@ -183,5 +185,7 @@ def _graphs(root: Path) -> Graphs:
     )
     for _, _, about in authors.edges(data=True):
         listed = about.get("papers", [])
-        about["papers"] = [titles.get(one, one) if isinstance(one, str | int) else one for one in listed or ()]
+        about["papers"] = [
+            titles.get(title, title) if isinstance(title, str | int) else title for title in listed or ()
+        ]
     return Graphs(papers, authors)

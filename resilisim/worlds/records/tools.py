@@ -292,13 +292,13 @@ class RecordsWorkspace:
         return _shown_rows(self._records.database.query(sql))
 
     def _python(self, code: str, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        given = dict(variables or {})
+        bound = dict(variables or {})
         try:
             if self._last_result is not None and LAST_RESULT in code:
-                given.setdefault(LAST_RESULT, json_value(self._last_result))
+                bound.setdefault(LAST_RESULT, json_value(self._last_result))
             if self._sandbox is None:
                 self._sandbox = BlockingSandbox(_PYTHON_LIMITS)
-            result = self._sandbox.run(code, given)
+            result = self._sandbox.run(code, bound)
         except (NotJsonError, InvalidInputError) as problem:
             raise ToolError("INVALID_INPUT", f"parameter 'variables': {problem}") from None
         if result.error is not None:
@@ -359,8 +359,8 @@ _RUN: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
 }
 
 
-def _shown_rows(found: Rows) -> dict[str, Any]:
-    return {"columns": list(found.columns), "rows": found.rows, "more": found.more}
+def _shown_rows(rows: Rows) -> dict[str, Any]:
+    return {"columns": list(rows.columns), "rows": rows.rows, "more": rows.more}
 
 
 def _conditions(text: str) -> list[str]:
@@ -382,10 +382,10 @@ def _conditions(text: str) -> list[str]:
 
 def _condition(text: str, columns: Mapping[str, str]) -> tuple[str, str, str]:
     """Return column, operator of SQL, and value of a condition."""
-    found = _COMPARISON.match(text)
-    if found is None:
+    match = _COMPARISON.match(text)
+    if match is None:
         raise ToolError("INVALID_INPUT", f"condition {text.strip()!r:.100}: expected COLUMN=VALUE, or !=, <, <=, >, >=")
-    column, sign, value = found.groups()
+    column, sign, value = match.groups()
     column = column.strip("'\"` ")
     if column not in columns:
         raise ToolError("NOT_FOUND", str(unknown_name("column", column[:100], columns)))

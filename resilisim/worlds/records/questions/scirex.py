@@ -49,60 +49,66 @@ def _line(*parts: str) -> str:
 @template("scirex", "easy")
 def score(data: GeneratedData, draws: Draws) -> Question | None:
     """Look up a score."""
-    one = _result(data, draws)
-    text = f"Which {one.metric} does {one.method} reach on the {one.dataset} dataset for {one.task}?"
-    pattern = '"' + _line(one.method, one.dataset) + rf"{one.metric} of (\d+\.\d\d)"
-    return _found(text, one.score, f"{one.method} {one.dataset} {one.metric}", pattern, 2)
+    result = _result(data, draws)
+    text = f"Which {result.metric} does {result.method} reach on the {result.dataset} dataset for {result.task}?"
+    pattern = '"' + _line(result.method, result.dataset) + rf"{result.metric} of (\d+\.\d\d)"
+    return _found(text, result.score, f"{result.method} {result.dataset} {result.metric}", pattern, 2)
 
 
 @template("scirex", "easy")
 def method(data: GeneratedData, draws: Draws) -> Question | None:
     """Look up which method has a score."""
-    one = _result(data, draws)
-    if len(_others(data, one, "dataset", "metric", "score")) > 1:
+    result = _result(data, draws)
+    if len(_others(data, result, "dataset", "metric", "score")) > 1:
         return None
     text = (
-        f"Which method is reported with {_article(one)} {one.metric} of {one.score:.2f} on the {one.dataset} dataset?"
+        f"Which method is reported with {_article(result)} {result.metric} of {result.score:.2f} "
+        f"on the {result.dataset} dataset?"
     )
-    pattern = '"' + _line(one.dataset, f"{one.metric} of {one.score:.2f}") + _METHOD
-    return _found(text, one.method, f"{one.dataset} {one.metric} {one.score:.2f}", pattern)
+    pattern = '"' + _line(result.dataset, f"{result.metric} of {result.score:.2f}") + _METHOD
+    return _found(text, result.method, f"{result.dataset} {result.metric} {result.score:.2f}", pattern)
 
 
 @template("scirex", "easy")
 def dataset(data: GeneratedData, draws: Draws) -> Question | None:
     """Look up where a method has a score."""
-    one = _result(data, draws)
-    if len(_others(data, one, "method", "metric", "score")) > 1:
+    result = _result(data, draws)
+    if len(_others(data, result, "method", "metric", "score")) > 1:
         return None
-    text = f"On which dataset does {one.method} reach {_article(one)} {one.metric} of {one.score:.2f}?"
-    pattern = '"' + _line(one.method, f"{one.metric} of {one.score:.2f}") + _DATASET
-    return _found(text, one.dataset, f"{one.method} {one.metric} {one.score:.2f}", pattern)
+    text = f"On which dataset does {result.method} reach {_article(result)} {result.metric} of {result.score:.2f}?"
+    pattern = '"' + _line(result.method, f"{result.metric} of {result.score:.2f}") + _DATASET
+    return _found(text, result.dataset, f"{result.method} {result.metric} {result.score:.2f}", pattern)
 
 
 @template("scirex", "easy")
 def task(data: GeneratedData, draws: Draws) -> Question | None:
     """Look up what a dataset is for."""
-    one = _result(data, draws)
-    pattern = '"' + _line(one.dataset) + "(" + "|".join(TASKS_OF_RESEARCH) + ")"
-    return _found(f"For which task is the {one.dataset} dataset used?", one.task, one.dataset, pattern)
+    result = _result(data, draws)
+    pattern = '"' + _line(result.dataset) + "(" + "|".join(TASKS_OF_RESEARCH) + ")"
+    return _found(f"For which task is the {result.dataset} dataset used?", result.task, result.dataset, pattern)
 
 
-def _score_call(one: Result, save: str) -> dict[str, object]:
-    return retrieved("Scirex", f"{one.method} {one.dataset} {one.metric}", _MANY, save)
+def _score_call(result: Result, save: str) -> dict[str, object]:
+    return retrieved("Scirex", f"{result.method} {result.dataset} {result.metric}", _MANY, save)
 
 
 @template("scirex", "easy")
 def gap_to_perfection(data: GeneratedData, draws: Draws) -> Question | None:
     """Look up a score and calculate with it."""
-    one = _result(data, draws)
+    result = _result(data, draws)
     program = f"{_REPORTED}print(round(100 - reported(passages, method, metric, dataset)[0][0], 2))"
     calls = (
-        _score_call(one, "found"),
-        python(program, passages="${found.passages}", method=one.method, metric=one.metric, dataset=one.dataset),
+        _score_call(result, "found"),
+        python(
+            program, passages="${found.passages}", method=result.method, metric=result.metric, dataset=result.dataset
+        ),
     )
-    text = f"By how many points does the {one.metric} of {one.method} on the {one.dataset} dataset fall short of 100?"
-    program_fits = len(_others(data, one, "method", "metric")) == 1
-    return Question(text, 100 - one.score, calls, "${answer.output}", digits=2) if program_fits else None
+    text = (
+        f"By how many points does the {result.metric} of {result.method} on the {result.dataset} dataset "
+        "fall short of 100?"
+    )
+    program_fits = len(_others(data, result, "method", "metric")) == 1
+    return Question(text, 100 - result.score, calls, "${answer.output}", digits=2) if program_fits else None
 
 
 @template("scirex", "easy")
@@ -129,8 +135,8 @@ def both_metrics(data: GeneratedData, draws: Draws) -> Question | None:
     return Question(text, abs(one.score - two.score), calls, "${answer.output}", digits=2)
 
 
-def _article(one: Result) -> str:
-    return "an" if one.metric[0] in "aFAN" else "a"
+def _article(result: Result) -> str:
+    return "an" if result.metric[0] in "aFAN" else "a"
 
 
 def _on_dataset(data: GeneratedData, draws: Draws, least: int) -> list[Result] | None:
@@ -141,14 +147,14 @@ def _on_dataset(data: GeneratedData, draws: Draws, least: int) -> list[Result] |
 def _dataset_question(
     results: Sequence[Result], text: str, answer: str | float, program: str, digits: int = 0
 ) -> Question:
-    one = results[0]
+    first = results[0]
     calls = (
-        retrieved("Scirex", f"{one.dataset} {one.metric}", _MANY),
+        retrieved("Scirex", f"{first.dataset} {first.metric}", _MANY),
         python(
             f"{_REPORTED}results = reported(passages, name, metric, other)\n{program}",
             passages="${found.passages}",
-            name=one.dataset,
-            metric=one.metric,
+            name=first.dataset,
+            metric=first.metric,
             other=_METHOD,
         ),
     )
@@ -159,7 +165,7 @@ def _dataset_question(
 def best_method(data: GeneratedData, draws: Draws) -> Question | None:
     """Compare all scores on a dataset."""
     results = _on_dataset(data, draws, 3)
-    best = single([one.score for one in results], max) if results else None
+    best = single([result.score for result in results], max) if results else None
     if results is None or best is None:
         return None
     text = f"Which method has the highest {results[0].metric} on the {results[0].dataset} dataset?"
@@ -176,7 +182,7 @@ def mean_score(data: GeneratedData, draws: Draws) -> Question | None:
         f"What is the mean {results[0].metric} of all methods that report it on the {results[0].dataset} dataset? "
         "Round to two decimals."
     )
-    answer = sum(one.score for one in results) / len(results)
+    answer = sum(result.score for result in results) / len(results)
     return _dataset_question(results, text, answer, "print(sum(score for score, _ in results) / len(results))", 2)
 
 
@@ -186,7 +192,7 @@ def spread(data: GeneratedData, draws: Draws) -> Question | None:
     results = _on_dataset(data, draws, 3)
     if results is None:
         return None
-    scores = [one.score for one in results]
+    scores = [result.score for result in results]
     text = (
         f"By how much do the highest and the lowest {results[0].metric} differ that methods reach on the "
         f"{results[0].dataset} dataset?"
@@ -249,14 +255,14 @@ def mean_of_a_method(data: GeneratedData, draws: Draws) -> Question | None:
 @template("scirex", "hard")
 def elsewhere(data: GeneratedData, draws: Draws) -> Question | None:
     """Find a method by its score, and its score elsewhere."""
-    one = _result(data, draws)
-    others = [other for other in _others(data, one, "method") if other.dataset != one.dataset]
-    if not others or len(_others(data, one, "dataset", "metric", "score")) > 1:
+    result = _result(data, draws)
+    others = [other for other in _others(data, result, "method") if other.dataset != result.dataset]
+    if not others or len(_others(data, result, "dataset", "metric", "score")) > 1:
         return None
     other = draws.choice(others)
-    pick = '"' + _line(one.dataset, f"{one.metric} of {one.score:.2f}") + _METHOD
+    pick = '"' + _line(result.dataset, f"{result.metric} of {result.score:.2f}") + _METHOD
     calls = (
-        retrieved("Scirex", f"{one.dataset} {one.metric} {one.score:.2f}"),
+        retrieved("Scirex", f"{result.dataset} {result.metric} {result.score:.2f}"),
         python(
             "import json, re\nprint(re.findall(pattern, json.dumps(passages))[0], end='')",
             "method",
@@ -266,8 +272,8 @@ def elsewhere(data: GeneratedData, draws: Draws) -> Question | None:
         retrieved("Scirex", f"${{method.output}} {other.dataset} {other.metric}", save="others"),
     )
     text = (
-        f"Take the method that has {_article(one)} {one.metric} of {one.score:.2f} on the {one.dataset} dataset. Which "
-        f"{other.metric} does it reach on the {other.dataset} dataset?"
+        f"Take the method that has {_article(result)} {result.metric} of {result.score:.2f} on the {result.dataset} "
+        f"dataset. Which {other.metric} does it reach on the {other.dataset} dataset?"
     )
     pattern = '"' + _line(other.method, other.dataset) + rf"{other.metric} of (\d+\.\d\d)"
     return Question(text, other.score, calls, "${others.passages}", pattern, 2)

@@ -158,8 +158,8 @@ def calculated(formula: str, save: str = "answer") -> Call:
 
 def python(code: str, save: str = "answer", **variables: Any) -> Call:
     """Run a program."""
-    given = {"variables": variables} if variables else {}
-    return {"tool": "PythonInterpreter", "parameters": {"code": code, **given}, "save": save}
+    named = {"variables": variables} if variables else {}
+    return {"tool": "PythonInterpreter", "parameters": {"code": code, **named}, "save": save}
 
 
 def retrieved(collection: str, keyword: str, count: int = 3, save: str = "found") -> Call:
