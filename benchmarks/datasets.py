@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from benchmarks.measurement import Measurement, in_fresh_process
 from benchmarks.memory import resident_mib
-from resilisim.datasets.prompts import PromptSource, PromptSpec
+from resilisim.datasets.prompt_records import PromptSource, PromptSpec
 from resilisim.datasets.schema import Record
 from resilisim.simulator.exact.optimum import CACHE_BYTES
 from resilisim.tasks import Task

@@ -366,8 +366,8 @@ def lm_memory(setting: Setting) -> dict[str, Any]:
 
     Conversations are of drawn tokens, as long as the longest of the benchmark's.
     """
+    from resilisim.finetuning.adapted_model import add_adapter, load_base
     from resilisim.finetuning.config import load_config as load_finetuning
-    from resilisim.finetuning.model import add_adapter, load_base
 
     config = load_finetuning("gpu", device=setting.device)
     model = add_adapter(load_base(setting.base_path, config.precision), config).to(setting.device)
@@ -424,9 +424,9 @@ def _lm_step(setting: Setting, model: Any, config: Any, length: int, num_samples
 
 def lm_parity(setting: Setting) -> dict[str, Any]:
     """Compare log p of learned tokens, and their gradient, with those of the CPU in float32."""
+    from resilisim.finetuning.adapted_model import adapter_arrays, add_adapter, load_base, set_adapter
     from resilisim.finetuning.config import load_config as load_finetuning
     from resilisim.finetuning.examples import Encoder
-    from resilisim.finetuning.model import adapter_arrays, add_adapter, load_base, set_adapter
     from resilisim.finetuning.training import drawn_tasks, log_probabilities
 
     config = load_finetuning("gpu", settings=["prompts=optimal", "train_episodes=1"])

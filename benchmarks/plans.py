@@ -17,7 +17,7 @@ from resilisim.simulator.exact import best_limits, known_probabilities, obey_pla
 from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.model import split_of
+from resilisim.tasks.task import split_of
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner, Planner
 from resilisim.workflows.plan_value import CostCalculator

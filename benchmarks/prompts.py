@@ -14,7 +14,7 @@ _PROMPTS = """
 import json, os, tempfile, time
 from pathlib import Path
 from resilisim import benchmark_tasks, default_library
-from resilisim.datasets.prompts import PromptSpec
+from resilisim.datasets.prompt_records import PromptSpec
 from resilisim.datasets.export import write_record_file
 from resilisim.tool_library.retrieval import default_retriever
 

@@ -18,7 +18,7 @@ from resilisim.evaluation.table.episodes import COLUMNS, NO_FLAW, EpisodeTable, 
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
 from resilisim.statistics import Pairs, compare_pairs
 from resilisim.statistics.comparison import Comparison
-from resilisim.statistics.luck import NUM_FOLDS, FoldSums, fold_of
+from resilisim.statistics.luck_adjustment import NUM_FOLDS, FoldSums, fold_of
 from verification.contest import Contest
 
 FloatArray = NDArray[np.float64]

@@ -19,7 +19,7 @@ from resilisim.seeding import Draws
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Message, build_problem, execution
 from resilisim.simulator.messages import MessageKind
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.model import DEPENDENCY_ERROR
+from resilisim.tool_library.tool import DEPENDENCY_ERROR
 from verification.findings import Finding
 from verification.statistics import chi_square_of_groups, chi_square_of_rows, worst_cell
 

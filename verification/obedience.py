@@ -27,7 +27,7 @@ from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import tool_text
 from resilisim.workflows import ExactPlanner, PlannedStep, Step, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.model import ToolSimilarity, functional_equivalence
+from resilisim.workflows.flaws.flaw import ToolSimilarity, functional_equivalence
 from resilisim.workflows.plan_value import CostCalculator
 from resilisim.workflows.prompts import Prompt, parse_steps, render_prompt
 from verification.findings import Finding

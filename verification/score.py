@@ -20,7 +20,7 @@ from resilisim.policies.base import Policy
 from resilisim.policies.registry import make_policy
 from resilisim.simulator import build_problem, rescore
 from resilisim.simulator.exact import known_probabilities, plan_following
-from resilisim.statistics.luck import NUM_FOLDS, FoldSums, cross_fitted_betas, fold_of
+from resilisim.statistics.luck_adjustment import NUM_FOLDS, FoldSums, cross_fitted_betas, fold_of
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks

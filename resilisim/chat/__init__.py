@@ -2,7 +2,7 @@
 
 from resilisim.chat.models import make_chat_model
 from resilisim.chat.openai import OpenAIChatModel
-from resilisim.chat.scripted import ScriptedChatModel
+from resilisim.chat.scripted_models import ScriptedChatModel
 from resilisim.chat.types import (
     ChatMessage,
     ChatModel,

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from resilisim.chat.local import local_identity, make_local_model
 from resilisim.chat.middleware import CachingChatModel, ChatModelSettings, RateLimitedChatModel, ResponseCache
 from resilisim.chat.openai import OpenAIChatModel, endpoint_url
-from resilisim.chat.scripted import FileScriptedChatModel, script_identity
+from resilisim.chat.scripted_models import FileScriptedChatModel, script_identity
 from resilisim.chat.types import ChatModel
 from resilisim.errors import InvalidInputError, unknown_name
 

@@ -19,7 +19,7 @@ from resilisim.chat.models import model_identity
 from resilisim.cli.options import MODEL_PANEL, JsonFlag, OptionGroup, takes
 from resilisim.cli.output import answer, command_group, note, say, table
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, unknown_name
-from resilisim.policies.llm.options import describe_options
+from resilisim.policies.llm.agent_options import describe_options
 from resilisim.policies.llm.templates import packaged_prompts
 from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES
 

@@ -23,8 +23,8 @@ from resilisim.run_folder import write_file_atomically
 from resilisim.statistics.estimates import fields_to_json
 from resilisim.worlds.apis import Address, ApiClient, Twin, TwinLaw, find_api
 from resilisim.worlds.apis.api import PublicApi, public_apis
+from resilisim.worlds.apis.api_client import MOST_CALLS_A_HOST, ApiCall, reached
 from resilisim.worlds.apis.assessment import PERCENTILES, Assessment, assess
-from resilisim.worlds.apis.client import MOST_CALLS_A_HOST, ApiCall, reached
 from resilisim.worlds.apis.twin import CALLS, FAILURES, SUCCESSES
 
 LAW_NAME = "law.json"

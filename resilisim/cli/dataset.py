@@ -19,7 +19,7 @@ from resilisim.datasets import export_dataset, read_records, verify_dataset
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.export import ExportInterrupted, chosen_in_worlds
 from resilisim.datasets.preferences import PreferenceSpec
-from resilisim.datasets.prompts import PromptSpec
+from resilisim.datasets.prompt_records import PromptSpec
 from resilisim.envs.settings import ENVIRONMENT_GROUP
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing

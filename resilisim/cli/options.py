@@ -18,8 +18,8 @@ from resilisim.evaluation.run.arguments import in_world, library_in
 from resilisim.options import OUTPUT_GROUP, OptionField, options_of
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
-from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
+from resilisim.tasks.task import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library, load_library
 from resilisim.worlds.base import names_world
 

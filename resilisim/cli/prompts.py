@@ -16,7 +16,7 @@ from rich.text import Text
 from resilisim.cli import options
 from resilisim.cli.output import answer, command_group, console, plain, print_json, say, table
 from resilisim.datasets.export import write_record_file
-from resilisim.datasets.prompts import PromptSource, PromptSpec
+from resilisim.datasets.prompt_records import PromptSource, PromptSpec
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.run.progress import Progressing

@@ -36,8 +36,8 @@ from resilisim.tasks.enhancement.enhancer import (
 )
 from resilisim.tasks.enhancement.modes import DesignMode, RewriteMode, templates_hash
 from resilisim.tasks.generation import generate_tasks, write_tasks
-from resilisim.tasks.model import COMPLEXITIES, SPLITS, split_of
 from resilisim.tasks.sources import read_tasks
+from resilisim.tasks.task import COMPLEXITIES, SPLITS, split_of
 from resilisim.tool_library.retrieval import default_cache_dir
 
 app = command_group()

@@ -4,8 +4,8 @@ What the records of a dataset are is a spec: `prompts.PromptSpec`, `conversation
 `preferences.PreferenceSpec`, or one of your own (`SourceSpec`).
 """
 
+from resilisim.datasets.dataset_folder import read_records, verify_dataset
 from resilisim.datasets.export import export_dataset
-from resilisim.datasets.folder import read_records, verify_dataset
 from resilisim.datasets.schema import Column, Record, RecordSchema, RecordSource, SourceSpec
 
 __all__ = [

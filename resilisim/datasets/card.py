@@ -16,12 +16,12 @@ import numpy as np
 
 from resilisim.chat.local import shipped_model_path
 from resilisim.chat.local.gguf import TokenCounter
-from resilisim.datasets.folder import DATA_NAME, ShardFacts
+from resilisim.datasets.dataset_folder import DATA_NAME, ShardFacts
 from resilisim.datasets.schema import DataType, Record, RecordSchema, describe, shipped_values
 from resilisim.errors import MissingExtraError
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.provenance import encode_json
-from resilisim.tasks.model import SPLITS, Task, split_of_task
+from resilisim.tasks.task import SPLITS, Task, split_of_task
 
 # Finding out what the prompt does not say has a price, and a message that obeys its prompt is not held against anybody.
 _NO_MISTAKES: Final = ("information", "obeyed_flaw")

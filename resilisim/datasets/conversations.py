@@ -30,7 +30,7 @@ from resilisim.policies.registry import make_policy
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.tasks import Task
-from resilisim.tasks.model import split_of_task
+from resilisim.tasks.task import split_of_task
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 

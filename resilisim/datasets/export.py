@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from resilisim.datasets.card import describe_lengths, measure_lengths, render_card, token_counter
-from resilisim.datasets.folder import (
+from resilisim.datasets.dataset_folder import (
     FORMATS,
     DatasetFolder,
     Format,
@@ -387,7 +387,7 @@ def export_dataset(
 
     Example:
         >>> from resilisim.datasets import export_dataset
-        >>> from resilisim.datasets.prompts import PromptSpec
+        >>> from resilisim.datasets.prompt_records import PromptSpec
         >>> export_dataset(PromptSpec(types=("optimal",)), 10, "data/prompts").num_records  # doctest: +SKIP
         10
     """

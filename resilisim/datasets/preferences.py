@@ -21,7 +21,7 @@ from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.options import option
 from resilisim.tasks import Task
-from resilisim.tasks.model import split_of_task
+from resilisim.tasks.task import split_of_task
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 from resilisim.worlds.base import load_world

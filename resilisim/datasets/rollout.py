@@ -24,7 +24,7 @@ from resilisim.tool_library.renaming import drawn_names, renamed_library
 from resilisim.tool_library.retrieval import ToolHit
 from resilisim.workflows import Planner
 from resilisim.workflows.flaws import FLAW_TYPES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.model import DEFAULT_SEVERITY, Flaw, check_flaw, tool_similarity
+from resilisim.workflows.flaws.flaw import DEFAULT_SEVERITY, Flaw, check_flaw, tool_similarity
 from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.planner import ReferencePlanner, resolve_planner, similar_by_retrieval
 from resilisim.workflows.prompts import FLAWED, Prompt, PromptChoice, parse_prompt_choice

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from resilisim.datasets.dataset_folder import ShardFacts
 from resilisim.datasets.export import ShardWriter
-from resilisim.datasets.folder import ShardFacts
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, import_parquet, shipped_columns
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import LAW_LABELS, LOSS_LABELS, EpisodeRecord

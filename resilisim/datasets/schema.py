@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any, Protocol, TypeAlias
 
 from resilisim.errors import InvalidInputError, import_extra, unknown_name
-from resilisim.tasks.model import Task
+from resilisim.tasks.task import Task
 from resilisim.tool_library.library import ToolLibrary
 
 # "string", "int64", "float64" or "bool"; "json" for JSON values of no fixed shape, which readers get as they are,

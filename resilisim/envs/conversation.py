@@ -45,13 +45,13 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.model import DEPENDENCY_ERROR
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
-from resilisim.workflows.flaws.model import FlawRefusal
+from resilisim.tool_library.tool import DEPENDENCY_ERROR
+from resilisim.workflows.flaws.flaw import FlawRefusal
 from resilisim.workflows.flaws.perturber import Program
-from resilisim.workflows.model import Workflow
 from resilisim.workflows.planner import Planner, ReferencePlanner, resolve_planner
 from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, Prompt, parse_prompt_choice, render_prompt
+from resilisim.workflows.workflow import Workflow
 from resilisim.worlds.base import Grade, Workspace, World, graded, load_world, opened, reference_calls, world_task
 
 MAX_MESSAGE_LENGTH = 1_000_000

@@ -13,7 +13,7 @@ from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState, is_awaiting_closing
 from resilisim.tool_library import Parameter, Tool
-from resilisim.tool_library.model import DEPENDENCY_ERROR
+from resilisim.tool_library.tool import DEPENDENCY_ERROR
 
 _CALL_HINT = {
     "text": "Use <tool_search>query</tool_search>, <tool_info>name</tool_info> or <tool_call>name</tool_call>, one a "

@@ -45,7 +45,7 @@ from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.model import CATEGORY_ERROR_CODES, SEMANTIC_TYPES
+from resilisim.tool_library.tool import CATEGORY_ERROR_CODES, SEMANTIC_TYPES
 
 VERSION = 1  # to be raised when anything here draws otherwise
 

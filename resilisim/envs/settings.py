@@ -307,7 +307,7 @@ class EnvironmentSettings(LawOptions):
     def perturber(self, library: ToolLibrary) -> Perturber:
         """Return what puts flaws into plans; which tools are similar is as the search says."""
         from resilisim.workflows.flaws import Perturber
-        from resilisim.workflows.flaws.model import tool_similarity
+        from resilisim.workflows.flaws.flaw import tool_similarity
 
         if self.search == "semantic":
             return Perturber(library, self.rules())

@@ -14,7 +14,7 @@ from resilisim.simulator.law import BenchmarkLaw
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_mean, clustered_ratio
 from resilisim.tasks import Task
-from resilisim.tasks.model import TASK_TYPES
+from resilisim.tasks.task import TASK_TYPES
 from resilisim.tool_library import ToolLibrary
 
 if TYPE_CHECKING:

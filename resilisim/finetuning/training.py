@@ -27,10 +27,7 @@ from resilisim.chat.local import adapter_path, shipped_model_path
 from resilisim.chat.local.gguf import fingerprint, model_fingerprint
 from resilisim.datasets import export_dataset, read_records
 from resilisim.errors import InvalidInputError, MissingExtraError, StoreError, one_line
-from resilisim.finetuning.config import FinetuningConfig
-from resilisim.finetuning.examples import Encoder, Sample, padded
-from resilisim.finetuning.memory import SideBySide
-from resilisim.finetuning.model import (
+from resilisim.finetuning.adapted_model import (
     adapter_arrays,
     add_adapter,
     check_size,
@@ -39,14 +36,17 @@ from resilisim.finetuning.model import (
     start_from,
     write_adapter,
 )
+from resilisim.finetuning.adapter_validation import validate, validate_in_process
+from resilisim.finetuning.config import FinetuningConfig
+from resilisim.finetuning.examples import Encoder, Sample, padded
+from resilisim.finetuning.memory import SideBySide
 from resilisim.finetuning.sampling import Sampler, credits_of
-from resilisim.finetuning.validation import validate, validate_in_process
 from resilisim.policies.ppo.checkpoint import ResumePoint, TrainingFolder, choose_device, part_of
 from resilisim.provenance import describe_os_error
 from resilisim.tasks import Task, sample_tasks
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
-from resilisim.tasks.model import split_of_task
 from resilisim.tasks.sources import read_tasks
+from resilisim.tasks.task import split_of_task
 from resilisim.tool_library import default_library
 
 DATA_FOLDER, TENSORBOARD_FOLDER = "data", "tensorboard"

@@ -58,9 +58,9 @@ from resilisim.simulator.law import FAILED
 from resilisim.simulator.outcomes import Errors
 from resilisim.simulator.rulebook.play import Draw
 from resilisim.simulator.state import NUM_FAILURES
-from resilisim.tasks.model import complexity_of
+from resilisim.tasks.task import complexity_of
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
-from resilisim.tool_library.model import standard_error_specs
+from resilisim.tool_library.tool import standard_error_specs
 
 TASK_TYPE: Final = "own_program"
 PROMPT_TYPE: Final = "own program"

@@ -13,7 +13,7 @@ from resilisim.injection.promises import kind_of
 from resilisim.simulator import BenchmarkLaw
 from resilisim.simulator.exact.goal import Fail
 from resilisim.simulator.failure_model import Law
-from resilisim.tool_library.model import standard_error_specs
+from resilisim.tool_library.tool import standard_error_specs
 
 
 def checked_options(

@@ -29,7 +29,7 @@ from resilisim.simulator.failure_model import Duration, Latency, Law
 from resilisim.statistics.estimates import fields_to_json
 from resilisim.statistics.product_rates import Bounded, fit_product_rates
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.model import DEPENDENCY_ERROR
+from resilisim.tool_library.tool import DEPENDENCY_ERROR
 
 # Which failures a law is fitted to: what callers met, what the tools themselves did, or what was injected.
 Failures = Literal["all", "real", "injected"]

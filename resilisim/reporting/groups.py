@@ -18,7 +18,7 @@ from resilisim.reporting.page import Cell, Fold, Table, name_cell, packaged_file
 from resilisim.statistics import Estimate
 from resilisim.statistics.comparison import without_variation
 from resilisim.statistics.estimates import FloatArray, clustered_proportion, t_quantile
-from resilisim.statistics.luck import cross_fitted_betas
+from resilisim.statistics.luck_adjustment import cross_fitted_betas
 
 # Prompt types in the order of the ResiliBench paper's tables; others follow as they were met.
 PROMPT_ORDER = ("baseline", "chain_of_thought", "optimal", "flawed")

@@ -35,7 +35,7 @@ from resilisim.simulator.rulebook.rules import (
 )
 from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import ErrorSpec, ReturnValue, Tool
-from resilisim.tool_library.model import DEPENDENCY_ERROR
+from resilisim.tool_library.tool import DEPENDENCY_ERROR
 
 T = TypeVar("T")
 PayloadSize = Literal["compact", "verbose"]

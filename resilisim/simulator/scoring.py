@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from resilisim.tasks.model import minimum_for_partial
+from resilisim.tasks.task import minimum_for_partial
 from resilisim.worlds.base import Grade
 
 Level = Literal["full_success", "partial_success", "failure"]

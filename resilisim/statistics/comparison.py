@@ -26,7 +26,7 @@ from resilisim.statistics.estimates import (
     clustered_proportion,
     finite_or_none,
 )
-from resilisim.statistics.luck import NUM_FOLDS, fold_of
+from resilisim.statistics.luck_adjustment import NUM_FOLDS, fold_of
 
 INDEPENDENT = "independent"
 PAIRED = "paired"

@@ -13,7 +13,7 @@ import numpy as np
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.statistics.comparison import INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Pairs
 from resilisim.statistics.estimates import ROUNDING, FloatArray, finite_or_none, t_quantile
-from resilisim.statistics.luck import FoldSums, fit_beta
+from resilisim.statistics.luck_adjustment import FoldSums, fit_beta
 
 # The usual practice: both policies on the same tasks, each with luck of its own. No method of analysis, a way to play.
 SAME_TASKS = "same_tasks_independent_luck"

@@ -2,8 +2,8 @@
 
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.generation import generate_tasks, write_tasks
-from resilisim.tasks.model import Task, split_of
 from resilisim.tasks.sources import read_tasks, sample_tasks
+from resilisim.tasks.task import Task, split_of
 
 __all__ = [
     "Task",

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any
 
 from resilisim.errors import unknown_name
-from resilisim.tasks.model import Task
+from resilisim.tasks.task import Task
 
 BENCHMARK_VERSION = "benchmark-v1"
 BENCHMARK_SEED = 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from resilisim.errors import InvalidInputError, import_extra
 from resilisim.run_folder import write_file_atomically
-from resilisim.tasks.model import COMPLEXITIES, SPLITS, TASK_TYPES, Task, split_of
+from resilisim.tasks.task import COMPLEXITIES, SPLITS, TASK_TYPES, Task, split_of
 from resilisim.tool_library import ToolLibrary
 
 if TYPE_CHECKING:

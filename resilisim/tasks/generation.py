@@ -20,7 +20,8 @@ from resilisim.errors import MAX_COUNT, InvalidInputError, StoreError, check_int
 from resilisim.provenance import describe_os_error
 from resilisim.run_folder import is_stream, temporary_path
 from resilisim.seeding import MAX_SEED, Draws
-from resilisim.tasks.model import (
+from resilisim.tasks.scene import describe, draw_destination, draw_expected_outputs, draw_inputs, draw_scene
+from resilisim.tasks.task import (
     DEFAULT_CONSTRAINTS,
     TEMPLATES,
     SkeletonStep,
@@ -30,7 +31,6 @@ from resilisim.tasks.model import (
     quotas,
     sorted_by_dependencies,
 )
-from resilisim.tasks.scene import describe, draw_destination, draw_expected_outputs, draw_inputs, draw_scene
 from resilisim.tasks.wording import GENERAL_ITEMS, PhraseBook
 from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import Retriever, ToolRetriever, default_retriever

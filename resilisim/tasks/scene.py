@@ -18,7 +18,7 @@ from typing import Any
 from resilisim.inputs import validated
 from resilisim.provenance import canonical_json
 from resilisim.seeding import Draws
-from resilisim.tool_library.model import Parameter, Tool
+from resilisim.tool_library.tool import Parameter, Tool
 
 TICKET_MODULUS = 10_000_000
 TICKET_STEP = 7_368_787  # coprime to the modulus: tickets of one seed never meet, and neighbours look unrelated

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from resilisim.errors import MissingExtraError
 from resilisim.provenance import content_hash
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
-from resilisim.tasks.model import Task
+from resilisim.tasks.task import Task
 from resilisim.tasks.wording import SEARCH_SIZE, clauses
 from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolHit, default_retriever

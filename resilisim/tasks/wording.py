@@ -15,8 +15,8 @@ from importlib import resources
 from typing import Protocol
 
 from resilisim.seeding import hash_words
-from resilisim.tool_library.model import Tool
 from resilisim.tool_library.retrieval import ToolHit
+from resilisim.tool_library.tool import Tool
 
 SEARCH_SIZE = 5  # how many tools one search shows; a clause must have its tool among them (SPEC, section 2)
 DECISIVE_MARGIN = 0.002  # least lead over the sixth tool, above the 0.001 to which scores are rounded

@@ -6,8 +6,8 @@ Importing this package loads neither torch nor faiss; `resilisim.tool_library.re
 from __future__ import annotations
 
 from resilisim.tool_library.library import ToolLibrary, default_library, load_library
-from resilisim.tool_library.model import ErrorSpec, Parameter, ReturnValue, Tool
 from resilisim.tool_library.retrieval import Retriever, ToolHit
+from resilisim.tool_library.tool import ErrorSpec, Parameter, ReturnValue, Tool
 
 __all__ = [
     "ErrorSpec",

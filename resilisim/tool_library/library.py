@@ -19,7 +19,9 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.inputs import read_json, read_text, shown, validated
-from resilisim.tool_library.model import (
+from resilisim.tool_library.names import checked_name, function_name, has_end_of_name
+from resilisim.tool_library.parameters import parameter_problem
+from resilisim.tool_library.tool import (
     OUTPUT_OPERATIONS,
     DependencyMetadata,
     ReturnValue,
@@ -29,8 +31,6 @@ from resilisim.tool_library.model import (
     standard_error_specs,
     standard_errors,
 )
-from resilisim.tool_library.names import checked_name, function_name, has_end_of_name
-from resilisim.tool_library.parameters import parameter_problem
 
 LIBRARY_SCHEMA = "resilisim-tools-1"
 DEFAULT_VERSION = "1.0.0"

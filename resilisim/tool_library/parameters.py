@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from resilisim.errors import nearest_name, unknown_name
 from resilisim.schema_check import TooSlowError, found_in
-from resilisim.tool_library.model import Parameter, Tool
+from resilisim.tool_library.tool import Parameter, Tool
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

@@ -13,7 +13,7 @@ from typing import Final
 
 from resilisim.seeding import Draws
 from resilisim.tool_library.library import ToolLibrary
-from resilisim.tool_library.model import Tool
+from resilisim.tool_library.tool import Tool
 
 _THINGS: Final = (
     *("account", "album", "badge", "basket", "beacon", "branch", "bundle", "cabin", "canvas", "cargo"),

@@ -45,7 +45,7 @@ from resilisim.errors import (
 )
 from resilisim.inputs import read_json, read_text
 from resilisim.tool_library.library import ToolLibrary, default_library
-from resilisim.tool_library.model import Tool
+from resilisim.tool_library.tool import Tool
 
 FloatArray = NDArray[np.float32]
 

@@ -20,7 +20,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from resilisim.errors import InvalidInputError, import_extra, one_line, unknown_name
-from resilisim.workflows.model import (
+from resilisim.workflows.plan_text import QUOTED, read_name, read_stated_parameters, written_name
+from resilisim.workflows.templating import PromptTemplates, packaged_templates
+from resilisim.workflows.workflow import (
     CHOSEN_BY,
     PlannedStep,
     Workflow,
@@ -28,8 +30,6 @@ from resilisim.workflows.model import (
     mean_semantic_match,
     share_chosen_by,
 )
-from resilisim.workflows.plan_text import QUOTED, read_name, read_stated_parameters, written_name
-from resilisim.workflows.templating import PromptTemplates, packaged_templates
 
 Element = ElementTree.Element
 

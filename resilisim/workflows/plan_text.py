@@ -18,9 +18,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from resilisim.workflows.model import PlannedStep, Step
 from resilisim.workflows.steps import FLOWING_PARAMETERS, UNSTATED_TEXT, reference
 from resilisim.workflows.templating import escape_line, inline_json
+from resilisim.workflows.workflow import PlannedStep, Step
 
 QUOTED = r'"(?:[^"\\\n]|\\.)*"'
 _PLAIN = re.compile(r"[^\W\d][\w./@+-]*|[A-Za-z0-9][A-Za-z0-9_.-]*")  # names that need no quotes

@@ -22,10 +22,10 @@ from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
 from resilisim.tool_library.retrieval import default_retriever
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Perturber
-from resilisim.workflows.flaws.model import tool_similarity
+from resilisim.workflows.flaws.flaw import tool_similarity
 from resilisim.workflows.flaws.perturber import Program, with_clones
-from resilisim.workflows.model import Step, Workflow
 from resilisim.workflows.planner import resolve_planner
+from resilisim.workflows.workflow import Step, Workflow
 
 KEPT_RESULTS = 65536
 TASKS_PER_JOB = 20

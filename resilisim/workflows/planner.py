@@ -24,8 +24,8 @@ from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.model import Step, Workflow
 from resilisim.workflows.steps import REASON_REQUIRED, SemanticMatch, chance, expected_outcome, reason, step_parameters
+from resilisim.workflows.workflow import Step, Workflow
 from resilisim.worlds.base import reference_calls
 
 if TYPE_CHECKING:

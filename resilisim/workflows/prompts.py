@@ -18,9 +18,8 @@ from resilisim.tasks import Task
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.workflows.flaws import FLAW_TYPES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.model import DEFAULT_SEVERITY, FlawRefusal, check_flaw
+from resilisim.workflows.flaws.flaw import DEFAULT_SEVERITY, FlawRefusal, check_flaw
 from resilisim.workflows.mcp_task import read_mcp_task_steps, render_mcp_task
-from resilisim.workflows.model import PlannedStep, Workflow, critical_tools
 from resilisim.workflows.plan_text import read_compact_steps, read_markdown_steps, render_compact_plan, render_plan
 from resilisim.workflows.templating import (
     PromptTemplates,
@@ -31,6 +30,7 @@ from resilisim.workflows.templating import (
     packaged_templates,
     unescape_text,
 )
+from resilisim.workflows.workflow import PlannedStep, Workflow, critical_tools
 
 # Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
 Calling = Literal["text", "native", "functions"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from resilisim.chat import ChatMessage, ChatReply, ChatRequest, ScriptedChatModel, TokenUsage, ToolCall, make_chat_model
 from resilisim.chat.middleware import ChatModelSettings, ResponseCache
 from resilisim.chat.models import model_identity
-from resilisim.chat.scripted import FileScriptedChatModel, ScriptedReply, ScriptError, call_number
+from resilisim.chat.scripted_models import FileScriptedChatModel, ScriptedReply, ScriptError, call_number
 from resilisim.chat.types import estimated_prompt_tokens, estimated_tokens
 from resilisim.errors import InvalidInputError
 

@@ -16,7 +16,7 @@ from resilisim.datasets import read_records
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.export import DEFAULT_LICENSE, TASKS_PER_SHARD
 from resilisim.datasets.preferences import PreferenceSpec
-from resilisim.datasets.prompts import PromptSpec
+from resilisim.datasets.prompt_records import PromptSpec
 from tests.cli.conftest import Command
 
 # Plain prompts of a few tasks need no model, so they take no time.

@@ -15,7 +15,7 @@ from resilisim.chat.local.gguf import TokenCounter
 from resilisim.datasets import export_dataset, read_records
 from resilisim.datasets.card import KINDS_WITH_A_TEXT, record_length, render_card, yaml_lines
 from resilisim.datasets.conversations import ConversationSpec
-from resilisim.datasets.folder import ShardFacts
+from resilisim.datasets.dataset_folder import ShardFacts
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.errors import InvalidInputError

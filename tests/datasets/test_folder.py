@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from resilisim.datasets import export_dataset, read_records, verify_dataset
-from resilisim.datasets.folder import (
+from resilisim.datasets.dataset_folder import (
     DATASET_SCHEMA,
     FORMATS,
     DatasetFolder,

@@ -11,11 +11,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from resilisim.datasets import export_dataset, read_records
 from resilisim.datasets.conversations import ConversationSpec
-from resilisim.datasets.folder import FORMATS
+from resilisim.datasets.dataset_folder import FORMATS
 from resilisim.datasets.preferences import PreferenceSpec
-from resilisim.datasets.prompts import PromptSpec
+from resilisim.datasets.prompt_records import PromptSpec
 from resilisim.datasets.rollout import RolloutSpec
-from resilisim.tasks.model import SPLITS, split_of
+from resilisim.tasks.task import SPLITS, split_of
 from tests.datasets.toy_source import ToySpec, has_detail, toy_tasks
 
 SCRIPT = """

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from resilisim import benchmark_tasks, default_library
-from resilisim.datasets.prompts import PROMPT_SCHEMA, PromptSpec
+from resilisim.datasets.prompt_records import PROMPT_SCHEMA, PromptSpec
 from resilisim.datasets.schema import check_record
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.provenance import canonical_json

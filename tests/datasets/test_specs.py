@@ -10,7 +10,7 @@ import pytest
 from resilisim import benchmark_tasks
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.preferences import PreferenceSpec
-from resilisim.datasets.prompts import PromptSpec
+from resilisim.datasets.prompt_records import PromptSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.errors import InvalidInputError
 from resilisim.provenance import encode_json_line

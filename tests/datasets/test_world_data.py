@@ -12,7 +12,7 @@ import pytest
 
 from resilisim.datasets import export_dataset, read_records
 from resilisim.datasets.preferences import PreferenceSpec
-from resilisim.datasets.prompts import PromptSpec
+from resilisim.datasets.prompt_records import PromptSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.envs import ConversationEnv, Session
 from resilisim.envs.protocol import read_text

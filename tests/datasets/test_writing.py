@@ -7,8 +7,8 @@ from random import Random
 import pyarrow.parquet
 import pytest
 
+from resilisim.datasets.dataset_folder import FORMATS, ShardFacts, facts_of_file
 from resilisim.datasets.export import ROWS_PER_GROUP, ShardWriter
-from resilisim.datasets.folder import FORMATS, ShardFacts, facts_of_file
 from resilisim.errors import InvalidInputError, StoreError
 from tests.datasets.toy_source import TOY_SCHEMA, no_file_above, toy_record
 

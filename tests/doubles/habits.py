@@ -23,7 +23,7 @@ from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import LLM_POLICIES, make_policy
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.model import split_of
+from resilisim.tasks.task import split_of
 from tests.chat.loopback import LoopbackServer
 from tests.doubles.habit_models import HABITS, CompetentModel, path_of, right_calls
 

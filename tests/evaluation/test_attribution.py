@@ -28,7 +28,7 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import PlannedStep, Step, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.model import Edit
+from resilisim.workflows.flaws.flaw import Edit
 from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.prompts import Prompt
 from tests.evaluation.toy_policies import FILTER, PARSER, READER, TRANSFORMER, Scripted, call, task_of

@@ -35,8 +35,8 @@ from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES, PRIVILE
 from resilisim.provenance import content_hash, encode_json_line
 from resilisim.seeding import Draws
 from resilisim.tasks.benchmark import benchmark_identity, benchmark_tasks
-from resilisim.tasks.model import split_of
 from resilisim.tasks.sources import sample_tasks
+from resilisim.tasks.task import split_of
 from resilisim.tool_library import default_library
 from tests.evaluation.agent_models import Doubting
 

@@ -15,9 +15,7 @@ from resilisim.chat.local import ADAPTER_FILE, SHIPPED_ADAPTER, adapter_path, lo
 from resilisim.chat.local.gguf import base_of_adapter, fingerprint, model_fingerprint
 from resilisim.chat.middleware import ChatModelSettings
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.finetuning.config import FinetuningConfig, load_config
-from resilisim.finetuning.examples import IGNORED, Encoder, Example, padded
-from resilisim.finetuning.model import (
+from resilisim.finetuning.adapted_model import (
     WEIGHTS_FILE,
     adapter_arrays,
     add_adapter,
@@ -29,6 +27,8 @@ from resilisim.finetuning.model import (
     write_adapter,
     write_gguf_adapter,
 )
+from resilisim.finetuning.config import FinetuningConfig, load_config
+from resilisim.finetuning.examples import IGNORED, Encoder, Example, padded
 from resilisim.finetuning.training import Standing, _Run, batch_places, drawn_tasks, train
 from tests.finetuning.logits import of_llama_cpp, of_transformers
 

@@ -10,9 +10,9 @@ import torch
 
 from resilisim.errors import InvalidInputError
 from resilisim.finetuning import training
+from resilisim.finetuning.adapted_model import WEIGHTS_FILE
 from resilisim.finetuning.examples import Encoder
 from resilisim.finetuning.memory import SideBySide
-from resilisim.finetuning.model import WEIGHTS_FILE
 from resilisim.finetuning.sampling import Sampler, _Table
 from resilisim.finetuning.training import drawn_tasks, train
 from tests.finetuning.test_finetuning import SMALL

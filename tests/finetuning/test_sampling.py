@@ -14,10 +14,10 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import evaluate
-from resilisim.finetuning import sampling, validation
+from resilisim.finetuning import adapter_validation, sampling
+from resilisim.finetuning.adapted_model import WEIGHTS_FILE, adapter_arrays, add_adapter, load_base, set_adapter
 from resilisim.finetuning.config import load_config
 from resilisim.finetuning.examples import Encoder, Example
-from resilisim.finetuning.model import WEIGHTS_FILE, adapter_arrays, add_adapter, load_base, set_adapter
 from resilisim.finetuning.sampling import Advice, Played, Sampler, _Seat, credits_of
 from resilisim.finetuning.training import _Run, drawn_tasks, train
 from resilisim.policies.base import FINISH
@@ -386,8 +386,8 @@ def test_validation_in_process_plays_the_episodes_of_an_evaluation(tiny_base, mo
             return 0
 
     monkeypatch.setattr(sampling, "_Seat", Spoken)
-    monkeypatch.setattr(validation, "MESSAGE_TOKENS", 2)
-    found = validation.validate_in_process(model, encoder, tasks, config, "cpu")
+    monkeypatch.setattr(adapter_validation, "MESSAGE_TOKENS", 2)
+    found = adapter_validation.validate_in_process(model, encoder, tasks, config, "cpu")
     assert found["success"] == 0.0
     assert found["shares"].keys() == {"optimal", "flawed"}
     env = ConversationEnv(EnvironmentSettings(prompt_style="terse", salt=VALIDATION_SALT))

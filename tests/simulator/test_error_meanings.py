@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from resilisim.simulator import Broken, EndRules, Episode, ErrorKinds, Law, build_problem, execution
 from resilisim.simulator.failure_model import ACCESS_CODES, INPUT_CODES
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.model import DEPENDENCY_ERROR
+from resilisim.tool_library.tool import DEPENDENCY_ERROR
 
 CODES = ("INVALID_INPUT", "TIMEOUT", "PERMISSION_DENIED", "FILE_NOT_FOUND", "MAINTENANCE")
 PARAMETERS = [{"name": "how", "type": "string", "required": False}]

@@ -14,7 +14,14 @@ from scipy.stats import chi2
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.statistics.estimates import clopper_pearson
-from resilisim.statistics.luck import PRIOR_EPISODES, FoldSums, cross_fitted_betas, fit_beta, fold_of, share_kept
+from resilisim.statistics.luck_adjustment import (
+    PRIOR_EPISODES,
+    FoldSums,
+    cross_fitted_betas,
+    fit_beta,
+    fold_of,
+    share_kept,
+)
 from resilisim.statistics.product_rates import fit_product_rates
 
 Episode = tuple[float, float, float]  # outcome, V*, luck

@@ -8,7 +8,7 @@ from typing import Any
 
 from resilisim.chat import ChatReply, ChatRequest
 from resilisim.tasks.enhancement.modes import kept_values
-from resilisim.tasks.model import Task
+from resilisim.tasks.task import Task
 from resilisim.tasks.wording import GENERAL_ITEMS, vocabulary_clauses
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.chat import ChatMessage, ChatReply, EndpointError, RequestRefusedError, ScriptedChatModel, TokenUsage
-from resilisim.chat.scripted import ScriptedReply
+from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -37,8 +37,8 @@ from resilisim.tasks.enhancement.modes import (
     identifying_values,
     kept_values,
 )
-from resilisim.tasks.model import Task, instance_id_of
 from resilisim.tasks.sources import read_tasks_file
+from resilisim.tasks.task import Task, instance_id_of
 from resilisim.tasks.wording import solving_clauses
 from resilisim.tool_library.library import default_library
 from resilisim.tool_library.retrieval import default_retriever

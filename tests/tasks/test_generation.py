@@ -30,13 +30,13 @@ from resilisim.tasks.generation import (
     operation_texts,
     write_tasks,
 )
-from resilisim.tasks.model import TEMPLATE_OF_TYPE, TEMPLATES, SkeletonStep, sorted_by_dependencies
 from resilisim.tasks.scene import TICKET_MODULUS, TICKET_STEP, draw_scene
+from resilisim.tasks.task import TEMPLATE_OF_TYPE, TEMPLATES, SkeletonStep, sorted_by_dependencies
 from resilisim.tasks.wording import solving_clauses
 from resilisim.tool_library.library import ToolLibrary, default_library
-from resilisim.tool_library.model import Parameter, ReturnValue, Tool
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
+from resilisim.tool_library.tool import Parameter, ReturnValue, Tool
 
 LIBRARY = default_library()
 

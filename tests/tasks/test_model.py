@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from resilisim.errors import InvalidInputError
 from resilisim.tasks import Task
 from resilisim.tasks.generation import type_sequence
-from resilisim.tasks.model import (
+from resilisim.tasks.task import (
     COMPLEXITIES,
     FIELD_NAMES,
     MINIMUM_FOR_PARTIAL,

@@ -24,10 +24,10 @@ from resilisim.tasks.composition import (
     task_statistics,
     write_task_figure,
 )
-from resilisim.tasks.model import quotas, split_of
 from resilisim.tasks.sources import read_tasks, sample_tasks
+from resilisim.tasks.task import quotas, split_of
 from resilisim.tool_library.library import ToolLibrary, default_library
-from resilisim.tool_library.model import Tool
+from resilisim.tool_library.tool import Tool
 
 LIBRARY = default_library()
 TASKS = benchmark_tasks()

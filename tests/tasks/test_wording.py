@@ -23,8 +23,8 @@ from resilisim.tasks.wording import (
     vocabulary_clauses,
 )
 from resilisim.tool_library.library import ToolLibrary, default_library
-from resilisim.tool_library.model import Tool
 from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
+from resilisim.tool_library.tool import Tool
 
 LIBRARY = default_library()
 ITEMS = (*(artefact.items for domain in domains() for artefact in domain.artefacts), GENERAL_ITEMS)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
 from resilisim.tool_library import Tool, ToolLibrary, default_library, load_library
-from resilisim.tool_library.model import DEPENDENCY_ERROR, SEMANTIC_TYPES
 from resilisim.tool_library.names import function_name
+from resilisim.tool_library.tool import DEPENDENCY_ERROR, SEMANTIC_TYPES
 
 
 def tool(name, **fields):

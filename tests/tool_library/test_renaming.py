@@ -18,7 +18,7 @@ from resilisim.simulator import build_problem
 from resilisim.simulator.exact import solve
 from resilisim.simulator.state import start_state
 from resilisim.tasks import benchmark_tasks
-from resilisim.tasks.model import split_of_task
+from resilisim.tasks.task import split_of_task
 from resilisim.tool_library import default_library
 from resilisim.tool_library.renaming import drawn_names, renamed_library
 from tests.datasets.rollout_tools import ConversationSpec, PreferenceSpec, source_of

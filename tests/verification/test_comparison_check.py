@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from resilisim.statistics.luck import PRIOR_EPISODES, cross_fitted_betas, fold_of
+from resilisim.statistics.luck_adjustment import PRIOR_EPISODES, cross_fitted_betas, fold_of
 from verification import comparison, comparison_worlds
 from verification.comparison_worlds import Key, Measuring, Plan
 from verification.contest import NUM_WEIGHTS, Contest

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from resilisim.workflows import Step, Workflow
-from resilisim.workflows.model import CHOSEN_BY, HIGHEST_LIMIT
+from resilisim.workflows.workflow import CHOSEN_BY, HIGHEST_LIMIT
 
 # Mostly what could be taken for markup, for a part of a prompt, or for an escape of ours.
 FRAGMENTS = [

@@ -7,8 +7,8 @@ import pytest
 from resilisim.errors import InvalidInputError
 from resilisim.tool_library import Parameter, Tool
 from resilisim.workflows import Step, Workflow
-from resilisim.workflows.model import critical_tools, mean_semantic_match, share_chosen_by
 from resilisim.workflows.steps import UNSTATED_TEXT, step_parameters
+from resilisim.workflows.workflow import critical_tools, mean_semantic_match, share_chosen_by
 
 STEP = Step(
     "write", {"destination": "a.csv"}, "last", ("merge",), ("save", "send"), "success", 0.8, -0.25, "policy", 2, 7

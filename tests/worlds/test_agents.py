@@ -11,11 +11,11 @@ from resilisim.chat.types import estimated_tokens
 from resilisim.envs import ConversationEnv, EnvironmentSettings
 from resilisim.evaluation import play_episode
 from resilisim.policies import make_policy
-from resilisim.policies.llm.options import LENGTHS
+from resilisim.policies.llm.agent_options import LENGTHS
 from resilisim.policies.registry import LLM_POLICIES
 from resilisim.worlds import load_world
-from resilisim.worlds.records.building import build_tasks
 from resilisim.worlds.records.contents import GeneratedData, Recipe
+from resilisim.worlds.records.question_set import build_tasks
 from resilisim.worlds.records.world import RecordsWorld
 from tests.chat.loopback import LoopbackServer
 from tests.doubles.world_models import UNKNOWN, Solution, WorldModel

@@ -23,9 +23,9 @@ from resilisim.simulator.exact.references import clairvoyant_if_known
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
-from resilisim.tasks.model import TASK_TYPES
 from resilisim.tasks.searches import SearchMany, all_searches_needed
 from resilisim.tasks.sources import read_tasks
+from resilisim.tasks.task import TASK_TYPES
 from resilisim.tool_library import ToolLibrary
 
 EXPLANATIONS = {

@@ -40,11 +40,11 @@ from resilisim.envs.workflow.columns import NUM_TASK_FEATURES
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.provenance import content_hash
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
-from resilisim.tasks.model import COMPLEXITIES, TASK_TYPES, TEMPLATE_OF_TYPE, Task
+from resilisim.tasks.task import COMPLEXITIES, TASK_TYPES, TEMPLATE_OF_TYPE, Task
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.model import SEMANTIC_TYPES
 from resilisim.tool_library.retrieval import SCORE_DECIMALS, default_retriever
+from resilisim.tool_library.tool import SEMANTIC_TYPES
 from resilisim.workflows.steps import SemanticMatch
 
 # "auto": the shipped table, else retrieval with the default model. "lexical": search by words. None: all scores 0.

@@ -25,7 +25,7 @@ from resilisim.simulator.failure_model import Law, shipped_laws
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.model import SPLITS, split_of
+from resilisim.tasks.task import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
 WorkflowReward = Literal["full_success", "two_phase", Reward]

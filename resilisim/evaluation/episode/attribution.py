@@ -39,7 +39,7 @@ from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import accepts, check_parameters
 from resilisim.workflows.flaws.methods import as_json
-from resilisim.workflows.model import PlannedStep, Step
+from resilisim.workflows.workflow import PlannedStep, Step
 
 IDENTITY_TOLERANCE = 1e-9
 

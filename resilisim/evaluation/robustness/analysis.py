@@ -48,7 +48,7 @@ from resilisim.statistics.estimates import (
     clustered_proportion,
     clustered_ratio,
 )
-from resilisim.statistics.luck import cross_fitted_betas
+from resilisim.statistics.luck_adjustment import cross_fitted_betas
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.plan_value import follow_steps

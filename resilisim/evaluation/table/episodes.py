@@ -23,7 +23,7 @@ from resilisim.errors import StoreError, one_line, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, has_no_ceiling, lacks_ceiling, tries_again
 from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.statistics.estimates import FloatArray, IntArray
-from resilisim.statistics.luck import NUM_FOLDS, NUM_MOMENTS, FoldSums, fold_of, moments_of
+from resilisim.statistics.luck_adjustment import NUM_FOLDS, NUM_MOMENTS, FoldSums, fold_of, moments_of
 
 Flaw = tuple[str, str, str]  # flaw type, severity, method
 NO_FLAW: Final[Flaw] = ("", "", "")

@@ -26,7 +26,7 @@ from resilisim.statistics.estimates import (
     fields_to_json,
     within_range,
 )
-from resilisim.statistics.luck import cross_fitted_betas, luck_adjusted_mean
+from resilisim.statistics.luck_adjustment import cross_fitted_betas, luck_adjusted_mean
 from resilisim.terminal import SafeConsole, plain
 
 # Characters below which intervals go to a second line, and the share of the ceiling is left out.

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from resilisim.errors import one_line, shown_value
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
-from resilisim.tool_library.model import VALUE_TYPES
 from resilisim.tool_library.names import given_name
+from resilisim.tool_library.tool import VALUE_TYPES
 
 MOST_PAGES: Final = 1000  # of a list
 MOST_TOOLS: Final = 10_000

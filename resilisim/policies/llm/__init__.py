@@ -1,6 +1,6 @@
 """LLM agents as policies: loops around a chat model, all over the same tools, limits and records."""
 
-from resilisim.policies.llm.options import AgentOptions, choice, flag, limit, number, text
+from resilisim.policies.llm.agent_options import AgentOptions, choice, flag, limit, number, text
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import AgentRun
 

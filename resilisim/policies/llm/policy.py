@@ -19,8 +19,8 @@ from resilisim.envs.protocol import native_tools
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Info, Reply, Session
 from resilisim.errors import InvalidInputError, fault_of
 from resilisim.policies.base import AgentFailed, is_ours
+from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions, read_options
 from resilisim.policies.llm.conversation import ConversationToolbox, finish_message, task_of
-from resilisim.policies.llm.options import LENGTHS, AgentOptions, read_options
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord
 from resilisim.policies.llm.run import AgentRun, EpisodeHooks, Journal, StopAgent
 from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts

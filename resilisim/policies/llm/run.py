@@ -16,7 +16,7 @@ from resilisim.chat.types import fitted
 from resilisim.chat.under_way import UNDER_WAY
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.options import LENGTHS, AgentOptions
+from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions
 from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, kept_words
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
 from resilisim.policies.llm.templates import shared_text

@@ -31,9 +31,8 @@ from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.model import DEPENDENCY_ERROR
 from resilisim.tool_library.parameters import changed_parameters
-from resilisim.workflows.model import Step
+from resilisim.tool_library.tool import DEPENDENCY_ERROR
 from resilisim.workflows.planner import NUM_ALTERNATIVES, KeepingPlanner, SimilarTools, limited_steps
 from resilisim.workflows.steps import (
     SemanticMatch,
@@ -42,6 +41,7 @@ from resilisim.workflows.steps import (
     reason,
     step_parameters,
 )
+from resilisim.workflows.workflow import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,8 @@ from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.failure_model import PARTS, Law
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
-from resilisim.tasks.model import split_of
 from resilisim.tasks.sources import read_tasks, sample_tasks
+from resilisim.tasks.task import split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
 TENSORBOARD_FOLDER = "tensorboard"

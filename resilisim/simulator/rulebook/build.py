@@ -28,7 +28,7 @@ from resilisim.simulator.rulebook.rules import (
     Tables,
 )
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
-from resilisim.tool_library.model import standard_error_specs
+from resilisim.tool_library.tool import standard_error_specs
 
 OPERATION_FAILED = "OPERATION_FAILED"
 

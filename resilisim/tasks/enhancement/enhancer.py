@@ -26,7 +26,7 @@ from resilisim.provenance import content_hash, encode_json, without_surrogates
 from resilisim.run_folder import Closing, JsonLinesWriter, claim, read_json_lines, run_manifest, write_manifest
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks.enhancement.modes import LONGEST_REPEATED_ANSWER, REFUSALS, Refusal, correction
-from resilisim.tasks.model import Task
+from resilisim.tasks.task import Task
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -22,12 +22,12 @@ from resilisim.chat.json_answers import json_object_in
 from resilisim.inputs import json_problem, shown
 from resilisim.provenance import canonical_json, content_hash
 from resilisim.tasks.generation import match_step
-from resilisim.tasks.model import TEMPLATE_OF_TYPE, Task, TaskTemplate, instance_id_of, sorted_by_dependencies
+from resilisim.tasks.task import TEMPLATE_OF_TYPE, Task, TaskTemplate, instance_id_of, sorted_by_dependencies
 from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clauses
 from resilisim.tool_library.library import ToolLibrary
-from resilisim.tool_library.model import Parameter, Tool
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.tool_library.retrieval import Retriever
+from resilisim.tool_library.tool import Parameter, Tool
 
 # Why an answer was refused; results count them by these words.
 REFUSALS = (

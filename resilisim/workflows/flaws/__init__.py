@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resilisim.workflows.flaws.model import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow
+from resilisim.workflows.flaws.flaw import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow
 from resilisim.workflows.flaws.perturber import Perturber
 
 __all__ = ["FLAW_METHODS", "FLAW_TYPES", "SEVERITIES", "FlawedWorkflow", "Perturber"]

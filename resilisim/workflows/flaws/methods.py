@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from resilisim.seeding import Draws
 from resilisim.tool_library import Parameter, Tool
 from resilisim.tool_library.parameters import accepts
-from resilisim.workflows.flaws.model import Change, Edit, PlanView, num_edits, tool_before
-from resilisim.workflows.model import Step
+from resilisim.workflows.flaws.flaw import Change, Edit, PlanView, num_edits, tool_before
 from resilisim.workflows.steps import FLOWING_PARAMETERS, RESULT_KEY, RESULT_TEXT, UNSTATED_TEXT, reference
+from resilisim.workflows.workflow import Step
 
 # Given a plan, a severity and draws; the new plan, or why the method can do nothing with this one.
 Method = Callable[[PlanView, str, Draws], "Change | str"]

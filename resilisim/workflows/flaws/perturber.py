@@ -23,8 +23,7 @@ from resilisim.seeding import Draws
 from resilisim.simulator.law import EndRules
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
-from resilisim.workflows.flaws.methods import METHODS, is_verifying, referred_tool
-from resilisim.workflows.flaws.model import (
+from resilisim.workflows.flaws.flaw import (
     DEFAULT_SEVERITY,
     FLAW_METHODS,
     Change,
@@ -36,7 +35,8 @@ from resilisim.workflows.flaws.model import (
     check_flaw,
     tool_similarity,
 )
-from resilisim.workflows.model import Step, Workflow
+from resilisim.workflows.flaws.methods import METHODS, is_verifying, referred_tool
+from resilisim.workflows.workflow import Step, Workflow
 
 FlawNames = tuple[str, str, str | None]  # flaw type, severity, and method if it is not to be drawn
 

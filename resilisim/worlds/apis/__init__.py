@@ -6,7 +6,7 @@ Nothing here needs a network but calls of the real hosts; calls need the extra `
 from __future__ import annotations
 
 from resilisim.worlds.apis.api import find_api, read_api
-from resilisim.worlds.apis.client import Address, ApiClient
+from resilisim.worlds.apis.api_client import Address, ApiClient
 from resilisim.worlds.apis.twin import Twin, TwinLaw
 
 __all__ = ["Address", "ApiClient", "Twin", "TwinLaw", "find_api", "read_api"]

@@ -27,7 +27,8 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.inputs import read_json, read_text, validated
 from resilisim.seeding import Draws
 from resilisim.tool_library import ErrorSpec, Parameter, ReturnValue, Tool, ToolLibrary
-from resilisim.tool_library.model import (
+from resilisim.tool_library.parameters import parameter_problem
+from resilisim.tool_library.tool import (
     DEPENDENCY_ERROR,
     Differentiation,
     Name,
@@ -35,7 +36,6 @@ from resilisim.tool_library.model import (
     ValueType,
     standard_error_specs,
 )
-from resilisim.tool_library.parameters import parameter_problem
 
 _PLACE = re.compile(r"<([a-z]+)((?: [^<> ]+)*)>")
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "st", "tr", "gl")

@@ -25,7 +25,7 @@ from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clopper_pearson, clustered_proportion, fields_to_json, to_json
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.worlds.apis.api import ERROR_CODES, PublicApi
-from resilisim.worlds.apis.client import Address, ApiCall, ApiClient, reached
+from resilisim.worlds.apis.api_client import Address, ApiCall, ApiClient, reached
 from resilisim.worlds.apis.twin import TwinLaw
 
 CALLS_NAME = "calls.jsonl"

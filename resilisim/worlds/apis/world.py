@@ -23,7 +23,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.inputs import read_json
 from resilisim.tasks import Task
 from resilisim.worlds.apis.api import api_library, find_api
-from resilisim.worlds.apis.client import MOST_CALLS_A_HOST, Address, ApiClient
+from resilisim.worlds.apis.api_client import MOST_CALLS_A_HOST, Address, ApiClient
 from resilisim.worlds.apis.twin import Twin, TwinLaw
 from resilisim.worlds.base import DoneCall, Grade, ReferenceCall, ToolError, reference_calls, resolve_parameters
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from resilisim.tasks import Task, split_of
-from resilisim.tasks.model import instance_id_of
+from resilisim.tasks.task import instance_id_of
 from resilisim.tool_library import Parameter, ReturnValue, Tool, ToolLibrary
-from resilisim.tool_library.model import standard_errors
 from resilisim.tool_library.retrieval import TextIndex
+from resilisim.tool_library.tool import standard_errors
 from resilisim.worlds.answers import answers_in, exact_match, list_overlap, loft_scores, token_overlap, turn_scores
 from resilisim.worlds.base import DoneCall, Grade, ToolError
 

@@ -12,7 +12,7 @@ from resilisim.errors import InvalidInputError, check_integer, import_extra
 from resilisim.provenance import content_hash
 from resilisim.seeding import MAX_SEED, Draws
 from resilisim.tool_library.retrieval import TextIndex
-from resilisim.worlds.records import texts
+from resilisim.worlds.records import text_collections
 from resilisim.worlds.records.database import Database, QueryLimits, create_table, quoted
 from resilisim.worlds.records.tables import (
     MOST_ROWS,
@@ -159,8 +159,8 @@ _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "coffee": (1_000, MOST_ROWS),
     "airbnb": (2_000, MOST_ROWS),
     "yelp": (2_000, MOST_ROWS),
-    "agenda": (2_000, texts.MOST_EVENTS),
-    "scirex": (300, texts.MOST_PARAGRAPHS),
+    "agenda": (2_000, text_collections.MOST_EVENTS),
+    "scirex": (300, text_collections.MOST_PARAGRAPHS),
     "papers": (400, MOST_PAPERS),
 }
 
@@ -254,16 +254,16 @@ class GeneratedData:
         return self._tables[name]
 
     @functools.cached_property
-    def agenda(self) -> tuple[list[str], list[texts.Event]]:
+    def agenda(self) -> tuple[list[str], list[text_collections.Event]]:
         """Texts of the agenda, and the event that each tells of."""
-        made = texts.agenda(self.seed, self.recipe.agenda)
+        made = text_collections.agenda(self.seed, self.recipe.agenda)
         self._compare("agenda", lambda: content_hash(made[0]))
         return made
 
     @functools.cached_property
-    def scirex(self) -> tuple[list[str], list[texts.Result]]:
+    def scirex(self) -> tuple[list[str], list[text_collections.Result]]:
         """Paragraphs of papers, and the results that they report."""
-        made = texts.papers(self.seed, self.recipe.scirex)
+        made = text_collections.papers(self.seed, self.recipe.scirex)
         self._compare("scirex", lambda: content_hash(made[0]))
         return made
 

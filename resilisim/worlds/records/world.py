@@ -24,9 +24,9 @@ from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.retrieval import SEARCHES, default_cache_dir
 from resilisim.worlds.base import DoneCall, Grade
-from resilisim.worlds.records.building import build_tasks, grade_answer
 from resilisim.worlds.records.contents import GeneratedData, Recipe, Records
 from resilisim.worlds.records.database import QueryLimits
+from resilisim.worlds.records.question_set import build_tasks, grade_answer
 from resilisim.worlds.records.tools import RecordsWorkspace, records_library
 
 RECORDS_VERSION: Final = "records-v1"

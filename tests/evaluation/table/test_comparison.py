@@ -24,7 +24,7 @@ from resilisim.statistics.comparison import (
     pool_comparisons,
     without_variation,
 )
-from resilisim.statistics.luck import fold_of
+from resilisim.statistics.luck_adjustment import fold_of
 from tests.evaluation.table.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
 from tests.statistics.test_estimates import naive_clustered
 

@@ -12,7 +12,7 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.store import RunStore
 from resilisim.evaluation.table.episodes import read_episode_table, table_of
 from resilisim.provenance import encode_json_line
-from resilisim.statistics.luck import fold_of
+from resilisim.statistics.luck_adjustment import fold_of
 from tests.evaluation.synthetic import synthetic_run
 
 MANIFEST = {"arguments": {"num_episodes": 96, "policy_names": ["random", "exact-optimum"], "prompts": ["optimal"]}}

@@ -23,7 +23,7 @@ from resilisim.evaluation.table.summary import (
     summarise_group,
 )
 from resilisim.statistics import Estimate
-from resilisim.statistics.luck import FoldSums, cross_fitted_betas, fold_of
+from resilisim.statistics.luck_adjustment import FoldSums, cross_fitted_betas, fold_of
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_record, synthetic_run
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.chat import ChatMessage, ChatReply, ScriptedChatModel, ToolCall
-from resilisim.chat.scripted import Line, ScriptedReply
+from resilisim.chat.scripted_models import Line, ScriptedReply
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.llm.kpi_chain.agent import KpiChain
-from resilisim.policies.llm.kpi_chain.yaml_text import dump_yaml
+from resilisim.policies.llm.kpi_chain.model_yaml import dump_yaml
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult, ToolSpec

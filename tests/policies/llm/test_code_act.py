@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat import ChatReply, ScriptedChatModel
-from resilisim.chat.scripted import ScriptedReply
+from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.policies.llm.agents.code_act import (
     Block,
     CodeAct,

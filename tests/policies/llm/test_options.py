@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
 from resilisim.options import options_of
-from resilisim.policies.llm.options import (
+from resilisim.policies.llm.agent_options import (
     AgentOptions,
     choice,
     describe_options,

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from resilisim.chat import ScriptedChatModel
-from resilisim.chat.scripted import ScriptedReply
+from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
 from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult

@@ -16,11 +16,11 @@ import pytest
 
 from resilisim.chat import ChatMessage
 from resilisim.chat.models import RoleModels
-from resilisim.chat.scripted import ScriptError
+from resilisim.chat.scripted_models import ScriptError
 from resilisim.envs.session import Session
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation.episode.play import play_agent_episode
-from resilisim.policies.llm.options import AgentOptions
+from resilisim.policies.llm.agent_options import AgentOptions
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.tasks import Task
 from tests.policies.llm.helpers import PARSER, READER, TASK, environment, play_scripted, scripted

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from resilisim.chat import ChatMessage, ScriptedChatModel, ToolCall
-from resilisim.chat.scripted import ScriptedReply
+from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.react import FINISH, IGNORED, ReAct, react_loop
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from resilisim.chat import ScriptedChatModel
-from resilisim.chat.scripted import ScriptedReply
+from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.chat.types import ContextOverflowError
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.reflexion import Reflexion

@@ -8,7 +8,7 @@ from resilisim import benchmark_tasks, default_library
 from resilisim.tool_library.retrieval import default_retriever
 from resilisim.workflows import ExactPlanner
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.model import EDIT_KINDS, tool_similarity
+from resilisim.workflows.flaws.flaw import EDIT_KINDS, tool_similarity
 
 LIBRARY = default_library()
 # A prime, so that the sample does not walk in step with how the tasks lie in the benchmark.

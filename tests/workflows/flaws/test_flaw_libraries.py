@@ -9,7 +9,7 @@ from resilisim.simulator.law import EndRules
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.workflows import Step, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.model import FlawRefusal, ToolSimilarity, functional_equivalence
+from resilisim.workflows.flaws.flaw import FlawRefusal, ToolSimilarity, functional_equivalence
 from resilisim.workflows.plan_value import CostCalculator
 from resilisim.workflows.steps import step_parameters
 

@@ -7,7 +7,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.workflows import Step, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.model import FlawRefusal, ToolSimilarity, functional_equivalence
+from resilisim.workflows.flaws.flaw import FlawRefusal, ToolSimilarity, functional_equivalence
 from resilisim.workflows.steps import step_parameters
 
 READER, PARSER, AGGREGATOR = "file_operations_reader", "data_processing_parser", "data_processing_aggregator"

@@ -5,11 +5,11 @@ import pytest
 from flaw_samples import LIBRARY, all_flawed, distinct_plans, similarity
 
 from resilisim.tool_library import Tool, ToolLibrary
-from resilisim.tool_library.model import ReturnValue
 from resilisim.tool_library.retrieval import default_retriever, tool_text
+from resilisim.tool_library.tool import ReturnValue
 from resilisim.workflows import Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.model import ToolSimilarity, functional_equivalence
+from resilisim.workflows.flaws.flaw import ToolSimilarity, functional_equivalence
 
 # How far S may be off on another machine: embeddings are float32.
 NOISE = 3e-6

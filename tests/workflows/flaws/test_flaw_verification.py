@@ -8,7 +8,7 @@ from flaw_samples import LIBRARY, METHODS, flawed, similarity
 from resilisim.workflows import Step, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, FlawedWorkflow, Perturber
 from resilisim.workflows.flaws import perturber as module
-from resilisim.workflows.flaws.model import Change, Edit, Flaw, PlanView
+from resilisim.workflows.flaws.flaw import Change, Edit, Flaw, PlanView
 from resilisim.workflows.flaws.perturber import flaw_problem
 from resilisim.workflows.steps import step_parameters
 

@@ -8,8 +8,8 @@ import pytest
 from flaw_samples import METHODS, all_flawed, check_edits, flawed, outcomes, perturber, planned
 
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow
+from resilisim.workflows.flaws.flaw import EDIT_KINDS, FlawRefusal
 from resilisim.workflows.flaws.methods import METHODS as METHODS_THAT_EXIST
-from resilisim.workflows.flaws.model import EDIT_KINDS, FlawRefusal
 from resilisim.workflows.plan_value import CostCalculator
 
 # The drift's place follows from the severity and its tools from the formula; no list of the sample validates twice.

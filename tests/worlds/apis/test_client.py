@@ -17,7 +17,7 @@ import pytest
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.worlds.apis import Address, ApiClient, find_api
 from resilisim.worlds.apis.api import PublicApi
-from resilisim.worlds.apis.client import LARGEST_ANSWER, ApiCall
+from resilisim.worlds.apis.api_client import LARGEST_ANSWER, ApiCall
 from tests.worlds.apis.conftest import Behaviour, api_at, server
 
 GOOD = b'{"ip": "192.0.2.7"}'

@@ -12,7 +12,7 @@ from resilisim.cli.main import app as command_line
 from resilisim.errors import InvalidInputError
 from resilisim.worlds.apis import Address, ApiClient, Twin, TwinLaw, find_api
 from resilisim.worlds.apis.api import public_apis
-from resilisim.worlds.apis.client import ApiCall
+from resilisim.worlds.apis.api_client import ApiCall
 from resilisim.worlds.apis.twin import CALLS, FAILURES, SUCCESSES
 
 INSTANT = {"median_seconds": 0.0}

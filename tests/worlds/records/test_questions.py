@@ -13,8 +13,8 @@ from resilisim.tasks import Task
 from resilisim.worlds import load_world
 from resilisim.worlds.base import reference_calls, resolve_parameters
 from resilisim.worlds.records import grade_answer, records_card
-from resilisim.worlds.records.building import build_tasks, derived_answer
 from resilisim.worlds.records.contents import GeneratedData
+from resilisim.worlds.records.question_set import build_tasks, derived_answer
 from resilisim.worlds.records.questions import template
 from resilisim.worlds.records.tools import records_library
 from resilisim.worlds.records.world import RECORDS_SHA256, RecordsWorld, generated_records, records_v1
@@ -35,7 +35,7 @@ def world(data, records):
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("resilisim.worlds.records.building.derived_answer", noted)
+        patch.setattr("resilisim.worlds.records.question_set.derived_answer", noted)
         return RecordsWorld("small", build_tasks(data, records, "small"), records)
 
 
@@ -82,7 +82,7 @@ def test_agents_are_not_told_the_answer(world):
 
 def test_too_many_questions_for_the_data_are_refused(data, records, monkeypatch):
     same = template.Question("How much is 1 + 1?", 2, (template.calculated("1 + 1"),), "${answer.result}")
-    monkeypatch.setattr("resilisim.worlds.records.building.DOMAINS", ("coffee",))
+    monkeypatch.setattr("resilisim.worlds.records.question_set.DOMAINS", ("coffee",))
     monkeypatch.setitem(template.TEMPLATES, ("coffee", "easy"), {"same": lambda data, draws: same})
     with pytest.raises(InvalidInputError, match=r"7 questions .* are too many .*: coffee, easy, same gave 1"):
         build_tasks(data, records, "small")

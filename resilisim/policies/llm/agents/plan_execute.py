@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resilisim.chat import ChatMessage
+from resilisim.policies.llm.agent_options import AgentOptions, choice, flag, limit
 from resilisim.policies.llm.agents.react import loop_tools, react_loop
 from resilisim.policies.llm.agents.step_plan import (
     PlanStep,
@@ -20,7 +21,6 @@ from resilisim.policies.llm.agents.step_plan import (
     step_references_in,
     unusable_step,
 )
-from resilisim.policies.llm.options import AgentOptions, choice, flag, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun

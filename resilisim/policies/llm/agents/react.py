@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ToolCall
 from resilisim.envs.session import EpisodeEnded
-from resilisim.policies.llm.options import AgentOptions, length, limit
+from resilisim.policies.llm.agent_options import AgentOptions, length, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import (
     LONGEST_WORDS,

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from resilisim.chat import ChatMessage
 from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.agent_options import AgentOptions, choice, length, limit
 from resilisim.policies.llm.agents.react import FINISH_FORM, LoopResult, loop_instructions, react_loop
-from resilisim.policies.llm.options import AgentOptions, choice, length, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun

@@ -19,7 +19,7 @@ from resilisim.policies.llm.kpi_chain.entities import (
     read_extraction,
     read_reasoning,
 )
-from resilisim.policies.llm.kpi_chain.plan import (
+from resilisim.policies.llm.kpi_chain.kpi_plan import (
     DONE,
     FAILED,
     OUTPUT,
@@ -34,7 +34,7 @@ from resilisim.policies.llm.kpi_chain.plan import (
     read_plan,
     resolve,
 )
-from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, dump_yaml
+from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError, dump_yaml
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, visible
 from resilisim.policies.llm.run import AgentRun

@@ -24,7 +24,7 @@ from pydantic import (
 
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, yaml_with
+from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError, yaml_with
 from resilisim.yaml_text import Plain, typed
 
 STRING: Final = "string"

@@ -9,7 +9,7 @@ from typing import Final
 from resilisim.seeding import Draws
 from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions.template import Question, calculated, python, retrieved, template
-from resilisim.worlds.records.texts import ACTIVITIES, VENUES, Event, clock_text, same_day
+from resilisim.worlds.records.text_collections import ACTIVITIES, VENUES, Event, clock_text, same_day
 
 _PLACE: Final = rf"(\w+ (?:{'|'.join(VENUES)}))\b"
 _ACTIVITY: Final = "(" + "|".join(map(re.escape, ACTIVITIES)) + ")"

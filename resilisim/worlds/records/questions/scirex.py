@@ -9,7 +9,7 @@ from typing import Final
 from resilisim.seeding import Draws
 from resilisim.worlds.records.contents import GeneratedData
 from resilisim.worlds.records.questions.template import Question, calculated, python, retrieved, single, template
-from resilisim.worlds.records.texts import TASKS_OF_RESEARCH, Result
+from resilisim.worlds.records.text_collections import TASKS_OF_RESEARCH, Result
 
 _TWO_DECIMALS: Final = "Round to two decimals."
 _MANY: Final = 30  # passages among which all of a dataset, or of a method, are

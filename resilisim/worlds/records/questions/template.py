@@ -1,7 +1,7 @@
 """What a question is, how templates make some, and the calls that their references are written in.
 
 A template computes the answer from the data as they were generated, and says which calls lead to it. Whether they do is
-found out by really making them (`resilisim.worlds.records.building`), so each answer is come by in two ways.
+found out by really making them (`resilisim.worlds.records.question_set`), so each answer is come by in two ways.
 """
 
 from __future__ import annotations

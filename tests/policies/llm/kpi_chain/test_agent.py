@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.kpi_chain.agent import ChainState, KpiChain, lineage_of
-from resilisim.policies.llm.kpi_chain.plan import ChainPlan, KpiChainOptions, PlanRules, PlanTask, read_plan
+from resilisim.policies.llm.kpi_chain.kpi_plan import ChainPlan, KpiChainOptions, PlanRules, PlanTask, read_plan
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
 from resilisim.tasks import Task

@@ -23,7 +23,7 @@ from resilisim.policies.llm.kpi_chain.entities import (
     threshold_sweep,
     type_of,
 )
-from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
+from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError
 from tests.policies.llm.helpers import reasoning
 
 NAME, YEAR, NAMES = (

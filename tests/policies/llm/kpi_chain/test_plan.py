@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from resilisim.policies.llm.kpi_chain.agent import lineage_of
 from resilisim.policies.llm.kpi_chain.entities import FINAL_ANSWER
-from resilisim.policies.llm.kpi_chain.plan import (
+from resilisim.policies.llm.kpi_chain.kpi_plan import (
     MAX_TASKS,
     OUTPUT,
     REASONING,
@@ -22,7 +22,7 @@ from resilisim.policies.llm.kpi_chain.plan import (
     read_plan,
     resolve,
 )
-from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
+from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError
 from tests.guards import no_endless_work
 from tests.policies.llm.helpers import SEARCH, answer_task, entity, given, plan_of, ref, spec, tool_task
 

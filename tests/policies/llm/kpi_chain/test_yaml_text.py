@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.kpi_chain.yaml_text import (
+from resilisim.policies.llm.kpi_chain.model_yaml import (
     MAX_CHARACTERS,
     UnreadableReplyError,
     dump_yaml,

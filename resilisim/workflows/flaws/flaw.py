@@ -21,8 +21,8 @@ from resilisim.errors import unknown_name
 from resilisim.simulator.problem import build_problem
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import accepts
-from resilisim.workflows.model import Step, Workflow
 from resilisim.workflows.steps import REASON_REQUIRED, expected_outcome, step_parameters
+from resilisim.workflows.workflow import Step, Workflow
 
 if TYPE_CHECKING:
     from resilisim.tool_library.retrieval import Retriever

@@ -15,7 +15,7 @@ from typing import Any, Final
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws, hash_words
 from resilisim.tasks import Task
-from resilisim.tasks.model import TRAIN_SHARE, VALIDATION_SHARE, Split
+from resilisim.tasks.task import TRAIN_SHARE, VALIDATION_SHARE, Split
 from resilisim.worlds.answers import answers_in, exact_match, list_overlap, number_in, number_match, token_overlap
 from resilisim.worlds.base import Grade, ToolError, reference_calls, resolve_parameters
 from resilisim.worlds.records.contents import GeneratedData, Records

@@ -13,11 +13,11 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import OUTPUT_GROUP, check_options, option
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks import Task
-from resilisim.tasks.model import split_of_task
+from resilisim.tasks.task import split_of_task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows import Planner, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.model import DEFAULT_SEVERITY, FlawRefusal, tool_similarity
+from resilisim.workflows.flaws.flaw import DEFAULT_SEVERITY, FlawRefusal, tool_similarity
 from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.plan_value import CostCalculator, PlanCosts, program_costs
 from resilisim.workflows.planner import ReferencePlanner, no_similar_tools, resolve_planner, similar_by_retrieval
@@ -40,7 +40,7 @@ class PromptSpec:
         InvalidInputError: A name does not exist, or options contradict each other.
 
     Example:
-        >>> from resilisim.datasets.prompts import PromptSpec
+        >>> from resilisim.datasets.prompt_records import PromptSpec
         >>> PromptSpec(flaws=("missing_step",), methods=("all",)).records_per_task()
         5
     """

@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from resilisim.chat.json_answers import texts_in
 from resilisim.errors import nearest_name
+from resilisim.policies.llm.agent_options import AgentOptions, flag, limit, number
 from resilisim.policies.llm.kpi_chain.entities import (
     ANY,
     ARRAY,
@@ -32,8 +33,7 @@ from resilisim.policies.llm.kpi_chain.entities import (
     is_missing,
     wanted_value,
 )
-from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, field_problems, read_yaml, yaml_with
-from resilisim.policies.llm.options import AgentOptions, flag, limit, number
+from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError, field_problems, read_yaml, yaml_with
 from resilisim.policies.llm.tools import ToolSpec
 from resilisim.yaml_text import typed
 
