@@ -17,6 +17,7 @@ from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimErro
 from resilisim.inputs import error_line, import_attribute, look_into_working_directory
 from resilisim.policies.base import Policy
 from resilisim.policies.function_agent import AGENT_PREFIX, FunctionAgent
+from resilisim.policies.ppo import SHIPPED_CHECKPOINTS
 from resilisim.redaction import is_secret_name, keep_secret, shown_command, without_named
 
 ENTRY_POINT_GROUP = "resilisim.policies"
@@ -49,7 +50,6 @@ COMMAND_PREFIX = "command:"
 COMMAND_AGENT = "resilisim.integrations.mcp:CommandAgent"
 # policy:DIR is the trained policy whose checkpoint lies in the folder DIR, or that ships under a name.
 CHECKPOINT_PREFIX = "policy:"
-SHIPPED_CHECKPOINTS = ("default", "benchmark")
 _WITH_OPTIONS = re.compile(r"(?P<name>[^\[\]]+)\[(?P<options>[^\[\]]*)\]\Z", re.DOTALL)
 
 

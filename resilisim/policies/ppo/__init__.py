@@ -2,3 +2,5 @@
 
 Nothing is imported here, so that torch is loaded only by whoever asks for one of the modules.
 """
+
+SHIPPED_CHECKPOINTS = ("default", "benchmark")  # the names of trained policies that ship

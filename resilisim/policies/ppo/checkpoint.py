@@ -40,6 +40,7 @@ from resilisim.envs.workflow.columns import STATUSES, TASK_COLUMNS, TOOL_COLUMNS
 from resilisim.envs.workflow.law_parts import LAW_COLUMNS, PART_COLUMNS
 from resilisim.errors import InvalidInputError, StoreError, one_line, unknown_name
 from resilisim.inputs import inside, read_json, shown, validated
+from resilisim.policies.ppo import SHIPPED_CHECKPOINTS
 from resilisim.policies.ppo.network import (
     LAW_GROUPS,
     PART_GROUPS,
@@ -50,7 +51,6 @@ from resilisim.policies.ppo.network import (
     WorkflowMLP,
     make_network,
 )
-from resilisim.policies.registry import SHIPPED_CHECKPOINTS
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json
 from resilisim.run_folder import RunFolder, make_folder, write_file_atomically
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
