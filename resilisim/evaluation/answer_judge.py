@@ -27,13 +27,7 @@ JUDGE_ROLE: Final = "judge"  # of its calls; no component of an agent
 
 
 class Verdict(StrEnum):
-    """What a judge says of an answer.
-
-    Example:
-        >>> from resilisim.evaluation import Verdict
-        >>> list(map(str, Verdict))
-        ['correct', 'incorrect', 'unreadable']
-    """
+    """What a judge says of an answer."""
 
     CORRECT = "correct"
     INCORRECT = "incorrect"
@@ -51,11 +45,6 @@ class JudgedAccuracy:
         accuracy: Share of correct answers among those with a readable verdict; NaN if there is none.
         num_readable: Answers with a readable verdict.
         num_unreadable: Answers without one, which count neither as right nor as wrong.
-
-    Example:
-        >>> from resilisim.evaluation import Verdict, judged_accuracy
-        >>> judged_accuracy([Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNREADABLE])
-        JudgedAccuracy(accuracy=0.5, num_readable=2, num_unreadable=1)
     """
 
     accuracy: float
@@ -86,14 +75,6 @@ async def judge(
     Raises:
         InfrastructureError: The endpoint is down.
         InvalidInputError: The endpoint refuses key, model or request.
-
-    Example:
-        >>> import asyncio
-        >>> from resilisim.chat import ScriptedChatModel
-        >>> from resilisim.evaluation import judge
-        >>> model = ScriptedChatModel(["correct"])
-        >>> asyncio.run(judge(model, "How many moons has Mars?", expected="two", answer="2"))
-        <Verdict.CORRECT: 'correct'>
     """
     texts = {"question": question, "expected": expected, "answer": answer}
     case = without_surrogates(json.dumps(texts, ensure_ascii=False, indent=1))
@@ -112,13 +93,7 @@ async def judge(
 
 
 def judged_accuracy(verdicts: Iterable[Verdict]) -> JudgedAccuracy:
-    """Return the accuracy over readable verdicts, and how many are unreadable.
-
-    Example:
-        >>> from resilisim.evaluation import Verdict, judged_accuracy
-        >>> judged_accuracy([Verdict.CORRECT, Verdict.CORRECT, Verdict.INCORRECT, Verdict.CORRECT]).accuracy
-        0.75
-    """
+    """Return the accuracy over readable verdicts, and how many are unreadable."""
     given = list(verdicts)
     readable = [verdict for verdict in given if verdict is not Verdict.UNREADABLE]
     accuracy = readable.count(Verdict.CORRECT) / len(readable) if readable else math.nan
@@ -138,11 +113,6 @@ class JudgeAgreement:
         num_exact_only: Answers that only the exact score finds right.
         num_neither: Answers that both find wrong.
         num_unreadable: Answers without a readable verdict, which are in none of the above.
-
-    Example:
-        >>> from resilisim.evaluation import Verdict, judge_agreement
-        >>> judge_agreement([Verdict.CORRECT, Verdict.INCORRECT], [True, True]).num_exact_only
-        1
     """
 
     agreement: float
@@ -163,11 +133,6 @@ def judge_agreement(verdicts: Sequence[Verdict], exact: Sequence[bool]) -> Judge
 
     Raises:
         InvalidInputError: There are not as many of the one as of the other.
-
-    Example:
-        >>> from resilisim.evaluation import Verdict, judge_agreement
-        >>> judge_agreement([Verdict.CORRECT, Verdict.CORRECT, Verdict.INCORRECT], [True, False, False]).kappa
-        0.4
     """
     if len(verdicts) != len(exact):
         raise InvalidInputError(f"{len(verdicts)} verdicts and {len(exact)} exact scores: expected one for each answer")
@@ -200,11 +165,6 @@ class JudgedAnswer:
         answer: What was answered; None where nothing was, which is incorrect without anybody being asked.
         exact: Whether the world's exact score finds it right.
         verdict: What the judge says.
-
-    Example:
-        >>> from resilisim.evaluation import JudgedAnswer, Verdict
-        >>> JudgedAnswer(0, "react", "task_1", 0, "Mirren", True, Verdict.CORRECT).to_mapping()["verdict"]
-        'correct'
     """
 
     index: int

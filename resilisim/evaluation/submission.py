@@ -68,12 +68,6 @@ class PublishedSet:
 
     Raises:
         InvalidInputError: The environment is none, or draws nothing from its salt.
-
-    Example:
-        >>> from resilisim.evaluation import load_set
-        >>> chosen = load_set("open-v1")
-        >>> len(chosen.tasks), chosen.seeds, chosen.prompts, chosen.is_private
-        (100, [0, 1, 2], ['baseline', 'optimal'], False)
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -127,11 +121,6 @@ def load_set(name: str | Path) -> PublishedSet:
 
     Raises:
         InvalidInputError: There is neither, or the file is no set.
-
-    Example:
-        >>> from resilisim.evaluation import load_set
-        >>> load_set("open-v1").num_episodes
-        600
     """
     folder = resources.files("resilisim.evaluation").joinpath(SETS)
     shipped = {file.name.removesuffix(".json"): file for file in folder.iterdir()}
@@ -156,13 +145,6 @@ def define_set(directory: Path | str, name: str, *, private: bool = False) -> Pu
     Raises:
         StoreError: It is no folder of results.
         InvalidInputError: Tasks of the run have not been played, or its draws have no salt.
-
-    Example:
-        >>> from resilisim import evaluate
-        >>> from resilisim.evaluation import define_set
-        >>> result = evaluate("plan-follower", 3, "optimal", seeds=2, salt="spring")
-        >>> define_set(result.directory, "mine-v1", private=True).environment.get("salt") is None
-        True
     """
     manifest = read_manifest(directory)
     arguments = manifest["arguments"]
@@ -190,16 +172,7 @@ def define_set(directory: Path | str, name: str, *, private: bool = False) -> Pu
 
 
 def write_set(path: Path | str, published: PublishedSet) -> None:
-    """Write the file of a set; StoreError if that cannot be done.
-
-    Example:
-        >>> import tempfile
-        >>> from resilisim.evaluation import load_set, write_set
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_set(f"{folder}/copy.json", load_set("open-v1"))
-        ...     load_set(f"{folder}/copy.json") == load_set("open-v1")
-        True
-    """
+    """Write the file of a set; StoreError if that cannot be done."""
     write_file_atomically(Path(path), published.to_json())
 
 
@@ -241,14 +214,6 @@ class SubmissionCheck:
         notes: What is no reason to refuse it, and what readers should know.
         claims: What the run says and nobody can check.
         luck: What the draws gave each policy under each prompt type.
-
-    Example:
-        >>> from resilisim import evaluate
-        >>> from resilisim.evaluation import check_submission
-        >>> run = evaluate("plan-follower", 3, "optimal")
-        >>> found = check_submission(run.directory, "open-v1")
-        >>> found.is_accepted, str(found.refusals[0])
-        (False, 'salt of the draws is "resilisim/evaluation", expected "resilisim/open-v1"')
     """
 
     directory: Path
@@ -309,13 +274,6 @@ def check_submission(
         StoreError: It is no folder of results, or cannot be read.
         InvalidInputError: The set cannot be read, its salt, tasks or library are not those that were given, or it is
             private and no salt was given.
-
-    Example:
-        >>> from resilisim import evaluate
-        >>> from resilisim.evaluation import check_submission, define_set
-        >>> run = evaluate("plan-follower", 3, "optimal", seeds=2, record_texts="all")
-        >>> check_submission(run.directory, define_set(run.directory, "mine-v1")).is_accepted
-        True
     """
     published = published if isinstance(published, PublishedSet) else load_set(published)
     library = library if library is not None else default_library()

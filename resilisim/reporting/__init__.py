@@ -8,12 +8,12 @@ from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.reporting.body import build_page
 from resilisim.reporting.comparison import refuse_unlike_runs
 from resilisim.reporting.page import page_markdown, whole_page
-from resilisim.reporting.papers import PaperTable, paper_tables
+from resilisim.reporting.papers import paper_tables
 from resilisim.reporting.viewer import viewer_assets, viewer_section
 from resilisim.reporting.viewer.packing import Packer
 from resilisim.run_folder import write_file_atomically
 
-__all__ = ["PaperTable", "paper_tables", "write_report"]
+__all__ = ["paper_tables", "write_report"]
 
 REPORT_NAME = "report.html"
 

@@ -104,13 +104,6 @@ class PaperTable:
         rows: Ours first, then published ones. Shares are from 0 to 1.
         form: "" for shares, which are shown in percent, else the form of the numbers (".1f").
         notes: What a reader must know.
-
-    Example:
-        >>> from resilisim.reporting import PaperTable
-        >>> from resilisim.reporting.papers import PaperRow
-        >>> rows = (PaperRow(("react",), (0.5,)), PaperRow(("ReAct",), (0.51,), is_published=True))
-        >>> PaperTable("KPI-Chain", "Table 1", "Success", ("agent",), ("HotpotQA",), rows).to_mapping()["rows"][1]
-        {'agent': 'ReAct', 'HotpotQA': 0.51, 'published': True}
     """
 
     paper: str

@@ -13,9 +13,10 @@ import pytest
 from resilisim import evaluate, read_results
 from resilisim.datasets.run_tables import export_run
 from resilisim.errors import StoreError
-from resilisim.evaluation import compare_runs, read_leaderboard
+from resilisim.evaluation import compare_runs
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.rescoring import rescore_run
+from resilisim.evaluation.table.leaderboard import read_leaderboard
 from resilisim.injection.law_fit import fit_law
 from resilisim.reporting import write_report
 from tests.evaluation.toy_policies import toy_tasks

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from resilisim import evaluate, read_results
-from resilisim.evaluation import compare_runs, read_leaderboard
+from resilisim.evaluation import compare_runs
 from resilisim.evaluation.run.store import RunStore, begun, read_manifest
+from resilisim.evaluation.table.leaderboard import read_leaderboard
 from resilisim.policies import AgentSession
 from resilisim.workflows import parse_plan
 from tests.evaluation.toy_policies import toy_tasks

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from resilisim import evaluate, read_results
 from resilisim.errors import ResiliSimError
-from resilisim.evaluation import compare_runs, read_leaderboard
+from resilisim.evaluation import compare_runs
 from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.store import RunStore, read_manifest
 from resilisim.evaluation.submission import PublishedSet, check_submission, define_set
+from resilisim.evaluation.table.leaderboard import read_leaderboard
 from resilisim.injection.law_fit import fit_law
 from tests.chat.loopback import LoopbackServer
 from tests.evaluation.agent_models import endpoint, following_answer

@@ -12,9 +12,17 @@ from typing import Any
 import pytest
 
 from resilisim.errors import InvalidInputError
-from resilisim.reporting import PaperTable, paper_tables
+from resilisim.reporting import paper_tables
 from resilisim.reporting.page import whole_page
-from resilisim.reporting.papers import BENCHMARKS, DOMAINS, PaperRow, tables_csv, tables_markdown, tables_page
+from resilisim.reporting.papers import (
+    BENCHMARKS,
+    DOMAINS,
+    PaperRow,
+    PaperTable,
+    tables_csv,
+    tables_markdown,
+    tables_page,
+)
 from resilisim.statistics import Estimate
 from tests.reporting.agent_records import AGENTS, MODELS, agent_records
 from tests.reporting.pages import Checker, write_run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from resilisim.evaluation.robustness.profile_result import ProfileResult
-from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile, profile
+from resilisim.evaluation.robustness.profiling import profile
 
-__all__ = ["ProfileInterrupted", "ProfileResult", "plan_profile", "profile"]
+__all__ = ["profile"]

@@ -311,14 +311,6 @@ class ProfileResult:
         flaws: The flaws, if they were.
         optimum_gap: By how much any V* may be too low; 0 where all are exact.
         last_error: What the last episode broke on that broke for reasons of infrastructure in this call.
-
-    Example:
-        >>> import tempfile
-        >>> from resilisim.evaluation.robustness import ProfileResult, profile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     found: ProfileResult = profile("random", 2, out=folder, axes="turns", turns=[4])
-        >>> [run.title for run in found.runs], found.is_finished
-        (['standard setting', '4 turns'], True)
     """
 
     directory: Path

@@ -61,13 +61,7 @@ _COMMON = ("benchmark", "environment", "library", "policies", "prompts", "seeds"
 
 
 class ProfileInterrupted(KeyboardInterrupt):
-    """Somebody stopped a profile with Ctrl-C; what is finished is kept.
-
-    Example:
-        >>> from resilisim.evaluation.robustness import ProfileInterrupted
-        >>> issubclass(ProfileInterrupted, KeyboardInterrupt)
-        True
-    """
+    """Somebody stopped a profile with Ctrl-C; what is finished is kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -303,15 +297,6 @@ def plan_profile(
     Raises:
         InvalidInputError: An argument is unusable.
         StoreError: The folder holds something else.
-
-    Example:
-        >>> import tempfile
-        >>> from resilisim.evaluation.robustness import plan_profile
-        >>> from resilisim.evaluation.robustness.points import check_points
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     job = plan_profile("random", 3, 1, check_points("turns", (), [4], (), ()), out=folder)
-        >>> job.num_to_solve  # three tasks with 4 turns, and with the usual 10
-        6
     """
     directory, num_workers = folder_of(out), check_integer("workers", workers, 1, MAX_WORKERS)
     plan = RunPlan.of(

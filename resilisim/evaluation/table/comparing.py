@@ -229,13 +229,6 @@ def compare_tables(
     Raises:
         InvalidInputError: One is empty or holds several policies or prompt types, the two have no episode in common,
             or were not played under one law.
-
-    Example:
-        >>> from resilisim.evaluation import compare_tables, evaluate, read_episode_table
-        >>> result = evaluate(["exact-optimum", "random"], 5, "optimal")
-        >>> table = read_episode_table(result.directory)
-        >>> compare_tables(table.group("exact-optimum", "optimal"), table.group("random", "optimal")).best.method
-        'paired_luck_adjusted'
     """
     (policy_a, prompt_a), (policy_b, prompt_b) = _only_group(a, "A"), _only_group(b, "B")
     pairs = match_episodes(a, b)

@@ -86,13 +86,6 @@ class EpisodeTable:
         ended_by: Episodes by what ended them; in tables of sums only.
         num_counted_as_lost: Episodes among them that broke, nobody can tell why, and are not finished (`worst_case`).
         largest_identity_error: Largest deviation from 1 - outcome = (1 - optimum) + regret - luck.
-
-    Example:
-        >>> from resilisim.evaluation import EpisodeTable, evaluate, read_episode_table
-        >>> result = evaluate(["plan-follower", "random"], 3, "optimal")
-        >>> table: EpisodeTable = read_episode_table(result.directory)
-        >>> table.policies, table.group("random", "optimal").num_episodes
-        (('plan-follower', 'random'), 3)
     """
 
     manifest: Mapping[str, Any] = field(repr=False)
@@ -419,13 +412,6 @@ def read_episode_table(directory: Path | str) -> EpisodeTable:
 
     Raises:
         StoreError: It is no folder of results, or cannot be read, or a line is no episode of this run.
-
-    Example:
-        >>> from resilisim.evaluation import evaluate, read_episode_table
-        >>> result = evaluate("plan-follower", 3, "optimal", seeds=2)
-        >>> table = read_episode_table(result.directory)
-        >>> len(table), table.seed.tolist()
-        (6, [0, 1, 0, 1, 0, 1])
     """
     manifest = read_manifest(directory)
     return table_of(read_own_records(directory, manifest), manifest)

@@ -104,13 +104,6 @@ def read_leaderboard(
         StoreError: One is no folder of results.
         InvalidInputError: A folder was given twice, runs cannot be compared, have no episode in common, or none has
             the prompt type.
-
-    Example:
-        >>> from resilisim.evaluation import evaluate, read_leaderboard
-        >>> result = evaluate(["random", "exact-optimum"], 5, "optimal")
-        >>> board = read_leaderboard([result.directory])
-        >>> [row.label for row in board.sections["optimal"]]
-        ['exact-optimum', 'random']
     """
     names = [str(directory) for directory in directories]
     if len({Path(name).resolve() for name in names}) < len(names):

@@ -73,12 +73,6 @@ class GroupSummary:
         losses: Mean regret by label, in the order of `ALL_LOSS_LABELS`, only those that occurred.
         turns: Mean number of messages.
         ended_by: Share of episodes by what ended them (of all tasks, also when the summary is of a part).
-
-    Example:
-        >>> from resilisim.evaluation import GroupSummary, evaluate
-        >>> row: GroupSummary = evaluate("exact-optimum", 5, "optimal").row("exact-optimum", "optimal")
-        >>> row.num_tasks, row.biggest_loss, row.privileged
-        (5, None, True)
     """
 
     policy: str
@@ -357,11 +351,6 @@ class SummaryTable:
 
     Narrower ones get no share of the ceiling, and the narrowest no losses: what does not fit is left out, never cut.
     All rates are in percent, with 95% intervals clustered by task.
-
-    Example:
-        >>> from resilisim.evaluation import SummaryTable, evaluate
-        >>> str(SummaryTable(evaluate("random", 2).rows)).splitlines()[2].split()[:3]
-        ['prompt', 'episodes', 'success']
     """
 
     def __init__(self, rows: Sequence[GroupSummary]) -> None:

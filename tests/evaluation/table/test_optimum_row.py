@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from resilisim.evaluation import evaluate, read_leaderboard
+from resilisim.evaluation import evaluate
+from resilisim.evaluation.table.leaderboard import read_leaderboard
 from resilisim.reporting import write_report
 from tests.evaluation.toy_policies import Reading, toy_tasks
 

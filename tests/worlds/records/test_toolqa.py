@@ -12,9 +12,9 @@ from resilisim import EnvironmentSettings, evaluate
 from resilisim.cli.main import main
 from resilisim.datasets.run_tables import episode_row, step_rows
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation import read_leaderboard
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.store import read_failures
+from resilisim.evaluation.table.leaderboard import read_leaderboard
 from resilisim.reporting import write_report
 from resilisim.worlds import load_world
 from resilisim.worlds.records import load_toolqa
