@@ -31,6 +31,7 @@ TOKEN_VARIABLE = "RESILISIM_TOKEN"
 SERVED = (
     *options.RULES,
     *options.LAW,
+    "force",
     "planner",
     "parameters",
     "prompt_style",

@@ -6,7 +6,7 @@ them, and a run's manifest holds them all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
@@ -16,6 +16,7 @@ from resilisim.options import check_options, option, options_of, with_options
 from resilisim.seeding import EVALUATION_SALT
 
 if TYPE_CHECKING:
+    from resilisim.simulator.draws import Draws
     from resilisim.simulator.failure_model import Law
     from resilisim.simulator.law import BenchmarkLaw, EndRules
     from resilisim.tasks.searches import SearchMany
@@ -64,6 +65,7 @@ class OptionsButPlanner(TypedDict, total=False):
     embedding_model: str | None
     reward: Reward
     world: str | None
+    force: Sequence[str]
 
 
 class EnvironmentOptions(OptionsButPlanner, total=False):
@@ -217,10 +219,18 @@ class EnvironmentSettings(LawOptions):
         "World in which calls really do something, such as records-v1; its tasks are named by --tasks.",
         group=ENVIRONMENT_GROUP,
     )
+    force: tuple[str, ...] = option(
+        (),
+        "What a call brings, whatever its draw is: network_fetcher#2=TIMEOUT, network_fetcher#1=ok; again for more. "
+        "Records mark it.",
+        group=LAW_GROUP,
+        metavar="TOOL#NUMBER=RESULT",
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
         check_options(self)
+        self.draws()
         if self.search == "lexical" and self.embedding_model is not None:
             raise InvalidInputError(
                 f"embedding_model is {self.embedding_model!r:.200}: expected none, the lexical search has no model"
@@ -283,6 +293,9 @@ class EnvironmentSettings(LawOptions):
             values["law"] = self.law.to_mapping()
         if self.world is None:
             del values["world"]
+        values["force"] = list(self.force)
+        if not self.force:
+            del values["force"]
         return values
 
     def retriever(self, library: ToolLibrary) -> Retriever:
@@ -366,6 +379,23 @@ class EnvironmentSettings(LawOptions):
     def offers_wait(self) -> bool:
         """Whether agents can let a turn pass: where the law has a part in which that can help."""
         return not isinstance(self.law, str) and bool(self.law.waiting_can_help)
+
+    def draws(self, library: ToolLibrary | None = None) -> Draws | None:
+        """Return where draws come from, if anything is forced; else None, as then they come from the key.
+
+        Raises:
+            InvalidInputError: What is forced says nothing, or names what a tool of the library cannot have.
+        """
+        if not self.force:
+            return None
+        from resilisim.simulator.draws import Forced
+        from resilisim.simulator.problem import build_problem
+
+        forced = Forced.of(self.force)
+        if library is not None:
+            law, is_world = self.failure_model(), self.world is not None
+            forced.check_results(build_problem(library, library.names[:1], law, self.rules(), is_world), self.errors)
+        return forced
 
     def rules(self) -> EndRules:
         """Return the end rules."""

@@ -80,7 +80,7 @@ def asked_at_once(models: ModelSettings) -> ModelSettings:
 
 
 @takes(
-    environment=OptionGroup(EnvironmentSettings, [*RULES, *LAW, *WORDING]),
+    environment=OptionGroup(EnvironmentSettings, [*RULES, *LAW, "force", *WORDING]),
     models=MODEL_OPTIONS,
     limits=OptionGroup(RunLimits, panel=SCALE_PANEL),
 )

@@ -25,6 +25,7 @@ from resilisim.tool_library.retrieval import ToolHit
 PLAYED = (
     *options.RULES,
     *options.LAW,
+    "force",
     "planner",
     "prompt_style",
     "search_detail",

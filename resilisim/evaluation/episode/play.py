@@ -396,6 +396,7 @@ def _what_happened(info: Mapping[str, Any], execution: Mapping[str, Any]) -> Hap
         error=execution["error"],
         success_probability=execution["success_probability"],
         real=bool(execution.get("real")),
+        forced=bool(execution.get("forced")),
     )
     if "result" in info:
         happened["result"] = info["result"]

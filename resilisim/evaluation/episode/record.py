@@ -93,10 +93,10 @@ class StepRecord(Worth):
     The five fields from `tool` to `success_probability` are None unless the message executed a tool, with two
     exceptions: `tool` also names what was asked for or rejected, and `error`, else the code of a failed execution, is
     the first problem of a message of kind "rejected" or "format_error" (older records lack it), and how the agent broke
-    in a step of kind "agent_error", which is no message. In worlds `real` is
-    there, and true, where the tool itself failed although the law let the call through. Of executions under a law with
-    parts, `result` is what luck brought (`rulebook.rules.RESULTS`: "corrupt" is a success with wrong data), and
-    under one with latency `seconds` how long it took.
+    in a step of kind "agent_error", which is no message. In worlds `real` is there, and true, where the tool itself
+    failed although the law let the call through; `forced` likewise where its result was forced and no luck. Of
+    executions under a law with parts, `result` is what luck brought (`rulebook.rules.RESULTS`: "corrupt" is a success
+    with wrong data), and under one with latency `seconds` how long it took.
 
     Example:
         >>> from resilisim import evaluate
@@ -116,6 +116,7 @@ class StepRecord(Worth):
     result: NotRequired[str]
     seconds: NotRequired[Number]
     real: NotRequired[bool]
+    forced: NotRequired[bool]
 
 
 class GradeRecord(TypedDict):

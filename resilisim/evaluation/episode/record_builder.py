@@ -34,6 +34,7 @@ class Happened(TypedDict, total=False):
     error: str | None
     success_probability: float | None
     real: bool
+    forced: bool
     result: str
     seconds: float
 
@@ -85,7 +86,7 @@ class RecordBuilder:
             "success": happened.get("success"),
             "error": happened.get("error"),
             "success_probability": happened.get("success_probability"),
-            **({"real": True} if happened.get("real") else {}),
+            **{name: True for name in ("real", "forced") if happened.get(name)},
             **{name: value for name, value in happened.items() if name in ("result", "seconds")},
             **worth,
         }

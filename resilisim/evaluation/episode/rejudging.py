@@ -1,7 +1,7 @@
 """Judging a recorded episode again, from its record alone, and saying where two records of one episode differ.
 
 The recorded messages happen again on the simulator's own `Episode`, under the draws of the record's salt, seed and
-task; where tools of a world really did something, they do what the record says. The exact optimum then gives values,
+task, and what it marks as forced; where tools of a world really failed, they fail as the record says. The exact optimum then gives values,
 regret, luck and labels anew. A record that contradicts itself, the law or its draws is none.
 
 Of an agent that began anew in fresh episodes the record holds the steps of the last one, which is what is judged.
@@ -10,7 +10,7 @@ Of an agent that began anew in fresh episodes the record holds the steps of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from resilisim.envs.conversation import reference_of
@@ -22,11 +22,13 @@ from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, S
 from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Law, Message, build_problem, rescore
+from resilisim.simulator.draws import CORRUPTED, OK, Forced
 from resilisim.simulator.messages import MessageKind
+from resilisim.simulator.rulebook.rules import CORRUPT, RESULTS
 from resilisim.simulator.scoring import graded_score
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
-from resilisim.worlds.base import DoneCall, Grade, ToolError, graded, load_world, world_task
+from resilisim.worlds.base import DoneCall, Grade, graded, load_world, world_task
 
 # What came of comparing a record with what was computed from it.
 Verdict = Literal["agreeing", "other_labels", "differing"]
@@ -62,8 +64,8 @@ def rejudged(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | No
     read = read or message_reader(library, {"world": record.get("world")})
     grade = None if world is None else world.grade(read)
     right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")
-    workspace = None if world is None else _Recorded(record)
-    episode = Episode(problem, record["instance_id"], record["seed"], record["salt"], workspace=workspace)
+    draws = _forced(record["steps"])
+    episode = Episode(problem, record["instance_id"], record["seed"], record["salt"], draws=draws)
     builder = RecordBuilder()
     for recorded in record["steps"]:
         message, before = _message_of(recorded, read, world is not None), episode.state
@@ -93,7 +95,9 @@ def _again(episode: Episode, step: StepRecord, message: Message) -> Event:
     """
     if episode.ended_by is not None:
         raise InvalidInputError(f"message {step['turn']} comes after the end of the episode")
-    event = episode.apply(message)
+    event = episode.draw(message)
+    if event.success and step.get("real", False):
+        event = episode.settle(event, failure=(step["error"] or "", "as recorded"))
     if event.executed != (step["success"] is not None):
         told = "executes a tool" if event.executed else "executes nothing"
         raise InvalidInputError(f"message {step['turn']} {told}, but its success is {step['success']}")
@@ -104,6 +108,17 @@ def _again(episode: Episode, step: StepRecord, message: Message) -> Event:
     return event
 
 
+def _forced(steps: Sequence[StepRecord]) -> Forced:
+    """Return what a record says was forced: errors by their codes, and successes, sound or corrupt."""
+    calls: dict[tuple[str, int], str] = {}
+    for step in steps:
+        if step.get("forced", False):
+            worked = CORRUPTED if step.get("result") == RESULTS[CORRUPT] else OK
+            passed = step["success"] or step.get("real", False)
+            calls[step["tool"] or "", step["attempt"] or 0] = worked if passed else step["error"] or ""
+    return Forced(calls)
+
+
 def _happened(event: Event, error: str | None) -> Happened:
     """Return what an event came to; why messages were refused, and how agents broke, records alone say."""
     happened = Happened(
@@ -112,6 +127,7 @@ def _happened(event: Event, error: str | None) -> Happened:
         error=error,
         success_probability=event.success_probability,
         real=event.is_real_failure,
+        forced=event.forced,
     )
     if event.result is not None:
         happened["result"] = event.result
@@ -141,23 +157,6 @@ class _WorldOf:
                 injected = not step["success"] and not step.get("real", False)
                 calls.append(DoneCall(tool, read(step["message"]).parameters, output, step["error"], injected))
         return graded(self._world, self.task, record.get("answer"), calls).to_mapping()
-
-
-class _Recorded:
-    """What the tools of a world did in a recorded episode, call by call: they worked, or really failed."""
-
-    def __init__(self, record: EpisodeRecord) -> None:
-        self._failures = [step["error"] for step in record["steps"] if step["success"] or step.get("real", False)]
-
-    def call(self, tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return nothing, or fail as the tool did."""
-        failure = self._failures.pop(0) if self._failures else None
-        if failure is not None:
-            raise ToolError(failure, "as recorded")
-        return {}
-
-    def close(self) -> None:
-        """Hold nothing."""
 
 
 def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw | Law, EndRules]:
