@@ -110,20 +110,20 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `parameters` (how they are
     checked), `turn` (messages sent), `turns_left`, `event` (kind of the last message: execute, search, info,
-    format_error, rejected, finish, stop, wait, agent_error; absent at reset). At reset under the native protocol: `functions`, those
-    that can be called (`native_tools`); under any, where an agent can wait: `offers_wait`; in the terse style: `terse`.
-    After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or format
-    error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt, output}`
-    with `attempt` from 1 and `output` None unless it succeeded, and `dependency_problems` if its error is
-    DEPENDENCY_ERROR; in worlds `real` is True where the tool itself failed; `forced` is True where the settings force
-    what it brings. Under a law whose errors mean what they say, after any other error: `error_kind` ("transient",
-    "input" or "access", and then `opened_by`, the tools that open what is closed); under one with latency: `seconds`.
-    In worlds `answers` is True: completion is signalled with an answer; where the prompt lists the tools, `listed` has
-    them as functions at reset; and `fails_by_chance` says there whether anything fails by chance. At the end: `score`.
-    Not for ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`,
-    `problem`, `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), `result` (what
-    an execution brought under a law with parts), and the probability, `real` and `forced` in `execution`; a flawed
-    prompt is "optimal" to them.
+    format_error, rejected, finish, stop, wait, agent_error; absent at reset). At reset under the native protocol:
+    `functions`, those that can be called (`native_tools`); under any, where an agent can wait: `offers_wait`; in the
+    terse style: `terse`. After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a
+    rejected call or format error: `problems`. After an execution: `execution`, `{tool, success, error,
+    success_probability, attempt, output}` with `attempt` from 1 and `output` None unless it succeeded, and
+    `dependency_problems` if its error is DEPENDENCY_ERROR; in worlds `real` is True where the tool itself failed;
+    `forced` is True where the settings force what it brings. Under a law whose errors mean what they say, after any
+    other error: `error_kind` ("transient", "input" or "access", and then `opened_by`, the tools that open what is
+    closed); under one with latency: `seconds`. In worlds `answers` is True: completion is signalled with an answer;
+    where the prompt lists the tools, `listed` has them as functions at reset; and `fails_by_chance` says there whether
+    anything fails by chance. At the end: `score`. Not for ordinary policies (`public_info` takes them out):
+    `instance_id`, `task`, `required_tools`, `seed`, `problem`, `state`, `message`, `score`, `flaw` (what is wrong with
+    the plan in the prompt, or None), `result` (what an execution brought under a law with parts), and the probability,
+    `real` and `forced` in `execution`; a flawed prompt is "optimal" to them.
 
     **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
     B.4. **Version history.** v0.

@@ -1,8 +1,8 @@
 """Judging a recorded episode again, from its record alone, and saying where two records of one episode differ.
 
 The recorded messages happen again on the simulator's own `Episode`, under the draws of the record's salt, seed and
-task, and what it marks as forced; where tools of a world really failed, they fail as the record says. The exact optimum then gives values,
-regret, luck and labels anew. A record that contradicts itself, the law or its draws is none.
+task, and what it marks as forced; where tools of a world really failed, they fail as the record says. The exact optimum
+then gives values, regret, luck and labels anew. A record that contradicts itself, the law or its draws is none.
 
 Of an agent that began anew in fresh episodes the record holds the steps of the last one, which is what is judged.
 """
