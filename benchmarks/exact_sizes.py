@@ -1,7 +1,8 @@
-"""Time and memory of the exact optimum against size: `python -m benchmarks.exact_sizes FOLDER` prints and plots them.
+"""Time and memory of the exact optimum against size: `python -m benchmarks.exact_sizes [FOLDER]` prints and plots them.
 
 Required lists are drawn from a random library of 1,000 tools (no, one, two or three dependencies among the 60 tools
-before), with equal reliabilities or with 0.60 to 0.99, in the order of the library.
+before), with equal reliabilities or with 0.60 to 0.99, in the order of the library. A second table has laws with one
+part each, on the first list of each size; `--parts NAME ...` measures some of them alone.
 """
 
 from __future__ import annotations
@@ -10,13 +11,28 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from resilisim.envs.random_libraries import random_library
 from resilisim.errors import ExactLimitError
 from resilisim.seeding import Draws
-from resilisim.simulator import EndRules, build_problem, start_state
+from resilisim.simulator import (
+    Broken,
+    Corrupt,
+    Drift,
+    Duration,
+    EndRules,
+    ErrorKinds,
+    Latency,
+    Law,
+    Outage,
+    RateLimit,
+    build_problem,
+    start_state,
+)
+from resilisim.simulator.exact import solve_reachable
 from resilisim.simulator.exact.search import Search
 from resilisim.tool_library import ToolLibrary
 
@@ -24,6 +40,24 @@ NUM_TOOLS = 1000
 LISTS_EACH = 3
 CLOSURES = {3: (14, 20), 6: (18, 28), 12: (25, 40)}
 TURNS = {3: (10, 12), 6: (10, 12, 14), 12: (15, 18, 20)}
+TURNS_UNDER_PARTS = {3: 10, 6: 12, 12: 18}
+EQUIVALENTS = "broken with equivalents"  # a tool for every third required one
+LAWS = {
+    "plain": Law(),
+    "rate limit by category": Law(rate_limit=RateLimit(2, 4, "category")),
+    "rate limit by tool": Law(rate_limit=RateLimit(2, 5, "tool")),
+    "rate limit of all": Law(rate_limit=RateLimit(3, 4, "all")),
+    "outages by category": Law(outage=Outage(0.05, 1 / 3, "category")),
+    "broken": Law(broken=Broken(0.1)),
+    EQUIVALENTS: Law(broken=Broken(0.1)),
+    "corrupt, seen": Law(corrupt=Corrupt(0.1, "payload")),
+    "corrupt, validators": Law(corrupt=Corrupt(0.1, "validators")),
+    "error kinds": Law(error_kinds=ErrorKinds(1.0, 1.0, 1.0)),
+    "timeouts": Law(latency=Latency((Duration(1.0, 0.8), Duration(60.0, 0.2)), timeout=30.0)),
+    "time budget": Law(latency=Latency((Duration(1.0, 0.8), Duration(10.0, 0.2)), budget=60.0)),
+    "falling drift": Law(drift=Drift(-0.01)),
+    "rising drift": Law(drift=Drift(0.01)),
+}
 
 
 class Size(NamedTuple):
@@ -33,6 +67,7 @@ class Size(NamedTuple):
     num_required: int
     turns: int
     number: int  # of the list
+    law: str = "plain"
 
 
 class Solved(NamedTuple):
@@ -44,6 +79,7 @@ class Solved(NamedTuple):
     states: int
     megabytes: float
     value: float | None  # None if it was refused
+    gap: float = 0.0
 
 
 def library_of(unequal: bool) -> ToolLibrary:
@@ -64,18 +100,31 @@ def random_lists(library: ToolLibrary, num_required: int) -> list[list[str]]:
     return found
 
 
+def law_of(name: str, library: ToolLibrary, required: Sequence[str]) -> Law:
+    """Return a law; where it has equivalents, what can stand in is a tool without dependencies outside the list."""
+    if name != EQUIVALENTS:
+        return LAWS[name]
+    free = [tool.name for tool in library if not tool.dependencies and tool.name not in library.closure(required)]
+    return replace(LAWS[name], equivalents={tool: (free[place],) for place, tool in enumerate(required[::3])})
+
+
 def solve(library: ToolLibrary, required: list[str], size: Size) -> Solved:
     """Solve one problem."""
-    problem = build_problem(library, required, rules=EndRules(size.turns))
-    start, value, states, memory = time.process_time(), None, 0, 0
+    problem = build_problem(library, required, law_of(size.law, library, required), EndRules(size.turns))
+    start, value, states, memory, gap = time.process_time(), None, 0, 0, 0.0
     try:
-        search = Search(problem)
-        value = search.value(start_state(problem))
-        states, memory = search.num_states, search.nbytes
+        if size.law == "plain":
+            search = Search(problem)
+            value = search.value(start_state(problem))
+            states, memory = search.num_states, search.nbytes
+        else:
+            optimum = solve_reachable(problem)
+            value, gap = optimum.value(start_state(problem)), optimum.start_gap
+            states, memory = optimum.num_states, optimum.nbytes
     except ExactLimitError:
         pass
     seconds = time.process_time() - start
-    return Solved(size, len(problem.closure), seconds, states, memory / 2**20, value)
+    return Solved(size, len(problem.closure), seconds, states, memory / 2**20, value, gap)
 
 
 def solve_everything() -> Iterator[Solved]:
@@ -88,6 +137,34 @@ def solve_everything() -> Iterator[Solved]:
             for turns in all_turns:
                 for number, required in enumerate(lists):
                     yield solve(library, required, Size(unequal, num_required, turns, number))
+
+
+def solve_under_parts(names: Sequence[str]) -> Iterator[Solved]:
+    """Yield what is measured under laws by name; what reads the compiled code first is not."""
+    for unequal in (False, True):
+        library = library_of(unequal)
+        solve(library, library.names[:1], Size(unequal, 1, 2, 0, names[-1]))
+        for num_required, turns in TURNS_UNDER_PARTS.items():
+            required = random_lists(library, num_required)[0]
+            for name in names:
+                yield solve(library, required, Size(unequal, num_required, turns, 0, name))
+
+
+def rows_under_parts(solved: Sequence[Solved]) -> Iterator[str]:
+    """Yield the rows of a Markdown table, a law and kind of reliability each; of each size what it took."""
+    sizes = [f"{num_required} in {turns}" for num_required, turns in TURNS_UNDER_PARTS.items()]
+    yield f"| law | reliabilities | {' | '.join(sizes)} |"
+    yield f"| --- | --- |{' --- |' * len(sizes)}"
+    groups: dict[tuple[str, bool], list[Solved]] = {}
+    for one in solved:
+        groups.setdefault((one.size.law, one.size.unequal), []).append(one)
+    for (law, unequal), group in groups.items():
+        cells = []
+        for one in group:
+            gap = f" + {one.gap:.1g}" if one.gap > 0.0 else ""
+            known = "refused" if one.value is None else f"{one.value:.4f}{gap}"
+            cells.append(f"{known}; {one.seconds:.1f} s, {one.states:,}, {one.megabytes:.0f} MB")
+        yield f"| {law} | {'unequal' if unequal else 'equal'} | {' | '.join(cells)} |"
 
 
 def rows(solved: Sequence[Solved]) -> Iterator[str]:
@@ -139,15 +216,25 @@ def plot(solved: Sequence[Solved], target: Path) -> None:
     figure.savefig(target, metadata={"Date": None})
 
 
-def main() -> None:
-    """Measure, print the table, and draw the plot into a folder if one is given."""
-    solved = []
-    for one in solve_everything():
+def _told(solved: Iterator[Solved]) -> list[Solved]:
+    found = []
+    for one in solved:
         print(one, file=sys.stderr, flush=True)
-        solved.append(one)
+        found.append(one)
+    return found
+
+
+def main() -> None:
+    """Measure, print the tables, and draw the plot into a folder if one is given."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--parts"]:
+        print("\n".join(rows_under_parts(_told(solve_under_parts(arguments[1:] or list(LAWS))))))
+        return
+    solved = _told(solve_everything())
     print("\n".join(rows(solved)))
-    if len(sys.argv) > 1:
-        plot(solved, Path(sys.argv[1]) / "exact_sizes.svg")
+    print("\n".join(["", *rows_under_parts(_told(solve_under_parts(list(LAWS))))]))
+    if arguments:
+        plot(solved, Path(arguments[0]) / "exact_sizes.svg")
 
 
 if __name__ == "__main__":

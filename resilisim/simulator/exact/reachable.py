@@ -1,8 +1,8 @@
-"""The exact optimum under laws with parts: values of the states that an episode can reach, and of no others.
+"""The exact optimum under laws with parts: values of the states that are asked for, and of what they hang on.
 
-Every message uses a turn, so the states after t messages lead to states after t + 1 only. They are enumerated layer by
-layer from the start, equal ones once, and valued from the last layer back. A state that the best policy never meets,
-because an agent called what it should not have, is added with what follows it when it is asked for.
+They are searched for under a bound (`lookahead`), and kept. A state that the best policy never meets, because an agent
+called what it should not have, is searched for when it is asked for. Where there are more states than have room, the
+search is given a tolerance, and values are known within a stated gap; no question is refused once a problem is solved.
 
 *Observing* values are those of an agent that knows the law and what it saw: what is hidden counts by its chance given
 that, which is a function of `parts`. *Informed* values see what is hidden, too; they bound the former from above.
@@ -11,6 +11,8 @@ that, which is a function of `parts`. *Informed* values see what is hidden, too;
 from __future__ import annotations
 
 import itertools
+import math
+import threading
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,29 +20,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError, InvalidInputError
+from resilisim.simulator.exact.lookahead import (
+    CUTS,
+    FINISHED,
+    MEMORY_FULL,
+    NUM_OF_BEST,
+    NUM_OF_OUTCOME,
+    NUM_OF_TREE,
+    STOPS,
+    Frames,
+    Memo,
+    look_ahead,
+    move_memo,
+)
+from resilisim.simulator.exact.relaxation import NOT_CHARGED, NUM_TOKENS, Relaxation, relax
+from resilisim.simulator.exact.simplification import REFUSED_INPUT
 from resilisim.simulator.exact.stage import (
-    Layer,
     Neutral,
     Stage,
     failing_helps,
-    find_row,
     make_stage,
     neutral_tools,
     told_apart,
 )
-from resilisim.simulator.exact.sweep import ADD, CHOICES, NOT_KNOWN, REFUSED_INPUT, VALUE, compare, settle, sweep
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.play import parameter_digest
-from resilisim.simulator.rulebook.rules import CLOSED, OPEN, chance_broken
+from resilisim.simulator.rulebook.rules import CLOSED, NUM_RESULTS, OPEN, chance_broken
 from resilisim.simulator.state import (
     ENDED,
     LOOP_COUNT,
     LOOP_SIGNATURE,
     NEXT_PLACE,
     NO_LOOP,
+    NUM_COUNTERS,
     RUNNING,
-    TURNS_USED,
     EpisodeState,
     branches,
     is_awaiting_closing,
@@ -52,7 +66,10 @@ from resilisim.tool_library.parameters import changed_parameters
 
 Knowledge = Literal["observing", "informed"]
 
-MAX_STATES = 1_500_000  # together; about a gigabyte where beliefs about broken tools are part of them
+MAX_STATES = 600_000  # together
+FIRST_CAPACITY = 1 << 10
+TOLERANCES = (0.0, 0.01, 0.1, math.inf)  # the first one that fits is taken
+MAX_OUTCOMES = 4_000_000  # results of a call that are looked at together, times the turns
 # Of a small library of which every tool is told apart, before bounds are tried.
 MAX_ENUMERATED_TOOLS = 12
 MAX_ENUMERATED_STATES = 400_000
@@ -66,28 +83,55 @@ _SECTIONS = (
 
 
 class Reachable:
-    """Values of reachable states, for one stage and one kind of knowledge."""
+    """Values of reachable states, for one stage and one kind of knowledge, found when they are asked for.
+
+    Args:
+        problem: The task's numbers.
+        stage: The tools that are told apart.
+        informed: Whether what is hidden is known.
+        max_states: States that may be kept.
+
+    Attributes:
+        tolerance: Share of the best value that a call has to gain to be tried; 0 as long as everything has room.
+    """
 
     def __init__(self, problem: Problem, stage: Stage, informed: bool, max_states: int = MAX_STATES) -> None:
         self.problem, self.stage, self.informed, self.max_states = problem, stage, informed, max_states
-        self.layers = [Layer(stage.width) for _ in range(problem.rules.max_turns + 1)]
+        self.tolerance = TOLERANCES[0]
         # Reading a field of a record takes a microsecond, and states are asked for by the thousand.
         self._places = {name: int(getattr(stage.rules, name)) for name in (*_SECTIONS, "num_parts", "num_hidden")}
         self._full_places = {name: int(getattr(problem.dynamics.rules, name)) for name in _SECTIONS}
         self._num_neutral = int(stage.rules.num_tools) - len(stage.tools)
+        self._relaxation = _relaxed(problem, stage, informed)
+        self._frames = _make_frames(problem, stage)
+        self._memo = _make_memo(FIRST_CAPACITY, stage.width)
+        self._lock = threading.Lock()
 
     @property
     def num_states(self) -> int:
         """How many states have a value of their own."""
-        return sum(layer.size for layer in self.layers)
+        return int(self._memo.used[0])
 
-    def value(self, state: EpisodeState) -> float:
-        """Return V* of a running state; for the informed, what is hidden must be known."""
-        row = np.zeros(self.stage.width, dtype=np.int64)
-        value = self._settle(state, row)
-        if value == NOT_KNOWN:
-            value = self.value_of_row(row, state.counters[TURNS_USED])
-        return value * self._chance_of_case(state)
+    @property
+    def nbytes(self) -> int:
+        """Size of what is kept."""
+        memo = self._memo
+        return memo.rows.nbytes + memo.low.nbytes + memo.high.nbytes + self._relaxation.bound.nbytes
+
+    @property
+    def gap(self) -> float:
+        """How far the value of any state that was met may lie below the optimum."""
+        return float(self._frames.result[2])
+
+    def values(self, state: EpisodeState) -> tuple[float, float]:
+        """Return what V* of a running state surely reaches, and what it does not exceed: the same where it is exact.
+
+        For the informed, what is hidden must be known.
+        """
+        chance = self._chance_of_case(state)
+        with self._lock:
+            low, high = self._search(state, tells_choices=False)
+        return chance * low, chance * high
 
     def choices(self, state: EpisodeState) -> NDArray[np.float64]:
         """Return Q* of each choice in a running state: of calling each tool of the stage, of waiting, of finishing.
@@ -95,15 +139,45 @@ class Reachable:
         It is float64 (num_tools + 2,), and -1 for a call that another choice is surely as good as, and for all of them
         where there is nothing left to choose.
         """
-        values = np.full(int(self.stage.rules.num_tools) + 2, -1.0)
-        row = np.zeros(self.stage.width, dtype=np.int64)
-        turn = state.counters[TURNS_USED]
-        if self._settle(state, row) == NOT_KNOWN:
-            self.value_of_row(row, turn)  # adds what can follow
-            layer = self.layers[turn]
-            self._sweep(CHOICES, turn, find_row(row, layer.rows, layer.slots), values)
-            values[values > 0.0] *= self._chance_of_case(state)
+        with self._lock:
+            self._frames.choices[:] = -1.0
+            self._search(state, tells_choices=True)
+            values = self._frames.choices.copy()
+        values[values > 0.0] *= self._chance_of_case(state)
         return values
+
+    def _search(self, state: EpisodeState, tells_choices: bool) -> tuple[float, float]:
+        is_fresh, when_full, most_apart = self.num_states == 0, STOPS, float(self._frames.result[2])
+        while True:
+            self._enter(state)
+            code = look_ahead(
+                self.stage.rules,
+                self.stage.tables,
+                self.informed,
+                self._relaxation,
+                self._memo,
+                self._frames,
+                self.tolerance,
+                self.max_states,
+                when_full,
+                tells_choices,
+            )
+            if code == FINISHED:
+                return float(self._frames.result[0]), float(self._frames.result[1])
+            if code == MEMORY_FULL:
+                larger = _make_memo(2 * len(self._memo.low), self.stage.width)
+                move_memo(self._memo, larger)
+                self._memo = larger
+                continue
+            # What this state leads to has no room: beside what is kept, or at all.
+            self._frames.result[2] = most_apart
+            self._memo = _make_memo(FIRST_CAPACITY, self.stage.width)
+            if not is_fresh:
+                is_fresh = True
+            elif self.tolerance < TOLERANCES[-1]:
+                self.tolerance = TOLERANCES[TOLERANCES.index(self.tolerance) + 1]
+            else:
+                when_full = CUTS
 
     def _chance_of_case(self, state: EpisodeState) -> float:
         """Return the chance that the tools work that the values take to work."""
@@ -117,85 +191,8 @@ class Reachable:
                 chance *= 1.0 - chance_broken(dynamics.rules, state.status, state.parts, tool)
         return chance
 
-    def value_of_row(self, row: NDArray[np.int64], turns_used: int) -> float:
-        """Return V* of a packed state, which is added if need be."""
-        layer = self.layers[turns_used]
-        number = find_row(row, layer.rows, layer.slots)
-        if number < 0:
-            self.extend(row, turns_used)
-            number = find_row(row, layer.rows, layer.slots)
-        return float(layer.values[number])
-
-    def extend(self, row: NDArray[np.int64], turns_used: int) -> None:
-        """Add a state with all that can follow, and value them."""
-        firsts = [layer.size for layer in self.layers]
-        self.layers[turns_used].add(row)
-        for turn in range(turns_used, len(self.layers) - 1):
-            self._sweep(ADD, turn, firsts[turn])
-        for turn in reversed(range(turns_used, len(self.layers) - 1)):
-            self._sweep(VALUE, turn, firsts[turn])
-
-    def distance_to(self, upper: Reachable) -> tuple[float, float]:
-        """Return how far an upper bound lies above these values at most, in all states and in those of the start."""
-        gap, start, row = np.zeros(1), 0.0, np.zeros(self.stage.width, dtype=np.int64)
-        for turn, layer in enumerate(self.layers):
-            first = 0
-            while first < layer.size:
-                above = upper.layers[turn]
-                first = compare(
-                    self.stage.rules,
-                    upper.stage.rules,
-                    self.informed,
-                    turn,
-                    layer.rows,
-                    first,
-                    layer.size,
-                    layer.values,
-                    above.rows,
-                    above.slots,
-                    above.values,
-                    row,
-                    gap,
-                )
-                if first < layer.size:
-                    upper.extend(row, turn)
-            start = float(gap[0]) if turn == 0 else start
-        return float(gap[0]), start
-
-    def _sweep(self, mode: int, turn: int, first: int, values: NDArray[np.float64] | None = None) -> None:
-        here, following = self.layers[turn], self.layers[turn + 1]
-        last = here.size if values is None else first + 1
-        while first < last:
-            first = sweep(
-                mode,
-                self.stage.rules,
-                self.stage.tables.probability,
-                self.stage.tables.evidence,
-                self.informed,
-                turn,
-                here.rows,
-                first,
-                last,
-                here.values if values is None else values,
-                following.rows,
-                following.slots,
-                following.values,
-                following.count,
-            )
-            if first < last:
-                following.grow()
-                if self.num_states > self.max_states:
-                    raise ExactLimitError(
-                        f"the exact optimum of {len(self.problem.required)} required tools and "
-                        f"{self.problem.rules.max_turns} turns under law {self._law} needs more than "
-                        f"{self.max_states:,} states: expected fewer; use fewer turns or a shorter list"
-                    )
-
-    @property
-    def _law(self) -> str:
-        return self.problem.dynamics.numbers.law.name
-
-    def _settle(self, state: EpisodeState, row: NDArray[np.int64]) -> float:
+    def _enter(self, state: EpisodeState) -> None:
+        """Write a state into the first row of the frames."""
         stage, at, full = self.stage, self._places, self._full_places
         tools, num_tools = stage.tools, len(stage.tools) + self._num_neutral
         status = np.zeros(num_tools, dtype=np.int64)
@@ -234,8 +231,91 @@ class Reachable:
         if self.informed and at["at_broken"] >= 0:
             for number, tool in enumerate(tools):
                 hidden[at["at_broken"] + number] *= tool not in stage.alone
-        scratch = np.zeros_like(status)
-        return float(settle(stage.rules, status, counters, parts, hidden, self.informed, scratch, row))
+        frames = self._frames
+        frames.status[0], frames.counters[0], frames.parts[0], frames.hidden[0] = status, counters, parts, hidden
+
+
+def _make_memo(capacity: int, width: int) -> Memo:
+    used = np.zeros(1, dtype=np.int64)
+    return Memo(np.zeros((capacity, width), dtype=np.int64), np.full(capacity, -1.0), np.zeros(capacity), used)
+
+
+def _make_frames(problem: Problem, stage: Stage) -> Frames:
+    rules, rows = stage.rules, problem.rules.max_turns + 2
+    num_tools = int(rules.num_tools)
+    corruptible = sum(
+        int(place >= 0 or rules.is_enumerated == 1) and chance > 0.0
+        for place, chance in zip(rules.place[:num_tools], rules.corrupt_chance[:num_tools], strict=True)
+    )
+    findings = 1 << corruptible if rules.at_unsound >= 0 else 1
+    steps = 1 << int(rules.num_groups) if rules.at_down >= 0 else 1
+    outcomes = int(rules.num_durations) * (findings + NUM_RESULTS) * steps
+    if rows * outcomes > MAX_OUTCOMES:
+        raise ExactLimitError(
+            f"the exact optimum of {len(problem.required)} required tools under law {problem.law.name} would have to "
+            f"look at {outcomes:,} results of one call: expected fewer; use a shorter list"
+        )
+    numbers = {
+        "status": num_tools,
+        "counters": NUM_COUNTERS,
+        "parts": max(int(rules.num_parts), 1),
+        "hidden": max(int(rules.num_hidden), 1),
+        "rows": stage.width,
+        "actions": 2 * num_tools + 1,
+        "tree": NUM_OF_TREE,
+    }
+    return Frames(
+        **{name: np.zeros((rows, size), dtype=np.int64) for name, size in numbers.items()},
+        bounds=np.zeros((rows, 2 * num_tools + 1)),
+        outcomes=np.zeros((rows, outcomes + 1, NUM_OF_OUTCOME)),
+        best=np.zeros((rows, NUM_OF_BEST)),
+        marks=np.zeros((3, num_tools), dtype=np.int64),
+        choices=np.zeros(num_tools + 2),
+        chances=np.zeros(NUM_RESULTS),
+        tokens=np.zeros(NUM_TOKENS, dtype=np.int64),
+        result=np.zeros(3),
+    )
+
+
+def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
+    """Solve the relaxed plain problem with chances that no tool of the stage exceeds, whatever was seen.
+
+    * A group that an agent cannot look into is up with no more than the chance after it was just seen, up or down.
+    * A tool that may be broken works with no more than its first chance until it has succeeded.
+    * A call takes too long with at least the chance that it is over the timeout.
+    """
+    numbers = problem.dynamics.numbers
+    law, probability, num_turns = numbers.law, numbers.tables.probability, problem.rules.max_turns + 1
+    up, in_time = 1.0, 1.0
+    if law.outage is not None and not informed:
+        up = max(1.0 - law.outage.begins, law.outage.ends, 1.0 - law.outage.share_down)
+    if law.latency is not None and law.latency.timeout is not None:
+        late = [one.probability for one in law.latency.distribution if one.seconds > law.latency.timeout]
+        in_time = 1.0 - min(sum(late), 1.0)
+
+    def clean(tool: int) -> NDArray[np.float64]:
+        row = numbers.facts[tool].first_row
+        rows = probability[row : row + num_turns] if law.drift is not None else probability[row : row + 1]
+        found: NDArray[np.float64] = np.broadcast_to(rows[:, 0, 0, 0] * in_time, num_turns)
+        # The relaxed problem takes turns from outputs that are corrupt, so its clock is not exact then.
+        return np.full(num_turns, found.max()) if law.corrupt is not None else found
+
+    chance = np.array([clean(tool) for tool in stage.tools])
+    for number, tool in enumerate(stage.tools):
+        facts = numbers.facts[tool]
+        chance[number] *= up if facts.group is not None else 1.0
+        if not informed and tool not in stage.alone:
+            chance[number] *= 1.0 - facts.broken_prior
+    rows_known = 0 if law.corrupt is not None else problem.rules.max_consecutive_failures
+    firsts = {one.first_row: tool for tool, one in enumerate(numbers.facts)}
+    breaks = np.max([clean(tool) for tool in firsts.values()], axis=0)
+    relaxation = relax(problem, stage.tools, chance, breaks, rows_known)
+    neutral = int(stage.rules.num_tools) - len(stage.tools)
+    return relaxation._replace(
+        kind=np.append(relaxation.kind, np.zeros(neutral, dtype=np.int64)),
+        charge=np.append(relaxation.charge, np.full(neutral, NOT_CHARGED)),
+        through=np.append(relaxation.through, np.full(neutral, -1)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +346,8 @@ class ReachableOptimum:
         knowledge: "observing" or "informed".
         states: The values.
         neutral: The calls of outside tools that are taken to be there.
-        gap: How far any value may lie below the optimum; 0 where all are exact.
-        start_gap: How far V*(start) may; the states with the largest gaps are mostly far from the best path.
+        start_gap: How far V*(start) may lie below the optimum; the states with the largest gaps are mostly far from the
+            best path.
 
     Example:
         >>> from resilisim import default_library
@@ -283,13 +363,17 @@ class ReachableOptimum:
     knowledge: Knowledge
     states: Reachable
     neutral: tuple[Neutral, ...]
-    gap: float
     start_gap: float
 
     def __repr__(self) -> str:
         """Return the problem and its value, without the states."""
         value = self.value(start_state(self.problem))
         return f"ReachableOptimum({self.problem}, {self.knowledge}, value={value:.6f}, gap={self.gap:.6f})"
+
+    @property
+    def gap(self) -> float:
+        """How far any value that was asked for so far may lie below the optimum; 0 where all are exact."""
+        return self.states.gap
 
     @property
     def num_states(self) -> int:
@@ -299,7 +383,7 @@ class ReachableOptimum:
     @property
     def nbytes(self) -> int:
         """Size of what is kept."""
-        return sum(layer.rows.nbytes + layer.values.nbytes + layer.slots.nbytes for layer in self.states.layers)
+        return self.states.nbytes
 
     def value(self, state: EpisodeState) -> float:
         """Return V*(state), the highest probability of full success by what is known.
@@ -311,17 +395,11 @@ class ReachableOptimum:
         state = self._as_known(state)
         if state.counters[ENDED] != RUNNING:
             return self._outcome(state)
-        return sum(chance * self.states.value(known) for chance, known in self._possible(state))
+        return sum(chance * self.states.values(known)[0] for chance, known in self._possible(state))
 
     def bound(self, state: EpisodeState) -> float:
-        """Return what V* of a running state is surely not above; `gap` knows the states of the first solving only."""
-        state = self._as_known(state)
-        if self.gap == 0.0:
-            return self.value(state)
-        there, bounding = neutral_tools(self.problem, self.states.stage.tools, self.states.informed)
-        stage = make_stage(self.problem, self.states.stage.tools, [*there, *bounding])
-        upper = Reachable(self.problem, stage, self.states.informed, self.states.max_states)
-        return sum(chance * upper.value(known) for chance, known in self._possible(state))
+        """Return what V* of a running state is surely not above."""
+        return sum(chance * self.states.values(known)[1] for chance, known in self._possible(self._as_known(state)))
 
     def _possible(self, state: EpisodeState) -> list[tuple[float, EpisodeState]]:
         """Return with their chances the states that one can be which leaves open what the informed see, else itself."""
@@ -441,21 +519,21 @@ def first_states(problem: Problem, state: EpisodeState, states: Reachable) -> li
 
 
 def solve_reachable(
-    problem: Problem, knowledge: Knowledge | None = None, max_states: int = MAX_STATES
+    problem: Problem, knowledge: Knowledge = "observing", max_states: int = MAX_STATES
 ) -> ReachableOptimum:
     """Solve a problem under a law with parts; keeps nothing.
 
-    Where neutral calls are surely there (`stage`), few tools are told apart and values are exact. Else a small library
-    is enumerated, every tool told apart, and values are exact, too. What is too large for that is bounded.
+    Where neutral calls are surely there (`stage`), few tools are told apart. Else a small library is enumerated, every
+    tool told apart. In both cases values are exact as long as there is room for the states; what is too large for that
+    is bounded from both sides, and the gap between them stated.
 
     Args:
         problem: The problem.
-        knowledge: What the best agent knows; if None, what agents can see, or, where that takes too many states,
-            everything.
-        max_states: States that it may take.
+        knowledge: What the best agent knows: what agents can see, or everything.
+        max_states: States that may be kept.
 
     Raises:
-        ExactLimitError: It takes too many states.
+        ExactLimitError: There are too many tools to be told apart, or too many results of one call.
 
     Example:
         >>> from resilisim import default_library
@@ -465,37 +543,26 @@ def solve_reachable(
         >>> round(solve_reachable(problem, "informed").value(start_state(problem)), 4)
         0.8965
     """
-    if knowledge is None:
-        try:
-            return solve_reachable(problem, "observing", max_states)
-        except ExactLimitError:
-            return solve_reachable(problem, "informed", max_states)
     informed, tools = knowledge == "informed", told_apart(problem)
     there, bounding = neutral_tools(problem, tools, informed)
     is_small = problem.num_tools <= MAX_ENUMERATED_TOOLS
-    if there == bounding and not (is_small and failing_helps(problem)):
-        states = _solved(problem, make_stage(problem, tools, there), informed, max_states)
-        return ReachableOptimum(problem, knowledge, states, tuple(there), 0.0, 0.0)
-    if is_small:
-        stage = make_stage(problem, range(problem.num_tools), (), is_enumerated=True)
-        try:
-            states = _solved(problem, stage, informed, min(max_states, MAX_ENUMERATED_STATES))
-        except ExactLimitError:
-            pass  # bounds need fewer states
-        else:
-            return ReachableOptimum(problem, knowledge, states, (), 0.0, 0.0)
-    neutral = [*there, *bounding]
-    states = _solved(problem, make_stage(problem, tools, neutral, len(there)), informed, max_states)
-    upper = _solved(problem, make_stage(problem, tools, neutral), informed, max_states)
-    gap, start_gap = (most if most > TIE_TOLERANCE else 0.0 for most in states.distance_to(upper))
-    return ReachableOptimum(problem, knowledge, states, tuple(there), gap, start_gap)
+    if is_small and (there != bounding or failing_helps(problem)):
+        stage = make_stage(problem, range(problem.num_tools), (), informed=informed, is_enumerated=True)
+        optimum = _solved(problem, stage, knowledge, (), min(max_states, MAX_ENUMERATED_STATES))
+        if optimum.states.tolerance == 0.0:
+            return optimum
+    neutral = there if there == bounding else [*there, *bounding]
+    stage = make_stage(problem, tools, neutral, len(there), informed=informed)
+    return _solved(problem, stage, knowledge, tuple(there), max_states)
 
 
-def _solved(problem: Problem, stage: Stage, informed: bool, max_states: int) -> Reachable:
-    states, start = Reachable(problem, stage, informed, max_states), start_state(problem)
-    if informed and problem.dynamics.rules.num_hidden > 0:
-        for _, known in first_states(problem, start, states):
-            states.value(known)
-    else:
-        states.value(start)
-    return states
+def _solved(
+    problem: Problem, stage: Stage, knowledge: Knowledge, neutral: tuple[Neutral, ...], max_states: int
+) -> ReachableOptimum:
+    states, start = Reachable(problem, stage, knowledge == "informed", max_states), start_state(problem)
+    possible = [(1.0, start)]
+    if states.informed and problem.dynamics.rules.num_hidden > 0:
+        possible = first_states(problem, start, states)
+    values = [(chance, *states.values(state)) for chance, state in possible]
+    start_gap = sum(chance * (high - low) for chance, low, high in values)
+    return ReachableOptimum(problem, knowledge, states, neutral, start_gap)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -95,6 +95,7 @@ def clairvoyant(
     base_index = np.array(problem.base_index, dtype=np.int64)
     required = np.array([slot[tool] for tool in problem.required], dtype=np.int64)
     place = np.array([problem.place[tool] for tool in problem.closure], dtype=np.int64)
+    charged = _charge_helpers(problem, slot)
     luck = luck_table(problem, salt, seeds, instance_id)
     visited = np.zeros(_VISITED_SIZE, dtype=np.uint64)
     num_visited = np.zeros(1, dtype=np.int64)
@@ -109,6 +110,7 @@ def clairvoyant(
             place,
             required,
             dependencies,
+            charged,
             problem.table.threshold,
             problem.rules.max_turns,
             problem.rules.max_consecutive_failures,
@@ -124,6 +126,20 @@ def clairvoyant(
             )
     error = float(found.std(ddof=1)) / math.sqrt(len(found)) if len(found) > 1 else math.nan
     return float(found.mean()), error
+
+
+def _charge_helpers(problem: Problem, slot: Mapping[int, int]) -> NDArray[np.int64]:
+    """Charge every helper to a required tool that depends on it: int64 (num_required, most), padded with -1."""
+    users: dict[int, list[int]] = {}
+    for place, tool in enumerate(problem.required):
+        for helper in problem.dependencies[tool]:
+            if problem.place[helper] < 0:
+                users.setdefault(helper, []).append(place)
+    charged: list[list[int]] = [[] for _ in problem.required]
+    for helper, places in sorted(users.items(), key=lambda one: (len(one[1]), one[0])):
+        charged[min(places, key=lambda place: (len(charged[place]), place))].append(slot[helper])
+    most = max(1, *(len(helpers) for helpers in charged))
+    return np.array([[*helpers, *[-1] * (most - len(helpers))] for helpers in charged], dtype=np.int64)
 
 
 def _can_break(problem: Problem, luck: NDArray[np.int64], base_index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -147,19 +163,49 @@ def _calls_needed(
     base_index: IntVector,
     required: IntVector,
     done: int,
+    status: IntVector,
     executions: IntVector,
+    charged: NDArray[np.int64],
     threshold: NDArray[np.int64],
     failures: int,
+    most: int,
 ) -> int:
-    """Return a lower bound on the calls still needed: each required tool must reach a luck number good enough."""
+    """Return a lower bound on the calls still needed, or one above `most`, if it is above.
+
+    Each required tool that is missing must reach a luck number that is good enough. Its calls before that one fail, so
+    all later required tools succeed after those failures, too. For each of the helpers that it depends on and that are
+    charged to it, none to two tools, it has to do without, or at least one call of the helper is needed.
+    """
     needed = 0
     for place in range(done, len(required)):
         tool = required[place]
-        best_threshold = threshold[base_index[tool], 0, 0, failures]
-        attempt = executions[tool]
-        while attempt < luck.shape[1] and luck[tool, attempt] >= best_threshold:
-            attempt += 1
-        needed += attempt - executions[tool] + 1
+        num_fresh, num_failed = 0, 0
+        for helper in charged[place]:
+            if helper < 0:
+                break
+            if status[helper] == NOT_EXECUTED:
+                num_fresh += 1
+            elif status[helper] == FAILED:
+                num_failed += 1
+        fewest = luck.shape[1] + 1
+        fewest_skipped = fewest
+        for fresh in range(num_fresh, -1, -1):
+            for failed in range(num_failed, -1, -1):
+                helped = num_fresh - fresh + num_failed - failed
+                skipped = 0
+                while helped + skipped + 1 < fewest or skipped < fewest_skipped:
+                    attempt = executions[tool] + skipped
+                    if attempt >= luck.shape[1]:
+                        break
+                    if luck[tool, attempt] < threshold[base_index[tool], fresh, failed, failures + skipped]:
+                        fewest = min(fewest, helped + skipped + 1)
+                        break
+                    skipped += 1
+                fewest_skipped = min(fewest_skipped, skipped)
+        needed += fewest
+        if needed > most:
+            return needed
+        failures += fewest_skipped
     return needed
 
 
@@ -172,6 +218,7 @@ def _search(
     place: NDArray[np.int64],
     required: NDArray[np.int64],
     dependencies: NDArray[np.int64],
+    charged: NDArray[np.int64],
     threshold: NDArray[np.int64],
     max_turns: int,
     max_consecutive_failures: int,
@@ -266,8 +313,20 @@ def _search(
             consecutive[after] += 1
             if status[after, tool] == NOT_EXECUTED:
                 status[after, tool] = FAILED
-        needed = _calls_needed(luck, base_index, required, done[after], executions[after], threshold, failures[after])
-        if needed > max_turns - after:
+        left = max_turns - after
+        needed = _calls_needed(
+            luck,
+            base_index,
+            required,
+            done[after],
+            status[after],
+            executions[after],
+            charged,
+            threshold,
+            failures[after],
+            left,
+        )
+        if needed > left:
             continue
         state_hash = mix_bits(np.uint64(number + 1))
         state_hash = mix_bits(state_hash + np.uint64(failures[after] * 64 + consecutive[after] + 1))

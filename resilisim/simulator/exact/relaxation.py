@@ -71,25 +71,34 @@ def _pair(spare: int, failures: int, all_spare: int) -> int:
     return spare * (all_spare + 1) - spare * (spare - 1) // 2 + failures
 
 
-def relax(problem: Problem, members: Sequence[int], break_base: float) -> Relaxation:
+def relax(
+    problem: Problem,
+    members: Sequence[int],
+    chance: NDArray[np.float64],
+    break_chance: NDArray[np.float64],
+    most_in_row: int,
+) -> Relaxation:
     """Solve the relaxed problem, in as much detail as there is room for.
 
     Args:
         problem: The task's numbers.
         members: Library indices of the tools that the search tells apart, the closure among them.
-        break_base: Base probability that no tool called to break a row of failures exceeds.
+        chance: (num_members, max_turns + 1) what the chance of a tool with nothing unmet and no failure before is not
+            above, by turns used.
+        break_chance: (max_turns + 1,) likewise of any tool that is called to break a row of failures.
+        most_in_row: Failures in a row that end an episode; 0 if the bound need not know of them.
 
     Raises:
         ExactLimitError: Even the coarsest table would be too large.
     """
-    max_rows = max(problem.rules.max_consecutive_failures, 1)
+    max_rows = max(most_in_row, 1)
     for detail in (COMPOUND, SIMPLE, FREE):
-        charges = _Charges(problem, members, detail)
+        charges = _Charges(problem, members, chance, detail)
         for rows in (max_rows, 1):
             shape = charges.shape(rows)
             if np.prod(shape, dtype=float) <= MAX_ENTRIES:
                 bound = np.zeros(shape)
-                rows_end = problem.rules.max_consecutive_failures > 0 and rows == max_rows
+                rows_end = most_in_row > 0 and rows == max_rows
                 _fill(
                     charges.needed,
                     charges.left,
@@ -98,7 +107,7 @@ def relax(problem: Problem, members: Sequence[int], break_base: float) -> Relaxa
                     charges.most_inner,
                     charges.required_base(),
                     charges.factor(),
-                    break_base,
+                    break_chance,
                     problem.law.history,
                     rows_end,
                     charges.spare,
@@ -116,8 +125,8 @@ def relax(problem: Problem, members: Sequence[int], break_base: float) -> Relaxa
 class _Charges:
     """To whom helpers are charged: each to the dependant that has the fewest so far."""
 
-    def __init__(self, problem: Problem, members: Sequence[int], detail: int) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, members: Sequence[int], chance: NDArray[np.float64], detail: int) -> None:
+        self.problem, self.members, self.chance = problem, members, chance
         num_required, size = len(problem.required), len(members)
         local = {tool: index for index, tool in enumerate(members)}
         self.kind = np.zeros(size, dtype=np.int64)
@@ -129,7 +138,9 @@ class _Charges:
             for dependency in problem.dependencies[tool]:
                 dependants[local[dependency]].append(local[tool])
         helpers = [local[tool] for tool in problem.closure if problem.place[tool] < 0] if detail > FREE else []
-        places = {x: [problem.place[members[y]] for y in dependants[x]] for x in helpers}
+        # A place that several tools can take may be taken by one that needs none of it.
+        alone = [problem.place[y] if problem.place.count(problem.place[y]) == 1 else -1 for y in members]
+        places = {x: [alone[y] for y in dependants[x]] for x in helpers}
         direct = sorted((x for x in helpers if max(places[x]) >= 0), key=lambda x: (len(places[x]), x))
         load = [0] * num_required
         for x in direct:
@@ -149,7 +160,7 @@ class _Charges:
             self.needed[self.kind[x], self.charge[x]] += 1
         # From each place on: how many helpers of each kind are left, their best chances, the fewest inside of one.
         self.left = np.zeros((4, num_required + 1), dtype=np.int64)
-        self.base = np.zeros((4, num_required))
+        self.base = np.zeros((4, num_required, chance.shape[1]))
         self.inside = np.zeros(num_required, dtype=np.int64)
         self.most_inner = np.zeros(num_required + 1, dtype=np.int64)
         self.spare = spare = max(problem.rules.max_turns - num_required, 0)
@@ -158,7 +169,7 @@ class _Charges:
             for kind in (SIMPLE, COMPOUND, INNER):
                 of_kind = [x for x in ahead if self.kind[x] == kind]
                 self.left[kind, place] = len(of_kind)
-                self.base[kind, place] = max((problem.base(members[x]) for x in of_kind), default=0.0)
+                self.base[kind, place] = chance[of_kind].max(axis=0, initial=0.0)
             self.inside[place] = min((inside[x] for x in ahead if self.kind[x] == COMPOUND), default=0)
             most = int(self.inside.max()) * int(self.left[COMPOUND, place])
             self.most_inner[place] = min(most, self.left[INNER, place], spare)
@@ -173,13 +184,16 @@ class _Charges:
         return (num_required + 1, _pair(spare, 0, spare) + 1, rows, *tokens)
 
     def required_base(self) -> NDArray[np.float64]:
-        """Return the chances of the required tools whose charged dependencies have succeeded, (num_required,)."""
+        """Return the chances of what can take each place, charged dependencies met, (num_required, max_turns + 1)."""
         problem = self.problem
-        chances = []
-        for place, tool in enumerate(problem.required):
-            later = sum(problem.place[other] > place for other in problem.dependencies[tool])
-            chances.append(problem.base(tool) * max(problem.law.failed, problem.law.not_executed) ** later)
-        return np.array(chances)
+        chances = np.zeros((len(problem.required), self.chance.shape[1]))
+        for tool, own in zip(self.members, self.chance, strict=True):
+            place = problem.place[tool]
+            if place >= 0:
+                later = sum(problem.place[other] > place for other in problem.dependencies[tool])
+                factor = max(problem.law.failed, problem.law.not_executed) ** later
+                chances[place] = np.maximum(chances[place], own * factor)
+        return chances
 
     def factor(self) -> NDArray[np.float64]:
         """Return what so many dependencies not executed and so many failed leave of a chance, (width, width)."""
@@ -237,7 +251,7 @@ def _fill(
     most_inner: NDArray[np.int64],
     required_base: NDArray[np.float64],
     factor: NDArray[np.float64],
-    break_base: float,
+    break_chance: NDArray[np.float64],
     history: float,
     rows_end: bool,
     all_spare: int,
@@ -253,6 +267,7 @@ def _fill(
         most_bad = min(bound.shape[5] - 1, left[SIMPLE, place] + left[COMPOUND, place])
         most = most_inner[place]
         for spare in range(all_spare + 1):
+            turn = all_spare - spare + place  # turns used
             drop = 1.0
             for failures in range(all_spare - spare + 1):
                 # Each success of a helper and each failure has used up a turn to spare.
@@ -285,14 +300,16 @@ def _fill(
                                             needed,
                                             left,
                                             most_inner,
-                                            required_base[place] * drop,
+                                            required_base[place, turn] * drop,
                                             factor,
                                             failed,
                                             bound,
                                         )
                                         if spare > 0:
+                                            # A turn may pass: where chances rise with time, that is of use.
                                             best = max(
                                                 best,
+                                                bound[place, after_won, row, simple, compound, bad, inner, bad_inner],
                                                 _helper_call(
                                                     place,
                                                     after_won,
@@ -300,7 +317,7 @@ def _fill(
                                                     next_row,
                                                     ends,
                                                     tokens,
-                                                    base,
+                                                    base[:, place, turn],
                                                     drop,
                                                     inside[place],
                                                     factor,
@@ -313,7 +330,7 @@ def _fill(
                                                 ),
                                             )
                                         if row > 0 and spare > 0:
-                                            chance = break_base * drop
+                                            chance = break_chance[turn] * drop
                                             won = bound[place, after_won, 0, simple, compound, bad, inner, bad_inner]
                                             best = max(best, chance * won + (1.0 - chance) * failed)
                                         bound[place, here, row, simple, compound, bad, inner, bad_inner] = best
@@ -350,13 +367,13 @@ def _helper_call(
             more = min(bad + 1, most_bad)
             after_bad = bound[place, after_lost, next_row, simple, compound, more, inner, bad_inner]
         if simple < most_simple:
-            chance = base[SIMPLE, place] * drop
+            chance = base[SIMPLE] * drop
             won = bound[place, after_won, 0, simple + 1, compound, bad - again, inner, bad_inner]
             best = max(best, chance * won + (1.0 - chance) * after_bad)
         if compound < most_compound:
             for one in range(min(inner, inside) + 1):
                 for two in range(min(bad_inner, inside - one) + 1):
-                    chance = base[COMPOUND, place] * drop * factor[inside - one - two, two]
+                    chance = base[COMPOUND] * drop * factor[inside - one - two, two]
                     won = bound[place, after_won, 0, simple, compound + 1, bad - again, inner - one, bad_inner - two]
                     best = max(best, chance * won + (1.0 - chance) * after_bad)
     if inner < most_inner:
@@ -365,7 +382,7 @@ def _helper_call(
             if again == 0 and not ends:
                 more = min(bad_inner + 1, most_inner)
                 after_bad = bound[place, after_lost, next_row, simple, compound, bad, inner, more]
-            chance = base[INNER, place] * drop
+            chance = base[INNER] * drop
             won = bound[place, after_won, 0, simple, compound, bad, inner + 1, bad_inner - again]
             best = max(best, chance * won + (1.0 - chance) * after_bad)
     return best

@@ -219,7 +219,13 @@ def _make_field(problem: Problem, members: Sequence[int], breakers: Breakers, le
         matters,
         twins,
         np.array(numbers, dtype=np.int64),
-        relax(problem, members, problem.table.bases[max(neutral, 0)]),
+        relax(
+            problem,
+            members,
+            np.repeat([[problem.base(tool)] for tool in members], problem.rules.max_turns + 1, axis=1),
+            np.full(problem.rules.max_turns + 1, problem.table.bases[max(neutral, 0)]),
+            problem.rules.max_consecutive_failures,
+        ),
     )
 
 

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
-from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import IntVector
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.build import ToolFacts, as_record, make_rulebook
-from resilisim.simulator.rulebook.rules import Tables
+from resilisim.simulator.rulebook.rules import Rulebook, Tables
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     LOOP_COUNT,
@@ -36,8 +36,8 @@ from resilisim.simulator.state import (
     TURNS_USED,
 )
 
-MAX_TOOLS = 31  # statuses are two bits each of one number
-MAX_WIDTH = 31  # dependencies of a tool
+MAX_TOOLS = 62  # what validators find is a bit each of one number
+MAX_WIDTH = MAX_TOOLS  # dependencies of a tool, or tools that depend on it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +52,8 @@ class Stage:
             neutral one is called to break the row, or 0; `recall_row`, likewise for tools that have succeeded where
             the stage is not enumerated; `dependents`, tools that depend on each; `order`, dependents before what they
             depend on; `group_breaks_rows`; `own_key`, the rate key that only this tool has, or -1; `failing_helps`
-            (`failing_helps`); `repeats_refused`, 1 if sending a refused input again can be worth it.
+            (`failing_helps`); `twin`, the last helper before it that is alike in everything, or -1;
+            `repeats_refused`, 1 if sending a refused input again can be worth it.
         tables: The law's tables.
         alone: Library indices of the tools that are taken to work; the value is for that case.
         rate_keys: For each rate key its number in the library's rulebook.
@@ -90,13 +91,55 @@ def told_apart(problem: Problem) -> tuple[int, ...]:
     facts, library = dynamics.numbers.facts, problem.library
     wanted = set(problem.closure)
     if dynamics.rules.at_unsound >= 0:
-        wanted.update(tool for tool, one in enumerate(facts) if one.is_validator)
+        validators = [tool for tool, one in enumerate(facts) if one.is_validator]
+        wanted.update(undominated(problem, validators, 2))
     tools = library.closure(library.names[tool] for tool in sorted(wanted))
     # Openers come last: a validator can be closed, too, and what it depends on. Openers themselves never are.
     if dynamics.rules.at_block >= 0 and any(facts[library.index(name)].access_share > 0.0 for name in tools):
-        openers = [name for name, one in zip(library.names, facts, strict=True) if one.is_opener]
-        tools = library.closure([*tools, *openers])
+        openers = undominated(problem, [tool for tool, one in enumerate(facts) if one.is_opener], 1)
+        tools = library.closure([*tools, *(library.names[tool] for tool in openers)])
     return tuple(library.index(name) for name in tools)
+
+
+def undominated(problem: Problem, candidates: Sequence[int], number: int) -> list[int]:
+    """Return those of some tools of one use (they open, or they validate) that can be worth calling for it.
+
+    A tool from which nothing in the list depends is of that use alone, and of no other one than another such tool. It
+    is left out if `number` tools are there that depend on nothing, are at least as reliable, and share its group and
+    what counts together for the rate limit: whenever it is called, one of them could be called instead and would
+    succeed at least as often, for the same turn. One is enough where it is called until it succeeds, two where it may
+    be called again, since the loop rule stops only one. Where a tool has a limit of its own, as many more are needed as
+    have a call free in any window; where tools may be broken, one for every turn.
+    """
+    dynamics = problem.dynamics
+    facts, limit = dynamics.numbers.facts, dynamics.numbers.law.rate_limit
+    per_tool = limit is not None and limit.per == "tool"
+    if limit is not None and per_tool:
+        number += -(-limit.window // limit.calls)
+    if dynamics.numbers.law.broken is not None:
+        number = problem.rules.max_turns
+    classes: dict[tuple[str | None, str | None], list[int]] = {}
+    kept = [tool for tool in candidates if tool in problem.closure]
+    for tool in candidates:
+        if tool not in problem.closure:
+            key = None if per_tool else facts[tool].rate_key
+            classes.setdefault((facts[tool].group, key), []).append(tool)
+    for members in classes.values():
+        free = [tool for tool in members if not facts[tool].dependencies and facts[tool].access_share == 0.0]
+        free.sort(key=lambda tool: (facts[tool].broken_prior, -problem.base(tool)))
+        there = free[:number]
+        kept += there
+        if len(there) < number:
+            kept += [tool for tool in members if tool not in there]
+            continue
+        enough = min(problem.base(tool) for tool in there)
+        doubt = max(facts[tool].broken_prior for tool in there)
+        kept += [
+            tool
+            for tool in members
+            if tool not in there and (problem.base(tool) > enough or facts[tool].broken_prior < doubt)
+        ]
+    return kept
 
 
 def failing_helps(problem: Problem) -> bool:
@@ -175,6 +218,7 @@ def make_stage(
     neutral: Sequence[Neutral],
     num_offered: int | None = None,
     *,
+    informed: bool,
     is_enumerated: bool = False,
 ) -> Stage:
     """Number the tools that are told apart, with neutral ones behind them, of which the first few are offered."""
@@ -192,8 +236,8 @@ def make_stage(
     facts += [one.facts for one in neutral]
     if len(facts) > MAX_TOOLS:
         raise ExactLimitError(
-            f"the exact optimum under law {dynamics.numbers.law.name} has to tell {len(facts)} tools apart: expected "
-            f"at most {MAX_TOOLS}; use a shorter list"
+            f"the exact optimum under law {dynamics.numbers.law.name} has to tell {len(facts)} tools apart: "
+            f"expected at most {MAX_TOOLS}; use a shorter list"
         )
     place = [problem.place[tool] for tool in tools] + [-1] * len(neutral)
     rules = make_rulebook(dynamics.numbers, facts, place, len(problem.required))
@@ -216,6 +260,8 @@ def make_stage(
         if len(holding) == 1:
             own_key[holding[0]] = key
     most = max(map(len, dependents))
+    limit = dynamics.numbers.law.rate_limit
+    is_limit_own = limit is not None and limit.per == "tool"
     beside = {
         "is_enumerated": int(is_enumerated),
         "failing_helps": int(failing_helps(problem)),
@@ -229,9 +275,8 @@ def make_stage(
         "order": _dependents_first(facts),
         "group_breaks_rows": group_breaks,
         "own_key": own_key,
+        "twin": _twins(facts[: len(tools)], place, dependents, is_limit_own),
     }
-    width = 2 + 5 + rules.num_rate_keys + rules.num_groups + 1
-    width += len(facts) if rules.at_evidence >= 0 else 0
     return Stage(
         tools=tuple(tools),
         rules=as_record({**rules._asdict(), **beside}, MAX_TOOLS + 1, MAX_WIDTH),
@@ -239,8 +284,24 @@ def make_stage(
         alone=tuple(tool for tool, is_alone in zip(tools, alone, strict=True) if is_alone),
         rate_keys=np.array([every_key.index(key) for key in keys], dtype=np.int64),
         groups=np.array([dynamics.groups.index(group) for group in groups], dtype=np.int64),
-        width=width,
+        width=_width(rules, informed),
     )
+
+
+def _twins(
+    facts: Sequence[ToolFacts], place: Sequence[int], dependents: Sequence[Sequence[int]], is_limit_own: bool
+) -> list[int]:
+    """Return for each helper the last one before it that is alike in everything, or -1."""
+    last: dict[object, int] = {}
+    twins = [-1] * len(dependents)
+    for tool, one in enumerate(facts):
+        if place[tool] < 0:
+            # What its own limit counts is exchanged with it.
+            alike = replace(one, name="", rate_key=None if is_limit_own else one.rate_key)
+            key = (replace(alike, dependencies=tuple(sorted(one.dependencies))), tuple(dependents[tool]))
+            twins[tool] = last.get(key, -1)
+            last[key] = tool
+    return twins
 
 
 def _dependents_first(facts: Sequence[ToolFacts]) -> list[int]:
@@ -257,160 +318,61 @@ def _dependents_first(facts: Sequence[ToolFacts]) -> list[int]:
     return order[::-1]
 
 
+BITS_OF_A_WORD = 60
+AGE_BITS, TIME_BITS = 20, 50
+
+
+@scalar
+def _write(row: IntVector, at: int, bits: int, value: int) -> int:
+    """Write a number of so many bits behind the first `at` ones of a row; return where the next one begins."""
+    if at % BITS_OF_A_WORD + bits > BITS_OF_A_WORD:
+        at += BITS_OF_A_WORD - at % BITS_OF_A_WORD
+    row[at // BITS_OF_A_WORD] |= value << (at % BITS_OF_A_WORD)  # numbers of a whole word may be longer, or negative
+    return at + bits
+
+
 @scalar
 def pack(
     rules: Any, status: IntVector, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool, row: Any
 ) -> None:
-    """Write a simplified state into a row; what is down and the loop share COLUMN_DOWN."""
+    """Write what makes a difference of a simplified state into a row (`Stage.width`,); no two states share one."""
     num_tools = rules.num_tools
     for column in range(len(row)):
         row[column] = 0
+    row[0] = (counters[TURNS_USED] << 40) | (counters[NUM_FAILURES] << 20) | counters[CONSECUTIVE_FAILURES]
+    row[1] = (counters[LOOP_COUNT] << 40) | ((counters[LOOP_SIGNATURE] + 1) << 20) | counters[NEXT_PLACE]
+    at = 2 * BITS_OF_A_WORD
     for tool in range(num_tools):
-        row[0] |= status[tool] << (2 * tool)
-    row[1] = (counters[NUM_FAILURES] << 32) | (counters[CONSECUTIVE_FAILURES] << 16) | counters[NEXT_PLACE]
-    for tool in range(num_tools):
-        if rules.at_block >= 0:
-            row[2] |= parts[rules.at_block + tool] << (2 * tool)
-        if rules.at_sound >= 0:
-            row[3] |= parts[rules.at_sound + tool] << (2 * tool)
-        if informed and rules.at_broken >= 0:
-            row[4] |= hidden[rules.at_broken + tool] << tool
-        if informed and rules.at_unsound >= 0:
-            row[5] |= hidden[rules.at_unsound + tool] << tool
-    row[COLUMN_DOWN] = (counters[LOOP_COUNT] << 40) | ((counters[LOOP_SIGNATURE] + 1) << 32)
-    column = 7
-    for group in range(rules.num_groups):
-        if informed:
-            row[COLUMN_DOWN] |= hidden[rules.at_down + group] << group
-        row[column] = parts[rules.at_outage + 2 * group] | (parts[rules.at_outage + 2 * group + 1] << 2)
-        column += 1
-    for key in range(rules.num_rate_keys):
-        row[column] = parts[rules.at_rate + key]
-        column += 1
-    if rules.at_time >= 0:
-        row[column] = parts[rules.at_time]
-    column += 1
-    if rules.at_evidence >= 0:
+        at = _write(row, at, 2, status[tool])
+    if rules.at_block >= 0:
         for tool in range(num_tools):
-            row[column] = parts[rules.at_evidence + tool]
-            column += 1
-
-
-COLUMN_DOWN = 6
-
-
-@scalar
-def unpack(
-    rules: Any,
-    row: Any,
-    turns_used: int,
-    informed: bool,
-    status: IntVector,
-    counters: IntVector,
-    parts: IntVector,
-    hidden: IntVector,
-) -> None:
-    """Read a row back, the inverse of `pack`."""
-    num_tools = rules.num_tools
-    for number in range(len(counters)):
-        counters[number] = 0
-    counters[LOOP_COUNT] = row[COLUMN_DOWN] >> 40
-    counters[LOOP_SIGNATURE] = ((row[COLUMN_DOWN] >> 32) & 0xFF) - 1
-    counters[TURNS_USED] = turns_used
-    counters[NUM_FAILURES] = row[1] >> 32
-    counters[CONSECUTIVE_FAILURES] = (row[1] >> 16) & 0xFFFF
-    counters[NEXT_PLACE] = row[1] & 0xFFFF
-    for tool in range(num_tools):
-        status[tool] = (row[0] >> (2 * tool)) & 3
-        if rules.at_block >= 0:
-            parts[rules.at_block + tool] = (row[2] >> (2 * tool)) & 3
-        if rules.at_sound >= 0:
-            parts[rules.at_sound + tool] = (row[3] >> (2 * tool)) & 3
-        if informed and rules.at_broken >= 0:
-            hidden[rules.at_broken + tool] = (row[4] >> tool) & 1
-        if informed and rules.at_unsound >= 0:
-            hidden[rules.at_unsound + tool] = (row[5] >> tool) & 1
-    column = 7
-    for group in range(rules.num_groups):
-        if informed:
-            hidden[rules.at_down + group] = (row[COLUMN_DOWN] >> group) & 1
-        parts[rules.at_outage + 2 * group] = row[column] & 3
-        parts[rules.at_outage + 2 * group + 1] = row[column] >> 2
-        column += 1
-    for key in range(rules.num_rate_keys):
-        parts[rules.at_rate + key] = row[column]
-        column += 1
-    if rules.at_time >= 0:
-        parts[rules.at_time] = row[column]
-    column += 1
-    if rules.at_evidence >= 0:
+            at = _write(row, at, 2, parts[rules.at_block + tool])
+    if rules.at_sound >= 0:
         for tool in range(num_tools):
-            parts[rules.at_evidence + tool] = row[column]
-            column += 1
+            at = _write(row, at, 2, parts[rules.at_sound + tool])
+    for group in range(rules.num_groups):
+        at = _write(row, at, 2, parts[rules.at_outage + 2 * group])
+        at = _write(row, at, AGE_BITS, parts[rules.at_outage + 2 * group + 1])
+    for key in range(rules.num_rate_keys):
+        at = _write(row, at, BITS_OF_A_WORD, parts[rules.at_rate + key])
+    if rules.at_time >= 0:
+        at = _write(row, at, TIME_BITS, parts[rules.at_time])
+    if rules.at_evidence >= 0 and not informed:
+        for tool in range(num_tools):
+            at = _write(row, at, BITS_OF_A_WORD, parts[rules.at_evidence + tool])
+    if informed:
+        for number in range(rules.num_hidden):
+            at = _write(row, at, 1, hidden[number])
 
 
-@scalar
-def find_slot(row: Any, rows: Any, slots: Any) -> int:
-    """Return the slot of a row in a hash table: that of its number, or the empty one (-1) where it belongs."""
-    code = 1469598103934665603
-    for column in range(len(row)):
-        code = (code ^ row[column]) * 1099511628211
-        code ^= (code >> 29) & 0x7FFFFFFFF
-    place = code & (len(slots) - 1)
-    while slots[place] >= 0:
-        same = True
-        for column in range(len(row)):
-            if rows[slots[place], column] != row[column]:
-                same = False
-                break
-        if same:
-            return int(place)
-        place = (place + 1) & (len(slots) - 1)
-    return int(place)
-
-
-@kernel
-def fill_slots(rows: NDArray[np.int64], count: int, slots: NDArray[np.int32]) -> None:
-    """Number the first rows in an empty hash table."""
-    for number in range(count):
-        slots[find_slot(rows[number], rows, slots)] = number
-
-
-@kernel
-def find_row(row: NDArray[np.int64], rows: NDArray[np.int64], slots: NDArray[np.int32]) -> int:
-    """Return the number of a row, or -1."""
-    return int(slots[find_slot(row, rows, slots)])
-
-
-class Layer:
-    """The states after so many messages, each once."""
-
-    def __init__(self, width: int) -> None:
-        self.rows = np.zeros((64, width), dtype=np.int64)
-        self.values = np.zeros(64)
-        self.slots = np.full(256, -1, dtype=np.int32)
-        self.count = np.zeros(1, dtype=np.int64)
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        return int(self.count[0])
-
-    def grow(self) -> None:
-        """Make room for four times as many."""
-        self.rows = np.concatenate([self.rows, np.zeros((3 * len(self.rows), self.rows.shape[1]), dtype=np.int64)])
-        self.values = np.concatenate([self.values, np.zeros(3 * len(self.values))])
-        self.slots = np.full(4 * len(self.slots), -1, dtype=np.int32)
-        fill_slots(self.rows, self.size, self.slots)
-
-    def add(self, row: NDArray[np.int64]) -> bool:
-        """Add a state, unless it is there; return whether it is new."""
-        if find_row(row, self.rows, self.slots) >= 0:
-            return False
-        if self.size == len(self.rows):
-            self.grow()
-        self.rows[self.size] = row
-        self.count[0] += 1
-        self.slots[:] = -1
-        fill_slots(self.rows, self.size, self.slots)
-        return True
+def _width(rules: Rulebook, informed: bool) -> int:
+    """Return how many words `pack` writes."""
+    sizes = [2] * rules.num_tools * (1 + int(rules.at_block >= 0) + int(rules.at_sound >= 0))
+    sizes += [2, AGE_BITS] * rules.num_groups + [BITS_OF_A_WORD] * rules.num_rate_keys
+    sizes += [TIME_BITS] * int(rules.at_time >= 0)
+    sizes += [BITS_OF_A_WORD] * (rules.num_tools if rules.at_evidence >= 0 and not informed else 0)
+    sizes += [1] * (rules.num_hidden if informed else 0)
+    row, at = [0] * (3 + len(sizes)), 2 * BITS_OF_A_WORD
+    for bits in sizes:
+        at = _write(row, at, bits, 0)
+    return (at - 1) // BITS_OF_A_WORD + 1

@@ -13,7 +13,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError
 from resilisim.evaluation.robustness.analysis import carried_at_every_severity, obedience, setting_references
-from resilisim.simulator.exact import bound, solve_reachable
+from resilisim.simulator.exact import bound
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -55,13 +55,6 @@ def test_references_are_those_of_each_task_under_the_setting() -> None:
             assert found.after_search[place] == pytest.approx(fewer["known_probabilities"], abs=1e-15)
         assert found.gap == 0.0
     assert sum(counted) == 2 * len(tasks)
-
-
-def test_where_only_the_informed_optimum_can_be_solved_references_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    under, tasks = replace(STANDARD, law="outages", max_turns=10), [task_of(["network_fetcher"])]
-    assert not setting_references(tasks, under, LIBRARY, ignore, [None]).is_informed
-    monkeypatch.setattr(solve_reachable, "__defaults__", (None, 300))  # states
-    assert setting_references(tasks, under, LIBRARY, ignore, [None]).is_informed
 
 
 @settings(max_examples=25)

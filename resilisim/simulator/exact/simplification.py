@@ -8,50 +8,31 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from resilisim.simulator.compiled import kernel, scalar
-from resilisim.simulator.exact.stage import find_slot, pack, unpack
+from resilisim.simulator.compiled import scalar
+from resilisim.simulator.exact.stage import pack
 from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
-    DOWN,
-    LIMITED,
     NEVER_SEEN,
     NO_OUTPUT,
-    NONE,
-    NUM_RESULTS,
-    OF_THE_TOOL,
     OPEN,
-    REFUSED,
-    SLOW,
     SOUND,
-    SUCCESS,
     UNCHECKED,
     UNSOUND,
-    Tables,
     count_bits,
-    enter_execution,
-    fill_chances,
     finish_value,
     is_opened,
     is_refused,
     is_time_up,
     messages_until_free,
-    pass_message,
-    time_limit,
 )
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
-    ENDED,
     LOOP_COUNT,
     LOOP_SIGNATURE,
     NEXT_PLACE,
     NO_LOOP,
-    NUM_COUNTERS,
     ORDER_BROKEN,
-    RUNNING,
     TURNS_USED,
 )
 
@@ -107,7 +88,17 @@ def row_matters(rules: Any, counters: IntVector) -> bool:
 
 
 @scalar
-def mark_tools(rules: Any, status: IntVector, counters: IntVector, informed: bool, marks: IntVector) -> None:
+def is_wanted_again(rules: Any, tool: int) -> bool:
+    """Return whether calling a tool that has succeeded can be good for more than to break a row or see a group."""
+    return bool(
+        rules.at_sound >= 0 and (rules.place[tool] >= 0 or (rules.at_unsound >= 0 and rules.is_validator[tool]))
+    )
+
+
+@scalar
+def mark_tools(
+    rules: Any, status: IntVector, counters: IntVector, parts: IntVector, informed: bool, marks: IntVector
+) -> None:
     """Write into `marks` (num_tools,) what calling each tool can be good for from now on: USEFUL and ASIDE, added."""
     num_tools = rules.num_tools
     any_closable = False
@@ -116,14 +107,16 @@ def mark_tools(rules: Any, status: IntVector, counters: IntVector, informed: boo
     for number in range(num_tools):
         tool = rules.order[number]
         place = rules.place[tool]
-        if place >= counters[NEXT_PLACE] or (place >= 0 and rules.at_sound >= 0):
+        if place >= counters[NEXT_PLACE] or (
+            place >= 0 and rules.at_sound >= 0 and parts[rules.at_sound + tool] != SOUND
+        ):
             marks[tool] = USEFUL
         if rules.at_unsound >= 0 and rules.is_validator[tool]:
             marks[tool] = USEFUL
         if is_watched(rules, status, marks, tool):
             marks[tool] = USEFUL
-        if marks[tool] and rules.access_share[tool] > 0.0 and (status[tool] != SUCCEEDED or rules.at_sound >= 0):
-            any_closable = True
+        if marks[tool] and rules.access_share[tool] > 0.0:
+            any_closable = any_closable or status[tool] != SUCCEEDED or is_wanted_again(rules, tool)
     if rules.at_block >= 0 and any_closable and not is_opened(rules, status):
         for tool in range(num_tools):
             if rules.is_opener[tool]:
@@ -131,7 +124,9 @@ def mark_tools(rules: Any, status: IntVector, counters: IntVector, informed: boo
         for number in range(num_tools):  # and what those depend on
             tool = rules.order[number]
             for dependent in rules.dependents[tool]:
-                if dependent >= 0 and marks[dependent] and status[dependent] != SUCCEEDED:
+                if dependent < 0:
+                    break
+                if marks[dependent] and status[dependent] != SUCCEEDED:
                     marks[tool] = USEFUL
     if not rules.is_enumerated:
         return
@@ -140,7 +135,9 @@ def mark_tools(rules: Any, status: IntVector, counters: IntVector, informed: boo
         tool = rules.order[number]
         aside = everything or shows_group(rules, status, marks, informed, tool)
         for dependent in rules.dependents[tool]:
-            aside = aside or (dependent >= 0 and marks[dependent] >= ASIDE)
+            if dependent < 0:
+                break
+            aside = aside or marks[dependent] >= ASIDE
         if aside:
             marks[tool] += ASIDE
 
@@ -148,7 +145,7 @@ def mark_tools(rules: Any, status: IntVector, counters: IntVector, informed: boo
 @scalar
 def is_called_for(rules: Any, status: IntVector, marks: IntVector, tool: int) -> bool:
     """Return whether a call of a tool can be good for something from now on."""
-    is_useful = marks[tool] & USEFUL and (status[tool] != SUCCEEDED or rules.at_sound >= 0)
+    is_useful = marks[tool] & USEFUL and (status[tool] != SUCCEEDED or is_wanted_again(rules, tool))
     return bool(is_useful or marks[tool] >= ASIDE)
 
 
@@ -156,7 +153,9 @@ def is_called_for(rules: Any, status: IntVector, marks: IntVector, tool: int) ->
 def is_watched(rules: Any, status: IntVector, marks: IntVector, tool: int) -> bool:
     """Return whether the status of a tool makes a difference to others."""
     for dependent in rules.dependents[tool]:
-        if dependent >= 0 and is_called_for(rules, status, marks, dependent):
+        if dependent < 0:
+            break
+        if is_called_for(rules, status, marks, dependent):
             return True
     return False
 
@@ -168,7 +167,7 @@ def shows_group(rules: Any, status: IntVector, marks: IntVector, informed: bool,
     if informed or group < 0:
         return False
     for other in range(rules.num_tools):
-        is_useful = marks[other] & USEFUL and (status[other] != SUCCEEDED or rules.at_sound >= 0)
+        is_useful = marks[other] & USEFUL and (status[other] != SUCCEEDED or is_wanted_again(rules, other))
         if other != tool and rules.group[other] == group and is_useful:
             return True
     return False
@@ -248,7 +247,7 @@ def simplify(
     marks: IntVector,
 ) -> None:
     """Forget in place what makes no difference to the value of a state; `marks` is for scratch."""
-    mark_tools(rules, status, counters, informed, marks)
+    mark_tools(rules, status, counters, parts, informed, marks)
     turns_left = rules.max_turns - counters[TURNS_USED]
     row = row_matters(rules, counters)
     if not row:
@@ -300,6 +299,57 @@ def simplify(
     if not is_loop:
         counters[LOOP_SIGNATURE] = NO_LOOP
         counters[LOOP_COUNT] = 0
+        _sort_twins(rules, status, parts, hidden, informed)
+
+
+@scalar
+def _sort_twins(rules: Any, status: IntVector, parts: IntVector, hidden: IntVector, informed: bool) -> None:
+    """Bring tools that are alike in everything into one order: exchanging what is known of them changes nothing."""
+    changed = True
+    while changed:
+        changed = False
+        for tool in range(rules.num_tools):
+            twin = rules.twin[tool]  # the one before it
+            if twin < 0:
+                continue
+            order = status[twin] - status[tool]
+            for number in range(5):
+                at = -1
+                if number == 0:
+                    at = rules.at_block
+                elif number == 1:
+                    at = rules.at_sound
+                elif number == 2:
+                    at = rules.at_evidence
+                if at >= 0 and order == 0:
+                    order = parts[at + twin] - parts[at + tool]
+                if number >= 3 and informed and order == 0:
+                    at = rules.at_broken if number == 3 else rules.at_unsound
+                    if at >= 0:
+                        order = hidden[at + twin] - hidden[at + tool]
+            own, other = rules.own_key[tool], rules.own_key[twin]
+            if order == 0 and own >= 0:
+                order = parts[rules.at_rate + other] - parts[rules.at_rate + own]
+            if order >= 0:
+                continue
+            changed = True
+            status[tool], status[twin] = status[twin], status[tool]
+            for number in range(3):
+                at = rules.at_evidence
+                if number == 0:
+                    at = rules.at_block
+                elif number == 1:
+                    at = rules.at_sound
+                if at >= 0:
+                    parts[at + tool], parts[at + twin] = parts[at + twin], parts[at + tool]
+            if own >= 0:
+                first, second = rules.at_rate + own, rules.at_rate + other
+                parts[first], parts[second] = parts[second], parts[first]
+            if informed:
+                for number in range(2):
+                    at = rules.at_broken if number == 0 else rules.at_unsound
+                    if at >= 0:
+                        hidden[at + tool], hidden[at + twin] = hidden[at + twin], hidden[at + tool]
 
 
 @scalar
@@ -318,58 +368,16 @@ def _is_kept(rules: Any, status: IntVector, marks: IntVector, is_over: bool, too
     return bool(rules.at_block >= 0 and status[tool] == SUCCEEDED and rules.is_opener[tool])
 
 
-ADD = 0  # add the states that follow
-VALUE = 1  # value states by those that follow
-CHOICES = 2  # tell what each choice in one state is worth
-
-
-@kernel
-def compare(
-    rules: Any,
-    upper_rules: Any,
-    informed: bool,
-    turns_used: int,
-    rows: NDArray[np.int64],
-    first: int,
-    last: int,
-    values: NDArray[np.float64],
-    upper_rows: NDArray[np.int64],
-    upper_slots: NDArray[np.int32],
-    upper_values: NDArray[np.float64],
-    row: NDArray[np.int64],
-    gap: NDArray[np.float64],
-) -> int:
-    """Raise `gap` (1,) to the largest difference of the upper bound from `values` of `rows[first:last]`.
-
-    Returns the number of the first state that the upper bound does not know, which is then in `row` as it packs it.
-    """
-    status = np.zeros(rules.num_tools, dtype=np.int64)
-    counters = np.zeros(NUM_COUNTERS, dtype=np.int64)
-    parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
-    hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
-    scratch = np.zeros(rules.num_tools, dtype=np.int64)
-    for number in range(first, last):
-        unpack(rules, rows[number], turns_used, informed, status, counters, parts, hidden)
-        upper = settle(upper_rules, status, counters, parts, hidden, informed, scratch, row)
-        if upper == NOT_KNOWN:
-            other = upper_slots[find_slot(row, upper_rows, upper_slots)]
-            if other < 0:
-                return number
-            upper = upper_values[other]
-        gap[0] = max(gap[0], upper - values[number])
-    return last
-
-
-@kernel
+@scalar
 def settle(
     rules: Any,
-    status: NDArray[np.int64],
-    counters: NDArray[np.int64],
-    parts: NDArray[np.int64],
-    hidden: NDArray[np.int64],
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
     informed: bool,
-    scratch: NDArray[np.int64],
-    row: NDArray[np.int64],
+    scratch: IntVector,
+    row: IntVector,
 ) -> float:
     """Return V* of a state where it follows at once; else simplify it, write its row and return NOT_KNOWN."""
     known = value_at_once(rules, status, counters, parts, hidden, informed)
@@ -377,174 +385,3 @@ def settle(
         simplify(rules, status, counters, parts, hidden, informed, scratch)
         pack(rules, status, counters, parts, hidden, informed, row)
     return known
-
-
-@kernel
-def sweep(
-    mode: int,
-    rules: Any,
-    probability: NDArray[np.float64],
-    evidence: NDArray[np.int64],
-    informed: bool,
-    turns_used: int,
-    rows: NDArray[np.int64],
-    first: int,
-    last: int,
-    values: NDArray[np.float64],
-    next_rows: NDArray[np.int64],
-    next_slots: NDArray[np.int32],
-    next_values: NDArray[np.float64],
-    next_count: NDArray[np.int64],
-) -> int:
-    """Do for `rows[first:last]`, states after `turns_used` messages, what `mode` says; return the first row not done.
-
-    ADD enters what can follow into `next_rows` and its hash table, and stops where there is no room for it; VALUE
-    writes V* into `values`, a place for each row. CHOICES, for one row, writes Q* of calling each tool, of letting a
-    message pass and of finishing there, (num_tools + 2,), and leaves the place of a call alone that another choice is
-    as good as.
-    """
-    num_tools, tables = rules.num_tools, Tables(probability, evidence)
-    status, new_status = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
-    counters, new_counters = np.zeros(NUM_COUNTERS, dtype=np.int64), np.zeros(NUM_COUNTERS, dtype=np.int64)
-    parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
-    new_parts = np.zeros(max(rules.num_parts, 1), dtype=np.int64)
-    hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
-    new_hidden = np.zeros(max(rules.num_hidden, 1), dtype=np.int64)
-    marks, scratch = np.zeros(num_tools, dtype=np.int64), np.zeros(num_tools, dtype=np.int64)
-    chances = np.zeros(NUM_RESULTS)
-    row = np.zeros(rows.shape[1], dtype=np.int64)
-    unchecked = np.zeros(num_tools, dtype=np.int64)
-    num_steps = 1
-    if informed and rules.at_down >= 0:
-        num_steps = 1 << rules.num_groups
-    capacity, most = len(next_rows), len(next_slots) // 2
-    for number in range(first, last):
-        unpack(rules, rows[number], turns_used, informed, status, counters, parts, hidden)
-        mark_tools(rules, status, counters, informed, marks)
-        best = finish_value(rules, counters, parts, hidden, informed)
-        if mode == CHOICES:
-            values[num_tools + 1] = best
-        # A message that calls nothing is worth a thought where time helps, or to leave a row of equal calls.
-        passes = rules.waiting_is_productive == 1 or (rules.is_enumerated == 1 and rules.failing_helps == 1)
-        passes = passes or (counters[LOOP_COUNT] > 0 and counters[LOOP_COUNT] + 1 >= rules.loop_length)
-        for choice in range(2 * num_tools + 1):
-            action, digest = choice, NEW_INPUT
-            waits = choice == num_tools
-            if choice > num_tools:  # the same input again, which is refused: the group shows itself, and nothing runs
-                action, digest = choice - num_tools - 1, REFUSED_INPUT
-                if not rules.repeats_refused or parts[rules.at_block + action] != REFUSED_INPUT:
-                    continue
-            if waits and not passes:
-                continue
-            if waits:
-                for result in range(NUM_RESULTS):
-                    chances[result] = 0.0
-                chances[SUCCESS] = 1.0
-            else:
-                if digest == NEW_INPUT and not is_worth_a_thought(
-                    rules, status, counters, parts, hidden, informed, marks, action
-                ):
-                    continue
-                fill_chances(rules, tables, status, counters, parts, hidden, informed, action, digest, chances)
-            limit = time_limit(rules, parts)
-            value = 0.0
-            for result in range(NUM_RESULTS):
-                if chances[result] <= 0.0:
-                    continue
-                timed = rules.at_time >= 0 and not waits and result not in (LIMITED, DOWN, REFUSED)
-                if timed and rules.is_timeless[action]:
-                    timed = False
-                in_time = 1.0
-                if timed and result != SLOW:
-                    in_time = 0.0
-                    for duration in range(rules.num_durations):
-                        if rules.duration_ticks[duration] <= limit:
-                            in_time += rules.duration_chance[duration]
-                num_unchecked = 0
-                if result == SUCCESS and not waits and rules.is_validator[action] and not rules.shows_payload:
-                    for tool in range(num_tools):
-                        is_asked_for = rules.place[tool] >= 0 or rules.is_enumerated == 1
-                        if parts[rules.at_sound + tool] == UNCHECKED and is_asked_for:
-                            unchecked[num_unchecked] = tool
-                            num_unchecked += 1
-                for duration in range(rules.num_durations if timed and result != SLOW else 1):
-                    chance, ticks = chances[result], 0
-                    if timed:
-                        ticks = limit
-                        if result != SLOW:
-                            ticks = rules.duration_ticks[duration]
-                            if ticks > limit:
-                                continue
-                            chance *= rules.duration_chance[duration] / in_time
-                    for subset in range(1 << num_unchecked):
-                        odds, findings = chance, 0
-                        for place in range(num_unchecked):
-                            tool = unchecked[place]
-                            corrupt = (subset >> place) & 1
-                            if informed:
-                                odds *= 1.0 if hidden[rules.at_unsound + tool] == corrupt else 0.0
-                            else:
-                                share = rules.corrupt_chance[tool]
-                                odds *= share if corrupt else 1.0 - share
-                            findings |= corrupt << tool
-                        if odds <= 0.0:
-                            continue
-                        new_status[:] = status
-                        new_counters[:] = counters
-                        new_parts[:] = parts
-                        new_hidden[:] = hidden
-                        if waits:
-                            pass_message(rules, new_parts, NONE)
-                            new_counters[TURNS_USED] += 1
-                            new_counters[LOOP_SIGNATURE], new_counters[LOOP_COUNT] = NO_LOOP, 0
-                        else:
-                            enter_execution(
-                                rules,
-                                tables,
-                                new_status,
-                                new_counters,
-                                new_parts,
-                                new_hidden,
-                                informed,
-                                action,
-                                result,
-                                ticks,
-                                REFUSED_INPUT,
-                                findings,
-                                OF_THE_TOOL,
-                            )
-                            if new_counters[ENDED] != RUNNING:
-                                continue  # worth nothing
-                        for step in range(num_steps):
-                            step_chance = odds
-                            if num_steps > 1:
-                                for group in range(rules.num_groups):
-                                    was_down = hidden[rules.at_down + group] == 1
-                                    down = (step >> group) & 1
-                                    goes_down = 1.0 - rules.ends if was_down else rules.begins
-                                    step_chance *= goes_down if down else 1.0 - goes_down
-                                    new_hidden[rules.at_down + group] = down
-                            if step_chance <= 0.0:
-                                continue
-                            known = settle(
-                                rules, new_status, new_counters, new_parts, new_hidden, informed, scratch, row
-                            )
-                            if known != NOT_KNOWN:
-                                value += step_chance * known
-                                continue
-                            slot = find_slot(row, next_rows, next_slots)
-                            if mode != ADD:
-                                value += step_chance * next_values[next_slots[slot]]
-                            elif next_slots[slot] < 0:
-                                if next_count[0] >= capacity or next_count[0] >= most:
-                                    return number
-                                next_rows[next_count[0]] = row
-                                next_slots[slot] = next_count[0]
-                                next_count[0] += 1
-            best = max(best, value)
-            if mode == CHOICES:
-                place = num_tools if waits else action
-                values[place] = max(values[place], value)
-        if mode == VALUE:
-            values[number] = best
-    return last

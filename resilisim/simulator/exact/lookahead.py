@@ -1,0 +1,631 @@
+"""The search for V* under laws with parts: depth first, each state once, guided and cut by an upper bound.
+
+Every state that is kept has two values: what the best policy that was found surely reaches, and what none can exceed.
+Calls are tried in the order of an upper bound on their worth (`exact.relaxation`), and only while that is above the
+best value found, so without a tolerance both values are the same: nothing is left out that could change them. With a
+*tolerance* calls are left out, too, that can gain no more than that share of the best value; with an infinite one only
+the call with the highest bound is tried, which is a policy. What was left out enters the upper value by its bound, so
+the two enclose V* in any case. Neutral calls that are only taken to be there enter the upper value alone.
+
+The transition is that of `parts.rules`; what states have in common is found by `simplification`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.exact.relaxation import Relaxation, bound_of, count_tokens
+from resilisim.simulator.exact.search_kernels import mix_bits
+from resilisim.simulator.exact.simplification import (
+    NEW_INPUT,
+    NOT_KNOWN,
+    REFUSED_INPUT,
+    is_worth_a_thought,
+    mark_tools,
+    settle,
+    value_at_once,
+)
+from resilisim.simulator.law import SUCCEEDED, IntVector
+from resilisim.simulator.rulebook.rules import (
+    DOWN,
+    LIMITED,
+    NONE,
+    NUM_RESULTS,
+    OF_THE_TOOL,
+    REFUSED,
+    SLOW,
+    SUCCESS,
+    UNCHECKED,
+    UNSOUND,
+    Tables,
+    enter_execution,
+    fill_chances,
+    finish_value,
+    pass_message,
+    time_limit,
+)
+from resilisim.simulator.state import (
+    CONSECUTIVE_FAILURES,
+    ENDED,
+    LOOP_COUNT,
+    LOOP_SIGNATURE,
+    NEXT_PLACE,
+    NO_LOOP,
+    NUM_FAILURES,
+    RUNNING,
+    TURNS_USED,
+)
+
+# How a search ends.
+FINISHED = 0
+MEMORY_FULL = 1  # it can go on when there is more room
+TOO_MANY = 2  # more states than it may keep
+
+# What becomes of a state for which there is no room: nothing is known of it but its bound, or the search stops.
+STOPS, CUTS = range(2)
+
+# Columns of `Frames.outcomes`.
+CHANCE, RESULT, TICKS, FINDINGS, STEP, UPPER, NUM_OF_OUTCOME = range(7)
+ROUNDING = 1e-12  # values that are apart by less are the same
+
+
+class Memo(NamedTuple):
+    """Values of states: a hash table with open addressing."""
+
+    rows: NDArray[np.int64]  # (capacity, width) packed states
+    low: NDArray[np.float64]  # (capacity,) -1 where the place is free
+    high: NDArray[np.float64]  # (capacity,)
+    used: NDArray[np.int64]  # (1,)
+
+
+class Frames(NamedTuple):
+    """Where a search stands: a row for each state on the way from the one that was asked for."""
+
+    status: NDArray[np.int64]  # (max_turns + 2, num_tools)
+    counters: NDArray[np.int64]  # (max_turns + 2, NUM_COUNTERS)
+    parts: NDArray[np.int64]  # (max_turns + 2, num_parts)
+    hidden: NDArray[np.int64]  # (max_turns + 2, num_hidden)
+    rows: NDArray[np.int64]  # (max_turns + 2, width)
+    marks: NDArray[np.int64]  # (3, num_tools) marks of tools, and for scratch
+    actions: NDArray[np.int64]  # (max_turns + 2, 2 * num_tools + 1) what is worth a thought, the highest bound first
+    bounds: NDArray[np.float64]  # the same shape
+    outcomes: NDArray[np.float64]  # (max_turns + 2, most outcomes of a call, NUM_OF_OUTCOME)
+    tree: NDArray[np.int64]  # (max_turns + 2, NUM_OF_TREE)
+    best: NDArray[np.float64]  # (max_turns + 2, NUM_OF_BEST)
+    choices: NDArray[np.float64]  # (num_tools + 2,) Q* of calling each tool, of waiting, of finishing, where asked for
+    chances: NDArray[np.float64]  # (NUM_RESULTS,)
+    tokens: NDArray[np.int64]  # (NUM_TOKENS,)
+    result: NDArray[np.float64]  # (3,) the two values of the state that was asked for, and how far any two were apart
+
+
+# Columns of `Frames.tree`: choices that are listed, the current one, its outcomes, the current one, choices tried.
+NUM_CHOICES, CHOICE, NUM_OUTCOMES, OUTCOME, NUM_TRIED, NUM_OF_TREE = range(6)
+# Columns of `Frames.best`: values so far, that of the current choice, and what it is surely not above.
+LOW, HIGH, VALUE, REST, NUM_OF_BEST = range(5)
+
+
+@scalar
+def _find(rows: NDArray[np.int64], low: NDArray[np.float64], row: IntVector) -> int:
+    """Return the place of a packed state, or -1 - the free place where it belongs."""
+    mask = np.uint64(len(low) - 1)
+    code = np.uint64(0x9E3779B97F4A7C15)
+    for column in range(len(row)):
+        code = mix_bits(code + np.uint64(row[column]))
+    place = np.int64(code & mask)
+    while low[place] >= 0.0:
+        same = True
+        for column in range(len(row)):
+            if rows[place, column] != row[column]:
+                same = False
+                break
+        if same:
+            return int(place)
+        place = (place + 1) & np.int64(mask)
+    return int(-1 - place)
+
+
+@kernel
+def move_memo(old: Memo, new: Memo) -> None:
+    """Enter everything of one memo into another, larger one."""
+    for place in range(len(old.low)):
+        if old.low[place] >= 0.0:
+            free = -1 - _find(new.rows, new.low, old.rows[place])
+            new.rows[free] = old.rows[place]
+            new.low[free], new.high[free] = old.low[place], old.high[place]
+            new.used[0] += 1
+
+
+@scalar
+def upper_value(
+    rules: Any,
+    kind: NDArray[np.int64],
+    charge: NDArray[np.int64],
+    through: NDArray[np.int64],
+    most_inner: NDArray[np.int64],
+    all_spare: int,
+    bound: NDArray[np.float64],
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    informed: bool,
+    tokens: IntVector,
+) -> float:
+    """Return what V* of a running state with an intact order is not above.
+
+    Parts only take chances away, and every message of theirs uses a turn, as it does in the relaxed plain problem. So
+    its bound, with chances that none of the parts lets a tool exceed, bounds V* here (`Reachable.chances`). Outputs
+    that are corrupt cost turns beside: with j of them known to be so, j calls are needed again; and of those that are
+    still to come, or are not checked yet, the number that will be corrupt does not hang on what is done. (Such calls
+    can also break a row of failures, so where there are any the relaxed problem knows no rows.)
+    """
+    done, failures = counters[NEXT_PLACE], counters[NUM_FAILURES]
+    row = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures > 0 else 0
+    spare = rules.max_turns - counters[TURNS_USED] - (rules.num_required - done)
+    count_tokens(status, done, kind, charge, through, tokens)
+    if rules.at_sound < 0:
+        return bound_of(done, failures, spare, row, tokens, most_inner, all_spare, bound)
+    # Places that are still to come or not checked yet, and the least chance that one of them turns out corrupt.
+    num_open, share = 0, 1.0
+    for place in range(rules.num_required):
+        is_open, is_unsound, least = place >= done, place < done, 1.0
+        for tool in range(rules.num_tools):
+            if rules.place[tool] == place:
+                least = min(least, rules.corrupt_chance[tool])
+                if status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
+                    is_unsound = False
+                    if parts[rules.at_sound + tool] == UNCHECKED and not informed:
+                        is_open = True
+        if is_unsound:
+            spare -= 1
+        elif is_open and least > 0.0:
+            num_open += 1
+            share = min(share, least)
+    if spare < 0:
+        return 0.0
+    if num_open == 0:
+        return bound_of(done, failures, spare, row, tokens, most_inner, all_spare, bound)
+    # Binomial: so many of the open places turn out corrupt, at least. Where only a validator tells, one call more.
+    validates = 0 if rules.shows_payload or informed else 1
+    value, chance = 0.0, (1.0 - share) ** num_open
+    for number in range(num_open + 1):
+        left = spare - number - (validates if number > 0 else 0)
+        if left < 0:
+            break
+        value += chance * bound_of(done, failures, left, row, tokens, most_inner, all_spare, bound)
+        chance *= (num_open - number) / (number + 1) * share / (1.0 - share) if share < 1.0 else 0.0
+    return min(value, 1.0)
+
+
+@scalar
+def _list_outcomes(
+    rules: Any,
+    tables: Tables,
+    informed: bool,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    action: int,
+    chances: NDArray[np.float64],
+    unchecked: IntVector,
+    outcomes: NDArray[np.float64],
+) -> int:
+    """List what a choice can bring, with its chance, and return how much that is; successes come first."""
+    num_tools, count = rules.num_tools, 0
+    waits = action == num_tools
+    tool = action if action < num_tools else action - num_tools - 1
+    if waits:
+        for result in range(NUM_RESULTS):
+            chances[result] = 0.0
+        chances[SUCCESS] = 1.0
+    else:
+        digest = NEW_INPUT if action < num_tools else REFUSED_INPUT
+        fill_chances(rules, tables, status, counters, parts, hidden, informed, tool, digest, chances)
+    limit = time_limit(rules, parts)
+    num_steps = 1
+    if informed and rules.at_down >= 0:
+        num_steps = 1 << rules.num_groups
+    for number in range(NUM_RESULTS):
+        result = (number + SUCCESS) % NUM_RESULTS
+        if chances[result] <= 0.0:
+            continue
+        timed = rules.at_time >= 0 and not waits and result not in (LIMITED, DOWN, REFUSED)
+        if timed and rules.is_timeless[tool]:
+            timed = False
+        in_time = 1.0
+        if timed and result != SLOW:
+            in_time = 0.0
+            for duration in range(rules.num_durations):
+                if rules.duration_ticks[duration] <= limit:
+                    in_time += rules.duration_chance[duration]
+        num_unchecked = 0
+        if result == SUCCESS and not waits and rules.is_validator[tool] and not rules.shows_payload:
+            for other in range(num_tools):
+                is_asked_for = rules.place[other] >= 0 or rules.is_enumerated == 1
+                if parts[rules.at_sound + other] == UNCHECKED and is_asked_for:
+                    unchecked[num_unchecked] = other
+                    num_unchecked += 1
+        for duration in range(rules.num_durations if timed and result != SLOW else 1):
+            chance, ticks = chances[result], 0
+            if timed:
+                ticks = limit
+                if result != SLOW:
+                    ticks = rules.duration_ticks[duration]
+                    if ticks > limit:
+                        continue
+                    chance *= rules.duration_chance[duration] / in_time
+            for subset in range(1 << num_unchecked):
+                odds, findings = chance, 0
+                for place in range(num_unchecked):
+                    other = unchecked[place]
+                    corrupt = (subset >> place) & 1
+                    if informed:
+                        odds *= 1.0 if hidden[rules.at_unsound + other] == corrupt else 0.0
+                    else:
+                        share = rules.corrupt_chance[other]
+                        odds *= share if corrupt else 1.0 - share
+                    findings |= corrupt << other
+                if odds <= 0.0:
+                    continue
+                for step in range(num_steps):
+                    step_chance = odds
+                    if num_steps > 1:
+                        for group in range(rules.num_groups):
+                            goes_down = 1.0 - rules.ends if hidden[rules.at_down + group] == 1 else rules.begins
+                            step_chance *= goes_down if (step >> group) & 1 else 1.0 - goes_down
+                    if step_chance > 0.0:
+                        outcomes[count, CHANCE] = step_chance
+                        outcomes[count, RESULT] = result
+                        outcomes[count, TICKS] = ticks
+                        outcomes[count, FINDINGS] = findings
+                        outcomes[count, STEP] = step
+                        count += 1
+    return count
+
+
+@scalar
+def _enter_outcome(
+    rules: Any,
+    tables: Tables,
+    informed: bool,
+    action: int,
+    outcome: NDArray[np.float64],
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+) -> None:
+    """Write what a choice leads to over the state in which it was made."""
+    num_tools = rules.num_tools
+    if action == num_tools:
+        pass_message(rules, parts, NONE)
+        counters[TURNS_USED] += 1
+        counters[LOOP_SIGNATURE], counters[LOOP_COUNT] = NO_LOOP, 0
+    else:
+        enter_execution(
+            rules,
+            tables,
+            status,
+            counters,
+            parts,
+            hidden,
+            informed,
+            action if action < num_tools else action - num_tools - 1,
+            int(outcome[RESULT]),
+            int(outcome[TICKS]),
+            REFUSED_INPUT,
+            int(outcome[FINDINGS]),
+            OF_THE_TOOL,
+        )
+    if informed and rules.at_down >= 0:
+        for group in range(rules.num_groups):
+            hidden[rules.at_down + group] = (int(outcome[STEP]) >> group) & 1
+
+
+@scalar
+def _is_choice(
+    rules: Any,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    marks: IntVector,
+    action: int,
+) -> bool:
+    """Return whether a call, a message that calls nothing, or the same input again is worth a thought."""
+    num_tools = rules.num_tools
+    if action < num_tools:
+        return is_worth_a_thought(rules, status, counters, parts, hidden, informed, marks, action)
+    if action > num_tools:  # it is refused: the group shows itself, and nothing runs
+        return bool(rules.repeats_refused and parts[rules.at_block + action - num_tools - 1] == REFUSED_INPUT)
+    # A message that calls nothing is worth a thought where time helps, or to leave a row of equal calls.
+    helps = rules.waiting_is_productive == 1 or (rules.is_enumerated == 1 and rules.failing_helps == 1)
+    return bool(helps or (counters[LOOP_COUNT] > 0 and counters[LOOP_COUNT] + 1 >= rules.loop_length))
+
+
+@scalar
+def _bound_choice(
+    rules: Any,
+    tables: Tables,
+    informed: bool,
+    kind: NDArray[np.int64],
+    charge: NDArray[np.int64],
+    through: NDArray[np.int64],
+    most_inner: NDArray[np.int64],
+    all_spare: int,
+    bound_table: NDArray[np.float64],
+    depth: int,
+    status: NDArray[np.int64],
+    counters: NDArray[np.int64],
+    parts: NDArray[np.int64],
+    hidden: NDArray[np.int64],
+    action: int,
+    chances: NDArray[np.float64],
+    unchecked: IntVector,
+    tokens: IntVector,
+    outcomes: NDArray[np.float64],
+    tree: NDArray[np.int64],
+) -> float:
+    """List the outcomes of a choice in the state of a row, each with its bound, and return the bound of the choice."""
+    count = _list_outcomes(
+        rules,
+        tables,
+        informed,
+        status[depth],
+        counters[depth],
+        parts[depth],
+        hidden[depth],
+        action,
+        chances,
+        unchecked,
+        outcomes,
+    )
+    tree[depth, NUM_OUTCOMES] = count
+    bound, after = 0.0, depth + 1
+    for number in range(count):
+        status[after], counters[after] = status[depth], counters[depth]
+        parts[after], hidden[after] = parts[depth], hidden[depth]
+        _enter_outcome(
+            rules,
+            tables,
+            informed,
+            action,
+            outcomes[number],
+            status[after],
+            counters[after],
+            parts[after],
+            hidden[after],
+        )
+        upper = 0.0
+        if counters[after, ENDED] == RUNNING:
+            upper = value_at_once(rules, status[after], counters[after], parts[after], hidden[after], informed)
+            if upper == NOT_KNOWN:
+                upper = upper_value(
+                    rules,
+                    kind,
+                    charge,
+                    through,
+                    most_inner,
+                    all_spare,
+                    bound_table,
+                    status[after],
+                    counters[after],
+                    parts[after],
+                    informed,
+                    tokens,
+                )
+        outcomes[number, UPPER] = upper
+        bound += outcomes[number, CHANCE] * upper
+    return bound
+
+
+@kernel
+def look_ahead(
+    rules: Any,
+    tables: Tables,
+    informed: bool,
+    relaxation: Relaxation,
+    memo: Memo,
+    frames: Frames,
+    tolerance: float,
+    max_states: int,
+    when_full: int,
+    tells_choices: bool,
+) -> int:
+    """Write the two values of the state in the first row of `frames` into `frames.result`; return how it ended.
+
+    Args:
+        rules: The stage's law.
+        tables: Its tables.
+        informed: Whether what is hidden is known.
+        relaxation: What bounds values.
+        memo: The states that are known; those that are found join them.
+        frames: Where the search stands.
+        tolerance: Share of the best value that a call has to gain, to be tried.
+        max_states: States that may be kept.
+        when_full: STOPS or CUTS.
+        tells_choices: Whether every choice in that state is tried, and its worth told in `frames.choices`.
+    """
+    status, counters, parts, hidden = frames.status, frames.counters, frames.parts, frames.hidden
+    rows, actions, bounds, outcomes = frames.rows, frames.actions, frames.bounds, frames.outcomes
+    tree, best, choices, chances, result = frames.tree, frames.best, frames.choices, frames.chances, frames.result
+    marks, scratch, unchecked, tokens = frames.marks[0], frames.marks[1], frames.marks[2], frames.tokens
+    memo_rows, memo_low, memo_high, used = memo.rows, memo.low, memo.high, memo.used
+    kind, charge, through = relaxation.kind, relaxation.charge, relaxation.through
+    most_inner, all_spare, bound_table = relaxation.most_inner, relaxation.all_spare, relaxation.bound
+    num_tools = rules.num_tools
+    depth, entering = 0, True
+    while True:
+        if entering:
+            # A state that is met: it is known, or its choices are listed.
+            entering, is_told = False, tells_choices and depth == 0
+            low = settle(
+                rules, status[depth], counters[depth], parts[depth], hidden[depth], informed, scratch, rows[depth]
+            )
+            high, is_new = low, low == NOT_KNOWN
+            if is_new:
+                place = _find(memo_rows, memo_low, rows[depth])
+                if place >= 0 and not is_told:
+                    low, high, is_new = memo_low[place], memo_high[place], False
+            if is_new:
+                low = finish_value(rules, counters[depth], parts[depth], hidden[depth], informed)
+                if used[0] >= max_states:
+                    if when_full == STOPS:
+                        return TOO_MANY
+                    is_new = False
+                    result[2] = 1.0
+                    high = upper_value(
+                        rules,
+                        kind,
+                        charge,
+                        through,
+                        most_inner,
+                        all_spare,
+                        bound_table,
+                        status[depth],
+                        counters[depth],
+                        parts[depth],
+                        informed,
+                        tokens,
+                    )
+            best[depth, LOW], best[depth, HIGH] = low, high
+            tree[depth, NUM_CHOICES], tree[depth, CHOICE], tree[depth, NUM_TRIED] = 0, -1, 0
+            if is_new:
+                best[depth, HIGH] = low
+                mark_tools(rules, status[depth], counters[depth], parts[depth], informed, marks)
+                tree[depth, CHOICE] = 0
+            if is_told:
+                choices[:] = -1.0
+                choices[num_tools + 1] = low
+            listing = 0 if is_new else 2 * num_tools + 1
+            while listing <= 2 * num_tools:
+                action = listing
+                listing += 1
+                if not _is_choice(
+                    rules, status[depth], counters[depth], parts[depth], hidden[depth], informed, marks, action
+                ):
+                    continue
+                bound = _bound_choice(
+                    rules,
+                    tables,
+                    informed,
+                    kind,
+                    charge,
+                    through,
+                    most_inner,
+                    all_spare,
+                    bound_table,
+                    depth,
+                    status,
+                    counters,
+                    parts,
+                    hidden,
+                    action,
+                    chances,
+                    unchecked,
+                    tokens,
+                    outcomes[depth],
+                    tree,
+                )
+                place = tree[depth, NUM_CHOICES]
+                while place > 0 and bounds[depth, place - 1] < bound:
+                    bounds[depth, place], actions[depth, place] = bounds[depth, place - 1], actions[depth, place - 1]
+                    place -= 1
+                bounds[depth, place], actions[depth, place] = bound, action
+                tree[depth, NUM_CHOICES] += 1
+            tree[depth, NUM_OUTCOMES] = -1
+        is_told = tells_choices and depth == 0
+        number, is_over = tree[depth, CHOICE], tree[depth, CHOICE] < 0
+        enough = best[depth, LOW]
+        if tree[depth, NUM_TRIED] > 0 and enough > 0.0:
+            enough *= 1.0 + tolerance
+        if not is_over and tree[depth, NUM_OUTCOMES] < 0:
+            # The next choice, if there is one that can be better.
+            stops = number >= tree[depth, NUM_CHOICES]
+            if not stops and bounds[depth, number] <= enough and not is_told:
+                best[depth, HIGH] = max(best[depth, HIGH], bounds[depth, number])
+                stops = True
+            if stops:
+                if best[depth, HIGH] <= best[depth, LOW] + ROUNDING:
+                    best[depth, HIGH] = best[depth, LOW]
+                if not is_told:
+                    if 4 * used[0] >= 3 * len(memo_low):
+                        return MEMORY_FULL
+                    place = -1 - _find(memo_rows, memo_low, rows[depth])
+                    memo_rows[place] = rows[depth]
+                    memo_low[place], memo_high[place] = best[depth, LOW], best[depth, HIGH]
+                    used[0] += 1
+                result[2] = max(result[2], best[depth, HIGH] - best[depth, LOW])
+                is_over = True
+            else:
+                best[depth, VALUE] = 0.0
+                best[depth, REST] = _bound_choice(
+                    rules,
+                    tables,
+                    informed,
+                    kind,
+                    charge,
+                    through,
+                    most_inner,
+                    all_spare,
+                    bound_table,
+                    depth,
+                    status,
+                    counters,
+                    parts,
+                    hidden,
+                    actions[depth, number],
+                    chances,
+                    unchecked,
+                    tokens,
+                    outcomes[depth],
+                    tree,
+                )
+                tree[depth, OUTCOME] = 0
+        if is_over:
+            if depth == 0:
+                result[0], result[1] = best[0, LOW], best[0, HIGH]
+                return FINISHED
+            depth -= 1
+            outcome = tree[depth, OUTCOME]
+            chance, upper = outcomes[depth, outcome, CHANCE], outcomes[depth, outcome, UPPER]
+            best[depth, VALUE] += chance * best[depth + 1, LOW]
+            best[depth, REST] += chance * (min(best[depth + 1, HIGH], upper) - upper)
+            tree[depth, OUTCOME] += 1
+            continue
+        # The next outcome of the current choice, as long as it can be better.
+        outcome, action = tree[depth, OUTCOME], actions[depth, number]
+        while outcome < tree[depth, NUM_OUTCOMES] and outcomes[depth, outcome, UPPER] <= 0.0:
+            outcome += 1
+        tree[depth, OUTCOME] = outcome
+        if outcome < tree[depth, NUM_OUTCOMES] and (best[depth, REST] > enough or is_told):
+            status[depth + 1], counters[depth + 1] = status[depth], counters[depth]
+            parts[depth + 1], hidden[depth + 1] = parts[depth], hidden[depth]
+            _enter_outcome(
+                rules,
+                tables,
+                informed,
+                action,
+                outcomes[depth, outcome],
+                status[depth + 1],
+                counters[depth + 1],
+                parts[depth + 1],
+                hidden[depth + 1],
+            )
+            depth += 1
+            entering = True
+            continue
+        best[depth, HIGH] = max(best[depth, HIGH], best[depth, REST])
+        if action >= num_tools or rules.is_offered[action] == 1:
+            best[depth, LOW] = max(best[depth, LOW], best[depth, VALUE])
+            tree[depth, NUM_TRIED] += 1
+            if is_told:
+                tool = action if action <= num_tools else action - num_tools - 1
+                choices[tool] = max(choices[tool], best[depth, VALUE])
+        tree[depth, NUM_OUTCOMES] = -1
+        tree[depth, CHOICE] += 1
