@@ -66,13 +66,11 @@ from resilisim.tool_library.parameters import changed_parameters
 
 Knowledge = Literal["observing", "informed"]
 
-MAX_STATES = 600_000  # together
+MAX_STATES = 200_000  # of one problem
 FIRST_CAPACITY = 1 << 10
-TOLERANCES = (0.0, 0.01, 0.1, math.inf)  # the first one that fits is taken
+TOLERANCES = (0.0, 0.02, math.inf)  # the first one that fits is taken
 MAX_OUTCOMES = 4_000_000  # results of a call that are looked at together, times the turns
-# Of a small library of which every tool is told apart, before bounds are tried.
-MAX_ENUMERATED_TOOLS = 12
-MAX_ENUMERATED_STATES = 400_000
+MAX_ENUMERATED_TOOLS = 12  # of a small library of which every tool is told apart
 TIE_TOLERANCE = 1e-12
 
 # Where a state's sections begin, as fields of `Rulebook`.
@@ -252,8 +250,9 @@ def _make_frames(problem: Problem, stage: Stage) -> Frames:
     outcomes = int(rules.num_durations) * (findings + NUM_RESULTS) * steps
     if rows * outcomes > MAX_OUTCOMES:
         raise ExactLimitError(
-            f"the exact optimum of {len(problem.required)} required tools under law {problem.law.name} would have to "
-            f"look at {outcomes:,} results of one call: expected fewer; use a shorter list"
+            f"the exact optimum of {len(problem.required)} required tools under law "
+            f"{problem.dynamics.numbers.law.name} would have to look at {outcomes:,} results of one call: expected "
+            "fewer; use a shorter list"
         )
     numbers = {
         "status": num_tools,
@@ -548,7 +547,7 @@ def solve_reachable(
     is_small = problem.num_tools <= MAX_ENUMERATED_TOOLS
     if is_small and (there != bounding or failing_helps(problem)):
         stage = make_stage(problem, range(problem.num_tools), (), informed=informed, is_enumerated=True)
-        optimum = _solved(problem, stage, knowledge, (), min(max_states, MAX_ENUMERATED_STATES))
+        optimum = _solved(problem, stage, knowledge, (), max_states)
         if optimum.states.tolerance == 0.0:
             return optimum
     neutral = there if there == bounding else [*there, *bounding]

@@ -204,9 +204,9 @@ def _calls_needed(
                 fewest_skipped = min(fewest_skipped, skipped)
         needed += fewest
         if needed > most:
-            return needed
+            break
         failures += fewest_skipped
-    return needed
+    return int(needed)
 
 
 @kernel
