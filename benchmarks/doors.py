@@ -41,17 +41,16 @@ server.run()
 _SESSION = """
 import itertools, json, time
 from resilisim.envs import ConversationEnv, Session
-from resilisim.evaluation.episode.play import JudgedSession
-from resilisim.policies import AgentSession
-from resilisim.policies.llm.conversation import native_message
+from resilisim.envs.protocol import native_call, openai_message
+from resilisim.evaluation.episode.play import Judging
 from resilisim.tasks.benchmark import benchmark_tasks
 
 TASKS, SEEDS = benchmark_tasks()[:20], 40
 env = ConversationEnv(protocol="native", tools="native")
 
-def calls(session_of):
+def calls(*observers):
     def play(task, seed):
-        session = AgentSession(session_of(env, task, "optimal", seed))
+        session = Session(env, task, "optimal", seed, observers=[kind() for kind in observers])
         begun = time.process_time()
         for name in task.required_tools:
             if session.ended:
@@ -60,7 +59,8 @@ def calls(session_of):
         return time.process_time() - begun
     return play
 
-MESSAGES = {{task.instance_id: [native_message(name, {{}}) for name in task.required_tools] for task in TASKS}}
+call_of = lambda name: openai_message(native_call(name, {{}}))
+MESSAGES = {{task.instance_id: [call_of(name) for name in task.required_tools] for task in TASKS}}
 
 def of_steps(task, seed):
     env.reset(seed=seed, options={{"task": task, "prompt": "optimal"}})
@@ -70,7 +70,7 @@ def of_steps(task, seed):
             break
     return time.process_time() - begun
 
-ways = [of_steps, calls(Session), calls(JudgedSession)]
+ways = [of_steps, calls(), calls(Judging)]
 
 def seconds():
     times = [0.0 for _ in ways]

@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from resilisim import benchmark_tasks
-from resilisim.envs import ConversationEnv, EnvironmentSettings
-from resilisim.evaluation.episode.play import JudgedSession
+from resilisim.envs import ConversationEnv, EnvironmentSettings, Session
+from resilisim.evaluation.episode.play import Judging
 from resilisim.workflows import parse_plan
 
 Messages = Sequence[Mapping[str, Any]]
@@ -149,16 +149,15 @@ def reference(
     player: Player, settings: EnvironmentSettings, task: Any, seed: int, prompt: str = PROMPT
 ) -> dict[str, Any]:
     """Return the record of the same player on Conversation-v0 itself."""
-    session = JudgedSession(ConversationEnv(settings), task, prompt, seed)
+    judging = Judging()
+    session = Session(ConversationEnv(settings), task, prompt, seed, observers=[judging])
     native = settings.protocol == "native"
     functions = [entry["function"]["name"] for entry in session.reply.info["functions"]] if native else []
     messages: list[Mapping[str, Any]] = [{"role": "user", "content": session.reply.text}]
     while not session.ended:
         said = player(messages, functions)
-        reply = session.send(said if native else said["content"])
-        answers = json.loads(reply.observation) if native else [{"role": "user", "content": reply.observation}]
-        messages += [said, *answers]
-    return dict(session.record("reference"))
+        messages += [said, *session.send(said if native else said["content"]).messages]
+    return dict(judging.record("reference"))
 
 
 def tasks() -> list[Any]:

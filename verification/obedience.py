@@ -163,7 +163,8 @@ def _play(env: ConversationEnv, task: Task, prompt: Prompt, seed: int) -> tuple[
         if execution is not None and execution["success"] and execution["tool"] not in succeeded:
             succeeded.append(execution["tool"])
     places = [task.required_tools.index(tool) for tool in succeeded if tool in task.required_tools]
-    return session.outcome == 1, longest_ascending_run(places) / len(task.required_tools)
+    is_success = (session.score or {}).get("level") == "full_success"
+    return is_success, longest_ascending_run(places) / len(task.required_tools)
 
 
 def longest_ascending_run(places: Sequence[int]) -> int:

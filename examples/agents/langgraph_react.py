@@ -7,10 +7,10 @@ from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 
 from resilisim import track_usage
-from resilisim.policies import AgentSession
+from resilisim.envs import Session
 
 
-def agent(session: AgentSession) -> str:
+def agent(session: Session) -> str:
     """Run LangGraph's own loop."""
     model = ChatOpenAI(model=os.environ.get("AGENT_MODEL", "gpt-4.1-mini"))
     track_usage(model.root_client)

@@ -6,10 +6,10 @@ from agents import Agent, FunctionTool, OpenAIChatCompletionsModel, Runner
 from openai import AsyncOpenAI
 
 from resilisim import track_usage
-from resilisim.policies import AgentSession
+from resilisim.envs import Session
 
 
-async def agent(session: AgentSession) -> str:
+async def agent(session: Session) -> str:
     """Run the SDK's own loop."""
     tools = [
         FunctionTool(tool.name, tool.description, tool.parameters, invoke(session, tool.name), strict_json_schema=False)
@@ -21,6 +21,6 @@ async def agent(session: AgentSession) -> str:
         return result.final_output
 
 
-def invoke(session: AgentSession, name: str):  # noqa: ANN201
+def invoke(session: Session, name: str):  # noqa: ANN201
     """Return what the SDK calls with the arguments as the model wrote them."""
     return lambda _, arguments: session.acall(name, arguments)

@@ -5,10 +5,10 @@ import os
 from openai import OpenAI
 
 from resilisim import track_usage
-from resilisim.policies import AgentSession
+from resilisim.envs import Session
 
 
-def agent(session: AgentSession) -> str | None:
+def agent(session: Session) -> str | None:
     """Let the model call functions until it answers in words."""
     client, model = track_usage(OpenAI()), os.environ.get("AGENT_MODEL", "gpt-4.1-mini")
     messages: list = [{"role": "user", "content": session.prompt}]

@@ -8,10 +8,10 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from resilisim import track_usage
-from resilisim.policies import AgentSession
+from resilisim.envs import Session
 
 
-async def agent(session: AgentSession) -> str:
+async def agent(session: Session) -> str:
     """Run Pydantic AI's own loop."""
     tools = [Tool.from_schema(tool.acall, tool.name, tool.description, tool.parameters) for tool in session.tools]
     async with AsyncOpenAI() as client:

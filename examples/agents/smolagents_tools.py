@@ -5,8 +5,8 @@ import os
 from smolagents import OpenAIModel, Tool, ToolCallingAgent
 
 from resilisim import track_usage
-from resilisim.policies import AgentSession
-from resilisim.policies.agent_session import SessionTool
+from resilisim.envs import Session
+from resilisim.envs.functions import SessionTool
 
 
 class Function(Tool):
@@ -24,7 +24,7 @@ class Function(Tool):
         }
 
 
-def agent(session: AgentSession) -> str:
+def agent(session: Session) -> str:
     """Run smolagents' own loop."""
     model = OpenAIModel(os.environ.get("AGENT_MODEL", "gpt-4.1-mini"))
     track_usage(model.client)

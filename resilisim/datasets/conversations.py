@@ -21,7 +21,7 @@ from resilisim.datasets.mistakes import MistakenDemonstrator
 from resilisim.datasets.rollout import EPISODES_GROUP, ArgumentsForm, RolloutSpec, Stage, Start
 from resilisim.datasets.schema import JSON_TYPE, Column, DataType, Record, RecordSchema, json_problem, shipped_columns
 from resilisim.envs.protocol import native_tools, read_native, read_text
-from resilisim.envs.session import Info
+from resilisim.envs.reply import Info, Reply
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EpisodeRecord, play_episode
 from resilisim.options import option
@@ -113,14 +113,12 @@ class Transcript:
         self.messages.append(message)
         return message["content"] if self._stage.protocol == "text" else message
 
-    def hear(self, observation: str) -> None:
+    def hear(self, reply: Reply) -> None:
         """Add the environment's reply."""
-        if self._stage.protocol == "text":
-            self.messages.append(_message("text", "user", observation))
-            return
+        protocol = self._stage.protocol
         self.messages += [
-            _message("native", reply["role"], reply["content"], call_id=reply.get("tool_call_id"))
-            for reply in json.loads(observation)
+            _message(protocol, answer["role"], answer["content"], call_id=answer.get("tool_call_id"))
+            for answer in reply.messages
         ]
 
 
@@ -349,7 +347,7 @@ class _Recorder:
 
     def act(self, observation: str, info: Info) -> Any:
         if self.places:
-            self.transcript.hear(observation)
+            self.transcript.hear(Reply(observation, info))
         action: str | Mapping[str, Any] | None = self._policy.act(observation, info)
         if action is None:
             self.places.append(None)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from resilisim.datasets.rollout import Stage
 from resilisim.envs.feedback import shown_parameters
-from resilisim.envs.session import Info
+from resilisim.envs.reply import Info
 from resilisim.policies.base import (
     FINISH,
     OUT_OF_TURNS,

@@ -9,7 +9,7 @@ from typing import Any
 
 from resilisim.datasets.demonstrator import MISTAKEN_REASONS, Demonstrator, purpose
 from resilisim.datasets.rollout import Stage
-from resilisim.envs.session import Info
+from resilisim.envs.reply import Info
 from resilisim.evaluation.episode.attribution import has_sound_plan, loss_label
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE
 from resilisim.policies.base import FINISH, call_message, search_message

@@ -20,7 +20,7 @@ from resilisim.datasets.mistakes import (
     worse_alternatives,
 )
 from resilisim.datasets.rollout import RolloutSpec, Stage
-from resilisim.envs.session import Info
+from resilisim.envs.reply import Info
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.simulator.exact import solve

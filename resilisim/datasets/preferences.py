@@ -133,4 +133,4 @@ class PreferenceSource:
                 pairs.follow(said, info)
             else:
                 num_mistakes += 1
-            transcript.hear(observation)
+            transcript.hear(reply)

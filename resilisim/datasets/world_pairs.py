@@ -19,7 +19,7 @@ from resilisim.datasets.mistakes import Alternative, draw_alternative, mistaken_
 from resilisim.datasets.pairs import Pair
 from resilisim.datasets.rollout import Stage
 from resilisim.envs.conversation import reference_of
-from resilisim.envs.session import Info
+from resilisim.envs.reply import Info
 from resilisim.policies.base import call_message, succeeded_tool
 from resilisim.policies.scripted import ReferencePolicy
 from resilisim.seeding import Draws

@@ -10,15 +10,17 @@ from typing import Any, Unpack, cast
 import gymnasium
 import numpy as np
 
+from resilisim.chat import ToolCall
 from resilisim.envs import feedback
 from resilisim.envs.drawing import Pixels, Scene, ToolState, draw
 from resilisim.envs.protocol import (
     CUT_MARK,
     call_ids,
     decode_native,
-    encode_native,
+    native_answers,
     native_text,
     native_tools,
+    read_call,
     read_native,
     read_text,
     tool_functions,
@@ -51,7 +53,14 @@ from resilisim.tool_library.tool import DEPENDENCY_ERROR
 from resilisim.workflows.flaws.flaw import FlawRefusal
 from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.planner import Planner, ReferencePlanner, resolve_planner
-from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, Prompt, parse_prompt_choice, render_prompt
+from resilisim.workflows.prompts import (
+    FINISH_FORMS,
+    FLAWED,
+    PLANNED_PROMPT_TYPES,
+    Prompt,
+    parse_prompt_choice,
+    render_prompt,
+)
 from resilisim.workflows.workflow import Workflow
 from resilisim.worlds.base import Grade, Workspace, World, graded, load_world, opened, reference_calls, world_task
 
@@ -109,8 +118,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
     nothing is ever truncated.
 
     **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `parameters` (how they are
-    checked), `turn` (messages sent), `turns_left`, `event` (kind of the last message: execute, search, info,
-    format_error, rejected, finish, stop, wait, agent_error; absent at reset). At reset under the native protocol:
+    checked), `turn` (messages sent), `turns_left`, `words` (the prompt, or what came of the message), `progress` (a
+    `reply.Progress`, how far the episode is, which an observation says behind the words; not at reset, nor in the terse
+    style), `event` (kind of the last message: execute, search, info,
+    format_error, rejected, finish, stop, wait, agent_error; absent at reset). Under the native protocol: `messages`,
+    those that the observation lists. At reset under the native protocol:
     `functions`, those that can be called (`native_tools`); under any, where an agent can wait: `offers_wait`; in the
     terse style: `terse`. After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a
     rejected call or format error: `problems`. After an execution: `execution`, `{tool, success, error,
@@ -178,7 +190,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._draws = settings.draws(self.library) or KEYED
         self.protocol = settings.protocol
         self.tools = settings.tools
-        self._calling = settings.calling
+        form = "answer" if self.world is not None and settings.calling == "text" else settings.calling
+        self._finish = FINISH_FORMS[form]
         answers = self.world is not None
         self._functions = (
             tool_functions(self.library, settings.parameters, answers, settings.offers_wait)
@@ -209,11 +222,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._episode: Episode | None = None
         self._judge: Judge | ReferenceJudge | None = None
         self._prompt: Prompt | None = None
+        self._prompt_was_given = False
         self._seed = 0
         self._observation = ""
-        self._said = ""  # the words of the last answer
+        self._said = ""  # the last answer, in words
         self._succeeded = False
-        self.words: str | None = None  # of the last observation, where decoding it would give the same
 
     def _make_helpers(self) -> None:
         """Make what follows from the options, or only saves time (`_HELPERS`)."""
@@ -251,6 +264,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._seed = seed if seed is not None else int(self.np_random.integers(2**31))
         task = self._resolve_task(options.get("task"))
         prompt = options.get("prompt", self._default_prompt)
+        self._prompt_was_given = isinstance(prompt, Prompt)
         self._prompt = prompt if isinstance(prompt, Prompt) else self.prompt(task, prompt)
         problem = self.problem(task)
         self._judge = self._judge_of(problem, task)
@@ -262,7 +276,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         told = (task.instance_id, self._seed, given.salt, given.payload, given.errors)
         self._episode = Episode(problem, *told, self._workspace, self._draws)
         self._observation = _presentable(self._prompt.text, self._longest)
-        return self._observation, self._info(None, {})
+        return self._observation, self._info(None, {"words": self._observation})
 
     def _judge_of(self, problem: Problem, task: Task) -> Judge | ReferenceJudge | None:
         if self.settings.reward not in JUDGED_REWARDS:
@@ -297,10 +311,20 @@ class ConversationEnv(gymnasium.Env[str, str]):
         """Send one assistant message with native tool calls (`content`, `tool_calls`); the rest is as in `step`."""
         return self._step(native_text(message), "native")
 
+    def call_step(self, call: ToolCall, text: str) -> Step:
+        """Send one native call, whose message as records hold it is a text (`protocol.call_text`)."""
+        if len(text) > MAX_MESSAGE_LENGTH:
+            return self._too_long(text)
+        message = read_call(call, self.library, self.settings.parameters, self._offered)
+        return self._apply(message, [call.id])
+
+    def _too_long(self, action: str) -> Step:
+        problem = f"the message has {len(action):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
+        return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
+
     def _step(self, action: str, protocol: str) -> Step:
         if len(action) > MAX_MESSAGE_LENGTH:
-            problem = f"the message has {len(action):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
-            return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
+            return self._too_long(action)
         if protocol == "native":
             message = decode_native(action)
             return self._apply(self._read_native(message), call_ids(message))
@@ -328,8 +352,25 @@ class ConversationEnv(gymnasium.Env[str, str]):
             workflow, flaw = flawed.workflow, flawed.flaw_mapping()
         return replace(self.render_prompt(task, choice.type, workflow), type=prompt, flaw=flaw)
 
-    def render_prompt(self, task: Task, prompt_type: str, workflow: Workflow | None) -> Prompt:
-        """Return a prompt as this environment words it, of a type without the name of a flaw, with its plan if any."""
+    def prompt_text(self, finish: str) -> str:
+        """Return the prompt of the episode for whoever signals completion in another way, in words.
+
+        A rendered prompt that was given to `reset` is as it was given.
+        """
+        if self._prompt is None or self._task is None:
+            raise gymnasium.error.ResetNeeded("call reset first")
+        if self._prompt_was_given:
+            return self._prompt.text
+        prompt_type = parse_prompt_choice(self._prompt.type).type
+        return self.render_prompt(self._task, prompt_type, self._prompt.workflow, finish).text
+
+    def render_prompt(
+        self, task: Task, prompt_type: str, workflow: Workflow | None, finish: str | None = None
+    ) -> Prompt:
+        """Return a prompt as this environment words it, of a type without the name of a flaw, with its plan if any.
+
+        `finish` is how completion is signalled, in words, if not as the protocol has it.
+        """
         return render_prompt(
             task,
             prompt_type,
@@ -342,6 +383,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             parameters=self.settings.parameters,
             answers=self.world is not None,
             offers_wait=self.settings.offers_wait,
+            finish=self._finish if finish is None else finish,
         )
 
     def _searches_needed(self, task: Task) -> Searches:
@@ -411,20 +453,19 @@ class ConversationEnv(gymnasium.Env[str, str]):
             raise gymnasium.error.ResetNeeded("call reset before step")
         before = self._episode.state
         event = self._episode.apply(message)
-        reply, extra = self._reply(event)
-        answers = self.world is not None
-        told = (self._episode.problem, self._episode.state, message.ignored, self._calling, answers)
+        words, extra = self._reply(event)
+        progress = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self._finish)
         if self.settings.prompt_style == "terse":
-            text = feedback.terse_reply(event, extra, *told[:2])
+            words, ending = feedback.terse_reply(event, extra, self._episode.problem, self._episode.state), ""
         else:
-            ending = feedback.progress(*told)
-            text = f"{reply}\n\n{ending}" if reply else ending
-        self._said = text
-        # What JSON makes of a plain text is that text again.
-        self.words = text if text.isascii() and len(text) < self._longest // 4 else None
+            ending = progress.text()
+            extra["progress"] = progress
+        words = extra["words"] = _presentable(words, self._longest - len(ending) - 2)
+        text = self._said = "\n\n".join(filter(None, (words, ending)))
         if self.protocol == "native":
-            text = encode_native(text, ids, self._longest)
-        self._observation = _presentable(text, self._longest)
+            ids = [_presentable(call_id, len(call_id)) for call_id in ids]
+            extra["messages"], text = native_answers(text, ids, self._longest)
+        self._observation = text
         terminated = self._episode.ended_by is not None
         info = self._info(event, extra)
         success = self._succeeded = terminated and info["score"]["level"] == "full_success"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from resilisim.envs.reply import ENDINGS, Progress
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.episode import Event
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
@@ -37,23 +38,6 @@ _OUTPUT_MARK = " executed successfully.\nOutput: "
 
 # Made once: `json.dumps` with an option makes one for every call.
 _OUTPUT_ENCODER = json.JSONEncoder(ensure_ascii=False)
-
-FINISH_HINT = {
-    "text": "<finish/>",
-    "answer": "<finish>answer</finish>",
-    "native": "the function finish",
-    "functions": "the function finish",
-}
-
-_ENDINGS = {
-    "completion": "The episode has ended: completion was signalled.",
-    "time": "The episode has ended: no time is left, and the closing message did not signal completion.",
-    "turns": "The episode has ended: no turns are left, and the closing message did not signal completion.",
-    "consecutive_failures": "The episode has ended: too many executions failed in a row.",
-    "loop": "The episode has ended: the same unproductive message was sent too many times in a row.",
-    "stopped": "The episode has ended: the agent stopped.",
-    "agent_error": "The episode has ended: the agent broke or was given up.",
-}
 
 
 def execution_reply(event: Event) -> str:
@@ -126,37 +110,21 @@ def info_reply(name: str, tool: Tool | None, problems: Sequence[str]) -> str:
 def format_reply(problems: Sequence[str], calling: str, offers_wait: bool = False) -> str:
     """Return the reminder of how to write a message."""
     lines = [f"Error: {line}" for line in _shortened(problems)]
-    if calling == "functions":  # whose agents have never heard of tags
-        lines = [line.replace("no tag and", "no function call and") for line in lines]
     hint = f"{_CALL_HINT[calling]} {_WAIT_HINT[calling]}" if offers_wait else _CALL_HINT[calling]
     return "\n".join(["The message could not be read.", *lines, hint])
 
 
-def progress(problem: Problem, state: EpisodeState, ignored: int, calling: str, answers: bool = False) -> str:
-    """Return what every reply ends with: what was ignored, how far the episode is, what to do next.
-
-    `answers` says whether completion is signalled with an answer.
-    """
-    lines = []
-    if ignored:
-        lines.append(
-            f"Only the first call of a message counts; {ignored} more {'was' if ignored == 1 else 'were'} ignored."
-        )
-    if state.ended_by is not None:
-        return "\n".join([*lines, _ENDINGS[state.ended_by]])
-    executed = state.status.count(SUCCEEDED)
-    turns_left = problem.rules.max_turns - state.turns_used
-    time_left = _time_left(problem, state)
-    finish = FINISH_HINT["answer" if answers and calling == "text" else calling]
-    lines.append(
-        f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
-        f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{time_left} left."
+def progress(problem: Problem, state: EpisodeState, num_ignored: int, finish: str) -> Progress:
+    """Return how far an episode is; `finish` is how completion is signalled."""
+    return Progress(
+        num_succeeded=state.status.count(SUCCEEDED),
+        turns_left=problem.rules.max_turns - state.turns_used,
+        seconds_left=_seconds_left(problem, state),
+        is_closing=is_awaiting_closing(problem, state),
+        num_ignored=num_ignored,
+        ended_by=state.ended_by,
+        finish=finish,
     )
-    if not is_awaiting_closing(problem, state):
-        lines.append(f"Continue with the next step, or finish with {finish} if the task is complete.")
-    else:
-        lines.append(f"Send a closing message: {finish} if the task is complete. Nothing more is executed.")
-    return "\n".join(lines)
 
 
 def terse_reply(event: Event, extra: Mapping[str, Any], problem: Problem, state: EpisodeState) -> str:
@@ -183,10 +151,10 @@ def terse_reply(event: Event, extra: Mapping[str, Any], problem: Problem, state:
     else:
         said = WAITED.rstrip(".") if event.message.kind == "wait" else ""
     if state.ended_by is not None:
-        ending = _ENDINGS[state.ended_by]
+        ending = ENDINGS[state.ended_by]
     else:
-        number, time_left = f"message {state.turns_used} of {problem.rules.max_turns}", _time_left(problem, state)
-        ending = f"{number}, {time_left.removeprefix(' and ')} left." if time_left else f"{number}."
+        number, seconds = f"message {state.turns_used} of {problem.rules.max_turns}", _seconds_left(problem, state)
+        ending = f"{number}." if seconds is None else f"{number}, {seconds:g} seconds left."
     return f"{said}; {ending}" if said else ending
 
 
@@ -201,22 +169,12 @@ def _parameters_in_a_line(tool: Tool) -> str:
     return ", ".join(shown + more) or "no parameters"
 
 
-def _time_left(problem: Problem, state: EpisodeState) -> str:
-    """Return how much of the time is left that an episode has; nothing if it has any."""
+def _seconds_left(problem: Problem, state: EpisodeState) -> float | None:
+    """Return how much of the time is left that an episode has; None if it has any."""
     dynamics = problem.dynamics
     if dynamics.rules.budget < 0:
-        return ""
-    return f" and {(dynamics.rules.budget - state.parts[dynamics.rules.at_time]) / TICKS_PER_SECOND:g} seconds"
-
-
-def progress_for(text: str, finish: str) -> str:
-    """Return what `progress` said for an agent that ends an episode in a form of its own; an empty one tells no way."""
-    hints = [hint for hint in FINISH_HINT.values() if hint in text]
-    if finish in hints:
-        return text
-    if not finish:
-        return "\n".join(line for line in text.splitlines() if not any(hint in line for hint in hints))
-    return text.replace(hints[0], finish) if hints else text
+        return None
+    return (dynamics.rules.budget - state.parts[dynamics.rules.at_time]) / TICKS_PER_SECOND
 
 
 def tool_facts(tool: Tool) -> Mapping[str, Any]:

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from resilisim.chat import ToolCall
 from resilisim.chat.call_forms import FoundCalls, StrangeCall, find_calls, has_call_mark
 from resilisim.chat.json_answers import NotALiteral, split_thoughts
 from resilisim.chat.written_calls import WrittenCall, named_call, spellings, text_of_parts, unwrapped
-from resilisim.errors import nearest_name
+from resilisim.errors import nearest_name, one_line
 from resilisim.inputs import finite_number
 from resilisim.simulator.messages import Message, MessageKind
 from resilisim.tool_library import Tool, ToolLibrary
@@ -53,13 +54,18 @@ CUT_MARK = "\n[cut: too long]"  # ends a text that had to be cut
 
 
 def read_text(
-    text: str, library: ToolLibrary, mode: ParameterMode, answers: bool = False, offers_wait: bool = False
+    text: str,
+    library: ToolLibrary,
+    mode: ParameterMode,
+    answers: bool = False,
+    offers_wait: bool = False,
+    call_word: str = "tag",
 ) -> Message:
     """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error.
 
     With `answers` completion is signalled with one, `<finish>answer</finish>`, which is a tag like the others. Where it
     is offered, `<wait/>` is understood in a message without another tag. A call in a form that some models write
-    (`chat.call_forms`) is a tag, too.
+    (`chat.call_forms`) is a tag, too. `call_word` is what its writer knows a call as.
     """
     thoughts, visible = _split_thoughts(text)
     answer = _ANSWER.search(visible) if answers else None
@@ -88,7 +94,7 @@ def read_text(
     seen = "" if other is None else f"; seen was {other.seen}"
     if thoughts and not visible:
         seen = "; seen was nothing but thoughts"
-    return reader.error(f"no tag and no completion signal was found{seen}")
+    return reader.error(f"no {call_word} and no completion signal was found{seen}")
 
 
 def _other_form(text: str, reader: _Reader, tags: Sequence[_Tag]) -> FoundCalls | StrangeCall | None:
@@ -368,17 +374,31 @@ def read_native(
     content = content if isinstance(content, str) else text_of_parts(content) or ""
     calls = native_calls(message)
     if not calls:
-        return read_text(content, library, mode, answers, WAIT_FUNCTION in offered)
+        call_word = "function call" if offered and "tool_call" not in offered else "tag"
+        return read_text(content, library, mode, answers, WAIT_FUNCTION in offered, call_word)
     thoughts, visible = _split_thoughts(content)
     reader = _Reader(library, mode, visible, thoughts, len(calls) - 1, offered or NATIVE_FUNCTIONS)
     return replace(_first_call(reader, calls), native=True)
+
+
+def read_call(call: ToolCall, library: ToolLibrary, mode: ParameterMode, offered: Sequence[str] = ()) -> Message:
+    """Read one native call, as `read_native` reads a message that makes it and says nothing else."""
+    reader = _Reader(library, mode, "", "", 0, offered or NATIVE_FUNCTIONS)
+    if not call.name.strip():
+        message = reader.error(f"the tool call names no function: {call.to_openai()!r:.{_EXCERPT_LENGTH}}")
+        return replace(message, native=True)
+    return replace(_named(reader, call.name.strip(), call.arguments), native=True)
 
 
 def _first_call(reader: _Reader, calls: list[Any]) -> Message:
     call = named_call(calls[0]) if isinstance(calls[0], Mapping) else None
     if call is None:
         return reader.error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}")
-    name, raw = reader.meant_name(call.name), call.arguments
+    return _named(reader, call.name, call.arguments)
+
+
+def _named(reader: _Reader, name: str, raw: object) -> Message:
+    name = reader.meant_name(name)
     is_tool = (
         name not in reader.functions and reader.library.resolve(name) is not None
     )  # called as if it were a function
@@ -411,6 +431,42 @@ def native_text(message: Mapping[str, Any]) -> str:
         return json.dumps({"content": None, "tool_calls": [f"a message that is no JSON ({reason:.{_EXCERPT_LENGTH}})"]})
 
 
+def native_call(name: str, given: Mapping[str, Any] | str) -> ToolCall:
+    """Return a call of a function of the environment, without arguments that are the empty object.
+
+    Arguments that JSON has no form for become some that the environment refuses.
+    """
+    if not isinstance(given, str):
+        try:
+            given = _CALL_ENCODER.encode({key: value for key, value in given.items() if value != {}})
+        except Exception as error:  # whatever the agent's own objects raise when they are written down
+            given = f"no JSON: {one_line(error)}"
+    return ToolCall("call_1", _with_whole_characters(str(name)), _with_whole_characters(given))
+
+
+def _with_whole_characters(text: str) -> str:
+    """Return a text as JSON reads it back: two surrogates that belong together are one character."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def call_text(call: ToolCall) -> str:
+    """Return the text of a message that makes one call, as `native_text` has it, which is quicker put together."""
+    encode = _ENCODER.encode
+    return _CALL_MESSAGE.format(encode(call.id), encode(call.name), encode(call.arguments))
+
+
+def openai_message(call: ToolCall) -> dict[str, Any]:
+    """Return the assistant message that makes one call and says nothing else."""
+    return {"role": "assistant", "content": None, "tool_calls": [call.to_openai()]}
+
+
+def finish_message(native: bool, answer: str | None = None) -> str | ToolCall:
+    """Return the message that signals completion, with an answer where one is asked for."""
+    if native:
+        return native_call("finish", {} if answer is None else {"answer": answer})
+    return "<finish/>" if answer is None else f"<finish>{answer}</finish>"
+
+
 def _plain_mapping(value: object) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
@@ -419,6 +475,11 @@ def _plain_mapping(value: object) -> dict[Any, Any]:
 
 # Made once: `json.dumps` and `json.loads` with an option make one for every call.
 _ENCODER = json.JSONEncoder(allow_nan=False, default=_plain_mapping)
+_CALL_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
+_CALL_MESSAGE = (
+    '{{"role": "assistant", "content": null, "tool_calls": [{{"id": {}, "type": "function", '
+    '"function": {{"name": {}, "arguments": {}}}}}]}}'
+)
 
 
 def decode_native(action: str) -> Mapping[str, Any]:
@@ -436,27 +497,28 @@ def call_ids(message: Mapping[str, Any]) -> list[str]:
     return [str(call_id) if isinstance(call_id, str | int) else "" for call_id in ids]
 
 
-def encode_native(text: str, ids: list[str], max_length: int) -> str:
-    """Return what the environment says as a JSON list of messages that answer the calls; the first is the answer.
+def native_answers(text: str, ids: list[str], max_length: int) -> tuple[list[dict[str, str]], str]:
+    """Return the messages that answer the calls, the first of which is the answer, and the JSON list of them.
 
     If that is too long, the last calls are left without an answer, then the text is cut, and says so.
     """
-    encoded = _answers(text, ids)
+    answers, encoded = _answers(text, ids)
     if len(encoded) <= max_length:
-        return encoded
-    lengths = itertools.accumulate(len(_answers("ignored", [call_id])) for call_id in ids)
+        return answers, encoded
+    lengths = itertools.accumulate(len(_answers("ignored", [call_id])[1]) for call_id in ids)
     kept = [call_id for call_id, length in zip(ids, lengths, strict=True) if length <= max_length // 2]
     # A character less in the text is at least one less in its JSON.
-    excess = len(_answers(text + CUT_MARK, kept)) - max_length
+    excess = len(_answers(text + CUT_MARK, kept)[1]) - max_length
     return _answers(text[: len(text) - max(excess, 0)] + CUT_MARK, kept)
 
 
-def _answers(text: str, ids: list[str]) -> str:
+def _answers(text: str, ids: list[str]) -> tuple[list[dict[str, str]], str]:
     if not ids:
-        return _ANSWER_ENCODER.encode([{"role": "user", "content": text}])
-    replies = [{"role": "tool", "tool_call_id": ids[0], "content": text}]
-    replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in ids[1:]]
-    return _ANSWER_ENCODER.encode(replies)
+        replies = [{"role": "user", "content": text}]
+    else:
+        replies = [{"role": "tool", "tool_call_id": ids[0], "content": text}]
+        replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in ids[1:]]
+    return replies, _ANSWER_ENCODER.encode(replies)
 
 
 def _split_thoughts(text: str) -> tuple[str, str]:

@@ -1,33 +1,59 @@
-"""One episode of Conversation-v0 for whoever keeps a loop of their own: what is sent, what comes back, how it ends."""
+"""One episode of Conversation-v0 for whoever keeps a loop of their own: what is sent, what comes back, how it ends.
+
+Agents with a language model, functions, programs over MCP, policies that are asked message by message, and everybody's
+own frameworks play the same `Session`. Who looks on is an `Observer`: what judges an episode, writes it down or pays
+for it changes nothing of it.
+
+Token counts need no line in the agent: a hook on its `openai` client notes them in the session under way.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
-import json
+import copy
+import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
+from resilisim.chat import ChatReply, TokenUsage, ToolCall
 from resilisim.envs.conversation import ConversationEnv, public_info
-from resilisim.envs.protocol import native_text
-from resilisim.errors import InfrastructureError
-from resilisim.simulator import Problem
+from resilisim.envs.functions import SessionTool, as_tool, given_arguments
+from resilisim.envs.protocol import WAIT_FUNCTION, call_text, finish_message, native_call, native_text
+from resilisim.envs.reply import CallResult, Info, Reply
+from resilisim.errors import (
+    InfrastructureError,
+    InvalidInputError,
+    ResiliSimError,
+    check_number,
+    fault_of,
+    told_error,
+    unknown_name,
+)
+from resilisim.redaction import fit_to_show
 from resilisim.simulator.state import EpisodeState, is_done, outcome
 from resilisim.tasks import Task
+from resilisim.tool_library.names import RESERVED_FUNCTIONS
 from resilisim.workflows.prompts import Prompt
 
-# What the environment tells about the last message (docstring of the environment); it is only read.
-Info: TypeAlias = Mapping[str, Any]
-# A message to the environment: a text, or an OpenAI-style assistant message with native calls.
-AssistantMessage: TypeAlias = str | Mapping[str, Any]
+# A message to the environment: a text, one native call, or an OpenAI-style assistant message with native calls.
+AssistantMessage: TypeAlias = str | ToolCall | Mapping[str, Any]
+OnFailure = Literal["return", "raise"]
 
 T = TypeVar("T")
 
+PLAYED_OTHERWISE: Final = "the agent broke, and then played the same draws in another way"
 _LONGEST_CHAIN = 100  # of errors raised from each other; nothing forbids a ring
 _LAST_CALL_SECONDS = 5.0  # for a message under way in another thread when its agent is given up
+_MOST_TOKENS: Final = 10**12  # of one call
+_MOST_OF_A_CALL: Final = 100_000.0  # dollars, and seconds: sums over an episode stay in the range of a record
+_LONGEST_ANSWER: Final = 100_000  # characters of an answer that the record keeps
+_HELPERS: Final = ("_worker", "_at_work", "_contexts", "tools")  # which a copy makes anew
 
 
 class EpisodeEnded(BaseException):
@@ -60,73 +86,202 @@ def tells_the_end(error: BaseException) -> bool:
     return isinstance(seen, EpisodeEnded)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What the environment says: the prompt at first, then its answer to each message."""
-
-    observation: str  # as it says it; under the native protocol a JSON list of messages
-    info: Info = field(hash=False)  # what the agent may know about it
-    ended: bool = False  # whether the episode has ended with it
-    words: str | None = field(default=None, repr=False, compare=False)  # what `text` is, where nobody need decode it
-
-    @property
-    def text(self) -> str:
-        """Its words, the same under both protocols."""
-        if self.words is not None:
-            return self.words
-        return observation_text(self.observation) if self.info.get("protocol") == "native" else self.observation
-
-
-class Session:
-    """One episode, stepped by the agent's own loop.
-
-    An ordinary agent gets the public view of each info, a privileged one all of it except the seed: nobody is told what
-    decides the luck. Subclasses see every step (`_begun`, `_answered`).
-
-    Args:
-        env: The environment; it is reset.
-        task: The task.
-        prompt: Prompt type, or a rendered prompt.
-        seed: Episode seed.
-        privileged: Whether the agent sees the state.
+class ToolFailed(Exception):
+    """A call failed, in a session that raises what fails (`on_failure="raise"`); its text is what the agent reads.
 
     Attributes:
-        reply: What the environment said last.
-        rewards: What the environment paid for each message, for a trainer (`EnvironmentSettings.reward`).
-        sent: The messages, as texts; None is a stop. Also those of tries before `restart`.
-        broken: What the environment itself raised, a world that failed or a bug of ours: never the agent's doing,
-            whatever the agent makes of it. The episode then has no score.
+        result: What came of the call.
+    """
+
+    def __init__(self, result: CallResult) -> None:
+        super().__init__(str(result))
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What an observer is told when an episode begins: whose it is, and all that the environment says of it."""
+
+    env: ConversationEnv
+    task: Task
+    prompt: str | Prompt
+    seed: int
+    privileged: bool
+    info: Info
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an observer is told of a message, or of what else has ended the episode.
+
+    Attributes:
+        message: The message as text; None for a stop, and where the agent broke.
+        before: The state before it.
+        info: What came of it, as the environment tells it, private values included.
+        reply: What the agent is told.
+        reward: What the environment pays (`EnvironmentSettings.reward`).
+    """
+
+    message: str | None
+    before: EpisodeState
+    info: Info = field(hash=False)
+    reply: Reply
+    reward: float
+
+    @property
+    def outcome(self) -> int:
+        """1 if the episode has ended in full success, else 0."""
+        if self.info["problem"].arguments_matter:
+            return int(self.info.get("score", {}).get("level") == "full_success")
+        return outcome(self.info["problem"], self.info["state"])
+
+
+class Observer(Protocol):
+    """Looks on at an episode: judges it, writes it down, pays for it. What it raises breaks the episode.
 
     Example:
         >>> from resilisim.envs import ConversationEnv, Session
         >>> from resilisim.tasks import find_task
-        >>> session = Session(ConversationEnv(base=1.0), find_task("task_c64444cae27fab46"), "optimal", seed=4)
-        >>> reply = session.send("<tool_call>file_operations_reader</tool_call>")
-        >>> reply.info["execution"]["success"], session.turns_left
-        (True, 9)
-        >>> session.send("<finish/>").ended
+        >>> class Counter:
+        ...     def begun(self, start):
+        ...         self.calls = 0
+        ...     def stepped(self, step):
+        ...         self.calls += step.info["event"] == "execute"
+        ...     def ended(self, step):
+        ...         print(self.calls, "calls, then", step.info["score"]["ended_by"])
+        >>> task = find_task("task_c64444cae27fab46")
+        >>> Session(ConversationEnv(), task, "optimal", seed=4, observers=[Counter()]).send("<finish/>").ended
+        0 calls, then completion
         True
     """
 
+    def begun(self, start: Start) -> None:
+        """Note that the episode has begun, perhaps anew."""
+        ...
+
+    def stepped(self, step: Step) -> None:
+        """Note what came of a message."""
+        ...
+
+    def ended(self, step: Step) -> None:
+        """Note that the episode has ended, with this step, which `stepped` was told before."""
+        ...
+
+
+class Rewards:
+    """Keeps what the environment has paid for each message."""
+
+    def __init__(self) -> None:
+        self.paid: list[float] = []
+        self.is_over = False
+
+    def begun(self, start: Start) -> None:
+        """Nothing has been paid yet."""
+        self.paid, self.is_over = [], False
+
+    def stepped(self, step: Step) -> None:
+        """Keep what a message was paid."""
+        self.paid.append(step.reward)
+
+    def ended(self, step: Step) -> None:
+        """All has been paid."""
+        self.is_over = True
+
+
+class ModelUse(NamedTuple):
+    """One call of a model by the agent that plays, as it was noted (`Session.note_usage`)."""
+
+    turn: int
+    reply: ChatReply
+    cost: float | None
+
+
+class Session:
+    """One episode, stepped by the agent's own loop (`open_session`).
+
+    Every call is one message and uses a turn. Calls that arrive at once, from threads or tasks, are served one after
+    the other. A call after the end raises `EpisodeEnded`, which is no `Exception`, so that no framework takes it for an
+    error of a tool and goes on for ever; the `with` block and `evaluate` catch it.
+
+    An ordinary agent gets the public view of each info, a privileged one all of it except the seed: nobody is told what
+    decides the luck.
+
+    Args:
+        env: The environment; it is reset. Tools as functions need its native protocol.
+        task: The task.
+        prompt: Prompt type, or a rendered prompt.
+        seed: Episode seed.
+        privileged: Whether the agent sees the state.
+        observers: Who looks on.
+        record: Makes the record of the episode once it has ended.
+        on_failure: Whether a call that failed returns its words, or raises `ToolFailed` with them.
+        sent: What an earlier try of the episode has sent, which broke for reasons that nobody can tell: it has to be
+            sent again, or the episode is lost.
+
+    Attributes:
+        reply: What the environment said last.
+        sent: The messages, as texts; None is a stop. Also those of tries before `restart`.
+        answer: What the agent has given as its answer, for the record.
+        usage: Calls of models that were noted.
+        oracle_was_asked: Whether the agent has asked whether all is done, which marks its results.
+        broken: What the environment itself raised, a world that failed or a bug of ours: never the agent's doing,
+            whatever the agent makes of it. The episode then has no score.
+
+    Example:
+        >>> from resilisim import open_session
+        >>> with open_session("task_c64444cae27fab46", prompt="optimal", seed=4, base=1.0) as session:
+        ...     for tool in session.tools[:2]:
+        ...         print(tool.name, tool().ok)
+        ...     session.turns_left
+        data_processing_parser True
+        data_processing_transformer True
+        8
+    """
+
     def __init__(
-        self, env: ConversationEnv, task: Task, prompt: str | Prompt, seed: int, *, privileged: bool = False
+        self,
+        env: ConversationEnv,
+        task: Task,
+        prompt: str | Prompt,
+        seed: int,
+        *,
+        privileged: bool = False,
+        observers: Sequence[Observer] = (),
+        record: Callable[[Session], Mapping[str, Any]] | None = None,
+        on_failure: OnFailure = "return",
+        sent: Sequence[str | None] = (),
     ) -> None:
+        if on_failure not in ("return", "raise"):
+            raise unknown_name("on_failure", on_failure, ("return", "raise"))
         self._env = env
         self._task = task
         self._prompt = prompt
         self._seed = seed
         self._privileged = privileged
+        self._rewards = Rewards()
+        self._observers: tuple[Observer, ...] = (*observers, self._rewards)
+        self._make_record = record
+        self._on_failure = on_failure
+        self._sent_before = sent
+        self._finish: str | None = None  # how whoever plays signals completion, if not as the environment says
+        self._is_closed = False
         self._make_helpers()
         self.sent: list[str | None] = []
+        self.usage: list[ModelUse] = []
+        self.answer: str | None = None
+        self.oracle_was_asked = False
         self.restart()
 
     def _make_helpers(self) -> None:
         # Calls of a world take time. One thread keeps their order, whatever event loops they come from.
         self._worker = None if self._env.world is None else ThreadPoolExecutor(1, "resilisim-calls")
         self._at_work = threading.Lock()
+        self._contexts: list[contextvars.Token[Session | None]] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_worker", "_at_work")}
+        # A copy is entered by a `with` block of its own, and its tools call it.
+        return {name: value for name, value in self.__dict__.items() if name not in _HELPERS}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
@@ -137,20 +292,80 @@ class Session:
         self.broken: Exception | None = None
         options = {"task": self._task, "prompt": self._prompt}
         observation, self._info = self._env.reset(seed=self._seed, options=options)
-        self.reply = Reply(observation, self._view())
-        self.rewards: list[float] = []
-        self._begun()
+        self.reply = self._begun = Reply(observation, self._view())
+        start = Start(self._env, self._task, self._prompt, self._seed, self._privileged, self._info, self.reply)
+        for observer in self._observers:
+            observer.begun(start)
         return self.reply
 
+    # What an agent sends.
+
     def send(self, message: AssistantMessage | None) -> Reply:
-        """Send a message and return the reply; None stops the episode. EpisodeEnded tells that it is over already."""
-        if self.reply.ended:
+        """Send a message as it stands, and return the reply; None stops the episode.
+
+        It is one message of Conversation-v0 whatever it holds: words that say that the task is complete end the
+        episode, others use a turn, and of several calls only the first is made. `Reply.messages` are the answers as
+        OpenAI-compatible endpoints take them.
+
+        Raises:
+            EpisodeEnded: The episode is over.
+        """
+        if self.ended:
             raise EpisodeEnded(self.reply)
         text = as_text(message)
         with self._at_work:
-            if self.reply.ended:
-                raise EpisodeEnded(self.reply)
-            return self._step(text, self._env.stop if text is None else lambda: self._env.step(text))
+            return self._send(message, text)
+
+    def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> CallResult:
+        """Call a tool by its name; arguments that are None count as left out.
+
+        They may be the text of a JSON object, as a model wrote it: the environment refuses what cannot be read.
+
+        Raises:
+            EpisodeEnded: The episode is over.
+            ToolFailed: The call failed, and the session raises what fails.
+        """
+        self.check_functions()
+        given = given_arguments(arguments)
+        if name == "finish" and not self.ended:
+            return self.finish(None if isinstance(given, str) else given.get("answer"))
+        result = CallResult.of(self.send(native_call(name, given)), self._finish)
+        if not result.ok and self._on_failure == "raise":
+            raise ToolFailed(result)
+        return result
+
+    async def acall(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> CallResult:
+        """Call a tool by its name, and let others in the event loop run before, and while a world's tool is at work."""
+        return await self.beside(lambda: self.call(name, arguments))
+
+    def finish(self, answer: object = None) -> CallResult:
+        """Report that the task is complete, with an answer; changes nothing if the episode is over.
+
+        The answer is kept in the record; in a world it is what the episode is graded by.
+        """
+        with self._at_work:
+            if answer is not None and self.answer is None:
+                self.answer = str(answer)[:_LONGEST_ANSWER]
+            if not self.ended:
+                given = self.answer if self.reply.info.get("answers") else None
+                closing = finish_message(self._env.protocol == "native", given)
+                self._send(closing, as_text(closing))
+            return CallResult.news(self.reply)
+
+    def wait(self) -> CallResult:
+        """Let a turn pass; where the failure model has no part in which that can help, it is a call of no tool.
+
+        Raises:
+            EpisodeEnded: The episode is over.
+            ToolFailed: It is none here, and the session raises what fails.
+        """
+        return self.call(WAIT_FUNCTION)
+
+    def stop(self) -> None:
+        """End the episode without saying that the task is complete; changes nothing if it is over."""
+        with self._at_work:
+            if not self.ended:
+                self._send(None, None)
 
     def lose(self, why: str) -> Reply:
         """End the episode as lost: the agent has raised something, has failed, or is given up; `why` says how.
@@ -167,6 +382,27 @@ class Session:
         finally:
             self._at_work.release()
 
+    def close(self) -> None:
+        """Refuse every further message, where whoever sends cannot be stopped otherwise; the episode is left as it is.
+
+        Only `lose` can end it then.
+        """
+        self._is_closed = True
+
+    def _send(self, message: AssistantMessage | None, text: str | None) -> Reply:
+        """Send what is sent while nobody else can: whoever waited for that may find the episode over, or closed."""
+        if self.ended:
+            raise EpisodeEnded(self.reply)
+        place = len(self.sent)
+        if place < len(self._sent_before) and text != self._sent_before[place]:
+            self._step(None, lambda: self._env.lose(PLAYED_OTHERWISE))
+            raise EpisodeEnded(self.reply)
+        if message is None or text is None:
+            return self._step(None, self._env.stop)
+        if isinstance(message, ToolCall):
+            return self._step(text, lambda: self._env.call_step(message, text))
+        return self._step(text, lambda: self._env.step(text))
+
     def _step(self, text: str | None, act: Callable[[], Any]) -> Reply:
         """Let a message happen, or what else ends the episode."""
         if self.broken is not None:
@@ -175,19 +411,18 @@ class Session:
         self.sent.append(text)
         try:
             observation, reward, ended, _, self._info = act()
-            reply = Reply(observation, self._view(), ended, self._env.words)
-            self._answered(str(text or ""), before, reply)
+            reply = Reply(observation, self._view(), ended)
+            step = Step(text, before, self._info, reply, float(reward))
+            for observer in self._observers:
+                observer.stepped(step)
+            if ended:
+                for observer in self._observers:
+                    observer.ended(step)
         except Exception as error:
             self.broken = error  # for ever: an agent that goes on in spite of it must not get a score
             raise
-        self.rewards.append(float(reward))
         self.reply = reply
         return reply
-
-    def raise_if_broken(self) -> None:
-        """Raise what the environment itself has raised, if it has, whatever the agent has made of it."""
-        if self.broken is not None:
-            raise self.broken
 
     async def beside(self, work: Callable[[], T]) -> T:
         """Do something to the session where other sessions share the event loop, which in a world must not wait for it.
@@ -204,10 +439,50 @@ class Session:
             await asyncio.wait([done])
             raise
 
+    # What an agent is told.
+
+    @property
+    def prompt(self) -> str:
+        """What there is to do."""
+        if self._finish is None:
+            return self._begun.text
+        return self._env.prompt_text(self._finish)
+
+    def tell_finish(self, finish: str) -> None:
+        """Say in prompt and replies that completion is signalled in another way than the environment's, in words."""
+        self._finish = finish
+
+    @functools.cached_property
+    def tools(self) -> list[SessionTool]:
+        """The tools as functions of Python; `finish` is the last of them."""
+        return [as_tool(entry["function"], self.call, self.acall) for entry in self.openai_tools()]
+
+    def openai_tools(self) -> list[dict[str, Any]]:
+        """Return the tools as OpenAI-compatible endpoints take them; they are the caller's, to change as they like."""
+        self.check_functions()
+        return copy.deepcopy(list(self._begun.info["functions"]))
+
+    def mcp_tools(self) -> list[dict[str, Any]]:
+        """Return the tools as MCP lists them: name, description, inputSchema.
+
+        They have their own names, but for those that are also names of functions of the environment.
+        """
+        library = self._env.library
+        names = {library.function_name(name): name for name in library.names if name not in RESERVED_FUNCTIONS}
+        return [
+            {"name": names.get(tool.name, tool.name), "description": tool.description, "inputSchema": tool.parameters}
+            for tool in self.tools
+        ]
+
+    def check_functions(self) -> None:
+        """Refuse an environment that has no functions to call: InvalidInputError."""
+        if "functions" not in self._begun.info:
+            raise InvalidInputError("a session of functions needs the native protocol: expected protocol='native'")
+
     @property
     def ended(self) -> bool:
-        """Whether the episode has ended."""
-        return self.reply.ended
+        """Whether nothing can be sent any more: the episode is over, or was closed."""
+        return self._is_closed or self.reply.ended
 
     @property
     def turns_left(self) -> int:
@@ -216,61 +491,102 @@ class Session:
 
     @property
     def score(self) -> dict[str, Any] | None:
-        """The score at the end, None before; no agent is told while it plays."""
+        """The score (level, and the criteria that held); None before the end."""
         score: dict[str, Any] | None = self._info.get("score")
         return score
 
     @property
-    def problem(self) -> Problem:
-        """What has to be done, under which law; no ordinary agent may be told."""
-        problem: Problem = self._info["problem"]
-        return problem
-
-    @property
-    def is_done(self) -> bool:
-        """Whether everything that the task asks for has succeeded; no ordinary agent may be told."""
-        return self.is_done_with(None)
-
-    def is_done_with(self, answer: str | None) -> bool:
-        """Tell whether all is done, in a world with an answer given now; no ordinary agent may be told."""
-        if self.problem.arguments_matter:
-            return self._env.grade(answer).correct
-        return is_done(self.problem, self._info["state"])
-
-    @property
-    def outcome(self) -> int:
-        """1 if it has ended in full success, else 0; no ordinary agent may be told."""
-        if self.problem.arguments_matter:
-            return int(self.score is not None and self.score["level"] == "full_success")
-        return outcome(self.problem, self._info["state"])
+    def rewards(self) -> list[float]:
+        """What each message was paid, for a trainer (`EnvironmentSettings.reward`)."""
+        return list(self._rewards.paid)
 
     @property
     def reward(self) -> float | None:
-        """The sum of the rewards; None until the episode has ended, so an episode that broke has none."""
-        return sum(self.rewards) if self.ended else None
+        """The sum of the rewards; None for an episode that did not end, so one that broke has none."""
+        return sum(self._rewards.paid) if self._rewards.is_over else None
+
+    def record(self) -> dict[str, Any]:
+        """Return the record of the episode, the same that `evaluate` writes.
+
+        Raises:
+            ResiliSimError: The episode is not over.
+        """
+        if not self.reply.ended or self._make_record is None:
+            raise ResiliSimError("there is no record before the episode has ended: call finish() first")
+        return dict(self._make_record(self))
+
+    def oracle(self, answer: str | None = None) -> bool:
+        """Tell whether all is done, in a world with an answer given now; results of agents that ask are marked."""
+        self.oracle_was_asked = True
+        if self._info["problem"].arguments_matter:
+            return self._env.grade(answer).correct
+        return is_done(self._info["problem"], self._info["state"])
+
+    def note_usage(
+        self,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float | None = None,
+        *,
+        model: str = "",
+        seconds: float = 0.0,
+    ) -> None:
+        """Note one call of a model: its tokens, US dollars if known, and how long it took.
+
+        Raises:
+            InvalidInputError: A number is negative, none, or more than a call can have.
+        """
+        usage = TokenUsage(
+            int(check_number("prompt_tokens", prompt_tokens, 0, _MOST_TOKENS)),
+            int(check_number("completion_tokens", completion_tokens, 0, _MOST_TOKENS)),
+        )
+        cost = None if cost is None else check_number("cost", cost, 0, _MOST_OF_A_CALL)
+        seconds = check_number("seconds", seconds, 0, _MOST_OF_A_CALL)
+        reply = ChatReply("", usage=usage, model=str(model), latency_seconds=seconds)
+        self.usage.append(ModelUse(int(self.reply.info.get("turn", 0)), reply, cost))
+
+    def raise_if_broken(self) -> None:
+        """Raise what the environment itself has raised, if it has, whatever the agent has made of it."""
+        if self.broken is not None:
+            raise self.broken
 
     def _view(self) -> Info:
         if not self._privileged:
             return public_info(self._info)
         return {name: value for name, value in self._info.items() if name != "seed"}
 
-    def _begun(self) -> None:
-        """Note that the episode has begun, perhaps anew."""
+    def __enter__(self) -> Self:
+        """Make this the session that a watched client notes its usage in (`track_usage`)."""
+        self._contexts.append(_CURRENT.set(self))
+        return self
 
-    def _answered(self, text: str, before: EpisodeState, reply: Reply) -> None:
-        """Note a step: the message as text, the state before it, and the reply; `_info` is what came of it."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Stop an episode that was not finished; what is raised goes on, but for the news that it is over.
+
+        What the agent raised has lost it the episode, unless it may come of an endpoint or the network (`fault_of`).
+        """
+        with contextlib.suppress(ValueError, IndexError):  # a generator may be closed in another context
+            _CURRENT.reset(self._contexts.pop())
+        if error is None:
+            self.stop()
+        elif isinstance(error, Exception) and self.broken is None and fault_of(error) == "agent":
+            self.lose(fit_to_show(told_error(error), one_line=True))
+        return error is not None and self.ended and tells_the_end(error)
+
+
+# The session in whose `with` block or agent function the running code stands.
+_CURRENT: contextvars.ContextVar[Session | None] = contextvars.ContextVar("resilisim_session", default=None)
+
+
+def current_session() -> Session | None:
+    """Return the session in whose `with` block or agent function the running code stands; None outside."""
+    return _CURRENT.get()
 
 
 def as_text(message: AssistantMessage | None) -> str | None:
-    """Return a message as the environment takes it: an OpenAI-style assistant message as JSON text."""
-    return message if message is None or isinstance(message, str) else native_text(message)
-
-
-def observation_text(observation: str) -> str:
-    """Return the words of an observation; under the native protocol it is a JSON list of messages."""
-    if not observation.startswith("[{"):
-        return observation
-    try:
-        return "\n".join(str(message["content"]) for message in json.loads(observation) if message["content"])
-    except (ValueError, KeyError, TypeError):
-        return observation
+    """Return a message as records hold it: one with native calls as JSON text."""
+    if message is None or isinstance(message, str):
+        return message
+    return call_text(message) if isinstance(message, ToolCall) else native_text(message)

@@ -182,7 +182,7 @@ def evaluate(
 
     Args:
         policies: Names, `module:attribute`, or classes or functions that return a policy.
-        agents: Functions of an `AgentSession`, sync or async, `module:function` of some, or "command:CMD" for
+        agents: Functions of a `Session`, sync or async, `module:function` of some, or "command:CMD" for
             programs (`CommandAgent`): agents with a loop of their own. With one the protocol is native, and each tool
             is a function unless `tools` says otherwise.
         tasks: What `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id; or a list of

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from resilisim.datasets.conversations import Transcript
 from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.rollout import Stage, Start
-from resilisim.evaluation.episode.play import JudgedSession
+from resilisim.envs.session import Session
+from resilisim.evaluation.episode.play import Judging
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord
 from resilisim.finetuning.config import Credit, FinetuningConfig
 from resilisim.finetuning.examples import Encoder, Example
@@ -166,7 +167,7 @@ class Sampler:
     @torch.inference_mode()
     def records(self, openings: Sequence[Opening], policy: str) -> list[EpisodeRecord]:
         """Play episodes side by side, and return their records, as a run of that policy would write them."""
-        return [seat.session.record(policy) for seat in self._seats_played(openings, (policy,))]
+        return [seat.judging.record(policy) for seat in self._seats_played(openings, (policy,))]
 
     def _seats_played(self, openings: Sequence[Opening], name: tuple[object, ...]) -> list[_Seat]:
         places = range(len(openings))
@@ -197,9 +198,11 @@ class Sampler:
     def _seat(self, opening: Opening, name: tuple[object, ...]) -> _Seat:
         stage, task, start = opening
         is_taught = self._config.stage == "dagger"
-        session = JudgedSession(stage.environment.twin(), task, start.prompt, start.seed, privileged=is_taught)
+        judging, env = Judging(), stage.environment.twin()
+        session = Session(env, task, start.prompt, start.seed, privileged=is_taught, observers=[judging])
         draws = Draws("resilisim/finetuning/sampling", *name)
-        return _Seat(session, self._encoder, draws, _Teacher(stage, task, session, self._config) if is_taught else None)
+        teacher = _Teacher(stage, task, session, self._config) if is_taught else None
+        return _Seat(session, judging, self._encoder, draws, teacher)
 
     def _turn(self, seats: Sequence[_Seat], table: _Table) -> None:
         """Let every seat say one message, and send it."""
@@ -307,7 +310,7 @@ class Advice(NamedTuple):
 class _Teacher:
     """Reads along in an episode: judges what the model is about to send, and knows what the demonstrator would."""
 
-    def __init__(self, stage: Stage, task: Task, session: JudgedSession, config: FinetuningConfig) -> None:
+    def __init__(self, stage: Stage, task: Task, session: Session, config: FinetuningConfig) -> None:
         self._stage, self._session, self.lets_stand = stage, session, config.explore
         self._most_regret = max(config.plan_margin, REGRET_TOLERANCE)
         self._agent = Demonstrator(stage, task, pass_parameters=False, plan_margin=config.plan_margin)
@@ -344,8 +347,11 @@ class _Teacher:
 class _Seat:
     """One episode in tokens, with what the model has not read yet."""
 
-    def __init__(self, session: JudgedSession, encoder: Encoder, draws: Draws, teacher: _Teacher | None = None) -> None:
-        self.session, self.draws, self._encoder, self._teacher = session, draws, encoder, teacher
+    def __init__(
+        self, session: Session, judging: Judging, encoder: Encoder, draws: Draws, teacher: _Teacher | None = None
+    ) -> None:
+        self.session, self.judging, self.draws = session, judging, draws
+        self._encoder, self._teacher = encoder, teacher
         self._lessons: list[bool] = []
         self._num_mistakes = 0
         self._conversation = [{"role": "user", "content": session.reply.text}]
@@ -363,7 +369,7 @@ class _Seat:
     @property
     def _number(self) -> int:
         """The message under way."""
-        return len(self.session.steps)
+        return len(self.judging.steps)
 
     @property
     def is_over(self) -> bool:
@@ -419,19 +425,19 @@ class _Seat:
 
     def played(self) -> Played:
         """Return the episode, as far as it was played."""
-        steps = self.session.steps
+        steps = self.judging.steps
         return Played(
             np.array(self._tokens, dtype=np.int64),
             np.array(self._message, dtype=np.int64),
             np.array(self._log_probabilities, dtype=np.float32),
             np.array([step["value"] for step in steps]),
             np.array([step["regret"] for step in steps]),
-            self.session.outcome,
+            self.judging.outcome,
             None if self._teacher is None else self._is_lesson(),
             self._num_mistakes,
         )
 
     def _is_lesson(self) -> NDArray[np.bool_]:
         """Return which messages are imitated: no mistake that stood, and none that left no hope."""
-        both = zip(self._lessons, self.session.steps, strict=True)
+        both = zip(self._lessons, self.judging.steps, strict=True)
         return np.array([is_right and self._encoder.is_good(step) for is_right, step in both], dtype=np.bool_)

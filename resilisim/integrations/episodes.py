@@ -6,11 +6,11 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import open_session
 from resilisim.evaluation.run.contestants import Contestant
 from resilisim.evaluation.run.plan import PlannedEpisode, RunPlan
-from resilisim.policies.agent_session import AgentSession
 from resilisim.tasks import Task
 from resilisim.tool_library import load_library
 
@@ -56,7 +56,7 @@ def prompt_text(plan: RunPlan, task: Task, prompt: str) -> str:
     return plan.environment.prompt(task, prompt).text
 
 
-def open_episode(plan: RunPlan, episode: PlannedEpisode, name: str) -> AgentSession:
+def open_episode(plan: RunPlan, episode: PlannedEpisode, name: str) -> Session:
     """Begin an episode, for a player of that name."""
     settings = plan.settings.environment
     return open_session(

@@ -22,10 +22,10 @@ from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, mean, 
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolDef, ToolError, ToolParams
 
-from resilisim.envs.session import EpisodeEnded
+from resilisim.envs.functions import SessionTool
+from resilisim.envs.session import EpisodeEnded, Session
 from resilisim.evaluation.run.plan import RunPlan
 from resilisim.integrations.episodes import figures, open_episode, plan_of, prompt_text
-from resilisim.policies.agent_session import AgentSession, SessionTool
 
 RECORD: Final = "resilisim_record"  # under which the store of a sample keeps the episode's record
 _CUT_OFF: Final = ("sample_limit", "error")  # events of a sample that was not played to its end
@@ -35,7 +35,7 @@ _CUT_OFF: Final = ("sample_limit", "error")  # events of a sample that was not p
 class _Played:
     """An episode under way; `calls` counts those that have reached it, which Inspect may keep from it."""
 
-    session: AgentSession
+    session: Session
     calls: int = 0
 
 
@@ -180,7 +180,7 @@ def full_success() -> Scorer:
             cut_off = next((event for event in events if event.event in _CUT_OFF), None)
             if cut_off is None:
                 session.stop()  # another solver has returned without finishing: the agent has stopped
-            elif cut_off.event == "error" and (session.is_broken or _has_model_failed(events)):
+            elif cut_off.event == "error" and (session.broken is not None or _has_model_failed(events)):
                 return Score.unscored(reason=f"the episode was cut off ({cut_off.event})")
             else:
                 session.lose(f"the episode was cut off by Inspect ({cut_off.event})")
@@ -237,7 +237,7 @@ async def _answers(state: TaskState, played: _Played) -> list[ChatMessage]:
         found, _ = await execute_tools([reply], state.tools)
         if played.calls > before:
             return list(found)
-    return [_message(answer, calls) for answer in played.session.send(_as_openai(reply))]
+    return [_message(answer, calls) for answer in played.session.send(_as_openai(reply)).messages]
 
 
 def _as_openai(reply: ChatMessageAssistant) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any
 from openenv.core.env_server import Action, Environment, Observation, State, create_app
 from pydantic import Field
 
+from resilisim.envs.session import Session
 from resilisim.envs.settings import EnvironmentSettings, Tools
 from resilisim.errors import ResiliSimError
 from resilisim.evaluation.episode.play import open_session
-from resilisim.policies.agent_session import AgentSession
 from resilisim.tool_library import ToolLibrary
 
 NAME = "resilisim"
@@ -76,7 +76,7 @@ class ResiliSimEnvironment(Environment):
         self._tools = tools
         self._settings = (environment or EnvironmentSettings()).with_options(**options)
         self._library = library
-        self._session: AgentSession | None = None
+        self._session: Session | None = None
         self._state = EpisodeState()
 
     def reset(

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.functions import SessionTool
 from resilisim.envs.session import Session
 from resilisim.envs.settings import EnvironmentSettings, Tools
 from resilisim.errors import CheckFailed, InvalidInputError
 from resilisim.evaluation.episode.play import open_session
 from resilisim.evaluation.run.contestants import Contestant
 from resilisim.evaluation.run.plan import RunPlan
-from resilisim.policies.agent_session import AgentSession, SessionTool
 from resilisim.tasks import find_task
 from resilisim.tool_library import ToolLibrary
 
@@ -90,7 +90,7 @@ class TrlEnvironment:
     _tools: Tools
 
     def __init__(self) -> None:
-        self.session: AgentSession | None = None
+        self.session: Session | None = None
         self._is_broken = False
 
     def reset(self, task: Any = None, seed: int = 0, prompt_type: str = "baseline", **row: Any) -> str:

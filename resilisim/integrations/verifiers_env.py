@@ -11,10 +11,10 @@ import verifiers.v1 as vf
 from openai import AsyncOpenAI
 from pydantic import Field
 
+from resilisim.envs.session import Session
 from resilisim.envs.settings import EnvironmentSettings, Reward
 from resilisim.evaluation.episode.play import open_session
 from resilisim.integrations.episodes import figures, plan_of, prompt_text
-from resilisim.policies.agent_session import AgentSession
 from resilisim.tool_library import ToolLibrary, load_library
 
 __all__ = ["WorkflowEnv", "WorkflowHarness", "WorkflowTaskset"]
@@ -134,7 +134,7 @@ class WorkflowHarness(vf.Harness[vf.HarnessConfig]):
                     usage = answer.usage
                     session.note_usage(usage.prompt_tokens, usage.completion_tokens, model=answer.model)
                 reply = answer.choices[0].message.model_dump(exclude_none=True)
-                messages += [reply, *session.send(reply)]
+                messages += [reply, *session.send(reply).messages]
         trace.info[RECORD] = session.record()
         trace.info[REWARD] = session.reward
         trace.info[REWARDS] = session.rewards
@@ -151,7 +151,7 @@ class WorkflowEnv(vf.SingleAgentEnv, vf.Env[WorkflowEnvConfig]):
     """The environment: one agent plays one episode."""
 
 
-def _open(data: WorkflowData, name: str) -> AgentSession:
+def _open(data: WorkflowData, name: str) -> Session:
     settings = EnvironmentSettings(**data.options)
     return open_session(
         data.workflow,

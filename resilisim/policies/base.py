@@ -7,7 +7,8 @@ import traceback as tracebacks
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from resilisim.envs.session import Info, Session
+from resilisim.envs.reply import Info
+from resilisim.envs.session import Session
 from resilisim.errors import Fault, ResiliSimError, fault_of, told_error
 from resilisim.workflows.templating import inline_json
 

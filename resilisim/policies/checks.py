@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, public_info
-from resilisim.envs.session import Reply, Session
+from resilisim.envs.reply import Reply
+from resilisim.envs.session import Session
 from resilisim.policies.base import is_privileged
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library

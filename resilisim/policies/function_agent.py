@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Final, TypeAlias, cast
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.policies.agent_loop import run_beside
-from resilisim.policies.agent_session import AgentSession
 from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.record import AgentRecord
 from resilisim.policies.llm.run import Journal
+from resilisim.policies.usage import agent_part
 
 # What it returns, unless None, is its answer and says that the task is complete.
-AgentFunction: TypeAlias = "Callable[[AgentSession], object | Awaitable[object]]"
+AgentFunction: TypeAlias = "Callable[[Session], object | Awaitable[object]]"
 
 AGENT_PREFIX: Final = "agent:"  # of a policy that is a function of a session, agent:module:function
 
@@ -31,7 +31,7 @@ class FunctionAgent:
     loop of their own (`agent_loop`), so that one that blocks it, or cannot be cancelled, holds up nobody else.
 
     Args:
-        function: Takes an `AgentSession`. What it returns, unless None, is its answer and says that the task is done.
+        function: Takes a `Session`. What it returns, unless None, is its answer and says that the task is done.
         name: Under which its results are shown; that of the function if omitted.
 
     Example:
@@ -63,21 +63,21 @@ class FunctionAgent:
         Raises:
             AgentFailed: The function raised something.
         """
-        agent_session = AgentSession(session)
+        session.check_functions()
         try:
-            with agent_session:
-                answer = await self._answer(agent_session)
+            with session:
+                answer = await self._answer(session)
                 if answer is not None:
-                    agent_session.finish(answer)
+                    session.finish(answer)
         except BaseException as error:
             if _gives_up(error):
                 raise
-            raise AgentFailed.of(self.name, error, agent_session.part(self.name)) from error
+            raise AgentFailed.of(self.name, error, agent_part(session, self.name)) from error
         finally:
-            agent_session.close()  # a thread that was given up must not play on
-        return agent_session.part(self.name)
+            session.close()  # a thread that was given up must not play on
+        return agent_part(session, self.name)
 
-    async def _answer(self, session: AgentSession) -> object:
+    async def _answer(self, session: Session) -> object:
         """Return what the function returns; one that is not `async` gets a thread."""
         if _is(inspect.iscoroutinefunction, self.function):
             return await run_beside(self.function, lambda: _awaited(cast("Awaitable[object]", self.function(session))))
@@ -105,7 +105,7 @@ def _gives_up(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt)
 
 
-async def _in_thread(function: Callable[[AgentSession], Any], session: AgentSession) -> Any:
+async def _in_thread(function: Callable[[Session], Any], session: Session) -> Any:
     """Return what a function returns in a thread of its own, which nobody has to wait for when it is given up."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()

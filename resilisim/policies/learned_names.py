@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from resilisim.envs.session import Info
+from resilisim.envs.reply import Info
 from resilisim.policies.scripted import PlanFollower, ordered_steps
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib import resources
 from typing import Any, Literal, get_args
 
-from resilisim.envs.session import Info
+from resilisim.envs.reply import Info
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.policies.base import (
     FINISH,

@@ -34,6 +34,13 @@ from resilisim.workflows.workflow import PlannedStep, Workflow, critical_tools
 
 # Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
 Calling = Literal["text", "native", "functions"]
+# How completion is signalled, in words; with "answer" it is given in the tag.
+FINISH_FORMS: Mapping[str, str] = {
+    "text": "<finish/>",
+    "answer": "<finish>answer</finish>",
+    "native": "the function finish",
+    "functions": "the function finish",
+}
 PlanFormat = Literal["markdown", "xml"]
 PromptStyle = Literal["full", "compact", "terse"]
 
@@ -87,6 +94,7 @@ def render_prompt(
     parameters: ParameterMode = "lenient",
     answers: bool = False,
     offers_wait: bool = False,
+    finish: str | None = None,
     templates: PromptTemplates | str | Path | None = None,
 ) -> Prompt:
     """Render the prompt of a task.
@@ -106,6 +114,7 @@ def render_prompt(
         parameters: How the parameters of calls are checked.
         answers: Whether an answer is asked for, as in worlds, where calls really do something.
         offers_wait: Whether to say how a turn is let pass, for laws in which that can help.
+        finish: How completion is signalled, in words, if not as the protocol has it.
         templates: Templates, or a folder of those that replace packaged ones.
 
     Raises:
@@ -122,7 +131,9 @@ def render_prompt(
         templates = packaged_templates()
     elif not isinstance(templates, PromptTemplates):
         templates = load_templates(templates)
-    rules_shown = (rules or EndRules(), protocol, parameters, answers, offers_wait)
+    if finish is None:
+        finish = FINISH_FORMS["answer" if answers and protocol == "text" else protocol]
+    rules_shown = (rules or EndRules(), protocol, parameters, answers, offers_wait, finish)
     sheet = _Sheet(templates, task, library if tools_listed else None, *rules_shown)
     if style == "terse":
         check_terse(protocol, parameters, answers)
@@ -194,6 +205,7 @@ class _Sheet:
     parameters: ParameterMode
     answers: bool
     offers_wait: bool
+    finish: str
 
     def full(self) -> str:
         fill = self.templates.fill
@@ -202,12 +214,12 @@ class _Sheet:
             finding = "" if self.answers else finding + "\n\n"  # all there is to know of a world's tools is in the list
             names = "\n".join(f"- {self._shown(tool)}" for tool in self.listed)
             finding += fill("tools_listed.md", {"names": names})
-        parameters = {"parameters": _PARAMETERS[self.parameters]}
+        how = {"parameters": _PARAMETERS[self.parameters], "finish": self.finish}
         parts = {
             "input_data": _render_values(self.task.inputs),
             "expected_output": _render_values(self.task.expected_outputs),
             "finding_tools": finding,
-            "calling_tools": self._with_answer(fill(f"calling_tools.{self.protocol}.md", parameters) + self._waiting()),
+            "calling_tools": self._with_answer(fill(f"calling_tools.{self.protocol}.md", how) + self._waiting()),
             "limits": _render_limits(self.rules, self.task.constraints),
         }
         return fill("world.md" if self.answers else "baseline.md", self._texts() | parts)
@@ -215,7 +227,8 @@ class _Sheet:
     def compact(self) -> str:
         # That parameters may be left out is what a reader sees who leaves them out.
         needs = "" if _PARAMETERS[self.parameters] is _FILLED_IN else "; required parameters must be given"
-        calling = self.templates.fill(f"compact.calling_tools.{self.protocol}.md", {"parameters": needs})
+        how = {"parameters": needs, "finish": self.finish}
+        calling = self.templates.fill(f"compact.calling_tools.{self.protocol}.md", how)
         calling = self._with_answer(calling + self._waiting("compact."))
         if self.listed is not None:
             separator = "\n" if self.answers else ", "
@@ -259,7 +272,7 @@ class _Sheet:
         """Return how tools are called, with how the answer is given where one is asked for."""
         if not self.answers:
             return calling
-        return calling.replace("<finish/>", "<finish>answer</finish>") + "\n\n" + self.templates.fill("answer.md", {})
+        return calling + "\n\n" + self.templates.fill("answer.md", {})
 
     def _texts(self) -> dict[str, str]:
         return {"work_order": escape_text(self.task.description.strip()), "task_type": escape_line(self.task.task_type)}

@@ -16,8 +16,9 @@ from typing import Any, cast
 from resilisim.chat.openai import OpenAIChatModel
 from resilisim.chat.types import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.session import Session
 from resilisim.errors import InfrastructureError
-from resilisim.evaluation.episode.play import JudgedSession, play_agent_episode
+from resilisim.evaluation.episode.play import Judging, play_agent_episode
 from resilisim.policies.base import FINISH, call_message, succeeded_tool
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import LLM_POLICIES, make_policy
@@ -66,13 +67,14 @@ def some_tasks(number: int) -> list[Task]:
 
 def reference(env: ConversationEnv, task: Task, seed: int) -> Played:
     """Play the right calls in their order, each until it has succeeded."""
-    session = JudgedSession(env, task, "baseline", seed)
+    judging = Judging()
+    session = Session(env, task, "baseline", seed, observers=[judging])
     waiting = list(right_calls(task).items())
     while not session.ended:
-        if session.steps and succeeded_tool(session.reply.info) is not None:
+        if judging.steps and succeeded_tool(session.reply.info) is not None:
             waiting.pop(0)
         session.send(call_message(*waiting[0]) if waiting else FINISH)
-    return _played(session.record("reference"))
+    return _played(judging.record("reference"))
 
 
 def _played(record: Any) -> Played:

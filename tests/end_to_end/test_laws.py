@@ -14,12 +14,11 @@ import pytest
 
 from resilisim import evaluate, open_session
 from resilisim.cli.main import main
-from resilisim.envs import EnvironmentSettings
+from resilisim.envs import EnvironmentSettings, Session
 from resilisim.envs.session import EpisodeEnded
 from resilisim.evaluation import read_results
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.integrations.mcp.server import Episodes, ServedRun
-from resilisim.policies.agent_session import AgentSession
 from resilisim.simulator import load_law, shipped_laws
 
 LAWS = tuple(name for name in shipped_laws() if not load_law(name).is_plain)
@@ -60,7 +59,7 @@ def judged(record: dict[str, Any]) -> dict[str, Any]:
     return {**{name: record.get(name) for name in names}, "steps": steps}
 
 
-def play_session(session: AgentSession, record: dict[str, Any]) -> None:
+def play_session(session: Session, record: dict[str, Any]) -> None:
     for name, given in calls(record):
         if name == "wait":
             session.wait()
@@ -129,7 +128,7 @@ def test_the_command_plays_a_law_and_the_run_agrees_with_itself(law: str, tmp_pa
 
 
 def test_an_agent_function_waits_and_is_judged() -> None:
-    def waits(session: AgentSession) -> None:
+    def waits(session: Session) -> None:
         try:
             while True:
                 session.wait()

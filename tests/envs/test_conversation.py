@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import resilisim  # noqa: F401  (registers the ids)
 from resilisim.envs.checks import check_conversation_env
 from resilisim.envs.conversation import ConversationEnv, public_info
-from resilisim.envs.protocol import CUT_MARK, encode_native
+from resilisim.envs.protocol import CUT_MARK, native_answers
 from resilisim.envs.session import Session
 from resilisim.envs.spaces import UnicodeText
 from resilisim.errors import InvalidInputError
@@ -342,8 +342,8 @@ def test_native_nonsense_is_an_observation_of_valid_json(message, kind, part):
 
 @given(st.text(), st.lists(st.text()), st.integers(200, 1000))
 def test_a_native_observation_that_is_cut_is_valid_json(text, ids, max_length):
-    encoded = encode_native(text, ids, max_length)
-    messages = json.loads(encoded)
+    messages, encoded = native_answers(text, ids, max_length)
+    assert json.loads(encoded) == messages
     assert len(encoded) <= max_length
     content = messages[0]["content"]
     assert content == text or (content.endswith(CUT_MARK) and text.startswith(content.removesuffix(CUT_MARK)))

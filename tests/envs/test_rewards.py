@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim import evaluate, open_session
-from resilisim.envs import ConversationEnv, EnvironmentSettings, check_conversation_env
+from resilisim.envs import ConversationEnv, EnvironmentSettings, Session, check_conversation_env
 from resilisim.envs.workflow import WorkflowEnv, WorkflowVectorEnv
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.errors import ExactLimitError, InvalidInputError
-from resilisim.evaluation.episode.play import JudgedSession
+from resilisim.evaluation.episode.play import Judging
 from resilisim.policies.ppo.config import load_config
 from resilisim.simulator.exact import solve
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -30,9 +30,15 @@ MESSAGES = st.one_of(
 )
 
 
+def judged(*where, **how):
+    """Return a session, and who judges it."""
+    judging = Judging()
+    return Session(*where, observers=[judging], **how), judging
+
+
 def sessions(task, seed, **options):
     return {
-        name: JudgedSession(ConversationEnv(reward=name, **options), task, "optimal", seed, privileged=True)
+        name: judged(ConversationEnv(reward=name, **options), task, "optimal", seed, privileged=True)
         for name in REWARDS
     }
 
@@ -43,13 +49,15 @@ def test_every_session_is_paid_what_its_record_says(task, seed, data):
     options = data.draw(st.sampled_from([{}, {"base": 0.95, "loop_length": 2, "max_turns": 6}, {"payload": "verbose"}]))
     played = sessions(task, seed, **options)
     required = st.sampled_from([f"<tool_call>{name}</tool_call>" for name in task.required_tools])
+    judges = {name: judging for name, (_, judging) in played.items()}
+    played = {name: session for name, (session, _) in played.items()}
     plain = played["success"]
     while not plain.ended:
-        message = "<finish/>" if plain.is_done and data.draw(st.booleans()) else data.draw(required | MESSAGES)
+        message = "<finish/>" if plain.oracle() and data.draw(st.booleans()) else data.draw(required | MESSAGES)
         assert {session.reward for session in played.values()} == {None}, "an episode that breaks here has no reward"
         for session in played.values():
             session.send(message)
-    records = {name: session.record("tester") for name, session in played.items()}
+    records = {name: judging.record("tester") for name, judging in judges.items()}
     assert records["success"] == records["value"] == records["advantage"]
     record, paid = records["success"], {name: session.rewards for name, session in played.items()}
     assert paid["success"] == [0.0] * (len(record["steps"]) - 1) + [float(record["outcome"])]
@@ -150,7 +158,7 @@ def test_one_environment_is_paid_what_conversations_are(reward):
     generator = np.random.default_rng(2)
     for episode, task in enumerate(TASKS):
         workflow.reset(options={"task": task.instance_id, "episode_seed": episode})
-        session = JudgedSession(conversation, task, "baseline", episode)
+        session, _ = judged(conversation, task, "baseline", episode)
         ended, paid = False, []
         while not ended:
             pool = task.required_tools if generator.random() < 0.7 else NAMES

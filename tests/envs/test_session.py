@@ -56,11 +56,34 @@ def test_both_protocols_have_the_same_words():
 
 
 def test_a_policy_plays_it_and_it_knows_whether_all_is_done():
-    session = Session(ConversationEnv(base=1.0, not_executed=1.0), TASK, "optimal", 0)
-    assert (session.is_done, session.outcome) == (False, 0)
-    while not session.is_done:
+    watching, num_tools = Watching(), len(TASK.required_tools)
+    session = Session(ConversationEnv(base=1.0, not_executed=1.0), TASK, "optimal", 0, observers=[watching])
+    assert not session.oracle_was_asked
+    while not session.oracle():
         session.send(f"<tool_call>{TASK.required_tools[session.reply.info['turn']]}</tool_call>")
-    assert (session.ended, session.outcome) == (False, 0), "it has not said so yet"
+    assert session.oracle_was_asked
+    assert (session.ended, watching.outcomes) == (False, [0] * num_tools), "it has not said so yet"
     session.restart()
+    assert watching.outcomes == []
     play(make_policy("plan-follower"), session)
-    assert (session.ended, session.is_done, session.outcome) == (True, True, 1)
+    assert (session.ended, session.oracle(), watching.outcomes) == (True, True, [0] * num_tools + [1])
+    assert watching.told == ["begun", *["stepped"] * num_tools, "begun", *["stepped"] * (num_tools + 1), "ended"]
+
+
+class Watching:
+    """An observer that keeps what it was told."""
+
+    def __init__(self):
+        self.told, self.outcomes = [], []
+
+    def begun(self, start):
+        assert start.info["required_tools"] == list(TASK.required_tools)
+        self.told.append("begun")
+        self.outcomes = []
+
+    def stepped(self, step):
+        self.told.append("stepped")
+        self.outcomes.append(step.outcome)
+
+    def ended(self, step):
+        self.told.append("ended")

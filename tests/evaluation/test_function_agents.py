@@ -14,38 +14,38 @@ from typing import Any
 import pytest
 
 from resilisim import ModelSettings, evaluate
+from resilisim.envs import Session
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import read_records
 from resilisim.evaluation.run.rescoring import rescore_run
-from resilisim.policies import AgentSession
 from resilisim.workflows import parse_plan
 from tests.guards import WAITING_SECONDS, no_endless_wait
 
 TASKS = 4
 
 
-def follow(session: AgentSession) -> str:
+def follow(session: Session) -> str:
     for name in parse_plan(session.prompt):
         while session.turns_left and not session.call(name).ok:
             pass
     return "done"
 
 
-async def follow_async(session: AgentSession) -> None:
+async def follow_async(session: Session) -> None:
     for name in parse_plan(session.prompt):
         while session.turns_left and not (await session.acall(name)).ok:
             pass
     session.finish("done")
 
 
-def lazy(session: AgentSession) -> Iterator[str]:
+def lazy(session: Session) -> Iterator[str]:
     yield session.call("network_fetcher")
 
 
 class Follower:
     """An object that is called."""
 
-    async def __call__(self, session: AgentSession) -> None:
+    async def __call__(self, session: Session) -> None:
         await follow_async(session)
 
 
@@ -84,17 +84,17 @@ def test_what_an_agent_raises_is_lost_and_what_may_be_an_endpoint_is_tried_again
 ) -> None:
     tries: dict[str, int] = {}
 
-    def shaky(session: AgentSession) -> str:
+    def shaky(session: Session) -> str:
         tries[session.prompt] = tries.get(session.prompt, 0) + 1
         if tries[session.prompt] == 1:
             raise ConnectionError("no route")
         return "done"
 
-    def broken(session: AgentSession) -> str:
+    def broken(session: Session) -> str:
         session.tools[0]()
         raise SystemExit("bye")
 
-    def unreachable(session: AgentSession) -> None:
+    def unreachable(session: Session) -> None:
         raise ConnectionError("no route")
 
     run = evaluate(agents=[shaky, broken], tasks=2, out=tmp_path, model=ModelSettings(episode_retries=1))
@@ -121,16 +121,16 @@ class Unspeakable(Exception):
 
 
 def test_whatever_an_agent_raises_the_others_play_on() -> None:
-    def unspeakable(session: AgentSession) -> None:
+    def unspeakable(session: Session) -> None:
         raise Unspeakable
 
-    def cancelled(session: AgentSession) -> None:
+    def cancelled(session: Session) -> None:
         raise asyncio.CancelledError  # as an event loop of its own may do
 
-    async def cancelled_too(session: AgentSession) -> None:
+    async def cancelled_too(session: Session) -> None:
         raise asyncio.CancelledError
 
-    async def many_at_once(session: AgentSession) -> None:
+    async def many_at_once(session: Session) -> None:
         async with asyncio.TaskGroup() as group:  # the end reaches it as an ExceptionGroup
             for _ in range(40):
                 group.create_task(session.acall("network_fetcher"))
@@ -146,10 +146,10 @@ def test_an_agent_that_takes_too_long_is_given_up() -> None:
     played_on: list[str] = []
     given_up, ended = threading.Event(), threading.Event()
 
-    async def sleeper(session: AgentSession) -> None:
+    async def sleeper(session: Session) -> None:
         await asyncio.sleep(60)
 
-    def thread(session: AgentSession) -> None:
+    def thread(session: Session) -> None:
         given_up.wait(WAITING_SECONDS)
         try:
             session.tools[0]()
@@ -172,13 +172,13 @@ def test_many_wait_at_once() -> None:
         waiting[kind][0] += by
         waiting[kind][1] = max(waiting[kind])
 
-    async def waits(session: AgentSession) -> str:
+    async def waits(session: Session) -> str:
         count("tasks", 1)
         await asyncio.sleep(0.2)
         count("tasks", -1)
         return "done"
 
-    def waits_in_a_thread(session: AgentSession) -> str:
+    def waits_in_a_thread(session: Session) -> str:
         count("threads", 1)
         time.sleep(0.2)
         count("threads", -1)
@@ -190,7 +190,7 @@ def test_many_wait_at_once() -> None:
 
 
 def test_tools_can_have_to_be_found() -> None:
-    def searcher(session: AgentSession) -> None:
+    def searcher(session: Session) -> None:
         assert [tool.name for tool in session.tools] == ["tool_search", "tool_info", "tool_call", "finish"]
         session.call("tool_search", {"query": "read a file"})
 
@@ -202,7 +202,7 @@ def test_tools_can_have_to_be_found() -> None:
 def test_nobody_who_is_judged_learns_from_rewards_what_a_call_was_worth() -> None:
     seen: list[float] = []
 
-    def peeks(session: AgentSession) -> None:
+    def peeks(session: Session) -> None:
         session.tools[0]()
         seen.extend(session.rewards)
 
@@ -215,7 +215,7 @@ def test_nobody_who_is_judged_learns_from_rewards_what_a_call_was_worth() -> Non
     [
         ([3], "agent 3: expected a function of a session"),
         ([lazy], "is a generator, which nobody would run"),
-        ([AgentSession], "expected a function of a session, or module:function"),
+        ([Session], "expected a function of a session, or module:function"),
         ("nowhere:f", "agent 'nowhere:f': cannot import nowhere"),
         ("json:nothing", "json has no attribute 'nothing'"),
         ([follow, follow], "two policies are named 'follow'"),
@@ -233,7 +233,7 @@ def test_the_limit_of_time_holds_for_async_agents_that_do_not_let_go(kind: str) 
     """Whatever they do, they are given up, and others go on meanwhile."""
     stopped = threading.Event()
 
-    async def stubborn(session: AgentSession) -> None:
+    async def stubborn(session: Session) -> None:
         while not stopped.is_set():
             if kind == "blocks":
                 stopped.wait(WAITING_SECONDS)
@@ -248,7 +248,7 @@ def test_the_limit_of_time_holds_for_async_agents_that_do_not_let_go(kind: str) 
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(WAITING_SECONDS)
 
-    async def quick(session: AgentSession) -> str:
+    async def quick(session: Session) -> str:
         await session.acall("file_operations_scanner")
         return "done"
 

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from resilisim import ModelSettings, evaluate, open_session
-from resilisim.envs import ConversationEnv
+from resilisim.envs import ConversationEnv, Session
+from resilisim.envs.session import PLAYED_OTHERWISE
 from resilisim.errors import CheckFailed, InfrastructureError, fault_of
 from resilisim.evaluation import read_records
-from resilisim.evaluation.episode.play import PLAYED_OTHERWISE, play_episode
+from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.store import RunStore, begun, read_failures, read_manifest
-from resilisim.policies import AgentSession, FunctionAgent
+from resilisim.policies import FunctionAgent
 from resilisim.simulator.exact.optimum import Optimum
 from resilisim.tasks import find_task
 from resilisim.workflows import parse_plan
@@ -28,34 +29,34 @@ from tests.evaluation.toy_policies import toy_tasks
 LAWS = [{}, {"law": "meaningful-errors"}]
 
 
-def quits_at_a_failure(session: AgentSession) -> str:
+def quits_at_a_failure(session: Session) -> str:
     for name in parse_plan(session.prompt):
         if not session.call(name).ok:
             raise RuntimeError("a tool has failed")
     return "done"
 
 
-def asserts(session: AgentSession) -> str:
+def asserts(session: Session) -> str:
     for name in parse_plan(session.prompt):
         assert session.call(name).ok
     return "done"
 
 
-def pretends(session: AgentSession) -> str:
+def pretends(session: Session) -> str:
     for name in parse_plan(session.prompt):
         if not session.call(name).ok:
             raise InfrastructureError("the endpoint is down, really")
     return "done"
 
 
-def does_all_and_breaks(session: AgentSession) -> None:
+def does_all_and_breaks(session: Session) -> None:
     for name in parse_plan(session.prompt):
         while session.turns_left and not session.call(name).ok:
             pass
     raise ValueError("at the very end")
 
 
-def breaks_after_its_end(session: AgentSession) -> None:
+def breaks_after_its_end(session: Session) -> None:
     for name in parse_plan(session.prompt):
         while session.turns_left and not session.call(name).ok:
             pass
@@ -144,7 +145,7 @@ def test_a_program_that_has_read_its_score_cannot_take_the_episode_back(
 
 
 def test_a_failed_check_of_ours_stops_the_run_whatever_the_agent_catches(monkeypatch: pytest.MonkeyPatch) -> None:
-    def follows(session: AgentSession) -> str:
+    def follows(session: Session) -> str:
         for name in parse_plan(session.prompt):
             try:
                 session.call(name)
@@ -157,8 +158,8 @@ def test_a_failed_check_of_ours_stops_the_run_whatever_the_agent_catches(monkeyp
         evaluate(agents=follows, tasks=1, prompts="optimal")
 
 
-def other_sender(messages: list[str]) -> Callable[[AgentSession], None]:
-    def sends(session: AgentSession) -> None:
+def other_sender(messages: list[str]) -> Callable[[Session], None]:
+    def sends(session: Session) -> None:
         for name in messages:
             session.call(name)
         if messages[-1] == "network_fetcher":
@@ -174,7 +175,7 @@ def other_sender(messages: list[str]) -> Callable[[AgentSession], None]:
 def test_whoever_broke_unclearly_has_to_send_the_same_again(second: list[str], ended_by: str, tmp_path: Path) -> None:
     tries = iter([other_sender(["network_fetcher"]), other_sender(second)])
 
-    def agent(session: AgentSession) -> None:
+    def agent(session: Session) -> None:
         next(tries)(session)
 
     first = evaluate(agents=agent, tasks=1, out=tmp_path)
@@ -186,7 +187,7 @@ def test_whoever_broke_unclearly_has_to_send_the_same_again(second: list[str], e
 
 
 def test_a_session_that_is_left_with_an_exception_is_lost() -> None:
-    def leave(error: BaseException) -> AgentSession:
+    def leave(error: BaseException) -> Session:
         session = open_session("task_c64444cae27fab46")
         with contextlib.suppress(BaseException), session:
             session.call("network_fetcher")
@@ -257,7 +258,7 @@ def test_a_time_limit_is_the_agents(tmp_path: Path) -> None:
 
     never = threading.Event()
 
-    def waits(session: AgentSession) -> None:
+    def waits(session: Session) -> None:
         session.call("network_fetcher")
         never.wait(5)
 

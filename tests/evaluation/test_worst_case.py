@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from resilisim import evaluate, read_results
+from resilisim.envs import Session
 from resilisim.evaluation import compare_runs
 from resilisim.evaluation.run.store import RunStore, begun, read_manifest
 from resilisim.evaluation.table.leaderboard import read_leaderboard
-from resilisim.policies import AgentSession
 from resilisim.workflows import parse_plan
 from tests.evaluation.toy_policies import toy_tasks
 
 
-def honest(session: AgentSession) -> str:
+def honest(session: Session) -> str:
     for name in parse_plan(session.prompt):
         while session.turns_left and not session.call(name).ok:
             pass
     return "done"
 
 
-def dodger(session: AgentSession) -> str:
+def dodger(session: Session) -> str:
     for name in parse_plan(session.prompt):
         if not session.call(name).ok:
             raise ConnectionError("the endpoint is down, believe me")

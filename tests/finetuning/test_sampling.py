@@ -42,9 +42,10 @@ TAUGHT = OWN.model_copy(update={"stage": "dagger", "explore": 0.0, "prompts": ("
 class Choices:
     """An episode of up to three messages, in which all that matters is what a message begins with."""
 
-    def __init__(self, environment, task, prompt, seed, privileged):
+    def __init__(self, environment, task, prompt, seed, privileged, observers):
+        (self.judging,) = observers
         self.reply = SimpleNamespace(text="say" + "." * (seed % 5), ended=False)
-        self.steps, self.most, self.outcome = [], 1 + seed % 3, 0
+        self.most = 1 + seed % 3
 
     @staticmethod
     def regret(text):
@@ -52,8 +53,8 @@ class Choices:
 
     def send(self, text):
         regret = self.regret(text)
-        self.steps.append({"value": 0.75, "regret": regret, "action_value": 0.75 - regret, "label": None})
-        self.reply = SimpleNamespace(text="no" * len(self.steps), ended=len(self.steps) == self.most)
+        self.judging.steps.append({"value": 0.75, "regret": regret, "action_value": 0.75 - regret, "label": None})
+        self.reply = SimpleNamespace(text="no" * len(self.judging.steps), ended=len(self.judging.steps) == self.most)
         return self.reply
 
     @property
@@ -80,7 +81,7 @@ def with_weights(base, config=OWN):
 
 
 def test_what_the_model_said_is_what_it_learns_and_as_likely_as_when_it_said_it(tiny_base, monkeypatch):
-    monkeypatch.setattr(sampling, "JudgedSession", Choices)
+    monkeypatch.setattr(sampling, "Session", Choices)
     config = OWN.model_copy(update={"message_tokens": 6, "train_episodes": 8})
     run, encoder = with_weights(tiny_base, config), Encoder(tiny_base)
     sampler = Sampler(run._model, encoder, config)
@@ -123,7 +124,7 @@ def test_an_episode_reads_as_the_template_writes_it(tiny_base):
 
 
 def test_the_gradient_is_that_of_what_is_given_away(tiny_base, monkeypatch):
-    monkeypatch.setattr(sampling, "JudgedSession", OneChoice)
+    monkeypatch.setattr(sampling, "Session", OneChoice)
     config = OWN.model_copy(update={"message_tokens": 1})
     run, encoder = with_weights(tiny_base, config), Encoder(tiny_base)
     weights = [weight for weight in run._model.parameters() if weight.requires_grad]
@@ -159,10 +160,10 @@ def test_the_gradient_is_that_of_what_is_given_away(tiny_base, monkeypatch):
 def test_the_better_message_is_learned(tiny_base, monkeypatch, tmp_path, credit, group_size):
     class Judged(OneChoice):
         def send(self, text):
-            self.outcome = int(self.regret(text) == 0.0)
+            self.judging.outcome = int(self.regret(text) == 0.0)
             return super().send(text)
 
-    monkeypatch.setattr(sampling, "JudgedSession", Judged)
+    monkeypatch.setattr(sampling, "Session", Judged)
     changed = {"message_tokens": 1, "batch_size": 40, "micro_batch": 40, "train_episodes": 40, "epochs": 2}
     config = OWN.model_copy(update={**changed, "credit": credit, "group_size": group_size, "checkpoint_every": 100})
     told = []
@@ -209,7 +210,7 @@ def test_a_mistake_that_was_replaced_is_not_read_any_more(tiny_base, monkeypatch
         def judge(self, text):
             return Advice(text, True, True) if text < "P" else Advice("Do this instead", False, True)
 
-    monkeypatch.setattr(sampling, "JudgedSession", Choices)
+    monkeypatch.setattr(sampling, "Session", Choices)
     monkeypatch.setattr(sampling, "_Teacher", Teacher)
     config = TAUGHT.model_copy(update={"message_tokens": 6, "train_episodes": 8})
     run, encoder = with_weights(tiny_base, config), Encoder(tiny_base)
@@ -361,7 +362,7 @@ def test_groups_that_cannot_be_are_refused(settings, words):
 
 def test_a_uniform_number_just_below_one_draws_a_token(tiny_base, monkeypatch):
     monkeypatch.setattr(sampling.Draws, "bits", lambda draws: 2**53 - 1)
-    monkeypatch.setattr(sampling, "JudgedSession", OneChoice)
+    monkeypatch.setattr(sampling, "Session", OneChoice)
     model, encoder = with_weights(tiny_base)._model, Encoder(tiny_base)
     sampler = Sampler(model, encoder, OWN)
     for episode in sampler.play(sampler.openings(drawn_tasks(OWN, "train", 1))[:2], 0):
@@ -426,7 +427,7 @@ class _Finisher:
 
 
 def test_greedy_says_the_likeliest_token(tiny_base, monkeypatch):
-    monkeypatch.setattr(sampling, "JudgedSession", OneChoice)
+    monkeypatch.setattr(sampling, "Session", OneChoice)
     run, encoder = with_weights(tiny_base), Encoder(tiny_base)
     sampler = Sampler(run._model, encoder, OWN, greedy=True)
     (episode, *_) = sampler.play(sampler.openings(drawn_tasks(OWN, "train", 1))[:2], 0)

@@ -83,7 +83,7 @@ def test_a_reply_of_a_model_is_one_message_as_it_stands() -> None:
     environment = Session(ConversationEnv(settings), find_task(TASK), "optimal", seed=4)
     session = open_session(TASK, 4, "optimal")
     for reply in replies:
-        assert session.send(reply) == json.loads(environment.send(reply).observation)
+        assert session.send(reply).messages == json.loads(environment.send(reply).observation)
     assert session.score == environment.score
     assert [step["tool"] for step in session.record()["steps"]] == [
         None,

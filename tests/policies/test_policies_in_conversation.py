@@ -58,7 +58,7 @@ def play(policy, env, task, prompt, seed):
     while not session.ended:
         messages.append(policy.act(session.reply.observation, session.reply.info))
         session.send(messages[-1])
-    return session.outcome, messages
+    return int((session.score or {}).get("level") == "full_success"), messages
 
 
 def prompt_of(task, kind):

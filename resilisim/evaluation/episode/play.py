@@ -8,13 +8,12 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypedDict, Unpack, cast
 
 from resilisim.envs.conversation import ConversationEnv, reference_of
-from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply, Session, as_text
+from resilisim.envs.session import EpisodeEnded, OnFailure, Session, Start, Step
 from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings, Tools
 from resilisim.errors import fault_of, told_error
 from resilisim.evaluation.episode.attribution import Attribution
 from resilisim.evaluation.episode.record import EpisodeRecord, FlawRecord, SpokenTexts, StepRecord, fitting_ceiling
 from resilisim.evaluation.episode.record_builder import EpisodeFacts, Happened, RecordBuilder, first_problem
-from resilisim.policies.agent_session import AgentSession, OnFailure
 from resilisim.policies.base import (
     AgentFailed,
     Contender,
@@ -26,16 +25,16 @@ from resilisim.policies.base import (
 )
 from resilisim.policies.llm.record import AgentRecord, EventRecord, empty_part
 from resilisim.policies.llm.run import Journal
+from resilisim.policies.usage import agent_part
 from resilisim.provenance import content_hash
 from resilisim.redaction import fit_to_show
-from resilisim.simulator.state import EpisodeState
+from resilisim.simulator import Problem
 from resilisim.tasks import Task
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.prompts import Prompt
 
 LONGEST_TRACEBACK = 4_000  # characters in a record
-PLAYED_OTHERWISE = "the agent broke, and then played the same draws in another way"
 
 
 class PlaceInRun(TypedDict, total=False):
@@ -50,80 +49,79 @@ class PlaceInRun(TypedDict, total=False):
     manifest: str
 
 
-class JudgedSession(Session):
-    """An episode whose every message is judged by the exact optimum.
-
-    Args:
-        env, task, prompt, seed, privileged: Those of every session.
-        sent: What an earlier try of the episode has sent, which broke for reasons that nobody can tell: it has to be
-            sent again, or the episode is lost.
+class Judging:
+    """Looks on at an episode: every message is judged by the exact optimum, and all of it is kept for the record.
 
     Attributes:
         texts: All that the environment said.
+        outcome: 1 if the episode has ended in full success, else 0.
 
     Raises:
-        ExactLimitError: The task is too large to be solved exactly.
+        ExactLimitError: As an episode begins whose task is too large to be solved exactly.
+
+    Example:
+        >>> from resilisim.envs import ConversationEnv, Session
+        >>> from resilisim.evaluation.episode.play import Judging
+        >>> from resilisim.tasks import find_task
+        >>> judging = Judging()
+        >>> session = Session(ConversationEnv(), find_task("task_c64444cae27fab46"), "optimal", 4, observers=[judging])
+        >>> session.send("<finish/>").ended, judging.record("nobody")["regret"] > 0.0
+        (True, True)
     """
 
-    def __init__(
-        self,
-        env: ConversationEnv,
-        task: Task,
-        prompt: str | Prompt,
-        seed: int,
-        *,
-        privileged: bool = False,
-        sent: Sequence[str | None] = (),
-    ) -> None:
-        self._sent_before = sent
-        super().__init__(env, task, prompt, seed, privileged=privileged)
-
-    def send(self, message: AssistantMessage | None) -> Reply:
-        """Send a message and return the reply (`Session.send`)."""
-        place = len(self.sent)
-        if place < len(self._sent_before) and not self.ended and as_text(message) != self._sent_before[place]:
-            self.lose(PLAYED_OTHERWISE)
-            raise EpisodeEnded(self.reply)
-        return super().send(message)
-
-    def _begun(self) -> None:
-        self._flaw = self._flaw_with_plan()
-        reference = reference_of(self.problem, self._task)
-        self._attribution = Attribution(self.problem, self._info["planner"], self._flaw, reference)
+    def __init__(self) -> None:
         self._builder = RecordBuilder()
-        self.texts = SpokenTexts(prompt=self.reply.observation, replies=[])
-        self._used_native_calls = False
-
-    def _answered(self, text: str, before: EpisodeState, reply: Reply) -> None:
-        message = self._info["message"]
-        self._used_native_calls = self._used_native_calls or message.native
-        refused = bool(self._info.get("execution", {}).get("real"))
-        worth = self._attribution.judge(before, message, self._info["state"], self.outcome, refused)
-        self.texts["replies"].append(reply.observation)
-        info = self._info
-        execution = info.get("execution")
-        happened = Happened(error=_problem_told(info)) if execution is None else _what_happened(info, execution)
-        tool = message.tool if execution is None else execution["tool"]
-        self._builder.add(text, info["event"], tool, worth, **happened)
+        self.texts = SpokenTexts(prompt="", replies=[])
+        self.outcome = 0
 
     @property
     def steps(self) -> list[StepRecord]:
         """What each message was worth."""
         return self._builder.steps
 
+    def begun(self, start: Start) -> None:
+        """Solve the task."""
+        self._start = start
+        self.problem: Problem = start.info["problem"]
+        self._flaw = _flaw_with_plan(start)
+        reference = reference_of(self.problem, start.task)
+        self._attribution = Attribution(self.problem, start.info["planner"], self._flaw, reference)
+        self._builder = RecordBuilder()
+        self.texts = SpokenTexts(prompt=start.reply.observation, replies=[])
+        self.outcome = 0
+        self._used_native_calls = False
+
+    def stepped(self, step: Step) -> None:
+        """Judge a message."""
+        info = step.info
+        self._used_native_calls = self._used_native_calls or info["message"].native
+        self.outcome = step.outcome
+        refused = bool(info.get("execution", {}).get("real"))
+        worth = self._attribution.judge(step.before, info["message"], info["state"], self.outcome, refused)
+        self.texts["replies"].append(step.reply.observation)
+        execution = info.get("execution")
+        happened = Happened(error=_problem_told(info)) if execution is None else _what_happened(info, execution)
+        tool = info["message"].tool if execution is None else execution["tool"]
+        self._builder.add(step.message or "", info["event"], tool, worth, **happened)
+
+    def ended(self, step: Step) -> None:
+        """Keep how it ended."""
+        self._ending = step.info
+
     def record(self, policy: str, **place: Unpack[PlaceInRun]) -> EpisodeRecord:
         """Return the record of the episode that has ended, played by a policy of that name.
 
         The identity of its attribution has been checked.
         """
-        task, problem, info = self._task, self.problem, self._info
+        start, problem, info = self._start, self.problem, self._ending
+        env, task = start.env, start.task
         searches = Searches(None)
-        if fitting_ceiling(info["prompt_type"], self._env.tools, self._privileged) == "optimum_after_searches":
-            searches = self._env.searches_needed(task)
+        if fitting_ceiling(info["prompt_type"], env.tools, start.privileged) == "optimum_after_searches":
+            searches = env.searches_needed(task)
         facts = EpisodeFacts(
             index=place.get("index", 0),
             policy=place.get("name", policy),
-            privileged=self._privileged,
+            privileged=start.privileged,
             prompt_type=info["prompt_type"],
             planner=info["planner"],
             flaw=self._flaw,
@@ -132,12 +130,12 @@ class JudgedSession(Session):
             task_type=task.task_type,
             complexity=task.complexity,
             required_tools=list(task.required_tools),
-            seed=self._seed,
-            salt=self._env.settings.salt,
+            seed=start.seed,
+            salt=env.settings.salt,
             manifest=place.get("manifest", ""),
             texts=self.texts,
         )
-        settings = self._env.settings
+        settings = env.settings
         if settings.search != "semantic":
             facts["search"] = settings.search
         if settings.errors != "documented":
@@ -149,19 +147,20 @@ class JudgedSession(Session):
             facts, problem, info["score"], outputs, self._attribution.totals(self.steps, searches)
         )
 
-    def _flaw_with_plan(self) -> FlawRecord | None:
-        """Return what is wrong with the plan in the prompt, together with the plan's tools and limits as shown."""
-        flaw = self._info["flaw"]
-        if flaw is None:
-            return None
-        prompt = self._prompt if isinstance(self._prompt, Prompt) else self._env.prompt(self._task, self._prompt)
-        if prompt.workflow is None:
-            return cast("FlawRecord", dict(flaw))
-        steps = prompt.workflow.steps
-        shown: dict[str, Any] = {"plan": [step.tool for step in steps]}
-        if any(step.is_limited for step in steps):
-            shown["limits"] = [[step.max_tries, step.skip_from] for step in steps]
-        return cast("FlawRecord", {**flaw, **shown})
+
+def _flaw_with_plan(start: Start) -> FlawRecord | None:
+    """Return what is wrong with the plan in the prompt, together with the plan's tools and limits as shown."""
+    flaw = start.info["flaw"]
+    if flaw is None:
+        return None
+    prompt = start.prompt if isinstance(start.prompt, Prompt) else start.env.prompt(start.task, start.prompt)
+    if prompt.workflow is None:
+        return cast("FlawRecord", dict(flaw))
+    steps = prompt.workflow.steps
+    shown: dict[str, Any] = {"plan": [step.tool for step in steps]}
+    if any(step.is_limited for step in steps):
+        shown["limits"] = [[step.max_tries, step.skip_from] for step in steps]
+    return cast("FlawRecord", {**flaw, **shown})
 
 
 def play_episode(
@@ -206,16 +205,17 @@ def play_episode(
     """
     if isinstance(policy, SessionAgent):
         return play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, sent=sent, **place))
-    session = JudgedSession(env, task, prompt, seed, privileged=is_privileged(policy), sent=sent)
+    judging = Judging()
+    session = Session(env, task, prompt, seed, privileged=is_privileged(policy), observers=[judging], sent=sent)
     try:
         play(policy, session)
     except BaseException as error:
-        _settle(session, policy, error)
+        _settle(session, judging, policy, error)
     session.raise_if_broken()
-    return session.record(policy_name(policy), **place)
+    return judging.record(policy_name(policy), **place)
 
 
-def _settle(session: JudgedSession, player: Contender, error: BaseException) -> AgentFailed | None:
+def _settle(session: Session, judging: Judging, player: Contender, error: BaseException) -> AgentFailed | None:
     """Return if what came out of an agent has ended its episode, or comes after the end; raise it if not.
 
     An episode that the agent broke in is lost (`fault_of` says whose fault it is), and how it broke is returned.
@@ -235,11 +235,11 @@ def _settle(session: JudgedSession, player: Contender, error: BaseException) -> 
             raise error
         failed = AgentFailed.of(policy_name(player), error)
         failed.__cause__ = error
-    if not session.ended:
+    if not session.reply.ended:
         if failed.fault != "agent":
             if not is_ours(player):  # replies of models that ours has asked are kept, and bring it to the same place
                 failed.messages = tuple(session.sent)
-            failed.optimum = session.steps[0]["value"] if session.steps else None
+            failed.optimum = judging.steps[0]["value"] if judging.steps else None
             raise failed
         session.lose(fit_to_show(_why(failed), one_line=True))
     return failed
@@ -299,7 +299,8 @@ async def play_agent_episode(
         AgentFailed: The agent broke or was given up, and nobody can tell whose fault it is.
         Exception: Whatever else an agent of this package raises.
     """
-    session = JudgedSession(env, task, prompt, seed, sent=sent)
+    judging = Judging()
+    session = Session(env, task, prompt, seed, observers=[judging], sent=sent)
     text = prompt if isinstance(prompt, str) else prompt.text
     identity = content_hash([task.instance_id, seed, env.settings.salt, text])
     part: AgentRecord | None = None
@@ -311,9 +312,9 @@ async def play_agent_episode(
         if isinstance(error, TimeoutError) and limit.expired():
             words = f"the agent took longer than {seconds:g} seconds"
             error = AgentFailed(words, "TimeoutError", fault="unclear" if is_ours(agent) else "agent")
-        failed = _settle(session, agent, error)
+        failed = _settle(session, judging, agent, error)
     session.raise_if_broken()
-    record = session.record(policy_name(agent), **place)
+    record = judging.record(policy_name(agent), **place)
     part = part or (failed.part if failed is not None else None) or empty_part(policy_name(agent))
     if record["ended_by"] == "agent_error":
         _note_loss(part, record["steps"][-1], "" if failed is None else failed.traceback)
@@ -333,7 +334,7 @@ def open_session(
     environment: EnvironmentSettings | None = None,
     library: ToolLibrary | None = None,
     **options: Any,
-) -> AgentSession:
+) -> Session:
     """Begin an episode for an agent that keeps its own loop; use it in a `with` block.
 
     Leaving the block without `finish` is the agent's stop. The same task, seed and calls are the same episode as in
@@ -372,13 +373,15 @@ def open_session(
         settings = settings.in_world(world, not set(LAW_NAMES).isdisjoint(options))
     env = _environment(settings, library).twin()
     _, info = env.reset(seed=seed, options={} if task is None else {"task": task})
-    record = functools.partial(_session_record, name)
-    return AgentSession(JudgedSession(env, info["task"], prompt, seed), on_failure, record)
+    judging = Judging()
+    record = functools.partial(_session_record, judging, name)
+    return Session(env, info["task"], prompt, seed, observers=[judging], record=record, on_failure=on_failure)
 
 
-def _session_record(name: str, session: Session, part: AgentRecord) -> EpisodeRecord:
-    record = cast("JudgedSession", session).record(name)
-    record["agent"] = part
+def _session_record(judging: Judging, name: str, session: Session) -> EpisodeRecord:
+    record = judging.record(name)
+    record["agent"] = agent_part(session, "session")
+    record["privileged"] = session.oracle_was_asked
     return record
 
 

@@ -17,7 +17,6 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, cast, get_args
 
-from resilisim.envs.session import observation_text
 from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts
 from resilisim.redaction import without_secrets_in
@@ -222,6 +221,16 @@ def replies_of(record: EpisodeRecord) -> list[str | None]:
     if spoken is None:
         return [None] * len(record["steps"])
     return [observation_text(reply) for reply in spoken["replies"]]
+
+
+def observation_text(observation: str) -> str:
+    """Return the words of an observation in a record, which keeps what was sent: under the native protocol JSON."""
+    if not observation.startswith("[{"):
+        return observation
+    try:
+        return "\n".join(str(message["content"]) for message in json.loads(observation) if message["content"])
+    except (ValueError, KeyError, TypeError):
+        return observation
 
 
 def prompt_of(record: EpisodeRecord) -> str | None:

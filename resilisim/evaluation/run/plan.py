@@ -15,9 +15,10 @@ from typing import Any, TypeAlias
 
 from resilisim.chat.middleware import PriceTable
 from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.session import Observer, Session
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.episode.play import JudgedSession, PlaceInRun
+from resilisim.evaluation.episode.play import PlaceInRun
 from resilisim.evaluation.episode.texts import RecordTexts
 from resilisim.evaluation.run.arguments import (
     TaskSpec,
@@ -87,7 +88,7 @@ class RunSettings:
 class PlannedEpisode:
     """One episode of a run; who plays it by the place in the settings.
 
-    `sent` is what an earlier try has sent that broke for reasons nobody can tell (`JudgedSession`).
+    `sent` is what an earlier try has sent that broke for reasons nobody can tell (`Session`).
     """
 
     index: int
@@ -279,9 +280,15 @@ class RunPlan:
         """Whether anybody plays in a loop of their own, who may have to be waited for."""
         return any(isinstance(policy, SessionAgent) for _, policy in self.made)
 
-    def session(self, episode: PlannedEpisode) -> JudgedSession:
-        """Begin an episode, in an environment of its own."""
-        return JudgedSession(self.environment.twin(), episode.task, episode.prompt, episode.seed)
+    def session(
+        self,
+        episode: PlannedEpisode,
+        observers: Sequence[Observer],
+        record: Callable[[Session], Mapping[str, Any]] | None = None,
+    ) -> Session:
+        """Begin an episode, in an environment of its own (`Session`)."""
+        env = self.environment.twin()
+        return Session(env, episode.task, episode.prompt, episode.seed, observers=observers, record=record)
 
     def price_gaps(self) -> list[str]:
         """Return a text for each model that LLM agents of the run ask and whose price is not known."""

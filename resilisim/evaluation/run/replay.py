@@ -11,7 +11,7 @@ from resilisim.chat import ChatModel, ChatReply, ChatRequest
 from resilisim.chat.models import RoleModels
 from resilisim.chat.types import ContextOverflowError
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.session import Info
+from resilisim.envs.reply import Info
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, one_line
 from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode, play_in_own_loop

@@ -18,10 +18,10 @@ from typing import ClassVar, Final
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.integrations.mcp.host import EpisodeHost, Hosts, http_server
-from resilisim.policies.agent_session import AgentSession
 from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.record import AgentRecord
 from resilisim.policies.llm.run import Journal
+from resilisim.policies.usage import agent_part
 from resilisim.process_tree import end_tree, supervised
 from resilisim.redaction import shown_command, without_named
 
@@ -75,22 +75,21 @@ class CommandAgent:
         Raises:
             AgentFailed: It ended with another exit code than 0.
         """
-        agent_session = AgentSession(session)
         name = secrets.token_urlsafe(16)  # nobody else can guess the URL of an episode
-        host = EpisodeHost(agent_session.mcp_tools(), lambda given: agent_session, repeats=False)
-        host.take(agent_session)
+        host = EpisodeHost(session.mcp_tools(), lambda given: session, repeats=False)
+        host.take(session)
         url = f"{await self._url()}/episodes/{name}/mcp"
         self._hosts.add(name, host)
         try:
             await self._run(url, host.prompt)
-            agent_session.stop()
+            session.stop()
         except AgentFailed as error:
-            error.part = agent_session.part(self.name)
+            error.part = agent_part(session, self.name)
             raise
         finally:
-            agent_session.close()
+            session.close()
             self._hosts.forget(name)
-        return agent_session.part(self.name)
+        return agent_part(session, self.name)
 
     async def aclose(self) -> None:
         """End the server."""

@@ -13,9 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from resilisim.envs.session import EpisodeEnded
+from resilisim.envs.session import EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, ResiliSimError, import_extra, unknown_name
-from resilisim.policies.agent_session import AgentSession
 
 EPISODE_PATH: Final = "/episodes/{name}/mcp"  # protocol 2026-07-28 has no HTTP sessions, so each episode has a URL
 START: Final = "episode_start"
@@ -24,7 +23,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _MOST_EPISODES: Final = 100_000  # URLs that a server remembers
 
 # What begins an episode: task, seed and prompt, as far as the client names them.
-Begin: TypeAlias = Callable[[Mapping[str, Any]], AgentSession]
+Begin: TypeAlias = Callable[[Mapping[str, Any]], Session]
 # The server's sockets are ours to tell about, and its log is not the user's.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
@@ -57,7 +56,7 @@ class EpisodeHost:
         self,
         tools: list[dict[str, Any]],
         begin: Begin,
-        ended: Callable[[AgentSession, str], None] = lambda session, how: None,
+        ended: Callable[[Session, str], None] = lambda session, how: None,
         *,
         starts: bool = False,
         repeats: bool = True,
@@ -75,7 +74,7 @@ class EpisodeHost:
         self._starts = starts
         self._repeats = repeats
         self._seconds = seconds
-        self._session: AgentSession | None = None
+        self._session: Session | None = None
         self._is_told = True  # whether the end of the episode was told
         self._deadline: asyncio.TimerHandle | None = None
         self._order = asyncio.Lock()  # calls that arrive at once are served in order of arrival
@@ -123,10 +122,11 @@ class EpisodeHost:
     @property
     def prompt(self) -> str:
         """What there is to do, in words that fit MCP; empty before an episode has begun."""
-        return "" if self._session is None else _in_mcp_words(self._session.prompt)
+        return "" if self._session is None else self._session.prompt
 
-    def take(self, session: AgentSession) -> AgentSession:
+    def take(self, session: Session) -> Session:
         """Make a session the episode that is played, and return it."""
+        session.tell_finish(f"the tool {FINISH}")
         self._session = session
         self._is_told = False
         if self._seconds is not None:
@@ -147,7 +147,7 @@ class EpisodeHost:
         if session.ended:
             self._end("finished")
         # No structured content: some clients show their model that alone, and the words say more.
-        return Answer(_in_mcp_words(result), not result.ok)
+        return Answer(result, not result.ok)
 
     def _finish(self, arguments: Mapping[str, Any]) -> Answer:
         for name in arguments:
@@ -174,10 +174,6 @@ class EpisodeHost:
         if self._session is not None and not self._is_told:
             self._is_told = True
             self._tell_ended(self._session, how)
-
-
-def _in_mcp_words(text: str) -> str:
-    return text.replace("the function finish", f"the tool {FINISH}")
 
 
 def _other_name(name: str, taken: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from resilisim.errors import (
     import_extra,
     unknown_name,
 )
-from resilisim.evaluation.episode.play import JudgedSession
+from resilisim.evaluation.episode.play import Judging
 from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.arguments import check_prompts, check_solvable
@@ -31,7 +31,7 @@ from resilisim.evaluation.run.contestants import Contestant
 from resilisim.evaluation.run.plan import PlannedEpisode, RunPlan
 from resilisim.evaluation.run.store import RunStore, begun
 from resilisim.integrations.mcp.host import LOOPBACK, EpisodeHost, Hosts, http_server, mcp_server
-from resilisim.policies.agent_session import AgentSession, RecordMaker
+from resilisim.policies.usage import agent_part
 from resilisim.provenance import encode_json_line
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks.benchmark import find_task
@@ -92,8 +92,8 @@ class Episodes:
         self._planned = plan.episodes
         self._store = None if run.out is None else RunStore(run.out, plan.arguments, len(plan.episodes))
         self._run = run
-        self._under_way: dict[AgentSession, int] = {}  # the index of each episode that is being played
-        self._chosen: set[AgentSession] = set()  # what is played outside of a plan
+        self._under_way: dict[Session, int] = {}  # the index of each episode that is being played
+        self._chosen: set[Session] = set()  # what is played outside of a plan
         self._choosing = threading.Lock()
         self._handed_out: set[int] = set()  # what is under way or was played without a folder
         self._unwritten: list[tuple[bytes, int]] = []
@@ -101,8 +101,7 @@ class Episodes:
         if self._store is not None:
             try:
                 for index in sorted(self._store.begun()):
-                    session = plan.session(self._planned[index])
-                    self._lose(AgentSession(session, record=self._recorder(index)), "left")
+                    self._lose(self._session(self._planned[index]), "left")
                 self._write()
             except BaseException:
                 self._store.close()
@@ -120,12 +119,12 @@ class Episodes:
 
     def host(self, repeats: bool) -> EpisodeHost:
         """Return a host for a client."""
-        tools = AgentSession(self._plan.session(self._planned[0])).mcp_tools()
+        tools = self._session(self._planned[0]).mcp_tools()
         return EpisodeHost(
             tools, self.begin, self.ended, starts=self.is_one, repeats=repeats, seconds=self._run.episode_seconds
         )
 
-    def begin(self, given: Mapping[str, Any]) -> AgentSession:
+    def begin(self, given: Mapping[str, Any]) -> Session:
         """Begin the first episode that fits what a client has asked for and that nobody has played.
 
         It is written down as handed out before anything of it is told.
@@ -146,7 +145,7 @@ class Episodes:
                     self._store.begin(self._begun(episode))
                 self._handed_out.add(episode.index)
         if episode is not None:
-            session = AgentSession(self._plan.session(episode), record=self._recorder(episode.index))
+            session = self._session(episode)
             self._under_way[session] = episode.index
             return session
         shown = ", ".join(f"{name} {value!r}" for name, value in given.items())
@@ -154,7 +153,7 @@ class Episodes:
             f"no episode {'with ' + shown if shown else ''} is left: all were played or are under way"
         )
 
-    def _begin_chosen(self, given: Mapping[str, Any]) -> AgentSession:
+    def _begin_chosen(self, given: Mapping[str, Any]) -> Session:
         """Begin what a client has chosen, where no plan is kept that it could be missing from."""
         first, settings = self._planned[0], self._plan.settings
         name, seed, prompt = given.get("task"), given.get("seed", first.seed), given.get("prompt")
@@ -171,12 +170,11 @@ class Episodes:
             raise InvalidInputError(f"seed is {seed!r:.60}: expected one of {_shortened(self._planned.seeds)}")
         (chosen,) = (first.prompt,) if prompt is None else check_prompts([prompt])
         check_solvable([task], self._plan.environment)
-        session = self._plan.session(replace(first, task=task, prompt=chosen, seed=seed))
-        agent_session = AgentSession(session, record=lambda session, part: {})
-        self._chosen.add(agent_session)
-        return agent_session
+        session = self._session(replace(first, task=task, prompt=chosen, seed=seed))
+        self._chosen.add(session)
+        return session
 
-    def ended(self, session: AgentSession, how: str) -> None:
+    def ended(self, session: Session, how: str) -> None:
         """Write down an episode that is over; what a full disk does not take is kept, and tried again.
 
         One that was given up is lost: whoever has seen its draws does not get them again.
@@ -196,14 +194,11 @@ class Episodes:
         with contextlib.suppress(StoreError):
             self._write()
 
-    def _lose(self, session: AgentSession, how: str) -> None:
+    def _lose(self, session: Session, how: str) -> None:
         session.lose(GIVEN_UP[how].format(seconds=self._run.episode_seconds or 0.0))
         record = session.record()
         self._under_way.pop(session, None)
         self._unwritten.append((encode_json_line(record), int(record["index"])))
-
-    def _recorder(self, index: int) -> RecordMaker:
-        return functools.partial(self._record, self._planned[index])
 
     def _begun(self, episode: PlannedEpisode) -> FailureRecord:
         return begun(episode.index, self._run.name, episode.prompt, episode.task.instance_id, episode.seed)
@@ -241,11 +236,15 @@ class Episodes:
             and episode.prompt == prompt
         )
 
-    def _record(self, episode: PlannedEpisode, session: Session, part: Any) -> Any:
-        if not isinstance(session, JudgedSession):
-            raise TypeError("a session of this run is judged")
-        record = session.record(self._run.name, **self._plan.settings.place(episode))
-        record["agent"] = part
+    def _session(self, episode: PlannedEpisode) -> Session:
+        judging = Judging()
+        record = functools.partial(self._record, episode, judging)
+        return self._plan.session(episode, observers=[judging], record=record)
+
+    def _record(self, episode: PlannedEpisode, judging: Judging, session: Session) -> Any:
+        record = judging.record(self._run.name, **self._plan.settings.place(episode))
+        record["agent"] = agent_part(session, "session")
+        record["privileged"] = session.oracle_was_asked
         return stored(record, None)
 
 

@@ -7,21 +7,17 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from resilisim.chat import ToolCall
 from resilisim.chat.json_answers import NotALiteral
 from resilisim.chat.written_calls import arguments_object
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
-from resilisim.envs.feedback import progress_for
-from resilisim.envs.protocol import WAIT_FUNCTION, native_tools
-from resilisim.envs.session import AssistantMessage, Reply
+from resilisim.envs.protocol import WAIT_FUNCTION, native_call, native_tools
+from resilisim.envs.reply import Reply
+from resilisim.envs.session import AssistantMessage
 from resilisim.errors import nearest_name
-from resilisim.policies.base import FINISH, WAIT, call_message, info_message, search_message
+from resilisim.policies.base import WAIT, call_message, info_message, search_message
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
 
 Send = Callable[[AssistantMessage], Awaitable[Reply]]
-
-# Made once: `json.dumps` with an option makes one for every call.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 
 _NAME = re.compile(r"[\w.\-]{1,200}\Z")
 # A name as some servers have it, which is only taken for one where it was shown.
@@ -71,7 +67,7 @@ class ConversationToolbox:
         text = _tag(function, given)
         if len(text) > MAX_MESSAGE_LENGTH:  # under the native protocol, too: both are to give the same episodes
             return ToolResult.refused(f"the call has {len(text):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}")
-        result = result_of(await self._send(native_message(function, given) if self._native else text), self._finish)
+        result = result_of(await self._send(native_call(function, given) if self._native else text), self._finish)
         self._shown.append(result.text)
         return result
 
@@ -154,42 +150,10 @@ def _tag(function: str, given: Mapping[str, Any]) -> str:
     return call_message(given["name"], given["parameters"])
 
 
-def native_message(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the assistant message that calls one function of the environment."""
-    call = ToolCall("call_1", function, native_arguments(given))
-    return {"role": "assistant", "content": None, "tool_calls": [call.to_openai()]}
-
-
-def native_arguments(given: Mapping[str, Any]) -> str:
-    """Return the arguments of a call as the text that models write; without those that are the empty object."""
-    return _ENCODER.encode({name: value for name, value in given.items() if value != {}})
-
-
-def finish_message(native: bool, answer: str | None = None) -> AssistantMessage:
-    """Return the message that signals completion, with an answer where one is asked for."""
-    if native:
-        return native_message("finish", {} if answer is None else {"answer": answer})
-    return FINISH if answer is None else f"<finish>{answer}</finish>"
-
-
 def result_of(reply: Reply, finish: str = "") -> ToolResult:
     """Return what a call brought, from the environment's reply to it, for an agent that ends the episode so."""
-    words, _, progress = reply.text.rpartition("\n\n")
-    if not words:
-        words, progress = progress, ""
-    info, event = reply.info, reply.info.get("event")
-    error, value = None, None
-    if event == "execute" and "execution" in info:  # a call in the closing message is not executed
-        execution = info["execution"]
-        value = execution.get("output")
-        error = None if execution["success"] else " ".join(words.split())
-    elif event == "search" and "search" in info:
-        value = list(info["search"])
-    elif event == "info" and "tool_info" in info:
-        value = dict(info["tool_info"])
-    elif event != "wait":
-        error = " ".join(words.split())
-    return ToolResult(words, error, value, progress_for(progress, finish))
+    words, progress = reply.said(finish)
+    return ToolResult(words, reply.error, reply.value, progress)
 
 
 def _excerpt(value: object) -> str:

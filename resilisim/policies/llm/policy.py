@@ -13,18 +13,20 @@ from typing import Any, ClassVar, Generic, TypeVar
 from resilisim.chat import ChatModel
 from resilisim.chat.middleware import PriceTable
 from resilisim.chat.models import RoleModels
+from resilisim.chat.types import ToolCall
 from resilisim.envs.conversation import public_info
-from resilisim.envs.feedback import FINISH_HINT
-from resilisim.envs.protocol import native_tools
-from resilisim.envs.session import AssistantMessage, EpisodeEnded, Info, Reply, Session
+from resilisim.envs.protocol import finish_message, native_tools, openai_message
+from resilisim.envs.reply import Info, Reply
+from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, fault_of
 from resilisim.policies.base import AgentFailed, is_ours
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions, read_options
-from resilisim.policies.llm.conversation import ConversationToolbox, finish_message, task_of
+from resilisim.policies.llm.conversation import ConversationToolbox, task_of
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord
 from resilisim.policies.llm.run import AgentRun, EpisodeHooks, Journal, StopAgent
 from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import content_hash
+from resilisim.workflows.prompts import FINISH_FORMS
 
 Options = TypeVar("Options", bound=AgentOptions)
 Send = Callable[[AssistantMessage | None], Awaitable[Reply]]
@@ -115,7 +117,7 @@ class LlmPolicy(ABC, Generic[Options]):
         async def restart() -> str:
             return session.restart().text
 
-        hooks = EpisodeHooks(identity, journal, session.is_done_with, restart)
+        hooks = EpisodeHooks(identity, journal, session.oracle, restart)
         return await self._fresh()._played(session.reply, send, hooks)
 
     def reset(self, observation: str, info: Info) -> None:
@@ -129,7 +131,8 @@ class LlmPolicy(ABC, Generic[Options]):
             raise RuntimeError("call reset before act")
         if self._runner is None:
             self._runner = asyncio.Runner()
-        return self._runner.run(self._asked.next_message(_told(observation, info)))
+        message = self._runner.run(self._asked.next_message(_told(observation, info)))
+        return openai_message(message) if isinstance(message, ToolCall) else message
 
     def close(self) -> None:
         """Let go of the event loop that `act` uses; what is under way is given up."""
@@ -184,7 +187,7 @@ class LlmPolicy(ABC, Generic[Options]):
     def _run(self, start: Reply, send: Send, hooks: EpisodeHooks) -> AgentRun:
         info = start.info
         native = self.uses_native_calls and info.get("protocol") == "native"
-        form = FINISH_HINT["native"] if native and self.finish_form else self.finish_form
+        form = FINISH_FORMS["native"] if native and self.finish_form else self.finish_form
         run = AgentRun(
             task=task_of(start.text),
             tools=ConversationToolbox(

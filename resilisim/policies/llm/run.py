@@ -14,7 +14,8 @@ from resilisim.chat.middleware import PriceTable
 from resilisim.chat.models import RoleModels
 from resilisim.chat.types import fitted
 from resilisim.chat.under_way import UNDER_WAY
-from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
+from resilisim.envs.reply import Reply
+from resilisim.envs.session import AssistantMessage, EpisodeEnded
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions
 from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, kept_words

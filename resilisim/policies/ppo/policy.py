@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.session import Info
+from resilisim.envs.reply import Info
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, num_tools_of, tool_of
 from resilisim.envs.workflow.env import Observation, WorkflowEnv

@@ -14,10 +14,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from resilisim.chat import ToolCall
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, public_info
-from resilisim.envs.protocol import read_native, read_text
-from resilisim.envs.session import Reply, observation_text
-from resilisim.policies.llm.conversation import CONVERSATION_TOOLS, ConversationToolbox, finish_message, task_of
+from resilisim.envs.protocol import finish_message, openai_message, read_call, read_native, read_text
+from resilisim.envs.reply import Progress, Reply
+from resilisim.evaluation.episode.texts import observation_text
+from resilisim.policies.llm.conversation import CONVERSATION_TOOLS, ConversationToolbox, task_of
 from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools, error_of
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
@@ -116,7 +118,8 @@ class Outbox:
 
     async def send(self, action):
         self.sent.append(action)
-        return Reply(self._words, {"event": "rejected"})
+        told = {"words": self._words, "progress": Progress(1, 5, finish="secret_tool")}
+        return Reply(f"{self._words}\n\n{told['progress'].text()}", {"event": "rejected", **told})
 
 
 def called(name, arguments, native=False):
@@ -131,6 +134,10 @@ def understood(action):
     """Return how the environment reads a message."""
     if isinstance(action, str):
         return read_text(action, LIBRARY, "lenient")
+    if isinstance(action, ToolCall):
+        message = read_call(action, LIBRARY, "lenient")
+        assert message == read_native(openai_message(action), LIBRARY, "lenient")
+        return message
     return read_native(action, LIBRARY, "lenient")
 
 
@@ -301,8 +308,8 @@ def test_ways_of_calling_a_tool(native, function, arguments, parameters):
 
 
 def test_a_tool_counts_as_shown_once_a_reply_names_it():
-    outbox = Outbox("Found: csv.export-fast (0.8).\n\nProgress: secret_tool comes next.")
-    toolbox = ConversationToolbox(outbox.send, "nothing here")
+    outbox = Outbox("Found: csv.export-fast (0.8).")
+    toolbox = ConversationToolbox(outbox.send, "nothing here", finish="secret_tool")
 
     async def play():
         before = await toolbox.call("csv.export-fast", {})
@@ -343,7 +350,7 @@ def played(protocol, **options):
     infos = []
 
     async def send(action):
-        observation, _, _, _, info = env.step(action)
+        observation, _, _, _, info = env.step(openai_message(action) if isinstance(action, ToolCall) else action)
         infos.append(info)
         return Reply(observation, public_info(info))
 

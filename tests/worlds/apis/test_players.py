@@ -16,9 +16,8 @@ from mcp import Client, StdioServerParameters
 
 from resilisim import ModelSettings, evaluate, open_session
 from resilisim.cli.main import main
-from resilisim.envs import EnvironmentSettings
+from resilisim.envs import EnvironmentSettings, Session
 from resilisim.integrations.mcp.server import Episodes, ServedRun
-from resilisim.policies import AgentSession
 from resilisim.policies.registry import LLM_POLICIES
 from resilisim.tasks import Task
 from resilisim.worlds import load_world
@@ -118,7 +117,7 @@ def slow_world(monkeypatch: pytest.MonkeyPatch) -> EnvironmentSettings:
 
 
 def test_sessions_go_on_while_the_tool_of_another_is_at_work(slow_world: EnvironmentSettings) -> None:
-    async def agent(session: AgentSession) -> None:
+    async def agent(session: Session) -> None:
         for page in (1, 2):
             assert (await session.acall("notebook_reader", {"page": page})).ok
 
@@ -135,7 +134,7 @@ def test_a_call_that_was_given_up_does_not_reach_into_the_next_episode(monkeypat
                 release.wait(WAITING_SECONDS)
             return {"text": "", "number": 1}
 
-    def impatient(session: AgentSession) -> None:
+    def impatient(session: Session) -> None:
         first = not starts
         starts.append(1)
         if first:

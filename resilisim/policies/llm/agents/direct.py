@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatReply
 from resilisim.envs.protocol import has_tag, signals_completion, through_first_call
-from resilisim.envs.session import EpisodeEnded, Reply
+from resilisim.envs.reply import Reply
+from resilisim.envs.session import EpisodeEnded
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions, length
 from resilisim.policies.llm.agents.react import answered_calls, kept_calls
 from resilisim.policies.llm.conversation import ConversationToolbox

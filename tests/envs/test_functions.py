@@ -16,12 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim import EpisodeEnded, ResiliSimError, ToolFailed, default_library, evaluate, open_session
-from resilisim.envs.protocol import native_text
+from resilisim.envs import Session
+from resilisim.envs.protocol import call_text, native_call, native_text, openai_message, read_call, read_native
+from resilisim.envs.session import current_session
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EpisodeRecord
-from resilisim.policies import AgentSession
-from resilisim.policies.agent_session import call_text, current_session
-from resilisim.policies.llm.conversation import native_message
 from resilisim.simulator import rescore
 from resilisim.tool_library import Tool, ToolLibrary
 
@@ -29,7 +28,7 @@ TASK = "task_c64444cae27fab46"
 SCORES = ("outcome", "optimum", "optimum_gap", "regret", "luck", "losses", "score", "ended_by", "required_tools")
 
 
-def replay(session: AgentSession, record: EpisodeRecord) -> None:
+def replay(session: Session, record: EpisodeRecord) -> None:
     """Make the calls of a recorded episode."""
     for step in record["steps"]:
         if step["kind"] == "finish":
@@ -140,13 +139,13 @@ def test_after_the_end_calls_raise_and_the_block_ends_quietly() -> None:
     assert not issubclass(EpisodeEnded, Exception)  # no framework shows it to its model as an error of a tool
 
 
-async def in_a_group(session: AgentSession) -> None:
+async def in_a_group(session: Session) -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(20):
             group.create_task(session.acall("network_fetcher"))
 
 
-def wrapped(session: AgentSession) -> None:
+def wrapped(session: Session) -> None:
     try:
         for _ in range(20):
             session.call("network_fetcher")
@@ -155,7 +154,7 @@ def wrapped(session: AgentSession) -> None:
 
 
 @pytest.mark.parametrize("play", [lambda session: asyncio.run(in_a_group(session)), wrapped])
-def test_an_end_that_a_framework_has_wrapped_is_the_end_all_the_same(play: Callable[[AgentSession], None]) -> None:
+def test_an_end_that_a_framework_has_wrapped_is_the_end_all_the_same(play: Callable[[Session], None]) -> None:
     with open_session(TASK, base=1e-9) as session:
         play(session)
     assert session.record()["ended_by"] == "consecutive_failures"
@@ -167,7 +166,7 @@ def test_an_end_that_a_framework_has_wrapped_is_the_end_all_the_same(play: Calla
 
 
 def test_the_session_under_way_is_that_of_the_innermost_block() -> None:
-    def in_a_generator() -> Iterator[AgentSession]:
+    def in_a_generator() -> Iterator[Session]:
         with open_session(TASK) as session:
             yield session
 
@@ -274,7 +273,10 @@ def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, object], 
 @settings(max_examples=30)
 @given(name=st.text(), arguments=st.dictionaries(st.text(), st.text() | st.floats() | st.none() | st.just({})))
 def test_a_call_is_sent_as_the_message_that_a_model_would_write(name: str, arguments: dict[str, Any]) -> None:
-    assert call_text(name, arguments) == native_text(native_message(name, arguments))
+    call = native_call(name, arguments)
+    assert call_text(call) == native_text(openai_message(call))
+    given = (default_library(), "lenient", ("network_fetcher", "finish"))
+    assert read_call(call, *given) == read_native(openai_message(call), *given)
 
 
 class Unwritable:

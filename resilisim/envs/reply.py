@@ -1,0 +1,169 @@
+"""What the environment answers, as values, which each protocol puts into words: nobody reads them out of prose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+# What the environment tells about the last message (docstring of the environment); it is only read.
+Info: TypeAlias = Mapping[str, Any]
+
+ENDINGS: Final[Mapping[str, str]] = {
+    "completion": "The episode has ended: completion was signalled.",
+    "time": "The episode has ended: no time is left, and the closing message did not signal completion.",
+    "turns": "The episode has ended: no turns are left, and the closing message did not signal completion.",
+    "consecutive_failures": "The episode has ended: too many executions failed in a row.",
+    "loop": "The episode has ended: the same unproductive message was sent too many times in a row.",
+    "stopped": "The episode has ended: the agent stopped.",
+    "agent_error": "The episode has ended: the agent broke or was given up.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an episode is after a message.
+
+    Attributes:
+        num_succeeded: Tools that have been executed successfully.
+        turns_left: Messages that can still be sent, the closing one not counted.
+        seconds_left: What is left of the time that an episode has; None where it has any.
+        is_closing: Whether only the closing message is left.
+        num_ignored: Further calls of the message, which do not count.
+        ended_by: What has ended the episode; None while it is under way.
+        finish: How completion is signalled under the environment's protocol, in words.
+
+    Example:
+        >>> from resilisim.envs.reply import Progress
+        >>> Progress(num_succeeded=1, turns_left=0, is_closing=True, finish="<finish/>").text().splitlines()[1]
+        'Send a closing message: <finish/> if the task is complete. Nothing more is executed.'
+    """
+
+    num_succeeded: int
+    turns_left: int
+    seconds_left: float | None = None
+    is_closing: bool = False
+    num_ignored: int = 0
+    ended_by: str | None = None
+    finish: str = ""
+
+    def text(self, finish: str | None = None) -> str:
+        """Return it in words: what was ignored, how far the episode is, what to do next.
+
+        `finish` is how whoever reads this signals completion, the environment's own way if omitted; an empty one says
+        no way.
+        """
+        lines = []
+        if self.num_ignored:
+            are = "was" if self.num_ignored == 1 else "were"
+            lines.append(f"Only the first call of a message counts; {self.num_ignored} more {are} ignored.")
+        if self.ended_by is not None:
+            return "\n".join([*lines, ENDINGS[self.ended_by]])
+        time_left = "" if self.seconds_left is None else f" and {self.seconds_left:g} seconds"
+        lines.append(
+            f"Progress: {self.num_succeeded} {'tool' if self.num_succeeded == 1 else 'tools'} executed successfully; "
+            f"{self.turns_left} {'turn' if self.turns_left == 1 else 'turns'}{time_left} left."
+        )
+        finish = self.finish if finish is None else finish
+        if finish and self.is_closing:
+            lines.append(f"Send a closing message: {finish} if the task is complete. Nothing more is executed.")
+        elif finish:
+            lines.append(f"Continue with the next step, or finish with {finish} if the task is complete.")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the environment says: the prompt at first, then its answer to each message.
+
+    Attributes:
+        observation: As it says it; under the native protocol a JSON list of messages.
+        info: What the agent may know about it, as values.
+        ended: Whether the episode has ended with it.
+    """
+
+    observation: str
+    info: Info = field(hash=False)
+    ended: bool = False
+
+    @property
+    def words(self) -> str:
+        """The prompt, or what came of the message; empty where there is nothing to say of it but the progress."""
+        words: str = self.info.get("words", self.observation)
+        return words
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the episode is; None with the prompt, and in the terse style, whose words say it."""
+        return self.info.get("progress")
+
+    def said(self, finish: str | None = None) -> tuple[str, str]:
+        """Return the words and the progress as text (`Progress.text`); if there are no words, that is what they are."""
+        progress = "" if self.progress is None else self.progress.text(finish)
+        return (self.words, progress) if self.words else (progress, "")
+
+    @property
+    def text(self) -> str:
+        """All of it in words, the same under both protocols."""
+        return "\n\n".join(filter(None, self.said()))
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """It as OpenAI-compatible endpoints take it: the answers to the calls, the first of which is the answer."""
+        return list(self.info.get("messages") or [{"role": "user", "content": self.text}])
+
+    @property
+    def error(self) -> str | None:
+        """What went wrong with the message, on one line; None if it did what it was meant to do."""
+        info, event = self.info, self.info.get("event")
+        if event == "execute" and "execution" in info:  # a call in the closing message is not executed
+            is_fine = bool(info["execution"]["success"])
+        else:
+            is_fine = (event == "search" and "search" in info) or (event == "info" and "tool_info" in info)
+        return None if is_fine or event == "wait" else " ".join(self.said()[0].split())
+
+    @property
+    def value(self) -> Any:
+        """What the message brought, as a JSON value; None if there is none."""
+        info, event = self.info, self.info.get("event")
+        if event == "execute" and "execution" in info:
+            return info["execution"].get("output")
+        if event == "search" and "search" in info:
+            return list(info["search"])
+        return dict(info["tool_info"]) if event == "info" and "tool_info" in info else None
+
+
+class CallResult(str):
+    """What a call came to: the words that the agent reads, and what they say as values.
+
+    Attributes:
+        ok: Whether the call succeeded.
+        error: What went wrong, on one line; None if it succeeded.
+        data: The result as a JSON value; None if there is none.
+
+    Example:
+        >>> from resilisim import open_session
+        >>> with open_session("task_c64444cae27fab46", base=1.0) as session:
+        ...     result = session.call("file_operations_scanner")
+        >>> result.ok, result.data["success"]
+        (True, True)
+    """
+
+    ok: bool
+    error: str | None
+    data: Any
+
+    @classmethod
+    def of(cls, reply: Reply, finish: str | None = None) -> CallResult:
+        """Return a reply to a call, for whoever signals completion as `finish` says."""
+        result = cls("\n\n".join(filter(None, reply.said(finish))))
+        result.error, result.data = reply.error, reply.value
+        result.ok = result.error is None
+        return result
+
+    @classmethod
+    def news(cls, reply: Reply) -> CallResult:
+        """Return what the environment said last, for whoever called nothing that could fail."""
+        result = cls(reply.text)
+        result.ok, result.error, result.data = True, None, None
+        return result
