@@ -18,6 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.exact.phases import (
+    CLOSED_TOOLS,
+    DOWN_NOW,
+    FLAWED_OUTPUTS,
+    IS_CLOSED,
+    IS_OPENED,
+    LONG_AGO,
+    NO_PHASES,
+    NOT_OPENED,
+    RATE_MASKS,
+    UP_BEFORE,
+    UP_NOW,
+)
 from resilisim.simulator.exact.relaxation import Relaxation, bound_of, count_tokens
 from resilisim.simulator.exact.search_kernels import mix_bits
 from resilisim.simulator.exact.simplification import (
@@ -31,12 +44,15 @@ from resilisim.simulator.exact.simplification import (
 )
 from resilisim.simulator.law import SUCCEEDED, IntVector
 from resilisim.simulator.rulebook.rules import (
+    CLOSED,
     DOWN,
     LIMITED,
     NONE,
     NUM_RESULTS,
     OF_THE_TOOL,
     REFUSED,
+    SEEN_DOWN,
+    SEEN_UP,
     SLOW,
     SUCCESS,
     UNCHECKED,
@@ -45,6 +61,7 @@ from resilisim.simulator.rulebook.rules import (
     enter_execution,
     fill_chances,
     finish_value,
+    is_opened,
     pass_message,
     time_limit,
 )
@@ -140,6 +157,47 @@ def move_memo(old: Memo, new: Memo) -> None:
 
 
 @scalar
+def phase_of(rules: Any, status: IntVector, counters: IntVector, parts: IntVector) -> int:
+    """Return the phase of the relaxed problem (`exact.phases`) in which a state stands, by the next required tool."""
+    kind, done = rules.phase_kind, counters[NEXT_PLACE]
+    if kind == FLAWED_OUTPUTS:
+        return int(min(count_flawed(rules, status, parts, done), rules.num_phases - 1))
+    if kind == NO_PHASES or done >= rules.num_required:
+        return 0
+    tool = 0
+    while rules.place[tool] != done:
+        tool += 1
+    if kind == CLOSED_TOOLS:
+        if is_opened(rules, status):
+            return IS_OPENED
+        return int(IS_CLOSED if parts[rules.at_block + tool] == CLOSED else NOT_OPENED)
+    if kind == RATE_MASKS:
+        return int(parts[rules.at_rate + rules.rate_key[tool]]) if rules.rate_key[tool] >= 0 else 0
+    group = rules.group[tool]
+    if group < 0:
+        return UP_BEFORE
+    seen, age = parts[rules.at_outage + 2 * group], parts[rules.at_outage + 2 * group + 1]
+    if seen == SEEN_UP:
+        return int(UP_NOW if age <= 1 else UP_BEFORE)
+    if seen == SEEN_DOWN:
+        return int(min(DOWN_NOW + age - 1, LONG_AGO))
+    return LONG_AGO
+
+
+@scalar
+def count_flawed(rules: Any, status: IntVector, parts: IntVector, done: int) -> int:
+    """Return how many places that were taken have no output that can be sound."""
+    count = 0
+    for place in range(done):
+        is_flawed = True
+        for tool in range(rules.num_tools):
+            if rules.place[tool] == place and status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
+                is_flawed = False
+        count += int(is_flawed)
+    return count
+
+
+@scalar
 def upper_value(
     rules: Any,
     kind: NDArray[np.int64],
@@ -154,48 +212,46 @@ def upper_value(
     informed: bool,
     tokens: IntVector,
 ) -> float:
-    """Return what V* of a running state with an intact order is not above.
+    """Return what V* of a running state with an intact order is not above: what it is in the relaxed problem.
 
-    Parts only take chances away, and every message of theirs uses a turn, as it does in the relaxed plain problem. So
-    its bound, with chances that none of the parts lets a tool exceed, bounds V* here (`Reachable.chances`). Outputs
-    that are corrupt cost turns beside: with j of them known to be so, j calls are needed again; and of those that are
-    still to come, or are not checked yet, the number that will be corrupt does not hang on what is done. (Such calls
-    can also break a row of failures, so where there are any the relaxed problem knows no rows.)
+    Where only validators tell of corrupt outputs, these cost turns beside: those that are known to be corrupt have to
+    be made again, and how many more will be, of those that are still to come or not checked yet, does not hang on what
+    is done. (Such calls can also break a row of failures, so the relaxed problem knows no rows then.)
     """
     done, failures = counters[NEXT_PLACE], counters[NUM_FAILURES]
     row = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures > 0 else 0
     spare = rules.max_turns - counters[TURNS_USED] - (rules.num_required - done)
+    if rules.least_ticks > 0:  # no more calls are in time
+        calls = (rules.budget - parts[rules.at_time]) // rules.least_ticks
+        spare = min(spare, calls - (rules.num_required - done))
     count_tokens(status, done, kind, charge, through, tokens)
-    if rules.at_sound < 0:
-        return bound_of(done, failures, spare, row, tokens, most_inner, all_spare, bound)
+    phase = phase_of(rules, status, counters, parts)
+    if rules.at_sound < 0 or rules.phase_kind == FLAWED_OUTPUTS:
+        return bound_of(done, failures, spare, row, phase, tokens, most_inner, all_spare, bound)
     # Places that are still to come or not checked yet, and the least chance that one of them turns out corrupt.
     num_open, share = 0, 1.0
+    spare -= count_flawed(rules, status, parts, done)
     for place in range(rules.num_required):
-        is_open, is_unsound, least = place >= done, place < done, 1.0
+        is_open, is_flawed, least = place >= done, True, 1.0
         for tool in range(rules.num_tools):
             if rules.place[tool] == place:
                 least = min(least, rules.corrupt_chance[tool])
                 if status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
-                    is_unsound = False
-                    if parts[rules.at_sound + tool] == UNCHECKED and not informed:
-                        is_open = True
-        if is_unsound:
-            spare -= 1
-        elif is_open and least > 0.0:
+                    is_flawed = False
+                    is_open = is_open or (parts[rules.at_sound + tool] == UNCHECKED and not informed)
+        if is_open and least > 0.0 and (place >= done or not is_flawed):
             num_open += 1
             share = min(share, least)
     if spare < 0:
         return 0.0
-    if num_open == 0:
-        return bound_of(done, failures, spare, row, tokens, most_inner, all_spare, bound)
-    # Binomial: so many of the open places turn out corrupt, at least. Where only a validator tells, one call more.
-    validates = 0 if rules.shows_payload or informed else 1
-    value, chance = 0.0, (1.0 - share) ** num_open
+    # Binomial: so many of the open places turn out corrupt, at least. A validator has to tell, which is one call more.
+    asks = 0 if rules.shows_payload or informed else 1
+    value, chance = 0.0, (1.0 - share) ** num_open if num_open > 0 else 1.0
     for number in range(num_open + 1):
-        left = spare - number - (validates if number > 0 else 0)
+        left = spare - number - (asks if number > 0 else 0)
         if left < 0:
             break
-        value += chance * bound_of(done, failures, left, row, tokens, most_inner, all_spare, bound)
+        value += chance * bound_of(done, failures, left, row, phase, tokens, most_inner, all_spare, bound)
         chance *= (num_open - number) / (number + 1) * share / (1.0 - share) if share < 1.0 else 0.0
     return min(value, 1.0)
 

@@ -33,6 +33,7 @@ from resilisim.simulator.exact.lookahead import (
     look_ahead,
     move_memo,
 )
+from resilisim.simulator.exact.phases import FLAWED_OUTPUTS, OUTAGES, make_phases
 from resilisim.simulator.exact.relaxation import NOT_CHARGED, NUM_TOKENS, Relaxation, relax
 from resilisim.simulator.exact.simplification import REFUSED_INPUT
 from resilisim.simulator.exact.stage import (
@@ -280,11 +281,14 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
     """Solve the relaxed plain problem with chances that no tool of the stage exceeds, whatever was seen.
 
     * A group that an agent cannot look into is up with no more than the chance after it was just seen, up or down.
+      Of the required tool that is due, and of what else parts do to it, the phases say more (`exact.phases`).
     * A tool that may be broken works with no more than its first chance until it has succeeded.
     * A call takes too long with at least the chance that it is over the timeout.
     """
     numbers = problem.dynamics.numbers
     law, probability, num_turns = numbers.law, numbers.tables.probability, problem.rules.max_turns + 1
+    kind, num_phases = int(stage.rules.phase_kind), int(stage.rules.num_phases)
+    costs_turns = law.corrupt is not None and kind != FLAWED_OUTPUTS
     up, in_time = 1.0, 1.0
     if law.outage is not None and not informed:
         up = max(1.0 - law.outage.begins, law.outage.ends, 1.0 - law.outage.share_down)
@@ -297,18 +301,25 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
         rows = probability[row : row + num_turns] if law.drift is not None else probability[row : row + 1]
         found: NDArray[np.float64] = np.broadcast_to(rows[:, 0, 0, 0] * in_time, num_turns)
         # The relaxed problem takes turns from outputs that are corrupt, so its clock is not exact then.
-        return np.full(num_turns, found.max()) if law.corrupt is not None else found
+        return np.full(num_turns, found.max()) if costs_turns else found
 
     chance = np.array([clean(tool) for tool in stage.tools])
     for number, tool in enumerate(stage.tools):
         facts = numbers.facts[tool]
-        chance[number] *= up if facts.group is not None else 1.0
+        if facts.group is not None and (kind != OUTAGES or problem.place[tool] < 0):  # else the phase knows it
+            chance[number] *= up
         if not informed and tool not in stage.alone:
             chance[number] *= 1.0 - facts.broken_prior
-    rows_known = 0 if law.corrupt is not None else problem.rules.max_consecutive_failures
+    rows_known = 0 if costs_turns else problem.rules.max_consecutive_failures
     firsts = {one.first_row: tool for tool, one in enumerate(numbers.facts)}
     breaks = np.max([clean(tool) for tool in firsts.values()], axis=0)
-    relaxation = relax(problem, stage.tools, chance, breaks, rows_known)
+    of_use = [
+        float(chance[number].max())
+        for number, tool in enumerate(stage.tools)
+        if (problem.place[tool] >= 0 if kind == FLAWED_OUTPUTS else numbers.facts[tool].is_opener)
+    ]
+    phases = make_phases(problem, kind, num_phases, max(of_use, default=0.0))
+    relaxation = relax(problem, stage.tools, chance, breaks, rows_known, phases)
     neutral = int(stage.rules.num_tools) - len(stage.tools)
     return relaxation._replace(
         kind=np.append(relaxation.kind, np.zeros(neutral, dtype=np.int64)),

@@ -43,6 +43,79 @@ SIMPLE_TOKENS, COMPOUND_TOKENS, FAILED_TOKENS, INNER_TOKENS, FAILED_INNER_TOKENS
 NUM_TOKENS = 5
 
 
+class Phases(NamedTuple):
+    """What the relaxed problem keeps of a law's parts: one of a few *phases* that the next required tool can be in.
+
+    The plain law has one phase. Axes are places of the required list (one more behind the last) and phases.
+
+    Attributes:
+        passes: (num_required + 1, num_phases) chance that a call of the required tool comes to the draw of success.
+        lost: (num_required + 1, num_phases) phase after a draw that failed.
+        blocked: (num_required + 1, num_phases) phase after a call that did not come to the draw.
+        won: (num_required + 1, num_phases) phase of the next place after a success.
+        other: (num_required + 1, num_phases) phase after a call of another tool.
+        waited: (num_required + 1, num_phases) phase after a message that calls nothing.
+        looks: (num_required + 1, num_phases, 2) phases after a look that finds the tool up, or down; -1 if there is
+            none to be made.
+        closes: (num_required + 1,) share of clean failures that close the tool.
+        closed: (num_phases,) phase after such a failure.
+        opened: (num_phases,) phase after a tool that opens has succeeded, or -1.
+        opens: Chance of such a tool.
+        others_pass: (num_phases,) whether other tools can be called.
+        flaws: (num_required + 1,) share of successes whose output is corrupt.
+        flawed: (num_phases,) the phase that takes the place of `won` after such a success.
+        repaired: (num_phases,) phase after a repair, or -1.
+        repairs: Chance that a call for one succeeds.
+        flaws_again: Share of these whose output is corrupt again.
+        is_done: (num_phases,) whether nothing is left to do when all places have succeeded.
+    """
+
+    passes: NDArray[np.float64]
+    lost: NDArray[np.int64]
+    blocked: NDArray[np.int64]
+    won: NDArray[np.int64]
+    other: NDArray[np.int64]
+    waited: NDArray[np.int64]
+    looks: NDArray[np.int64]
+    closes: NDArray[np.float64]
+    closed: NDArray[np.int64]
+    opened: NDArray[np.int64]
+    opens: float
+    others_pass: NDArray[np.int64]
+    flaws: NDArray[np.float64]
+    flawed: NDArray[np.int64]
+    repaired: NDArray[np.int64]
+    repairs: float
+    flaws_again: float
+    is_done: NDArray[np.int64]
+
+
+def plain_phases(num_required: int, num_phases: int = 1) -> Phases:
+    """Return phases in which nothing happens: each stays what it is."""
+    same = np.tile(np.arange(num_phases), (num_required + 1, 1))
+    none = np.full(num_phases, -1)
+    return Phases(
+        passes=np.ones((num_required + 1, num_phases)),
+        lost=same.copy(),
+        blocked=same.copy(),
+        won=same.copy(),
+        other=same.copy(),
+        waited=same.copy(),
+        looks=np.full((num_required + 1, num_phases, 2), -1),
+        closes=np.zeros(num_required + 1),
+        closed=same[0].copy(),
+        opened=none.copy(),
+        opens=0.0,
+        others_pass=np.ones(num_phases, dtype=np.int64),
+        flaws=np.zeros(num_required + 1),
+        flawed=same[0].copy(),
+        repaired=none.copy(),
+        repairs=0.0,
+        flaws_again=0.0,
+        is_done=np.ones(num_phases, dtype=np.int64),
+    )
+
+
 class Relaxation(NamedTuple):
     """The relaxed problem, solved.
 
@@ -54,7 +127,7 @@ class Relaxation(NamedTuple):
         most_inner: (num_required + 1,) tokens of inner helpers that can be of use, by required tools done.
         all_spare: Turns to spare at the start: failures and turns to spare are never more together.
         bound: Upper bounds by required tools done, turns to spare with failures (`_pair`), consecutive failures (one
-            entry if they are not told apart), and the five kinds of tokens.
+            entry if they are not told apart), phase, and the five kinds of tokens.
     """
 
     kind: NDArray[np.int64]
@@ -77,6 +150,7 @@ def relax(
     chance: NDArray[np.float64],
     break_chance: NDArray[np.float64],
     most_in_row: int,
+    phases: Phases | None = None,
 ) -> Relaxation:
     """Solve the relaxed problem, in as much detail as there is room for.
 
@@ -87,15 +161,18 @@ def relax(
             above, by turns used.
         break_chance: (max_turns + 1,) likewise of any tool that is called to break a row of failures.
         most_in_row: Failures in a row that end an episode; 0 if the bound need not know of them.
+        phases: What is kept of a law's parts; the plain law's if None. In a phase a call is at least as likely to
+            succeed as in any state that the phase stands for.
 
     Raises:
         ExactLimitError: Even the coarsest table would be too large.
     """
     max_rows = max(most_in_row, 1)
+    phases = phases or plain_phases(len(problem.required))
     for detail in (COMPOUND, SIMPLE, FREE):
         charges = _Charges(problem, members, chance, detail)
         for rows in (max_rows, 1):
-            shape = charges.shape(rows)
+            shape = charges.shape(rows, len(phases.is_done))
             if np.prod(shape, dtype=float) <= MAX_ENTRIES:
                 bound = np.zeros(shape)
                 rows_end = most_in_row > 0 and rows == max_rows
@@ -111,6 +188,7 @@ def relax(
                     problem.law.history,
                     rows_end,
                     charges.spare,
+                    phases,
                     bound,
                 )
                 return Relaxation(
@@ -174,14 +252,14 @@ class _Charges:
             most = int(self.inside.max()) * int(self.left[COMPOUND, place])
             self.most_inner[place] = min(most, self.left[INNER, place], spare)
 
-    def shape(self, rows: int) -> tuple[int, ...]:
+    def shape(self, rows: int, num_phases: int) -> tuple[int, ...]:
         """Return the shape of the table of bounds."""
         num_required, spare = len(self.problem.required), self.spare
         simple, compound = (min(int(self.left[kind, 0]), spare) for kind in (SIMPLE, COMPOUND))
         failed = min(int(self.left[SIMPLE, 0] + self.left[COMPOUND, 0]), spare)
         inner = int(self.most_inner[0])
         tokens = (simple + 1, compound + 1, failed + 1, inner + 1, inner + 1)
-        return (num_required + 1, _pair(spare, 0, spare) + 1, rows, *tokens)
+        return (num_required + 1, _pair(spare, 0, spare) + 1, rows, num_phases, *tokens)
 
     def required_base(self) -> NDArray[np.float64]:
         """Return the chances of what can take each place, charged dependencies met, (num_required, max_turns + 1)."""
@@ -209,18 +287,25 @@ class _Charges:
 def _required_call(
     place: int,
     here: int,
+    phase: int,
     tokens: IntVector,
     needed: NDArray[np.int64],
     left: NDArray[np.int64],
     most_inner: NDArray[np.int64],
     base: float,
     factor: NDArray[np.float64],
-    after_failure: float,
+    passes: float,
+    closes: float,
+    flaws: float,
+    flawed_phase: int,
+    failed: float,
+    closed: float,
+    blocked: float,
     bound: NDArray[np.float64],
 ) -> float:
     """Return the best bound of calling the next required tool, its dependencies covered by some of the tokens."""
     best = 0.0
-    bad_after_most = min(bound.shape[5] - 1, left[SIMPLE, place + 1] + left[COMPOUND, place + 1])
+    bad_after_most = min(bound.shape[6] - 1, left[SIMPLE, place + 1] + left[COMPOUND, place + 1])
     inner = min(tokens[INNER_TOKENS], most_inner[place + 1])
     failed_inner = min(tokens[FAILED_INNER_TOKENS], most_inner[place + 1])
     for simple in range(min(tokens[SIMPLE_TOKENS], needed[SIMPLE, place]) + 1):
@@ -228,17 +313,18 @@ def _required_call(
             uncovered = needed[SIMPLE, place] + needed[COMPOUND, place] - simple - compound
             for bad in range(min(tokens[FAILED_TOKENS], uncovered) + 1):
                 chance = base * factor[uncovered - bad, bad]
-                after_success = bound[
-                    place + 1,
-                    here,
-                    0,
-                    min(tokens[SIMPLE_TOKENS] - simple, left[SIMPLE, place + 1]),
-                    min(tokens[COMPOUND_TOKENS] - compound, left[COMPOUND, place + 1]),
-                    min(tokens[FAILED_TOKENS] - bad, bad_after_most),
-                    inner,
-                    failed_inner,
-                ]
-                best = max(best, chance * after_success + (1.0 - chance) * after_failure)
+                simple_after = min(tokens[SIMPLE_TOKENS] - simple, left[SIMPLE, place + 1])
+                compound_after = min(tokens[COMPOUND_TOKENS] - compound, left[COMPOUND, place + 1])
+                bad_after = min(tokens[FAILED_TOKENS] - bad, bad_after_most)
+                won = bound[place + 1, here, 0, phase, simple_after, compound_after, bad_after, inner, failed_inner]
+                if flaws > 0.0:
+                    won = (1.0 - flaws) * won + flaws * bound[
+                        place + 1, here, 0, flawed_phase, simple_after, compound_after, bad_after, inner, failed_inner
+                    ]
+                # Of the failures those that are not of dependencies can close the tool.
+                shut = (1.0 - base) * closes
+                value = chance * won + shut * closed + (1.0 - chance - shut) * failed
+                best = max(best, passes * value + (1.0 - passes) * blocked)
     return best
 
 
@@ -255,17 +341,25 @@ def _fill(
     history: float,
     rows_end: bool,
     all_spare: int,
+    phases: Phases,
     bound: NDArray[np.float64],
 ) -> None:
     """Fill `bound`, zero on entry, as in `Relaxation`; the first arguments are fields of `_Charges`."""
-    num_required, rows = len(required_base), bound.shape[2]
+    num_required, rows, num_phases = len(required_base), bound.shape[2], bound.shape[3]
+    passes, lost, blocked, won_phase, other = phases.passes, phases.lost, phases.blocked, phases.won, phases.other
+    waited, looks, closes, closed, opened = phases.waited, phases.looks, phases.closes, phases.closed, phases.opened
+    others_pass, flaws, flawed, repaired = phases.others_pass, phases.flaws, phases.flawed, phases.repaired
+    is_done, opens, repairs, flaws_again = phases.is_done, phases.opens, phases.repairs, phases.flaws_again
     tokens = np.zeros(NUM_TOKENS, dtype=np.int64)
-    bound[num_required] = 1.0
-    for place in range(num_required - 1, -1, -1):
-        most_simple = min(bound.shape[3] - 1, left[SIMPLE, place])
-        most_compound = min(bound.shape[4] - 1, left[COMPOUND, place])
-        most_bad = min(bound.shape[5] - 1, left[SIMPLE, place] + left[COMPOUND, place])
-        most = most_inner[place]
+    for phase in range(num_phases):
+        if is_done[phase]:
+            bound[num_required, :, :, phase] = 1.0
+    for place in range(num_required, -1, -1):
+        is_last = place == num_required
+        most_simple = 0 if is_last else min(bound.shape[4] - 1, left[SIMPLE, place])
+        most_compound = 0 if is_last else min(bound.shape[5] - 1, left[COMPOUND, place])
+        most_bad = 0 if is_last else min(bound.shape[6] - 1, left[SIMPLE, place] + left[COMPOUND, place])
+        most = 0 if is_last else most_inner[place]
         for spare in range(all_spare + 1):
             turn = all_spare - spare + place  # turns used
             drop = 1.0
@@ -280,61 +374,141 @@ def _fill(
                 for row in range(rows):
                     ends = spare == 0 or (rows_end and row + 1 == rows)
                     next_row = row + 1 if rows_end else 0
-                    for simple in range(min(most_simple, budget) + 1):
-                        for compound in range(min(most_compound, budget - simple) + 1):
-                            for inner in range(min(most, budget - simple - compound) + 1):
-                                for bad in range(min(most_bad, failures) + 1):
-                                    for bad_inner in range(min(most, failures - bad) + 1):
-                                        tokens[SIMPLE_TOKENS], tokens[COMPOUND_TOKENS] = simple, compound
-                                        tokens[FAILED_TOKENS], tokens[INNER_TOKENS] = bad, inner
-                                        tokens[FAILED_INNER_TOKENS] = bad_inner
-                                        failed = 0.0
-                                        if not ends:
-                                            failed = bound[
-                                                place, after_lost, next_row, simple, compound, bad, inner, bad_inner
-                                            ]
-                                        best = _required_call(
-                                            place,
-                                            here,
-                                            tokens,
-                                            needed,
-                                            left,
-                                            most_inner,
-                                            required_base[place, turn] * drop,
-                                            factor,
-                                            failed,
-                                            bound,
-                                        )
-                                        if spare > 0:
-                                            # A turn may pass: where chances rise with time, that is of use.
-                                            best = max(
-                                                best,
-                                                bound[place, after_won, row, simple, compound, bad, inner, bad_inner],
-                                                _helper_call(
+                    for phase in range(num_phases):
+                        if is_last and is_done[phase]:
+                            continue
+                        for simple in range(min(most_simple, budget) + 1):
+                            for compound in range(min(most_compound, budget - simple) + 1):
+                                for inner in range(min(most, budget - simple - compound) + 1):
+                                    for bad in range(min(most_bad, failures) + 1):
+                                        for bad_inner in range(min(most, failures - bad) + 1):
+                                            tokens[SIMPLE_TOKENS], tokens[COMPOUND_TOKENS] = simple, compound
+                                            tokens[FAILED_TOKENS], tokens[INNER_TOKENS] = bad, inner
+                                            tokens[FAILED_INNER_TOKENS] = bad_inner
+                                            best, failed = 0.0, 0.0
+                                            # A call of another tool; it may be refused on purpose.
+                                            after, can = other[place, phase], drop
+                                            if not others_pass[phase]:
+                                                after, can = blocked[place, phase], 0.0
+                                            other_phase = after
+                                            if not ends:
+                                                failed = _entry(bound, place, after_lost, next_row, after, tokens)
+                                            if not is_last:
+                                                own, shut, stopped = 0.0, 0.0, 0.0
+                                                if not ends:
+                                                    own = _entry(
+                                                        bound, place, after_lost, next_row, lost[place, phase], tokens
+                                                    )
+                                                    shut = _entry(
+                                                        bound, place, after_lost, next_row, closed[phase], tokens
+                                                    )
+                                                    stopped = _entry(
+                                                        bound,
+                                                        place,
+                                                        after_lost,
+                                                        next_row,
+                                                        blocked[place, phase],
+                                                        tokens,
+                                                    )
+                                                best = _required_call(
                                                     place,
-                                                    after_won,
-                                                    after_lost,
-                                                    next_row,
-                                                    ends,
+                                                    here,
+                                                    won_phase[place, phase],
                                                     tokens,
-                                                    base[:, place, turn],
-                                                    drop,
-                                                    inside[place],
+                                                    needed,
+                                                    left,
+                                                    most_inner,
+                                                    required_base[place, turn] * drop,
                                                     factor,
-                                                    most_simple,
-                                                    most_compound,
-                                                    most_bad,
-                                                    most,
-                                                    failed,
+                                                    passes[place, phase],
+                                                    closes[place],
+                                                    flaws[place],
+                                                    flawed[phase],
+                                                    own,
+                                                    shut,
+                                                    stopped,
                                                     bound,
-                                                ),
+                                                )
+                                            if spare > 0:
+                                                # A turn may pass: where time or a look is of use, it is.
+                                                after = waited[place, phase]
+                                                best = max(best, _entry(bound, place, after_won, row, after, tokens))
+                                                if looks[place, phase, 0] >= 0:
+                                                    up = _entry(
+                                                        bound, place, after_won, row, looks[place, phase, 0], tokens
+                                                    )
+                                                    down = _entry(
+                                                        bound, place, after_won, row, looks[place, phase, 1], tokens
+                                                    )
+                                                    seen = passes[place, phase]
+                                                    best = max(best, seen * up + (1.0 - seen) * down)
+                                                for use in range(2):
+                                                    # To open what is closed, or to repair an output.
+                                                    after = opened[phase] if use == 0 else repaired[phase]
+                                                    if after >= 0:
+                                                        chance = (opens if use == 0 else repairs) * drop
+                                                        won = _entry(bound, place, after_won, 0, after, tokens)
+                                                        if use == 1 and flaws_again > 0.0:
+                                                            won *= 1.0 - flaws_again
+                                                            won += flaws_again * _entry(
+                                                                bound, place, after_won, 0, phase, tokens
+                                                            )
+                                                        same = 0.0
+                                                        if not ends:
+                                                            same = _entry(
+                                                                bound, place, after_lost, next_row, phase, tokens
+                                                            )
+                                                        best = max(best, chance * won + (1.0 - chance) * same)
+                                            if spare > 0:
+                                                after = other_phase
+                                                if not is_last:
+                                                    best = max(
+                                                        best,
+                                                        _helper_call(
+                                                            place,
+                                                            after_won,
+                                                            after_lost,
+                                                            next_row,
+                                                            after,
+                                                            ends,
+                                                            tokens,
+                                                            base[:, place, turn],
+                                                            can,
+                                                            inside[place],
+                                                            factor,
+                                                            most_simple,
+                                                            most_compound,
+                                                            most_bad,
+                                                            most,
+                                                            failed,
+                                                            bound,
+                                                        ),
+                                                    )
+                                                if row > 0:
+                                                    chance = break_chance[turn] * can
+                                                    won = _entry(bound, place, after_won, 0, after, tokens)
+                                                    best = max(best, chance * won + (1.0 - chance) * failed)
+                                            bound[place, here, row, phase, simple, compound, bad, inner, bad_inner] = (
+                                                best
                                             )
-                                        if row > 0 and spare > 0:
-                                            chance = break_chance[turn] * drop
-                                            won = bound[place, after_won, 0, simple, compound, bad, inner, bad_inner]
-                                            best = max(best, chance * won + (1.0 - chance) * failed)
-                                        bound[place, here, row, simple, compound, bad, inner, bad_inner] = best
                 drop *= history
+
+
+@scalar
+def _entry(bound: NDArray[np.float64], place: int, pair: int, row: int, phase: int, tokens: IntVector) -> float:
+    return float(
+        bound[
+            place,
+            pair,
+            row,
+            phase,
+            tokens[SIMPLE_TOKENS],
+            tokens[COMPOUND_TOKENS],
+            tokens[FAILED_TOKENS],
+            tokens[INNER_TOKENS],
+            tokens[FAILED_INNER_TOKENS],
+        ]
+    )
 
 
 @scalar
@@ -343,6 +517,7 @@ def _helper_call(
     after_won: int,
     after_lost: int,
     next_row: int,
+    phase: int,
     ends: bool,
     tokens: IntVector,
     base: NDArray[np.float64],
@@ -365,25 +540,27 @@ def _helper_call(
         after_bad = failed
         if again == 0 and not ends:
             more = min(bad + 1, most_bad)
-            after_bad = bound[place, after_lost, next_row, simple, compound, more, inner, bad_inner]
+            after_bad = bound[place, after_lost, next_row, phase, simple, compound, more, inner, bad_inner]
         if simple < most_simple:
             chance = base[SIMPLE] * drop
-            won = bound[place, after_won, 0, simple + 1, compound, bad - again, inner, bad_inner]
+            won = bound[place, after_won, 0, phase, simple + 1, compound, bad - again, inner, bad_inner]
             best = max(best, chance * won + (1.0 - chance) * after_bad)
         if compound < most_compound:
             for one in range(min(inner, inside) + 1):
                 for two in range(min(bad_inner, inside - one) + 1):
                     chance = base[COMPOUND] * drop * factor[inside - one - two, two]
-                    won = bound[place, after_won, 0, simple, compound + 1, bad - again, inner - one, bad_inner - two]
+                    won = bound[
+                        place, after_won, 0, phase, simple, compound + 1, bad - again, inner - one, bad_inner - two
+                    ]
                     best = max(best, chance * won + (1.0 - chance) * after_bad)
     if inner < most_inner:
         for again in range(min(bad_inner, 1) + 1):
             after_bad = failed
             if again == 0 and not ends:
                 more = min(bad_inner + 1, most_inner)
-                after_bad = bound[place, after_lost, next_row, simple, compound, bad, inner, more]
+                after_bad = bound[place, after_lost, next_row, phase, simple, compound, bad, inner, more]
             chance = base[INNER] * drop
-            won = bound[place, after_won, 0, simple, compound, bad, inner + 1, bad_inner - again]
+            won = bound[place, after_won, 0, phase, simple, compound, bad, inner + 1, bad_inner - again]
             best = max(best, chance * won + (1.0 - chance) * after_bad)
     return best
 
@@ -413,6 +590,7 @@ def bound_of(
     failures: int,
     spare: int,
     row: int,
+    phase: int,
     tokens: IntVector,
     most_inner: IntVector,
     all_spare: int,
@@ -426,6 +604,7 @@ def bound_of(
             done,
             _pair(spare, failures, all_spare),
             min(row, bound.shape[2] - 1),
+            phase,
             tokens[SIMPLE_TOKENS],
             tokens[COMPOUND_TOKENS],
             tokens[FAILED_TOKENS],

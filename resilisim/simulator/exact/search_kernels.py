@@ -274,17 +274,17 @@ def _list_calls(
     next_row = row + 1 if most > 0 else 0
     held, other = tokens[0], tokens[1]
     count_tokens(status, done, kind, charge, through, held)
-    unchanged = bound_of(done, failures, spare - 1, 0, held, most_inner, all_spare, bound)
+    unchanged = bound_of(done, failures, spare - 1, 0, 0, held, most_inner, all_spare, bound)
     failed = 0.0
     if not failure_ends:
-        failed = bound_of(done, failures + 1, spare - 1, next_row, held, most_inner, all_spare, bound)
+        failed = bound_of(done, failures + 1, spare - 1, next_row, 0, held, most_inner, all_spare, bound)
     for tool in range(len(place)):
         if marks[CALLABLE, tool] == 0:
             continue
         after_success, after_failure = unchanged, failed
         if place[tool] == done:
             count_tokens(status, done + 1, kind, charge, through, other)
-            after_success = bound_of(done + 1, failures, spare, 0, other, most_inner, all_spare, bound)
+            after_success = bound_of(done + 1, failures, spare, 0, 0, other, most_inner, all_spare, bound)
         elif place[tool] > done:
             # Out of order a success spoils everything, but a failure can be worth something to what depends on it.
             if not matters[level, done, tool] or status[tool] != NOT_EXECUTED:
@@ -304,12 +304,12 @@ def _list_calls(
                 before = status[tool]
                 status[tool] = SUCCEEDED
                 count_tokens(status, done, kind, charge, through, other)
-                after_success = bound_of(done, failures, spare - 1, 0, other, most_inner, all_spare, bound)
+                after_success = bound_of(done, failures, spare - 1, 0, 0, other, most_inner, all_spare, bound)
                 if before == NOT_EXECUTED and not failure_ends:
                     status[tool] = FAILED
                     count_tokens(status, done, kind, charge, through, other)
                     after_failure = bound_of(
-                        done, failures + 1, spare - 1, next_row, other, most_inner, all_spare, bound
+                        done, failures + 1, spare - 1, next_row, 0, other, most_inner, all_spare, bound
                     )
                 status[tool] = before
         chance = _chance(status, tool, failures, dependencies, base_index, probability)
@@ -325,7 +325,7 @@ def _list_calls(
             number += 1
         return number
     if counters[LOOP_TOOL] >= 0:
-        idle = bound_of(done, failures, spare - 1, row, held, most_inner, all_spare, bound)
+        idle = bound_of(done, failures, spare - 1, row, 0, held, most_inner, all_spare, bound)
         _place_call(calls, 0, number, IDLE, 1.0, idle, 0.0, exact)
         number += 1
     # Of the tools that do nothing else, the two best that the loop rule lets through.
@@ -590,11 +590,8 @@ def bound_state(
     count_tokens(status, done, relaxation.kind, relaxation.charge, relaxation.through, tokens)
     spare = counters[TURNS_LEFT] - (field.numbers[NUM_REQUIRED] - done)
     row = counters[ROW] if field.numbers[MOST_IN_ROW] > 0 else 0
-    return float(
-        bound_of(
-            done, counters[FAILURES], spare, row, tokens, relaxation.most_inner, relaxation.all_spare, relaxation.bound
-        )
-    )
+    most_inner, all_spare = relaxation.most_inner, relaxation.all_spare
+    return float(bound_of(done, counters[FAILURES], spare, row, 0, tokens, most_inner, all_spare, relaxation.bound))
 
 
 @scalar

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import scalar
+from resilisim.simulator.exact.phases import phase_kind
+from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.law import IntVector
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.build import ToolFacts, as_record, make_rulebook
@@ -53,6 +55,7 @@ class Stage:
             the stage is not enumerated; `dependents`, tools that depend on each; `order`, dependents before what they
             depend on; `group_breaks_rows`; `own_key`, the rate key that only this tool has, or -1; `failing_helps`
             (`failing_helps`); `twin`, the last helper before it that is alike in everything, or -1;
+            `phase_kind` and `num_phases` (`exact.phases`); `least_ticks`, the time that any call takes at least, or 0;
             `repeats_refused`, 1 if sending a refused input again can be worth it.
         tables: The law's tables.
         alone: Library indices of the tools that are taken to work; the value is for that case.
@@ -260,6 +263,7 @@ def make_stage(
         if len(holding) == 1:
             own_key[holding[0]] = key
     most = max(map(len, dependents))
+    kind, num_phases = phase_kind(problem, informed)
     limit = dynamics.numbers.law.rate_limit
     is_limit_own = limit is not None and limit.per == "tool"
     beside = {
@@ -275,6 +279,9 @@ def make_stage(
         "order": _dependents_first(facts),
         "group_breaks_rows": group_breaks,
         "own_key": own_key,
+        "phase_kind": kind,
+        "num_phases": num_phases,
+        "least_ticks": _least_ticks(problem),
         "twin": _twins(facts[: len(tools)], place, dependents, is_limit_own),
     }
     return Stage(
@@ -286,6 +293,18 @@ def make_stage(
         groups=np.array([dynamics.groups.index(group) for group in groups], dtype=np.int64),
         width=_width(rules, informed),
     )
+
+
+def _least_ticks(problem: Problem) -> int:
+    """Return the time that any call takes at least, or 0 where some take none or time alone changes what calls can."""
+    law = problem.dynamics.numbers.law
+    others = law.rate_limit or law.outage or law.error_kinds
+    if law.latency is None or law.latency.budget is None or others or (law.drift and law.drift.per_message < 0.0):
+        return 0
+    least = min(one.ticks for one in law.latency.distribution)
+    if law.latency.timeout is not None:
+        least = min(least, round(law.latency.timeout * TICKS_PER_SECOND))
+    return least
 
 
 def _twins(

@@ -1,0 +1,145 @@
+"""What the relaxed problem keeps of a law's parts: a few *phases* in which the next required tool can stand.
+
+The bound of a search (`exact.relaxation`) forgets which helper is which. Of a part it keeps what it does to the
+required tool that is due, and takes the best for all others. Each phase stands for states in which the tool's chance is
+not above the phase's, and from which nothing better can follow; so the bound stays one (docs/decisions, laws).
+
+* Outages: when the tool's group was seen last, and how. Any call of another tool may have been one of its group.
+* Rate limits: which of the last messages counted for the tool's limit. Calls of others count if all share one limit.
+* Kinds of errors: whether the tool is closed, and whether that is over for good.
+* Corrupt outputs that are seen: how many places have to be taken again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from resilisim.simulator.exact.relaxation import Phases, plain_phases
+from resilisim.simulator.problem import Problem
+
+# Kinds of phases.
+NO_PHASES = 0
+OUTAGES = 1
+RATE_MASKS = 2  # the phase is the mask
+CLOSED_TOOLS = 3
+FLAWED_OUTPUTS = 4  # the phase is their number
+
+# Phases of outages: up when last seen, by the message before or earlier; down by the message before, by the one before
+# that; or as good as never seen.
+UP_BEFORE, UP_NOW, DOWN_NOW, DOWN_BEFORE, LONG_AGO = range(5)
+# Phases of kinds of errors.
+NOT_OPENED, IS_CLOSED, IS_OPENED = range(3)
+
+MAX_MASKS = 16
+MAX_FLAWED = 3  # places that have to be taken again; more are not counted
+
+
+def phase_kind(problem: Problem, informed: bool) -> tuple[int, int]:
+    """Return which phases the relaxed problem has, and how many; a law of several parts has none."""
+    law = problem.dynamics.numbers.law
+    parts = set(law.parts) - {"drift"}
+    shared = len(set(problem.place) - {-1}) < sum(place >= 0 for place in problem.place)
+    if law.corrupt is not None and parts == {"corrupt"} and law.corrupt.shows == "payload":
+        return FLAWED_OUTPUTS, 1 + max(min(MAX_FLAWED, problem.rules.max_turns - len(problem.required)), 0)
+    if shared or len(parts) != 1:  # several tools can be due
+        return NO_PHASES, 1
+    if law.outage is not None and not informed and law.outage.begins + law.outage.ends <= 1.0:
+        return OUTAGES, 5
+    if law.rate_limit is not None and 1 << (law.rate_limit.window - 1) <= MAX_MASKS:
+        return RATE_MASKS, 1 << (law.rate_limit.window - 1)
+    if law.error_kinds is not None:
+        return CLOSED_TOOLS, 3
+    return NO_PHASES, 1
+
+
+def make_phases(problem: Problem, kind: int, num_phases: int, opens: float) -> Phases:
+    """Return what happens to the required tools in each phase.
+
+    Args:
+        problem: The problem.
+        kind: What `phase_kind` says; so does `num_phases`.
+        num_phases: Number of phases.
+        opens: Highest chance of a tool that opens, or makes an output again.
+    """
+    phases = plain_phases(len(problem.required), num_phases)
+    if kind == OUTAGES:
+        return _of_outages(problem, phases)
+    if kind == RATE_MASKS:
+        return _of_rate_limits(problem, phases)
+    if kind == CLOSED_TOOLS:
+        return _of_closed_tools(problem, phases, opens)
+    return _of_flawed_outputs(problem, phases, opens) if kind == FLAWED_OUTPUTS else phases
+
+
+def _of_outages(problem: Problem, phases: Phases) -> Phases:
+    dynamics = problem.dynamics
+    law, facts = dynamics.numbers.law, dynamics.numbers.facts
+    assert law.outage is not None
+    memory, share_up = 1.0 - law.outage.begins - law.outage.ends, 1.0 - law.outage.share_down
+    up = np.zeros(5)
+    up[UP_NOW] = share_up + memory * (1.0 - share_up)
+    up[UP_BEFORE] = share_up + memory**2 * (1.0 - share_up)
+    up[DOWN_NOW], up[DOWN_BEFORE], up[LONG_AGO] = share_up * (1.0 - memory), share_up * (1.0 - memory**2), share_up
+    later = np.arange(5)
+    later[UP_NOW], later[DOWN_NOW], later[DOWN_BEFORE] = UP_BEFORE, DOWN_BEFORE, LONG_AGO
+    groups = [facts[tool].group for tool in problem.required]
+    for place, group in enumerate(groups):
+        if group is not None:
+            phases.passes[place] = up
+            phases.looks[place] = UP_NOW, DOWN_NOW
+        phases.lost[place], phases.blocked[place], phases.waited[place] = UP_NOW, DOWN_NOW, later
+        others = [tool for tool in range(problem.num_tools) if tool != problem.required[place]]
+        is_met = any(facts[tool].group == group for tool in others)
+        phases.other[place] = UP_NOW if is_met else later
+        follows = place + 1 < len(groups) and group is not None and groups[place + 1] == group
+        phases.won[place] = UP_NOW if follows else UP_BEFORE
+    return phases
+
+
+def _of_rate_limits(problem: Problem, phases: Phases) -> Phases:
+    dynamics = problem.dynamics
+    limit, facts = dynamics.numbers.law.rate_limit, dynamics.numbers.facts
+    assert limit is not None
+    masks = np.arange(len(phases.is_done))
+    keep = len(masks) - 1
+    passes = np.array([int(mask).bit_count() < limit.calls for mask in masks])
+    waited, called = (masks << 1) & keep, ((masks << 1) | 1) & keep
+    keys = [facts[tool].rate_key for tool in problem.required]
+    for place, key in enumerate(keys):
+        phases.passes[place], phases.lost[place] = passes, called
+        phases.blocked[place], phases.waited[place] = waited, waited
+        phases.other[place] = called if limit.per == "all" else waited
+        phases.won[place] = called if place + 1 < len(keys) and keys[place + 1] == key else 0
+    if limit.per == "all":
+        phases.others_pass[:] = passes
+    return phases
+
+
+def _of_closed_tools(problem: Problem, phases: Phases, opens: float) -> Phases:
+    dynamics = problem.dynamics
+    facts = dynamics.numbers.facts
+    phases.passes[:, IS_CLOSED] = 0.0
+    phases.closed[:] = IS_CLOSED, IS_CLOSED, IS_OPENED
+    phases.opened[:] = IS_OPENED, IS_OPENED, -1
+    for place, tool in enumerate(problem.required):
+        waits_for_later = any(problem.place[other] > place for other in problem.dependencies[tool])
+        phases.closes[place] = 0.0 if waits_for_later else facts[tool].access_share
+        phases.won[place] = IS_OPENED if facts[tool].is_opener else (NOT_OPENED, NOT_OPENED, IS_OPENED)
+    if any(facts[tool].is_opener for tool in problem.closure):
+        phases.other[:] = IS_OPENED
+    return phases._replace(opens=opens)
+
+
+def _of_flawed_outputs(problem: Problem, phases: Phases, repairs: float) -> Phases:
+    dynamics = problem.dynamics
+    facts, last = dynamics.numbers.facts, len(phases.is_done) - 1
+    for place in range(len(problem.required)):
+        phases.flaws[place] = min(
+            one.corrupt_chance for one, at in zip(facts, problem.place, strict=True) if at == place
+        )
+    # The phase of `flawed` is that of the next place.
+    phases.flawed[:] = np.minimum(np.arange(last + 1) + 1, last)
+    phases.repaired[1:] = np.arange(last)
+    phases.is_done[1:] = 0
+    flaws = phases.flaws[phases.flaws > 0.0]
+    return phases._replace(repairs=repairs, flaws_again=float(flaws.min()) if len(flaws) else 0.0)
