@@ -67,9 +67,10 @@ from resilisim.tool_library.parameters import changed_parameters
 
 Knowledge = Literal["observing", "informed"]
 
-MAX_STATES = 200_000  # of one problem
+MAX_STATES = 100_000  # of one problem: 10 to 60 seconds
 FIRST_CAPACITY = 1 << 10
-TOLERANCES = (0.0, 0.02, math.inf)  # the first one that fits is taken
+# Tolerances, of which the first one that fits is taken, and the share of these states that each may take.
+TOLERANCES = {0.0: 1.0, 0.05: 0.3, math.inf: 0.3}
 MAX_OUTCOMES = 4_000_000  # results of a call that are looked at together, times the turns
 MAX_ENUMERATED_TOOLS = 12  # of a small library of which every tool is told apart
 TIE_TOLERANCE = 1e-12
@@ -96,7 +97,7 @@ class Reachable:
 
     def __init__(self, problem: Problem, stage: Stage, informed: bool, max_states: int = MAX_STATES) -> None:
         self.problem, self.stage, self.informed, self.max_states = problem, stage, informed, max_states
-        self.tolerance = TOLERANCES[0]
+        self.tolerance = 0.0
         # Reading a field of a record takes a microsecond, and states are asked for by the thousand.
         self._places = {name: int(getattr(stage.rules, name)) for name in (*_SECTIONS, "num_parts", "num_hidden")}
         self._full_places = {name: int(getattr(problem.dynamics.rules, name)) for name in _SECTIONS}
@@ -157,7 +158,7 @@ class Reachable:
                 self._memo,
                 self._frames,
                 self.tolerance,
-                self.max_states,
+                math.ceil(self.max_states * TOLERANCES[self.tolerance]),
                 when_full,
                 tells_choices,
             )
@@ -173,8 +174,8 @@ class Reachable:
             self._memo = _make_memo(FIRST_CAPACITY, self.stage.width)
             if not is_fresh:
                 is_fresh = True
-            elif self.tolerance < TOLERANCES[-1]:
-                self.tolerance = TOLERANCES[TOLERANCES.index(self.tolerance) + 1]
+            elif self.tolerance < math.inf:
+                self.tolerance = min(more for more in TOLERANCES if more > self.tolerance)
             else:
                 when_full = CUTS
 
