@@ -40,7 +40,7 @@ NUM_TOOLS = 1000
 LISTS_EACH = 3
 CLOSURES = {3: (14, 20), 6: (18, 28), 12: (25, 40)}
 TURNS = {3: (10, 12), 6: (10, 12, 14), 12: (15, 18, 20)}
-TURNS_UNDER_PARTS = {3: 10, 6: 12, 12: 18}
+TURNS_UNDER_PARTS = {3: 10, 12: 18}
 EQUIVALENTS = "broken with equivalents"  # a tool for every third required one
 LAWS = {
     "plain": Law(),
