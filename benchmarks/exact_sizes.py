@@ -143,7 +143,7 @@ def solve_under_parts(names: Sequence[str]) -> Iterator[Solved]:
     """Yield what is measured under laws by name; what reads the compiled code first is not."""
     for unequal in (False, True):
         library = library_of(unequal)
-        solve(library, library.names[:1], Size(unequal, 1, 2, 0, names[-1]))
+        solve(library, list(library.names[:1]), Size(unequal, 1, 2, 0, names[-1]))
         for num_required, turns in TURNS_UNDER_PARTS.items():
             required = random_lists(library, num_required)[0]
             for name in names:
