@@ -288,7 +288,7 @@ class StateJudge:
     """Pays what actions are worth by the exact optimum under a law with parts, a state at a time.
 
     Tasks are solved when they are first met, which takes up to seconds each (`solve_reachable`); V* is that of the best
-    agent that sees what agents can see, or, where that takes too many states, that sees everything.
+    agent that sees what agents can see, or less by a gap where that takes too many states.
 
     Args:
         core: The episodes.

@@ -361,7 +361,7 @@ class References:
     Attributes:
         known_probabilities: V*(start): the best that an agent can do that knows the law but not its luck.
         known_probabilities_gap: How far V*(start) may lie above that value: 0 where it is exact (`Optimum.gap`).
-        knowledge: What that agent knows: what agents can see, or, where that takes too many states, everything.
+        knowledge: What that agent knows: what agents can see.
         plan_following: The required tools in order, each again until it succeeds, nothing else.
         plan_following_with_search: The same with one turn fewer for each required tool.
         first_call: The tool that the optimal policy calls first.
