@@ -17,11 +17,12 @@ from resilisim.chat.check import ModelReport, check_model
 from resilisim.chat.middleware import ChatModelSettings, RetryPolicy
 from resilisim.chat.models import model_identity
 from resilisim.cli.options import MODEL_PANEL, JsonFlag, OptionGroup, takes
-from resilisim.cli.output import answer, command_group, note, say, table
+from resilisim.cli.output import answer, command_group, note, say
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, unknown_name
 from resilisim.policies.llm.agent_options import describe_options
 from resilisim.policies.llm.templates import packaged_prompts
 from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES
+from resilisim.tables.table import Table
 
 app = command_group()
 
@@ -37,7 +38,7 @@ def list_agents(as_json: JsonFlag = False) -> None:
     answer(
         as_json,
         [dict(zip(keys, row, strict=True)) | {"components": row[2].split(", ")} for row in rows],
-        table("LLM agents", ["name", "what it does", "components", "native calls"], rows),
+        Table.of_values("LLM agents", ["name", "what it does", "components", "native calls"], rows),
         notes=["resilisim agents show NAME lists the options of one"],
     )
 
@@ -65,7 +66,7 @@ def show(
     answer(
         as_json,
         [dict(zip(keys, option, strict=True)) for option in options],
-        table(f"Options of {name}", ["option", "default", "takes", "what it is"], shown),
+        Table.of_values(f"Options of {name}", ["option", "default", "takes", "what it is"], shown),
         notes=[f'given in brackets: --policy "{name}[{options[0][0]}={options[0][1]}]"'],
     )
 
@@ -104,7 +105,7 @@ def check(
     answer(
         as_json,
         {"identity": identity, **report.to_mapping(), "seconds": seconds},
-        table(identity, ["check", "", "seen"], rows),
+        Table.of_values(identity, ["check", "", "seen"], rows),
         notes=[
             f"an answer of a line takes {report.latency_seconds:.2f} s{speed}{answering}; checked in {seconds:.1f} s"
         ],

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from resilisim.cli.options import JsonFlag, OptionGroup, output_option, takes
-from resilisim.cli.output import INCOMPLETE, answer, command_group, note, plain, table
+from resilisim.cli.output import INCOMPLETE, answer, command_group, note, plain
 from resilisim.errors import MAX_COUNT, InvalidInputError, count_of, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.injection.law_fit import fit_law
@@ -21,6 +21,7 @@ from resilisim.provenance import encode_json
 from resilisim.redaction import fit_to_show
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics.estimates import fields_to_json
+from resilisim.tables.table import Table
 from resilisim.worlds.apis import Address, ApiClient, Twin, TwinLaw, find_api
 from resilisim.worlds.apis.api import PublicApi, public_apis
 from resilisim.worlds.apis.api_client import MOST_CALLS_A_HOST, ApiCall, reached
@@ -55,7 +56,7 @@ def list_apis(as_json: JsonFlag = False) -> None:
     """List the APIs with host, category and parameters."""
     apis = public_apis()
     rows = [[api.name, api.host, api.category, ", ".join(one.name for one in api.parameters)] for api in apis]
-    shown_table = table(f"{len(apis)} APIs", ["name", "host", "category", "parameters"], rows)
+    shown_table = Table.of_values(f"{len(apis)} APIs", ["name", "host", "category", "parameters"], rows)
     answer(as_json, [fields_to_json(api) for api in apis], shown_table)
 
 
@@ -183,7 +184,7 @@ def _reliability_table(found: Assessment, law: TwinLaw | None) -> Any:
         for row in found.apis
     ]
     whole = found.success
-    return table(
+    return Table.of_values(
         f"{len(rows)} APIs: success {whole.value:.3f} [{whole.low:.3f}, {whole.high:.3f}]", columns, rows, digits=3
     )
 
@@ -200,7 +201,7 @@ def _error_table(found: Assessment) -> Any:
         ]
         for code, count in FAILURES.items()
     ]
-    return table("Failures", ["error", "count", "share", "ResiliBench, table 16"], rows, digits=3)
+    return Table.of_values("Failures", ["error", "count", "share", "ResiliBench, table 16"], rows, digits=3)
 
 
 @app.command("tables")

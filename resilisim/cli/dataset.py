@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from resilisim.cli import options
-from resilisim.cli.output import STOPPED_BY_USER, answer, command_group, console, note, plain, print_json, say, table
+from resilisim.cli.output import STOPPED_BY_USER, answer, command_group, console, note, plain, print_json, say
 from resilisim.datasets import export_dataset, read_records, verify_dataset
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.export import ExportInterrupted, chosen_in_worlds
@@ -24,6 +24,7 @@ from resilisim.envs.settings import ENVIRONMENT_GROUP
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.options import options_of
+from resilisim.tables.table import Table
 from resilisim.workflows.prompts import FLAWED, parse_prompt_choice
 
 PROMPTS_PANEL = "Prompts"
@@ -185,7 +186,7 @@ def export(
         reason = "their plans cannot carry the flaw" + (", or no state had a pair" if kind == "preferences" else "")
         notes.insert(0, f"{without_flaw:,} of {len(found):,} tasks have no record under a flawed prompt: {reason}")
     counts = {**result.to_mapping(), "tasks_without_a_flawed_prompt": without_flaw}
-    written = table(f"{result.num_records:,} records in {out}", ["split", "records", "files"], rows)
+    written = Table.of_values(f"{result.num_records:,} records in {out}", ["split", "records", "files"], rows)
     answer(as_json, counts, written, notes=notes)
 
 

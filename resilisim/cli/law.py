@@ -11,13 +11,14 @@ import typer
 
 from resilisim.cli import options
 from resilisim.cli.options import output_option
-from resilisim.cli.output import answer, command_group, note, plain, print_json, table
+from resilisim.cli.output import answer, command_group, note, plain, print_json
 from resilisim.errors import InvalidInputError
 from resilisim.injection.law_fit import PERCENTILES, Failures, fit_law
 from resilisim.run_folder import write_file_atomically
 from resilisim.simulator.failure_model import PARTS, SUFFIXES, Law, law_schema, load_law, shipped_laws
 from resilisim.simulator.problem import check_law_names
 from resilisim.statistics.product_rates import Bounded
+from resilisim.tables.table import Table
 from resilisim.worlds import load_world
 
 app = command_group()
@@ -31,7 +32,7 @@ def list_laws(as_json: options.JsonFlag = False) -> None:
     laws = [load_law(name) for name in shipped_laws()]
     rows = [[law.name, ", ".join(law.parts) or "none", law.description] for law in laws]
     values = [{"name": law.name, "parts": list(law.parts), "description": law.description} for law in laws]
-    answer(as_json, values, table(f"{len(laws)} failure models", ["name", "parts", "description"], rows))
+    answer(as_json, values, Table.of_values(f"{len(laws)} failure models", ["name", "parts", "description"], rows))
 
 
 @app.command("show")
@@ -44,7 +45,9 @@ def show(law: LawArgument, as_json: options.JsonFlag = False) -> None:
         values,
         plain(found.name, "bold") + plain(f"  {found.content_hash[:12]}"),
         plain(found.description),
-        table("Constants and parts", ["", "", "value"], [row for name in values for row in _rows(name, values[name])]),
+        Table.of_values(
+            "Constants and parts", ["", "", "value"], [row for name in values for row in _rows(name, values[name])]
+        ),
         notes=_facts(found),
     )
 
@@ -139,8 +142,10 @@ def fit(
     answer(
         as_json,
         found.to_mapping(),
-        table(found.law.description, columns[:width], [row + [None] * (width - len(row)) for row in rows], digits=3),
-        *([table("Factors", ["factor", "value", "95% interval"], factors, digits=3)] if factors else []),
+        Table.of_values(
+            found.law.description, columns[:width], [row + [None] * (width - len(row)) for row in rows], digits=3
+        ),
+        *([Table.of_values("Factors", ["factor", "value", "95% interval"], factors, digits=3)] if factors else []),
         notes=[*found.untold, *([] if out is None else [f"wrote {out}"])],
     )
 

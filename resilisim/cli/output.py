@@ -9,21 +9,16 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import math
 import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
 
 import typer
 import typer.core
-from rich import box
 from rich.console import Console, RenderableType
-from rich.table import Column, Table
-from rich.text import Text
 
 from resilisim.redaction import fit_to_show, json_without_steering, without_secrets, without_steering
 from resilisim.terminal import SafeConsole
@@ -31,7 +26,6 @@ from resilisim.terminal import plain as plain
 
 # Wide enough that no cell is cut when the output goes to a file or a pipe, where no terminal tells a width.
 PIPE_WIDTH = 160
-LONGEST_UNBROKEN = 18  # characters of a name that no narrow table breaks
 INCOMPLETE = 3  # exit code of a run that something outside of it has kept from its end
 STOPPED_BY_USER = 130  # exit code after Ctrl-C, as shells have it
 
@@ -126,128 +120,6 @@ def write_json(text: str) -> None:
     sys.stdout.write(text)
 
 
-def figure(value: Any, digits: int = 4) -> str:
-    """Format one figure for a table; None and NaN become a dash."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.{digits}f}"
-    return str(value)
-
-
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 4) -> Table:
-    """Build a table; a column whose first cell is a number is set flush right, and floats are rounded to `digits`."""
-    cells = [list(row) for row in rows]
-    result = Table(title=plain(title, "bold"), title_justify="left", header_style="bold")
-    for place, name in enumerate(columns):
-        numeric = bool(cells) and isinstance(cells[0][place], int | float)
-        result.add_column(plain(name), justify="right" if numeric else "left", overflow="fold")
-    for row in cells:
-        result.add_row(*[plain(figure(cell, digits)) for cell in row])
-    return result
-
-
-def tables_that_fit(found: ReportTable, shown: Console) -> Iterator[Table]:
-    """Yield a table of the report for a terminal: in one piece, or its columns of numbers in as many as they need."""
-    cells = [[_cell(cell, found.is_stacked) for cell in column] for column in zip(*found.rows, strict=True)]
-    longest = max(LONGEST_UNBROKEN, shown.width // 6)
-    columns, widths = [], []
-    for place, name in enumerate(found.column_names):
-        is_text = place < found.text_columns
-        heading = plain(name if is_text else name.replace(" ", "\n").replace("-", "-\n"))
-        widest = max(line.cell_len for text in [heading, *cells[place]] for line in text.split())
-        # Texts are folded where they are long; no number is ever broken or cut.
-        widths.append(min(widest, longest) if is_text else widest)
-        columns.append(Column(heading, justify="left" if is_text else "right", width=widths[-1], overflow="fold"))
-    texts, numbers = list(range(found.text_columns)), list(range(found.text_columns, len(columns)))
-    while numbers:
-        count = len(numbers)
-        while count > 1 and sum(widths[place] + 2 for place in [*texts, *numbers[:count]]) > shown.width:
-            count -= 1
-        part = simple_table(found.caption, *(columns[place].copy() for place in [*texts, *numbers[:count]]))
-        for row in range(len(found.rows)):
-            if row == len(found.rows) - found.summary_rows:
-                part.add_section()
-            part.add_row(*(cells[place][row] for place in [*texts, *numbers[:count]]))
-        yield part
-        numbers = numbers[count:]
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A column of a table that is shown in a terminal of any width, and as Markdown: its heading, and a row's cell.
-
-    A line end in either stands for a space (for nothing behind a hyphen) where there is room for it.
-    """
-
-    heading: str
-    cell: Callable[[Any], str]
-    is_text: bool = False
-    min_width: int | None = None
-
-
-def shown_table(
-    title: str,
-    columns: Sequence[Shown],
-    rows: Iterable[Any],
-    is_wide: bool,
-    bold: Any = None,
-    padding: tuple[int, ...] = (0, 1, 0, 0),
-    **numbers: Any,
-) -> Table:
-    """Build a table of rows, that of the row `bold` in bold; `numbers` is what rich is told of columns of numbers."""
-    written = _joined if is_wide else str
-    result = simple_table(title)
-    result.padding = cast("Any", padding)
-    for column in columns:
-        how = {"overflow": "fold", "min_width": column.min_width} if column.is_text else {"justify": "right", **numbers}
-        result.add_column(written(column.heading), **how)
-    for row in rows:
-        style = "bold" if row is bold else ""
-        result.add_row(*(plain(written(column.cell(row)), style) for column in columns))
-    return result
-
-
-def markdown_table(columns: Sequence[Shown], rows: Iterable[Any]) -> list[str]:
-    """Return the lines of a Markdown table of rows."""
-    lines = ["| " + " | ".join(_joined(column.heading) for column in columns) + " |"]
-    lines.append("|" + "|".join(" --- " if column.is_text else " ---: " for column in columns) + "|")
-    cells = ([escaped(_joined(column.cell(row))) for column in columns] for row in rows)
-    return [*lines, *("| " + " | ".join(row) + " |" for row in cells)]
-
-
-def escaped(text: str) -> str:
-    """Return text that Markdown shows as it stands, and a terminal as well."""
-    text = fit_to_show(text)
-    for mark in "\\`*_|<>[]":
-        text = text.replace(mark, f"\\{mark}")
-    return text
-
-
-def _joined(text: str) -> str:
-    return text.replace("-\n", "-").replace("\n", " ")
-
-
-def simple_table(title: str, *columns: Column) -> Table:
-    """Return an empty table with a line below its head only, and room around its cells as rich counts it."""
-    return Table(
-        *columns,
-        title=plain(title, "bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        header_style="bold",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-
-
-def _cell(cell: CellLike, is_stacked: bool) -> Text:
-    if isinstance(cell, str):
-        return plain(cell)
-    detail = (("\n" if is_stacked else " ") + cell.detail, "dim") if cell.detail else ""
-    return Text.assemble(plain(cell.text), (" " + cell.mark if cell.mark else "", "bold"), detail)
-
-
 def note(text: str, *, with_secret: bool = False) -> None:
     """Print a line for people on standard error, whole, whatever the width.
 
@@ -255,10 +127,6 @@ def note(text: str, *, with_secret: bool = False) -> None:
     """
     sys.stderr.write((without_steering(text) if with_secret else fit_to_show(text)) + "\n")
 
-
-if TYPE_CHECKING:
-    from resilisim.reporting.page import CellLike
-    from resilisim.reporting.page import Table as ReportTable
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 # How a type is told to users -> the word that stands for a value.

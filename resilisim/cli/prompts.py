@@ -14,13 +14,14 @@ import typer
 from rich.text import Text
 
 from resilisim.cli import options
-from resilisim.cli.output import answer, command_group, console, plain, print_json, say, table
+from resilisim.cli.output import answer, command_group, console, plain, print_json, say
 from resilisim.datasets.export import write_record_file
 from resilisim.datasets.prompt_records import PromptSource, PromptSpec
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import MAX_SEED, Draws
+from resilisim.tables.table import Table
 from resilisim.tasks.sources import read_tasks
 from resilisim.workflows.flaws import FlawedWorkflow
 from resilisim.workflows.plan_value import PlanCosts, flaw_cost_table
@@ -183,7 +184,7 @@ def costs(
     answer(
         as_json,
         [row.to_mapping() for row in rows],
-        table("what flaws cost: means over tasks, with 95 % intervals", heads, cells, digits=3),
+        Table.of_values("what flaws cost: means over tasks, with 95 % intervals", heads, cells, digits=3),
         notes=["obey, obey_coverage, deviate: see resilisim tasks prompts generate --help; price: deviate - obey"],
     )
 
@@ -204,13 +205,13 @@ def print_flawed(record: Mapping[str, Any], sound_text: str, sound_costs: PlanCo
     flaw, costs = record["flaw"], record["costs"]
     out.print(plain(f"{flaw['type']}, {flaw['method']}, {flaw['severity']}", "bold"))
     edits = [_row(edit) for edit in flaw["edits"]]
-    out.print(table("what was changed", ["step", "was step", "what", "before", "after"], edits))
+    out.print(Table.of_values("what was changed", ["step", "was step", "what", "before", "after"], edits))
     rows = [
         ["followed to the letter, full success", sound_costs.obey, costs["obey"]],
         ["followed to the letter, share of required tools in order", sound_costs.obey_coverage, costs["obey_coverage"]],
         ["the best that an agent can do (V*)", sound_costs.deviate, costs["deviate"]],
     ]
-    out.print(table("what the plan is worth", ["", "sound", "flawed"], rows))
+    out.print(Table.of_values("what the plan is worth", ["", "sound", "flawed"], rows))
     price, sound_price = costs["deviate"] - costs["obey"], sound_costs.price_of_obedience
     out.print(f"price of obedience (V* - obey): {price:.4f}; of the sound plan: {sound_price:.4f}")
 

@@ -17,12 +17,13 @@ from resilisim.chat.middleware import ChatModelSettings, ResponseCache, request_
 from resilisim.chat.models import model_identity
 from resilisim.chat.openai import endpoint_url
 from resilisim.cli import options, prompts
-from resilisim.cli.output import answer, command_group, note, plain, table
+from resilisim.cli.output import answer, command_group, note, plain
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.redaction import SHORTEST_SECRET
 from resilisim.seeding import MAX_SEED
+from resilisim.tables.table import Table
 from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
 from resilisim.tasks.enhancement.enhancer import (
     CallForecast,
@@ -105,7 +106,7 @@ def list_tasks(
         [*(task[key] for key in ("instance_id", "task_type", "split")), ", ".join(task["required_tools"])]
         for task in shown
     ]
-    listed = table(f"{len(shown)} of {len(known)} tasks", ["id", "type", "split", "required tools"], rows)
+    listed = Table.of_values(f"{len(shown)} of {len(known)} tasks", ["id", "type", "split", "required tools"], rows)
     left = len(known) - len(shown)
     answer(as_json, shown, listed, notes=[f"{left} more: --limit 0 shows all"] if left else [])
 
@@ -126,8 +127,10 @@ def show_task(
         plain(task.instance_id, "bold") + plain(f"  {task.task_type}, {task.complexity}, {split}"),
         plain(task.description),
         *(plain(f"  {place}. {name}") for place, name in enumerate(task.required_tools, start=1)),
-        table("Inputs", ["name", "value"], [[name, repr(value)] for name, value in task.inputs.items()]),
-        table("Expected outputs", ["name", "value"], [[n, repr(v)] for n, v in task.expected_outputs.items()]),
+        Table.of_values("Inputs", ["name", "value"], [[name, repr(value)] for name, value in task.inputs.items()]),
+        Table.of_values(
+            "Expected outputs", ["name", "value"], [[n, repr(v)] for n, v in task.expected_outputs.items()]
+        ),
     )
 
 
@@ -150,7 +153,7 @@ def stats(
         write_task_figure(plot, counts, tools)
         note(f"drew {plot}")
     shown = [
-        table(key.replace("_", " "), ["", "tasks"], list(counts[key].items()))
+        Table.of_values(key.replace("_", " "), ["", "tasks"], list(counts[key].items()))
         for key in ("by_type", "by_complexity", "by_num_tools", "by_split")
     ]
     answer(
@@ -287,7 +290,9 @@ def _tell_forecast(forecast: CallForecast, identity: str, finished: int, as_json
     answer(
         as_json,
         {"model": identity, "already_there": finished, **forecast.to_mapping()},
-        table(f"{forecast.tasks} tasks, nothing was asked", ["", "each asked once", "each asked again"], rows),
+        Table.of_values(
+            f"{forecast.tasks} tasks, nothing was asked", ["", "each asked once", "each asked again"], rows
+        ),
         notes=[f"model: {identity}", there],
     )
 
@@ -314,5 +319,5 @@ def _tell_totals(counts: dict[str, Any], seconds: float, as_json: bool) -> None:
         notes.append(
             "the same command with another --out asks for the failed ones again; other answers come from the cache"
         )
-    shown = table(f"{counts['tasks']} tasks", ["outcome", "tasks", "reason"], rows)
+    shown = Table.of_values(f"{counts['tasks']} tasks", ["outcome", "tasks", "reason"], rows)
     answer(as_json, {**counts, "seconds": seconds}, shown, notes=notes)

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from resilisim.cli import options
-from resilisim.cli.output import answer, command_group, error_console, note, plain, table, write_json
+from resilisim.cli.output import answer, command_group, error_console, note, plain, write_json
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, unknown_name
+from resilisim.tables.table import Table
 from resilisim.tool_library.parameters import mcp_definitions
 
 EXPORT_FORMATS = ("json", "mcp")
@@ -35,7 +36,7 @@ def list_tools(library: options.LibraryOption = None, as_json: options.JsonFlag 
         for index, tool in enumerate(chosen)
     ]
     cells = [[row["index"], row["name"], row["semantic_type"], ", ".join(row["dependencies"])] for row in rows]
-    answer(as_json, rows, table(f"{len(chosen)} tools", ["#", "name", "semantic type", "depends on"], cells))
+    answer(as_json, rows, Table.of_values(f"{len(chosen)} tools", ["#", "name", "semantic type", "depends on"], cells))
 
 
 @app.command("show")
@@ -56,13 +57,15 @@ def show_tool(
         plain("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing")),
         *([plain("equivalents: " + ", ".join(tool.equivalents))] if tool.equivalents else []),
         *([] if own is None else [plain(f"its own success probability: {own:g}")]),
-        table(
+        Table.of_values(
             "Parameters",
             ["name", "type", "required", "description"],
             [[p.name, p.type, "yes" if p.required else "no", p.description] for p in tool.parameters],
         ),
-        table("Returns", ["name", "type", "description"], [[v.name, v.type, v.description] for v in tool.returns]),
-        table("Errors", ["code", "description"], [[e.code, e.description] for e in tool.errors]),
+        Table.of_values(
+            "Returns", ["name", "type", "description"], [[v.name, v.type, v.description] for v in tool.returns]
+        ),
+        Table.of_values("Errors", ["code", "description"], [[e.code, e.description] for e in tool.errors]),
     )
 
 
@@ -81,7 +84,7 @@ def search_tools(
     with error_console().status("loading the embedding model"):
         hits = environment.retriever(chosen).search(query, k=count)
     rows = [[hit.score, hit.name, chosen[hit.name].description] for hit in hits]
-    shown = table(f"Tools for {query!r}", ["score", "name", "description"], rows, digits=3)
+    shown = Table.of_values(f"Tools for {query!r}", ["score", "name", "description"], rows, digits=3)
     answer(as_json, [{"name": hit.name, "score": hit.score} for hit in hits], shown)
 
 

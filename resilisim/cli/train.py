@@ -22,6 +22,7 @@ from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing
 from resilisim.evaluation.trained import PLAIN, measure_generality, measure_policy
 from resilisim.options import option
 from resilisim.simulator.failure_model import PARTS
+from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import sample_tasks
 
@@ -116,7 +117,7 @@ def train(
         ["share of the optimum", f"{best.share:.4f}"],
         ["reached after", f"{best.steps:,} steps"],
     ]
-    output.console().print(output.table(f"training in {out}", ["", "value"], rows))
+    output.console().print(Table.of_values(f"training in {out}", ["", "value"], rows))
     output.note(f"next: resilisim train evaluate {out}")
 
 
@@ -196,7 +197,7 @@ def evaluate(
     columns = columns[: len(rows[0])]
     under = "" if law == BENCHMARK_LAW else f" under {law}"
     title = f"{checkpoint} on the {split} split{under}, {measured['episodes']:,} episodes of each task"
-    output.console().print(output.table(title, columns, rows))
+    output.console().print(Table.of_values(title, columns, rows))
     taught, start = measured["training"].get("warm_start"), measured["training"].get("start")
     origin = "PPO alone" if not taught else f"PPO after {taught['kind']} ({taught['updates']:,} updates)"
     origin += f", from the weights of {start}" if start else ""
@@ -226,7 +227,7 @@ def _evaluate_generality(
     title = (
         f"{checkpoint} on {libraries} random libraries each, {tasks} tasks of each, {episodes:,} episodes of each task"
     )
-    output.console().print(output.table(title, columns, rows))
+    output.console().print(Table.of_values(title, columns, rows))
     reasons = sum((Counter(row["drawn_again"]) for row in measured["rows"]), Counter[str]())
     for reason, number in reasons.most_common():
         output.note(f"drawn again {number:,} times: {reason}")
@@ -368,7 +369,7 @@ def train_lm(
     output.answer(
         as_json,
         {**asdict(reached), "directory": str(out)},
-        output.table(f"fine-tuning in {out}", ["", "value"], rows),
+        Table.of_values(f"fine-tuning in {out}", ["", "value"], rows),
         notes=[f"next: resilisim evaluate {player} --split test --out RESULTS"],
     )
 

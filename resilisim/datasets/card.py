@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from markupsafe import Markup
 
 from resilisim.chat.local import shipped_model_path
 from resilisim.chat.local.gguf import TokenCounter
@@ -21,6 +22,8 @@ from resilisim.datasets.schema import DataType, Record, RecordSchema, describe, 
 from resilisim.errors import MissingExtraError
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.provenance import encode_json
+from resilisim.tables.markdown import markdown_lines
+from resilisim.tables.table import Cell, Table
 from resilisim.tasks.task import SPLITS, Task, split_of_task
 
 # Finding out what the prompt does not say has a price, and a message that obeys its prompt is not held against anybody.
@@ -58,19 +61,17 @@ def _only(texts: Mapping[str, str], names: Sequence[str]) -> Mapping[str, str]:
 def values_table(kind: str, in_world: bool = False) -> str:
     """Return the values of a kind's columns as a Markdown table; empty for kinds without such columns."""
     values = values_of(kind, in_world)
-    rows = [[f"`{column}`", name, text] for column, texts in values.items() for name, text in texts.items()]
+    rows = [
+        [Cell(column, style="code"), Cell(name, style="code"), Markup(text)]
+        for column, texts in values.items()
+        for name, text in texts.items()
+    ]
     return _table(["column", "value", "meaning"], rows, num_texts=3) if rows else ""
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[object]], num_texts: int) -> str:
     """Return a Markdown table; columns behind the first texts hold numbers."""
-    marks = ["---"] * num_texts + ["---:"] * (len(heads) - num_texts)
-    lines = [f"|{'|'.join(marks)}|", *(_row(row) for row in rows)]
-    return "\n".join([_row(heads), *lines])
-
-
-def _row(cells: Iterable[object]) -> str:
-    return "| " + " | ".join(cell if isinstance(cell, str) else f"{cell:,}" for cell in cells) + " |"
+    return "\n".join(markdown_lines(Table("", heads, list(rows), text_columns=num_texts)))
 
 
 NO_TOKENIZER = "none"

@@ -10,7 +10,11 @@ from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import Any, Protocol, TypeAlias
 
+from markupsafe import Markup
+
 from resilisim.errors import InvalidInputError, import_extra, unknown_name
+from resilisim.tables.markdown import markdown_lines
+from resilisim.tables.table import Cell, Table
 from resilisim.tasks.task import Task
 from resilisim.tool_library.library import ToolLibrary
 
@@ -142,8 +146,11 @@ def convert_json(value: Any, data_type: DataType, convert: Callable[[Any], Any])
 
 def describe(schema: RecordSchema) -> str:
     """Return the schema as a Markdown table: column, type, meaning."""
-    rows = [f"| `{column.name}` | {describe_type(column.type)} | {column.description} |" for column in schema.columns]
-    return "\n".join(["| column | type | meaning |", "|---|---|---|", *rows])
+    rows = [
+        (Cell(column.name, style="code"), Markup(describe_type(column.type)), Markup(column.description))
+        for column in schema.columns
+    ]
+    return "\n".join(markdown_lines(Table("", ("column", "type", "meaning"), rows, text_columns=3)))
 
 
 def describe_type(data_type: DataType) -> str:

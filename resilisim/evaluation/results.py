@@ -21,8 +21,9 @@ from resilisim.evaluation.run.runner import CallOutcome, RunLimits, play_run
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.evaluation.table.facts import RunFacts, read_facts
-from resilisim.evaluation.table.summary import GroupSummary, SummaryTable
+from resilisim.evaluation.table.summary import GroupSummary, summary_table
 from resilisim.policies.function_agent import AgentFunction
+from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary
 
@@ -106,9 +107,9 @@ class EvaluationResult:
         # A generator of this object's own: it keeps a temporary folder alive while somebody reads.
         yield from map(opened, read_records(self.directory))
 
-    def table(self) -> SummaryTable:
+    def table(self) -> Table:
         """Return the summary as a table for the terminal (`rich.print` shows it)."""
-        return SummaryTable(self.rows)
+        return summary_table(self.rows)
 
     def agents(self) -> tuple[AgentSums, ...]:
         """Return what the LLM agents used and where they gave up, in the order of the rows."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,9 @@ from resilisim.simulator.law import EndRules
 from resilisim.simulator.problem import build_problem
 from resilisim.simulator.state import start_state
 from resilisim.statistics.estimates import clustered_proportion
+from resilisim.tables.markdown import markdown_lines
+from resilisim.tables.numbers import NOTHING, percent
+from resilisim.tables.table import Cell, Table
 from resilisim.workflows.prompts import PROMPT_TYPES
 from resilisim.worlds.apis.api import api_library
 from resilisim.worlds.apis.twin import FAILURES
@@ -72,51 +76,59 @@ def real_api_tables(directory: Path | str) -> str:
     if foreign or not facts.table.num_episodes:
         what = f"has tasks with the tool {min(foreign)!r}" if foreign else "has no finished episode"
         raise InvalidInputError(f"{directory} {what}: expected a run on apis-v1")
-    return "\n".join([*_prompt_tables(facts), *_scaling_table(facts), *_error_table(facts), *_notes(facts)]) + "\n"
+    tables = [*_prompt_tables(facts), _scaling_table(facts), _error_table(facts)]
+    lines = [
+        line
+        for table in tables
+        for line in (f"## {table.caption}", "", *markdown_lines(replace(table, caption="", notes=())), "", *table.notes)
+    ]
+    return "\n".join([*lines, *_notes(facts)]) + "\n"
 
 
-def _prompt_tables(facts: RunFacts) -> Iterator[str]:
+def _prompt_tables(facts: RunFacts) -> Iterator[Table]:
     for number, title, kinds in (
         (5, "Performance on the real-API tasks", PROMPT_TYPES[2:]),
         (14, "Performance by prompt type", PROMPT_TYPES),
     ):
-        yield f"## Table {number}. {title}\n"
-        yield from _heading(
-            "Agent", [f"{HEADINGS[kind]}: {what}" for kind in kinds for what in ("full", "partial", "fail")]
-        )
-        for policy in facts.table.policies:
-            yield _row(policy, [cell for kind in kinds for cell in _outcomes(facts.table, policy, kind)])
+        headings = [f"{HEADINGS[kind]}: {what}" for kind in kinds for what in ("full", "partial", "fail")]
+        rows: list[list[object]] = [
+            [policy, *(cell for kind in kinds for cell in _outcomes(facts.table, policy, kind))]
+            for policy in facts.table.policies
+        ]
         for model, by_kind in TABLE_14.items():
             if number == 14 or model != "Average":
-                chosen = by_kind[-len(kinds) :]
-                yield _row(f"*{model}* {MARK}", [f"{number:.1f}" for three in chosen for number in three])
-        yield ""
+                rows.append(_published(model, [figure for three in by_kind[-len(kinds) :] for figure in three]))
+        yield Table(f"Table {number}. {title}", ["Agent", *headings], rows)
 
 
-def _scaling_table(facts: RunFacts) -> Iterator[str]:
-    yield "## Table 15. By model size, optimal prompt\n"
-    yield from _heading("Agent or model", ["full", "partial", "fail"])
-    for policy in facts.table.policies:
-        yield _row(policy, _outcomes(facts.table, policy, "optimal"))
-    for model, figures in TABLE_15.items():
-        yield _row(f"*{model}* {MARK}", [f"{number:.1f}" for number in figures])
-    yield ""
+def _published(model: str, figures: Sequence[float]) -> list[object]:
+    """Return a row of the paper; its figures are in percent."""
+    return [Cell(model, mark=MARK), *(f"{figure:.1f}" for figure in figures)]
 
 
-def _error_table(facts: RunFacts) -> Iterator[str]:
+def _scaling_table(facts: RunFacts) -> Table:
+    rows = [[policy, *_outcomes(facts.table, policy, "optimal")] for policy in facts.table.policies]
+    rows += [_published(model, figures) for model, figures in TABLE_15.items()]
+    return Table("Table 15. By model size, optimal prompt", ["Agent or model", "full", "partial", "fail"], rows)
+
+
+def _error_table(facts: RunFacts) -> Table:
     counted: Counter[str] = Counter()
     for (_, _, code), count in facts.breakdown.errors.items():
         counted[code] += count
     failures, published = counted.total(), sum(FAILURES.values())
     executions = sum(facts.breakdown.executions.values())
-    yield "## Table 16. Types of error\n"
-    yield from _heading("Error", ["count", "share of failures", f"count {MARK}", f"share {MARK}"])
+    rows: list[list[object]] = []
     for code in dict.fromkeys([*FAILURES, *sorted(counted)]):
-        ours = [str(counted[code]), f"{counted[code] / failures:.1%}" if failures else "-"]
-        theirs = [str(FAILURES[code]), f"{FAILURES[code] / published:.1%}"] if code in FAILURES else ["-", "-"]
-        yield _row(code, ours + theirs)
-    rate = f"{1.0 - failures / executions:.1%}" if executions else "-"
-    yield f"\n{executions} calls of APIs, {rate} of them succeeded ({MARK} 948 calls, 52.7%).\n"
+        theirs = [FAILURES[code], FAILURES[code] / published] if code in FAILURES else [None, None]
+        rows.append([code, counted[code], counted[code] / failures if failures else None, *theirs])
+    rate = f"{percent(1.0 - failures / executions)}%" if executions else NOTHING
+    return Table(
+        "Table 16. Types of error",
+        ["Error", "count", "% of failures", f"count {MARK}", f"% {MARK}"],
+        rows,
+        notes=[f"{executions} calls of APIs, {rate} of them succeeded ({MARK} 948 calls, 52.7%).", ""],
+    )
 
 
 def _notes(facts: RunFacts) -> Iterator[str]:
@@ -138,27 +150,14 @@ def _ceiling(required: Sequence[str], rules: EndRules) -> float:
     return solve(problem).value(start_state(problem))
 
 
-def _outcomes(table: EpisodeTable, policy: str, kind: str) -> list[str]:
+def _outcomes(table: EpisodeTable, policy: str, kind: str) -> list[object]:
     """Return full, partial and failure of a policy under a prompt type, flaws of all kinds together."""
     prompts = [place for place, name in enumerate(table.prompts) if name.partition(":")[0] == kind]
     chosen = (table.policy == table.policies.index(policy)) & np.isin(table.prompt, prompts)
     count = int(table.count[chosen].sum())
     if not count:
-        return ["-"] * 3
+        return [None] * 3
     outcomes, counts = (np.bincount(table.task[chosen], weights=sums[chosen]) for sums in (table.outcome, table.count))
     full = clustered_proportion(outcomes[counts > 0], counts[counts > 0])
     partial = float(table.partial[chosen].sum()) / count
-    return [
-        f"{100 * full.value:.1f} [{100 * full.low:.0f}, {100 * full.high:.0f}]",
-        f"{100 * partial:.1f}",
-        f"{100 * (1.0 - full.value - partial):.1f}",
-    ]
-
-
-def _heading(first: str, names: Sequence[str]) -> Iterator[str]:
-    yield f"| {first} | {' | '.join(names)} |"
-    yield f"| --- |{' ---: |' * len(names)}"
-
-
-def _row(name: str, cells: Sequence[str]) -> str:
-    return f"| {name} | {' | '.join(cells)} |"
+    return [full, partial, 1.0 - full.value - partial]

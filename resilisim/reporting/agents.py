@@ -21,19 +21,10 @@ from resilisim.reporting.charts import NUM_SERIES, legend, row_labels, series_en
 from resilisim.reporting.charts.lines import LinePanel, Series, line_charts
 from resilisim.reporting.charts.rows import Part, bar_chart
 from resilisim.reporting.groups import BY_MODEL_SIZE, LEVEL_NAMES, PromptPools, published_beside
-from resilisim.reporting.page import (
-    NOTHING,
-    Block,
-    Fold,
-    Section,
-    Table,
-    beside_a_chart,
-    name_cell,
-    plain,
-    say,
-    shares_text,
-)
+from resilisim.reporting.page import Block, Fold, Section, beside_a_chart, name_cell, plain, say, shares_text
 from resilisim.statistics import Estimate
+from resilisim.tables.numbers import NOTHING
+from resilisim.tables.table import Table
 
 MOST_OPEN_ROWS = 8  # of a table that is not folded away
 

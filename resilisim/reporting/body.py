@@ -18,19 +18,7 @@ from resilisim.reporting.comparison import comparison_section
 from resilisim.reporting.flaws import FLAWED, OPTIMAL, flaws_section
 from resilisim.reporting.groups import PromptPools, difference, merit
 from resilisim.reporting.losses import broken_episodes, broken_section, errors_section, losses_section
-from resilisim.reporting.page import (
-    Card,
-    Definitions,
-    Fold,
-    Page,
-    Section,
-    interval_text,
-    packaged_texts,
-    percent,
-    plain,
-    say,
-    signed_points,
-)
+from resilisim.reporting.page import Card, Definitions, Fold, Page, Section, packaged_texts, plain, say
 from resilisim.reporting.results import (
     is_of_reference,
     must_search,
@@ -39,6 +27,7 @@ from resilisim.reporting.results import (
     task_types_section,
 )
 from resilisim.statistics import Estimate
+from resilisim.tables.numbers import interval_text, percent, signed_points
 
 NOT_PRIVILEGED = "of policies that do not see the state"
 MOST_ENTRIES = 40  # of a list among the arguments

@@ -16,24 +16,11 @@ from resilisim.evaluation.table.comparing import RunComparison, compare_runs, re
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.reporting.charts import Entry, legend, row_labels
 from resilisim.reporting.charts.rows import Mark, forest_chart
-from resilisim.reporting.page import (
-    NOTHING,
-    SIGNED,
-    Block,
-    Cell,
-    Column,
-    Fold,
-    Note,
-    Section,
-    Table,
-    beside_a_chart,
-    plain,
-    say,
-    signed_interval,
-    signed_points,
-)
+from resilisim.reporting.page import Block, Fold, Note, Section, beside_a_chart, plain, say
 from resilisim.statistics import Estimate
 from resilisim.statistics.comparison import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
+from resilisim.tables.numbers import NOTHING, p_value, signed_interval, signed_points
+from resilisim.tables.table import SIGNED, Cell, Column, Table
 
 MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points
@@ -131,8 +118,8 @@ def _rows(compared: RunComparison, method: str) -> list[_Row]:
 
 
 _P_VALUES: list[Column[_Row]] = [
-    ("p", lambda row: p_text(row.difference.p_value)),
-    ("p (Holm)", lambda row: p_text(row.corrected)),
+    ("p", lambda row: p_value(row.difference.p_value)),
+    ("p (Holm)", lambda row: p_value(row.corrected)),
 ]
 
 
@@ -189,13 +176,6 @@ def methods_table(compared: RunComparison) -> Table:
         text_columns=3,
         notes=[say("comparison_methods")],
     )
-
-
-def p_text(value: float) -> str:
-    """Return a p-value with three digits, or a dash for NaN."""
-    if math.isnan(value):
-        return NOTHING
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:

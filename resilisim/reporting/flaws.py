@@ -31,23 +31,12 @@ from resilisim.reporting.groups import (
     pool,
     published_beside,
 )
-from resilisim.reporting.page import (
-    SIGNED,
-    Block,
-    Column,
-    Fold,
-    Note,
-    Section,
-    Table,
-    beside_a_chart,
-    in_form,
-    plain,
-    say,
-)
+from resilisim.reporting.page import Block, Fold, Note, Section, beside_a_chart, plain, say
 from resilisim.reporting.results import mean_name
 from resilisim.simulator.problem import build_problem
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_mean
+from resilisim.tables.table import SIGNED, Column, Table, in_form
 from resilisim.tool_library import default_library
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES
 from resilisim.workflows.plan_value import follow_steps

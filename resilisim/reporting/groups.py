@@ -14,11 +14,12 @@ import numpy as np
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
-from resilisim.reporting.page import Cell, Fold, Table, name_cell, packaged_file, plain, say
+from resilisim.reporting.page import Fold, name_cell, packaged_file, plain, say
 from resilisim.statistics import Estimate
 from resilisim.statistics.comparison import without_variation
 from resilisim.statistics.estimates import FloatArray, clustered_proportion, t_quantile
 from resilisim.statistics.luck_adjustment import cross_fitted_betas
+from resilisim.tables.table import Cell, Table
 
 # Prompt types in the order of the ResiliBench paper's tables; others follow as they were met.
 PROMPT_ORDER = ("baseline", "chain_of_thought", "optimal", "flawed")

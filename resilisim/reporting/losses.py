@@ -17,21 +17,10 @@ from resilisim.evaluation.table.facts import RunFacts
 from resilisim.reporting.charts import NUM_SERIES, RowLabel, legend, series_entries, series_style
 from resilisim.reporting.charts.rows import Part, bar_chart
 from resilisim.reporting.groups import PromptPools
-from resilisim.reporting.page import (
-    NOTHING,
-    Block,
-    Cell,
-    CellLike,
-    Fold,
-    Section,
-    Table,
-    beside_a_chart,
-    on_one_line,
-    percent,
-    plain,
-    say,
-)
+from resilisim.reporting.page import Block, Fold, Section, beside_a_chart, on_one_line, plain, say
 from resilisim.statistics.estimates import FloatArray
+from resilisim.tables.numbers import NOTHING, percent
+from resilisim.tables.table import Cell, CellLike, Table
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses
 MOST_ERROR_POLICIES = 8  # and in one of errors

@@ -28,21 +28,19 @@ from resilisim.reporting.charts import legend, row_labels, series_entries, serie
 from resilisim.reporting.charts.rows import Part, bar_chart
 from resilisim.reporting.page import (
     Block,
-    Cell,
     Page,
     Section,
-    Table,
     beside_a_chart,
-    in_form,
     packaged_file,
     page_markdown,
-    percent,
     plain,
     whole_page,
 )
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_proportion, to_json
+from resilisim.tables.numbers import percent
+from resilisim.tables.table import Cell, Table, in_form
 
 MARK: Final = "†"
 # What a question of the pages world is like in KPI-Chain's table 1, in the order of its columns here.

@@ -29,30 +29,25 @@ from resilisim.reporting.body import names_of
 from resilisim.reporting.charts import Entry, legend, series_style
 from resilisim.reporting.charts.lines import Level, LinePanel, Series, panels
 from resilisim.reporting.page import (
-    NOTHING,
-    SIGNED,
     Block,
     Card,
-    Cell,
     Definitions,
     Fold,
     Note,
     Page,
     Section,
-    Table,
-    in_form,
-    interval_text,
     name_cell,
     packaged_file,
     packaged_texts,
     page_markdown,
-    percent,
     plain,
     say,
     whole_page,
 )
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate
+from resilisim.tables.numbers import NOTHING, interval_text, percent
+from resilisim.tables.table import SIGNED, Cell, Table, in_form
 
 PAGE_NAME = "profile.html"
 AXIS_TITLES: Mapping[str, str] = {

@@ -32,25 +32,10 @@ from resilisim.reporting.groups import (
     published_beside,
     ranked,
 )
-from resilisim.reporting.page import (
-    NOTHING,
-    SIGNED,
-    Block,
-    Cell,
-    Column,
-    Fold,
-    Note,
-    Section,
-    Table,
-    beside_a_chart,
-    in_form,
-    percent,
-    plain,
-    policy_cell,
-    say,
-    with_interval,
-)
+from resilisim.reporting.page import Block, Fold, Note, Section, beside_a_chart, plain, policy_cell, say
 from resilisim.statistics import Estimate, pass_at_k, pass_hat_k
+from resilisim.tables.numbers import NOTHING, percent
+from resilisim.tables.table import SIGNED, Cell, Column, Table, in_form, with_interval
 
 MOST_COLUMNS = 8  # of policies beside each other
 MOST_TASK_TYPES = 8  # shown one by one; the rest of a run with more stands in its records

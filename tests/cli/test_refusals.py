@@ -17,7 +17,7 @@ SHORT = next(task.instance_id for task in benchmark_tasks() if len(task.required
 BEGINNINGS = {
     "EVALUATE": "evaluate --policy random --tasks 3 --out DIR",
     "EXPORT": "dataset export --out DIR --kind",
-    "PROFILE": "profile --policy random --out DIR",
+    "PROFILE": "runs profile --policy random --out DIR",
     "TRAIN": "train --out DIR",
 }
 # A command, "|", and what its line has to hold, one thing a word; DIR is a folder that does not exist, and FILES one
@@ -66,10 +66,10 @@ bound --tools {READER} --loop-length 1 | loop_length is 1
 bound --tools {READER} --history 1.5 | --history 1.5
 bound --tools {READER} --failed nan | --failed nan
 bound --tools {READER} --clairvoyant-seeds {"9" * 30} | --clairvoyant-seeds
-models check | --model
-models check --model opneai:x | did you mean 'openai'?
-models check --model openai:x --base-url nowhere | no address
-agents kpi_chain | did you mean 'kpi-chain'?
+agents check | --model
+agents check --model opneai:x | did you mean 'openai'?
+agents check --model openai:x --base-url nowhere | no address
+agents show kpi_chain | did you mean 'kpi-chain'?
 EVALUATE --seeds 1000000000000 | --seeds
 EVALUATE --seeds {"9" * 5000} | --seeds
 EVALUATE --tasks {"9" * 30} | {"9" * 30}
@@ -83,16 +83,16 @@ PROFILE --tasks 4 --turns 0 | turns is 0: expected at least 1
 PROFILE --tasks 4 --flaw missing | unknown flaw 'missing': did you mean 'missing_step'?
 PROFILE --axis turns --flaw missing_step | --flaw changes nothing without the axis flaws
 PROFILE --tasks 4 --split tset | did you mean 'test'?
-power --difference 0 | --difference is 0
-power --difference 100 | --difference is 100
-power --prompt optimal | expected RUN_A
-compare DIR DIR | no folder of results
-leaderboard DIR | no folder of results
-power DIR | no folder of results
+runs power --difference 0 | --difference is 0
+runs power --difference 100 | --difference is 100
+runs power --prompt optimal | expected RUN_A
+runs compare DIR DIR | no folder of results
+runs leaderboard DIR | no folder of results
+runs power DIR | no folder of results
 TRAIN --steps {"9" * 30} | steps
 TRAIN --minutes inf | Infinity
 TRAIN --set num_envs={"9" * 30} | num_envs
-episode show DIR {"9" * 30} | DIR
+runs episode DIR {"9" * 30} | DIR
 EVALUATE --policy randm | randm 'random'
 EVALUATE --policy no_such_module:Policy | no_such_module
 EVALUATE --policy json:loads | json:loads
@@ -122,16 +122,16 @@ EVALUATE --policy react --model scripted:FILES/script.jsonl --prices nowhere.jso
 play --task {LONG[:-1]} | did you mean '{LONG}'?
 play --task {LONG} --prompt optimall | 'optimal'
 play --task {LONG} --embedding-model no/such/folder | no/such/folder
-prompts show --task task_x | task 'task_x'
-prompts show --task {LONG} --type optimum | 'optimal'
-prompts show --task {LONG} --type flawed --flaw drift | 'drift' 'semantic_drift'
-prompts show --task {LONG} --type flawed --flaw tool_misuse --severity hard | severity 'hard' light, moderate, severe
-prompts show --task {SHORT} --type flawed --flaw missing_step | cannot carry between
-prompts show --task {LONG} --flaw missing_step | --type flawed
-prompts show --task {LONG} --plan-format xml --prompt-style compact | plan format 'xml'
-prompts generate --out DIR --tasks 1 --type baseline --flaw tool_misuse | --type flawed
-prompts generate --out DIR --tasks 1 --planner exat | 'exact'
-prompts generate --out DIR --tasks no.jsonl | no.jsonl
+tasks prompts show --task task_x | task 'task_x'
+tasks prompts show --task {LONG} --type optimum | 'optimal'
+tasks prompts show --task {LONG} --type flawed --flaw drift | 'drift' 'semantic_drift'
+tasks prompts show --task {LONG} --type flawed --flaw tool_misuse --severity hard | severity 'hard' moderate, severe
+tasks prompts show --task {SHORT} --type flawed --flaw missing_step | cannot carry between
+tasks prompts show --task {LONG} --flaw missing_step | --type flawed
+tasks prompts show --task {LONG} --plan-format xml --prompt-style compact | plan format 'xml'
+tasks prompts generate --out DIR --tasks 1 --type baseline --flaw tool_misuse | --type flawed
+tasks prompts generate --out DIR --tasks 1 --planner exat | 'exact'
+tasks prompts generate --out DIR --tasks no.jsonl | no.jsonl
 EXPORT prompt | unknown kind 'prompt' in option --kind: did you mean 'prompts'?
 EXPORT conversations --type baseline | option --type does nothing for kind 'conversations': expected
 EXPORT prompts --seeds 2 | option --seeds does nothing for kind 'prompts': expected one of --type

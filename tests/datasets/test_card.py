@@ -213,8 +213,8 @@ def test_the_card_says_what_failures_are_under_a_law():
 def test_the_card_lists_every_value_that_records_hold():
     conversations, preferences = card_of("conversations"), card_of("preferences")
     for label, text in LOSS_LABELS.items():
-        assert f"| `turns.label` | {label} | {text} |" in conversations
-        assert (f"| `rejected_reason` | {label} | {text} |" in preferences) == (
+        assert f"| `turns.label` | `{label}` | {text} |" in conversations
+        assert (f"| `rejected_reason` | `{label}` | {text} |" in preferences) == (
             label not in ("information", "obeyed_flaw")
         )
     rows = rows_of(ConversationSpec(prompts=("optimal",), policy="random", seeds=2, alternatives=False))
@@ -225,7 +225,7 @@ def test_the_card_lists_every_value_that_records_hold():
     }.items():
         assert values
         for value in values:
-            assert f"| `{column}` | {value} | " in conversations
+            assert f"| `{column}` | `{value}` | " in conversations
 
 
 NATIVE = dataclasses.replace(TRAINING_ENVIRONMENT, protocol="native")

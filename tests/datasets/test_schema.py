@@ -111,7 +111,7 @@ def test_a_schema_describes_itself():
         "s-1", (Column("a", ["string"], "Names."), Column("b", {"c": "bool", "d": [["int64"]]}, "B."))
     )
     assert describe(schema) == (
-        "| column | type | meaning |\n|---|---|---|\n"
+        "| column | type | meaning |\n| --- | --- | --- |\n"
         "| `a` | list of string | Names. |\n"
         "| `b` | struct (c: bool, d: list of list of int64) | B. |"
     )

@@ -12,8 +12,8 @@ from resilisim.evaluation.run.store import RunStore
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.provenance import content_hash, encode_json_line
 from resilisim.reporting import write_report
-from resilisim.reporting.page import Cell, CellLike
 from resilisim.reporting.viewer import BLOCK_TYPE
+from resilisim.tables.table import Cell, CellLike
 
 EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>|[x](javascript:y)&\"'`*_#"
 VOID = {"br", "hr", "img", "meta", "link", "col"}

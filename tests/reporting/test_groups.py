@@ -22,8 +22,9 @@ from resilisim.reporting.groups import (
     pool,
     published_reference,
 )
-from resilisim.reporting.page import Table, packaged_file
+from resilisim.reporting.page import packaged_file
 from resilisim.statistics.estimates import clustered_mean
+from resilisim.tables.table import Table
 from tests.evaluation.synthetic import synthetic_run
 from tests.reporting.pages import text_of
 

@@ -17,28 +17,26 @@ from markupsafe import Markup
 from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS
 from resilisim.evaluation.table.facts import RunFacts, read_facts
-from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.reporting import charts, write_report
 from resilisim.reporting.body import NOT_PRIVILEGED, build_page, cards
 from resilisim.reporting.groups import PromptPools
 from resilisim.reporting.page import (
     Card,
-    Cell,
     Fold,
     Page,
     Section,
-    Table,
     draw,
     packaged_file,
     packaged_texts,
     page_markdown,
     say,
     whole_page,
-    with_interval,
 )
 from resilisim.reporting.page import escape_markdown as escape
 from resilisim.reporting.results import loss_bar
 from resilisim.statistics import Estimate
+from resilisim.tables.numbers import interval_text, percent
+from resilisim.tables.table import NO_INTERVAL, Cell, Table, with_interval
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_run
 from tests.reporting.agent_records import agent_records
 from tests.reporting.pages import EVIL, Checker, check, facts_of, make_run, write_run
@@ -168,11 +166,11 @@ def test_every_number_of_the_summary_stands_in_the_report(tmp_path: Path) -> Non
     text = check(path).text
     for row in read_facts(tmp_path).rows:
         for estimate in (row.success, row.partial_success, row.share_of_ceiling, row.adjusted_share, row.luck_adjusted):
-            assert format_percent(estimate.value) in text
-            assert format_interval(estimate).replace("-", "−") in text
+            assert percent(estimate.value) in text
+            assert interval_text(estimate).replace("-", "−") in text
         for loss in row.losses.values():
-            assert format_interval(loss).replace("-", "−") in text
-        assert format_percent(row.optimum.value) in text
+            assert interval_text(loss).replace("-", "−") in text
+        assert percent(row.optimum.value) in text
         # The parts of its bar add up to what it missed.
         bar = loss_bar(row, list(row.losses))
         assert sum(part.amount for part in bar) - row.luck.value == pytest.approx(1.0 - row.success.value)
@@ -237,10 +235,10 @@ def test_shares_of_the_fitting_ceiling_lead_and_sort_the_page(tmp_path: Path) ->
         assert shares == sorted(shares, reverse=True)
     best = max((row for row in facts.rows if not row.privileged), key=lambda row: row.adjusted_share.value)
     first, second, *_ = cards(pools)
-    assert first.figure == f"{format_percent(best.adjusted_share.value)}%"
+    assert first.figure == f"{percent(best.adjusted_share.value)}%"
     assert first.whose.startswith(best.policy)
     assert NOT_PRIVILEGED in first.detail
-    assert second.figure == f"{format_percent(best.ceiling.value)}%"
+    assert second.figure == f"{percent(best.ceiling.value)}%"
     text = check(write_report(tmp_path)).text
     assert f"reference {75 * optimum:.1f}%, V* {100 * optimum:.1f}%" in text
     assert f"ceiling V* {100 * optimum:.1f}%" in text
@@ -268,7 +266,7 @@ def test_a_policy_that_tries_again_leads_with_raw_success_and_the_page_says_why(
     page = check(write_report(tmp_path))
     assert say("tries_again") in page.texts
     raw = next(row for row in rows if row.tries_again)
-    assert f"{format_percent(raw.success.value)}% raw" in page.texts
+    assert f"{percent(raw.success.value)}% raw" in page.texts
     card = first_card(facts_of(tmp_path / "only", [record for record in again if "rp-" not in record["policy"]]))
     assert card.name == "Highest success"
     assert "no ceiling" in card.detail
@@ -280,7 +278,7 @@ def test_a_dash_in_place_of_an_interval_has_its_reason_below_the_table(num_tasks
     cell = with_interval(Estimate(0.5, low, low, low, num_tasks, 8))
     page = page_of(Table("Success", ("policy", "success"), [("random", cell)]))
     for text in (whole_page(page).decode(), page_markdown(page)):
-        assert (say("no_interval").split("(")[0] in text) == (num_tasks == 1)
+        assert (NO_INTERVAL.split("(")[0] in text) == (num_tasks == 1)
 
 
 @pytest.mark.parametrize("kind", ["scripted", "agents", "unfinished"])

@@ -12,9 +12,9 @@ from resilisim import benchmark_tasks, bound
 from resilisim.errors import StoreError
 from resilisim.evaluation.robustness.profile_result import RunState
 from resilisim.evaluation.robustness.profiling import ProfileResult, profile
-from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.reporting.profile import write_profile_page
 from resilisim.simulator import EndRules
+from resilisim.tables.numbers import interval_text, percent
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 from tests.reporting.pages import Checker
 
@@ -66,16 +66,16 @@ def test_every_number_stands_in_a_table(result: ProfileResult) -> None:
     page = " ".join(read(write_profile_page(result)).text.split())
     for axis in result.axes:
         for value in (*axis.optimum, *axis.plan_following):
-            assert format_percent(value) in page
+            assert percent(value) in page
         for curve in axis.curves:
             for point in curve.points:
                 for estimate in (point.success, point.adjusted, point.share_of_ceiling):
-                    assert f"{format_percent(estimate.value)} {format_interval(estimate)}" in page
+                    assert f"{percent(estimate.value)} {interval_text(estimate)}" in page
     assert result.flaws is not None
     for policy in result.flaws.policies:
         for cell in policy.cells:
-            assert f"{format_percent(cell.success.value)} {format_interval(cell.success)}" in page
-            assert format_percent(cell.reference.obey) in page
+            assert f"{percent(cell.success.value)} {interval_text(cell.success)}" in page
+            assert percent(cell.reference.obey) in page
     assert "sequential order (2 tasks)" in page  # left out: they have one tool
 
 
@@ -90,7 +90,7 @@ def test_markdown_has_the_same_tables(result: ProfileResult, tmp_path: Path) -> 
     widths = {line.count("|") - line.count("\\|") for line in text.splitlines() if line.startswith("| quitter")}
     assert widths  # every row has a cell for every heading
     for axis in result.axes:
-        assert f"| **optimum V\\*** | {' | '.join(format_percent(value) for value in axis.optimum)} |" in text
+        assert f"| **optimum V\\*** | {' | '.join(percent(value) for value in axis.optimum)} |" in text
 
 
 def test_where_tools_must_be_found_the_ceiling_is_what_searching_leaves(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_where_tools_must_be_found_the_ceiling_is_what_searching_leaves(tmp_path
         assert curve.area.raw.value == pytest.approx(sum(successes) / sum(ceilings))
         for point, ceiling in zip(curve.points, ceilings, strict=True):
             assert point.share_of_ceiling.value == pytest.approx(point.success.value / ceiling)
-    row = " | ".join(format_percent(value) for value in axis.after_search)
+    row = " | ".join(percent(value) for value in axis.after_search)
     page = write_profile_page(found, markdown=tmp_path / "found.md")
     assert f"| **after search** | {row} |" in (tmp_path / "found.md").read_text("utf-8")
     assert "where tools must be found" in page.read_text(encoding="utf-8")

@@ -14,13 +14,14 @@ import pytest
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.table.comparing import compare_runs
 from resilisim.evaluation.table.facts import RunFacts, read_facts
-from resilisim.evaluation.table.summary import format_percent
 from resilisim.provenance import encode_json_line
 from resilisim.reporting import agents, comparison, losses, results, write_report
 from resilisim.reporting.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
 from resilisim.reporting.groups import PromptPools
-from resilisim.reporting.page import Cell, Fold, Section, Table, signed_interval, signed_points
+from resilisim.reporting.page import Fold, Section
 from resilisim.statistics.comparison import METHODS
+from resilisim.tables.numbers import p_value, percent, signed_interval, signed_points
+from resilisim.tables.table import Cell, Table
 from tests.evaluation.synthetic import synthetic_record, synthetic_run
 from tests.reporting.agent_records import AGENTS, MODELS, PROMPTS, agent_records
 from tests.reporting.pages import check, facts_of, text_of, write_run
@@ -54,7 +55,7 @@ def pools(facts: RunFacts) -> PromptPools:
 
 def share(records: Sequence[Record], what: Callable[[Record], bool]) -> str:
     """Return how many of the records something holds for, in percent."""
-    return format_percent(sum(map(what, records)) / len(records))
+    return percent(sum(map(what, records)) / len(records))
 
 
 def level_shares(records: Sequence[Record]) -> list[str]:
@@ -91,7 +92,7 @@ def test_levels_are_the_shares_of_the_records(pools: PromptPools, records: list[
     for place, prompt in enumerate(SHOWN_PROMPTS):
         ordinary = ("repairing-follower", "plan-follower", "random")
         rates = [success_of(chosen(records, policy, prompt)) for policy in ordinary]
-        assert means[1 + 3 * place] == format_percent(statistics.fmean(rates))
+        assert means[1 + 3 * place] == percent(statistics.fmean(rates))
 
 
 def test_every_rate_has_an_interval(pools: PromptPools) -> None:
@@ -111,7 +112,7 @@ def test_task_types_have_the_shares_of_their_tasks(pools: PromptPools, records: 
     optimum = {record["instance_id"]: (record["task_type"], record["optimum"]) for record in records}
     for place, name in enumerate(counts, start=2):
         mean = statistics.fmean(value for kind, value in optimum.values() if kind == name)
-        assert [known[place], searching[place]] == [format_percent(mean), format_percent(0.75 * mean)]
+        assert [known[place], searching[place]] == [percent(mean), percent(0.75 * mean)]
         for row in rows:
             own = [record for record in chosen(records, row[0], row[1]) if record["task_type"] == name]
             if row[0] == "exact-optimum":  # its luck is all that there is between V* and its outcome
@@ -127,7 +128,7 @@ def test_drops_are_differences_of_the_same_episodes(pools: PromptPools, records:
         sound, flawed = (chosen(records, policy, prompt) for prompt in ("optimal", "flawed"))
         assert cells[:6] == level_shares(sound) + level_shares(flawed)
         drop = success_of(sound) - success_of(flawed)
-        assert cells[6].lstrip("+−") == format_percent(abs(drop))
+        assert cells[6].lstrip("+−") == percent(abs(drop))
         assert cells[6].startswith("−") == (drop < 0)
 
 
@@ -152,9 +153,9 @@ def test_totals_of_lost_points_are_sums_over_messages(pools: PromptPools, record
     for tool, _, _, calls, lost, *_ in map(texts, by_tool.rows):
         steps = [step for record in ordinary for step in record["steps"] if step["tool"] == tool]
         regret = math.fsum(step["regret"] for step in steps if step["label"])
-        assert tool.startswith("none") or (calls, lost) == (f"{len(steps):,}", format_percent(regret / len(ordinary)))
+        assert tool.startswith("none") or (calls, lost) == (f"{len(steps):,}", percent(regret / len(ordinary)))
     for policy, _, _, _, lost in map(texts, by_policy.rows):
-        assert lost == format_percent(statistics.fmean(record["regret"] for record in chosen(records, policy)))
+        assert lost == percent(statistics.fmean(record["regret"] for record in chosen(records, policy)))
 
 
 def test_the_costliest_calls_lead_to_their_episodes(facts: RunFacts, records: list[Record]) -> None:
@@ -162,7 +163,7 @@ def test_the_costliest_calls_lead_to_their_episodes(facts: RunFacts, records: li
     assert isinstance(table, Table)
     steps = [step for record in records for step in record["steps"] if step["label"] not in {None, "information"}]
     costs = sorted((step["regret"] for step in steps), reverse=True)[: len(table.rows)]
-    assert [text_of(row[-1]) for row in table.rows] == list(map(format_percent, costs))
+    assert [text_of(row[-1]) for row in table.rows] == list(map(percent, costs))
     for row in table.rows:
         assert isinstance(row[0], Cell)
         assert row[0].link == f"#episode-{row[0].text}"
@@ -186,7 +187,7 @@ def test_pass_at_k_and_pass_hat_k_of_k_1_are_success(pools: PromptPools, records
     assert texts(table.headings[3:]) == ["k = 1", "k = 2", "k = 3"]
     for policy, prompt, which, *cells in map(texts, table.rows):
         own = [record for record in chosen(records, policy) if record["prompt_type"] == prompt]
-        assert cells[0] == format_percent(success_of(own))
+        assert cells[0] == percent(success_of(own))
         numbers = list(map(float, cells))
         assert numbers == sorted(numbers, reverse=which == "pass^k")
 
@@ -228,7 +229,7 @@ def test_models_are_ordered_by_size_and_their_measures_are_those_of_their_rates(
         rates = [success_of(chosen(records, f"{agent}@{model}", prompt)) for model in MODELS]
         saturation = 1.0 - (max(rates) - statistics.fmean(rates))
         measures = (max(rates), statistics.fmean(rates), statistics.stdev(rates), saturation, saturation * max(rates))
-        assert cells == list(map(format_percent, measures))
+        assert cells == list(map(percent, measures))
     assert any("No intervals" in note for note in evenness.notes)
 
 
@@ -294,11 +295,11 @@ def test_every_method_of_every_match_stands_in_the_tables(folders: tuple[Path, P
         best = one.differences["paired_luck_adjusted"]
         assert isinstance(row[5], Cell)
         assert (row[5].text, row[5].detail) == (signed_points(best.difference), signed_interval(*best.interval))
-        assert [text_of(cell) for cell in row[6:]] == [comparison.p_text(p) for p in (best.p_value, corrected[place])]
+        assert [text_of(cell) for cell in row[6:]] == [p_value(p) for p in (best.p_value, corrected[place])]
         for step, method in enumerate(comparison.METHOD_NAMES):
             shown = methods.rows[len(METHODS) * place + step]
             assert text_of(shown[4]) == signed_points(one.differences[method].difference)
-            assert text_of(shown[6]) == comparison.p_text(one.differences[method].p_value)
+            assert text_of(shown[6]) == p_value(one.differences[method].p_value)
     tasks = comparison.tasks_table(read_facts(folders[0]), compared)
     assert tasks is not None
     sizes = [abs(float(text_of(row[-1]).replace("−", "-"))) for row in tasks.rows]

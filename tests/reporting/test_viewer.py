@@ -351,7 +351,7 @@ def test_no_text_of_a_record_leaves_its_block(tmp_path: Path) -> None:
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", text)
     assert all("alert" in json.dumps(unpack_block(block)) for _, block in blocks[2:])
     assert "alert" not in section
-    assert "episode show &#39;run &lt;b&gt;&#39; NUMBER" in section  # the command, quoted for a shell
+    assert "runs episode &#39;run &lt;b&gt;&#39; NUMBER" in section  # the command, quoted for a shell
 
 
 def test_the_page_says_how_much_of_the_run_is_in_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from resilisim.cli import options
-from resilisim.cli.output import answer, console, note, print_json, table
+from resilisim.cli.output import answer, console, note, print_json
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
@@ -22,6 +22,7 @@ from resilisim.simulator.exact import bound as computed_bounds
 from resilisim.simulator.exact.references import clairvoyant_if_known
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
+from resilisim.tables.table import Table
 from resilisim.tasks import Task
 from resilisim.tasks.searches import SearchMany, all_searches_needed
 from resilisim.tasks.sources import read_tasks
@@ -98,7 +99,7 @@ def bound(
     shown = [name for name in EXPLANATIONS if values.get(name) is not None and (name != GAP or values[name])]
     rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
     notes = [*_no_ceiling(values), *_knowledge(law, values["knowledge"])]
-    found_table = table("bounds of " + ", ".join(required), ["reference", "value", "meaning"], rows, digits=6)
+    found_table = Table.of_values("bounds of " + ", ".join(required), ["reference", "value", "meaning"], rows, digits=6)
     answer(as_json, values, found_table, notes=notes)
 
 
@@ -229,4 +230,4 @@ def _print_means(rows: list[dict[str, Any]], as_json: bool) -> None:
     heads = [column.replace("_", " ") for column in columns]
     # Spaces instead of underscores let a narrow terminal break the names of types between words.
     cells = [[row["task_type"].replace("_", " "), *[row[column] for column in columns[1:]]] for row in rows]
-    console().print(table("means by task type", heads, cells))
+    console().print(Table.of_values("means by task type", heads, cells))

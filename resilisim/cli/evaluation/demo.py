@@ -12,7 +12,7 @@ from rich.console import Console
 from resilisim.chat.local import SHIPPED_ADAPTER, make_local_model
 from resilisim.chat.middleware import ChatModelSettings
 from resilisim.cli.options import JsonFlag, RecordTextsOption
-from resilisim.cli.output import console, error_console, plain, print_json, table
+from resilisim.cli.output import console, error_console, plain, print_json
 from resilisim.cli.runs.compare import comparison_table
 from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, MissingExtraError, count_of
 from resilisim.evaluation.results import EvaluationResult, evaluate
@@ -21,6 +21,7 @@ from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table
 from resilisim.reporting import write_report
 from resilisim.simulator.exact import bound
+from resilisim.tables.table import Table
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
 from resilisim.tasks.composition import task_statistics
@@ -66,7 +67,7 @@ def demo(
     show.print("   tools that nothing was trained on (the test split).")
     statistics = task_statistics(benchmark_tasks())
     title = f"{statistics['tasks']} tasks, {statistics['by_split']['test']} of them held out"
-    show.print(table(title, ["type", "tasks"], list(statistics["by_type"].items())))
+    show.print(Table.of_values(title, ["type", "tasks"], list(statistics["by_type"].items())))
     show.print(
         "\n[bold]2. Bounds[/bold]  Tools fail by a known law, so the best possible success rate is solved exactly."
     )
@@ -76,7 +77,7 @@ def demo(
         [task.complexity, ", ".join(task.required_tools), *(bounds[task.instance_id][name] for name in BOUNDS)]
         for task in examples
     ]
-    show.print(table("One task of each complexity", ["task", "required tools", *BOUNDS.values()], rows))
+    show.print(Table.of_values("One task of each complexity", ["task", "required tools", *BOUNDS.values()], rows))
     workers = workers or min(os.cpu_count() or 1, MOST_WORKERS)
     show.print(
         f"\n[bold]3. Agents[/bold]  {len(POLICIES)} policies on {tasks} held-out tasks, with a sound plan in the "

@@ -26,7 +26,7 @@ from resilisim.cli.options import (
     scene,
     takes,
 )
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json, tables_that_fit
+from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import EvaluationResult, ModelSettings, RunLimits
@@ -191,7 +191,7 @@ def evaluate(
         terminal = console()
         terminal.print(result.table())
         for found in agent_tables(result.agents()) if result.agents() else ():
-            terminal.print(*tables_that_fit(found, terminal))
+            terminal.print(replace(found, notes=()))
         is_part = shard is not None and result.num_episodes < result.num_planned
         rest = f"resilisim runs merge {out} ... --out DIR" if is_part else f"resilisim report {out}"
         if result.num_episodes == 0 and result.call.num_failures:

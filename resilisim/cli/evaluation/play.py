@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from resilisim.cli import options
-from resilisim.cli.output import console, error_console, plain, print_json, table
+from resilisim.cli.output import console, error_console, plain, print_json
 from resilisim.cli.runs.episode import points_lost, result_of
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
@@ -20,6 +20,7 @@ from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.base import WAIT
 from resilisim.seeding import MAX_SEED
+from resilisim.tables.table import Table
 from resilisim.tool_library.retrieval import ToolHit
 
 PLAYED = (
@@ -142,7 +143,7 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
         worth = (step["value"], step["action_value"], step["regret"], step["luck"], step["label"] or "")
         rows.append([step["turn"], message, result_of(step), *worth])
     columns = ["turn", "message", "result", "V before", "Q", "regret", "luck", "label"]
-    out.print(table("What each message cost", columns, rows))
+    out.print(Table.of_values("What each message cost", columns, rows))
     score = record["score"]
     best = f"best possible from the start: {record['optimum']:.4f}{_after_search(record)}\n"
     best = "" if "no_ceiling" in record else best

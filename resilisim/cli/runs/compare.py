@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from resilisim.cli import options, output
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
-from resilisim.evaluation.table.summary import ceiling_note, format_interval, format_percent, overshoot_note
-from resilisim.statistics import Estimate
+from resilisim.evaluation.table.summary import ceiling_note, overshoot_note
 from resilisim.statistics.comparison import NO_EPISODE_DIFFERS, NO_LUCK, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 from resilisim.statistics.power import SEEDS, PowerPlan, independent_luck_episodes, plan_sample
+from resilisim.tables.markdown import escape_markdown, markdown_lines
+from resilisim.tables.numbers import NOTHING, p_value, percent, signed_interval, signed_points
+from resilisim.tables.table import Cell, Column, Table
 
 PolicyAOption = Annotated[str | None, typer.Option("--policy-a", help="Policy of RUN_A.")]
 PolicyBOption = Annotated[str | None, typer.Option("--policy-b", help="Policy of RUN_B.")]
@@ -78,23 +79,9 @@ def counted_as_lost(number: int) -> str:
     return f"{count_of(number, 'episode')} {broke} as lost, since the agent may have brought that about"
 
 
-def points(value: float, digits: int = 1) -> str:
-    """Return a difference of shares in points with its sign ("+3.1"), a dash for NaN; never a negative zero."""
-    text = format_percent(value, digits)
-    return f"+{text}" if value > 0.0 and float(text) else text
-
-
-def p_text(value: float) -> str:
-    """Return a p-value as it is shown ("0.031", "<0.001"), or a dash for NaN."""
-    if math.isnan(value):
-        return "–"
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def interval_text(difference: Difference, digits: int) -> str:
-    """Return an interval in points, or a dash where there is none."""
+def _interval(difference: Difference, digits: int) -> str:
     low, high = difference.interval
-    return "–" if math.isnan(low) else f"[{points(low, digits)}, {points(high, digits)}]"
+    return signed_interval(low, high, digits)
 
 
 def digits_of(difference: Difference) -> int:
@@ -124,26 +111,25 @@ def comparison_table(
     names of the policies.
     """
     heading = title or f"{comparison.label_a} - {comparison.label_b}, prompt {comparison.prompt}"
-    rates = " - ".join(f"{format_percent(rate.value)} %" for rate in (comparison.success_a, comparison.success_b))
+    rates = " - ".join(f"{percent(rate.value)} %" for rate in (comparison.success_a, comparison.success_b))
     digits, differences = digits_of(comparison.best), comparison.differences
-    columns = [
-        output.Shown("method", lambda found: METHOD_NAMES[found.method], is_text=True),
-        output.Shown("difference", lambda found: points(found.difference, digits)),
-        output.Shown("95% interval", lambda found: interval_text(found, digits)),
-        output.Shown("p", lambda found: p_text(found.p_value)),
-        output.Shown("pairs", lambda found: f"{found.episodes:,}"),
+    columns: list[Column[Difference]] = [
+        ("method", lambda found: METHOD_NAMES[found.method]),
+        ("difference", lambda found: signed_points(found.difference, digits)),
+        ("95% interval", lambda found: _interval(found, digits) or NOTHING),
+        ("p", lambda found: p_value(found.p_value)),
+        ("pairs", "episodes"),
     ]
     if corrected is not None:
-        columns.insert(4, output.Shown("p, Holm", lambda found: p_text(corrected[found.method])))
+        columns.insert(4, ("p, Holm", lambda found: p_value(corrected[found.method])))
     rows = [differences[method] for method in METHOD_NAMES]
-    best = differences[comparison.best.method]
-    return output.shown_table(f"{heading}: {rates}", columns, rows, True, best, padding=(0, 1), no_wrap=True)
+    return Table.of(f"{heading}: {rates}", rows, columns, strong_row=list(METHOD_NAMES).index(comparison.best.method))
 
 
 def _ceilings(comparison: Comparison) -> str:
     """Say what both could reach with what they were told, and V* where that is another number."""
-    best = format_percent(comparison.optimum.value)
-    told = dict.fromkeys(format_percent(each.value) for each in (comparison.ceiling_a, comparison.ceiling_b))
+    best = percent(comparison.optimum.value)
+    told = dict.fromkeys(percent(each.value) for each in (comparison.ceiling_a, comparison.ceiling_b))
     if list(told) == [best]:
         return f"The best that any agent can reach (V*): {best} %."
     searched = f"V*: {best} %, but tools had to be found"
@@ -193,46 +179,38 @@ def _rounded(number: float) -> int:
     return int(round(number / 10**digits) * 10**digits)
 
 
-WIDE = 130  # characters below which intervals go to a second line
-NARROW = 100  # and below which these columns are left out
-LEFT_OUT = ("rank", "episodes", "reference", "V*", "of reference")
-
-
-def _with_interval(estimate: Estimate) -> str:
-    return f"{format_percent(estimate.value)}\n{format_interval(estimate)}"
-
-
 def _ranks(row: Row) -> str:
     first, last = row.rank_range
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _behind_above(row: Row) -> str:
+def _behind_above(row: Row) -> Cell:
     found = row.behind_above
     if found is None:
-        return "–"
+        return Cell(NOTHING)
     digits = digits_of(found)
-    return f"{points(found.difference, digits)}\n{interval_text(found, digits)}"
+    return Cell(signed_points(found.difference, digits), detail=_interval(found, digits))
 
 
-def _label(row: Row) -> str:
+def _label(row: Row) -> Cell:
     summary = row.entry.summary
-    return row.label + " *" * summary.privileged + " †" * summary.tries_again
+    return Cell(row.label, mark=" ".join(["*"] * summary.privileged + ["†"] * summary.tries_again))
 
 
-LEADERBOARD = (
-    output.Shown("rank", lambda row: str(row.rank)),
-    output.Shown("ranks", _ranks),
-    output.Shown("policy", _label, is_text=True, min_width=18),
-    output.Shown("episodes", lambda row: f"{row.entry.summary.num_episodes:,}"),
-    output.Shown("success", lambda row: _with_interval(row.entry.summary.success)),
-    output.Shown("reference", lambda row: format_percent(row.entry.summary.ceiling.value)),
-    output.Shown("V*", lambda row: format_percent(row.entry.summary.optimum.value)),
-    output.Shown("of reference", lambda row: format_percent(row.entry.summary.adjusted_share.value)),
-    output.Shown("luck-\nadjusted", lambda row: _with_interval(row.entry.summary.luck_adjusted)),
-    output.Shown("to the row\nabove", _behind_above),
-    output.Shown("p, Holm", lambda row: p_text(row.p_value)),
+LEADERBOARD: Sequence[Column[Row]] = (
+    ("rank", "rank"),
+    ("ranks", _ranks),
+    ("policy", _label),
+    ("episodes", "entry.summary.num_episodes"),
+    ("success", "entry.summary.success"),
+    ("reference", "entry.summary.ceiling.value"),
+    ("V*", "entry.summary.optimum.value"),
+    ("of reference", "entry.summary.adjusted_share.value"),
+    ("luck-adjusted", "entry.summary.luck_adjusted"),
+    ("to the row above", _behind_above),
+    ("p, Holm", lambda row: p_value(row.p_value)),
 )
+OPTIONAL = ("rank", "V*", "reference", "episodes", "of reference")  # where a terminal is narrow
 
 
 def leaderboard(
@@ -250,20 +228,18 @@ def leaderboard(
     if as_json:
         output.print_json(board.to_mapping())
         return
-    if markdown:
-        for name, rows in board.sections.items():
-            typer.echo(
-                "\n".join([f"### Prompt {output.escaped(name)}", "", *output.markdown_table(LEADERBOARD, rows), ""])
-            )
-        typer.echo("\n".join(f"{output.escaped(line)}\n" for line in _board_notes(board)), nl=False)
-        return
-    width = output.console().width
-    columns = [column for column in LEADERBOARD if width >= NARROW or column.heading not in LEFT_OUT]
     for name, rows in board.sections.items():
-        output.console().print(
-            output.shown_table(f"prompt {name}", columns, rows, is_wide=width >= WIDE, overflow="fold")
+        section = Table.of(
+            "" if markdown else f"prompt {name}", rows, LEADERBOARD, text_columns=(2,), optional=OPTIONAL
         )
-    output.say(*_board_notes(board), style="dim")
+        if markdown:
+            typer.echo("\n".join([f"### Prompt {escape_markdown(name)}", "", *markdown_lines(section), ""]))
+        else:
+            output.console().print(section)
+    if markdown:
+        typer.echo("\n".join(f"{escape_markdown(line)}\n" for line in _board_notes(board)), nl=False)
+    else:
+        output.say(*_board_notes(board), style="dim")
 
 
 def _board_notes(board: Leaderboard) -> list[str]:
@@ -276,7 +252,7 @@ def _board_notes(board: Leaderboard) -> list[str]:
         "prompt (Holm)."
     )
     notes = [legend, ceiling_note(summaries, shown=True)]
-    if any(points(found.difference, digits_of(found)).startswith("+") for found in differences):
+    if any(signed_points(found.difference, digits_of(found)).startswith("+") for found in differences):
         notes.append(
             "A row can be ahead of the one above it by the difference: scores have the luck of each row "
             "taken out alone, differences that of both together, on the episodes that both have. Trust the difference."
@@ -389,20 +365,22 @@ def _plan_table(plan: PowerPlan) -> Table:
         f"Episodes of each policy for {100.0 * plan.difference:g} points, power {plan.power:g}, level {plan.level:g}; "
         f"pilot: {pilot.label_a} - {pilot.label_b}, prompt {pilot.prompt}"
     )
-    is_wide = output.console().width >= WIDE
-    columns = [output.Shown("method", _WAYS.__getitem__, is_text=True, min_width=21)]
-    columns += [_size_column(plan, count) for count in (SEEDS if is_wide else SEEDS[::2])]
-    return output.shown_table(title, columns, plan.parts, is_wide, no_wrap=True)
+    columns: list[Column[str]] = [("method", _WAYS.__getitem__), *(_size_column(plan, count) for count in SEEDS)]
+    return Table.of(title, plan.parts, columns, optional=[_seeds_a_task(count) for count in SEEDS[1::2]])
 
 
-def _size_column(plan: PowerPlan, num_seeds: int) -> output.Shown:
-    def cell(method: str) -> str:
+def _seeds_a_task(num_seeds: int) -> str:
+    return f"{count_of(num_seeds, 'seed')} a task"
+
+
+def _size_column(plan: PowerPlan, num_seeds: int) -> Column[str]:
+    def cell(method: str) -> Cell:
         size = plan.size(method, num_seeds)
         if size.episodes is None:
-            return "–"
-        return f"{size.episodes:,}" + ("" if size.low is None else f"\n[{size.low:,}, {size.high:,}]")
+            return Cell(NOTHING)
+        return Cell(f"{size.episodes:,}", detail="" if size.low is None else f"[{size.low:,}, {size.high:,}]")
 
-    return output.Shown(f"{num_seeds} seed{'' if num_seeds == 1 else 's'}\na task", cell)
+    return _seeds_a_task(num_seeds), cell
 
 
 def _plan_notes(plan: PowerPlan, played: bool) -> list[str]:

@@ -10,16 +10,17 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 
 from resilisim.cli import options
-from resilisim.cli.output import console, note, plain, print_json, table
+from resilisim.cli.output import console, note, plain, print_json
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord, is_failure
 from resilisim.evaluation.episode.rejudging import compare_records
 from resilisim.evaluation.episode.texts import has_agent_texts, newly_told, opened_if_whole, prompt_of, replies_of
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import find_episode, finished, replay_episode
 from resilisim.evaluation.run.store import read_manifest
+from resilisim.tables.table import Table
 
 CUT_LINES, CUT_LENGTH = 12, 1200  # of a text that is not shown whole
 LABEL_WIDTH = 15
@@ -178,7 +179,7 @@ class _Transcript:
         """Print a text beside its label; a long one is cut."""
         text = text.strip("\n")
         shown = text if self._full or full else _cut(text)
-        grid = Table.grid(padding=(0, 1))
+        grid = Grid.grid(padding=(0, 1))
         grid.add_column(width=LABEL_WIDTH)
         grid.add_column(overflow="fold")
         grid.add_row(plain(label, style), plain(shown, style))
@@ -264,7 +265,7 @@ class _Transcript:
         rows = [[role, *(usage[name] for name in COMPONENT_COLUMNS)] for role, usage in agent["components"].items()]
         title = f"Calls of the model ({agent['protocol']} protocol)"
         self._out.print()
-        self._out.print(table(title, ["component", *COMPONENT_COLUMNS.values()], rows))
+        self._out.print(Table.of_values(title, ["component", *COMPONENT_COLUMNS.values()], rows))
         failure = agent["first_failure"]
         self.line(f"the agent ended by {agent['ended_by'].replace('_', ' ')}")
         if failure is not None:

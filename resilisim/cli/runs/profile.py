@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,6 +162,5 @@ def print_profile(result: ProfileResult) -> None:
     """Print the tables of a profile."""
     shown = output.console()
     for found in profile_tables(result):
-        for part in output.tables_that_fit(found, shown):
-            shown.print(part)
+        shown.print(replace(found, notes=()))
     shown.print(output.plain(NOTE, "dim"))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
 from resilisim.chat import ChatModel
 from resilisim.cli.options import MODEL_PANEL, JsonFlag, LibraryOption, OptionGroup, load, output_option, takes
-from resilisim.cli.output import answer, console, error_console, note, plain, print_json, say, table, tables_that_fit
+from resilisim.cli.output import answer, error_console, note, plain, print_json, say
 from resilisim.datasets.run_tables import export_run
 from resilisim.errors import MAX_WORKERS, InvalidInputError
 from resilisim.evaluation import ModelSettings
@@ -25,6 +25,7 @@ from resilisim.provenance import encode_json_line
 from resilisim.reporting.papers import paper_tables, tables_csv, tables_markdown, write_tables_page
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics.estimates import fields_to_json
+from resilisim.tables.table import Table
 
 
 def export(
@@ -37,7 +38,7 @@ def export(
         result = export_run(directory, out, progress=progress.advance)
     rows = [[facts.file, facts.num_records, facts.num_bytes] for facts in result.tables]
     notes = [f"not finished: {result.num_episodes:,} of {result.num_planned:,} episodes"]
-    written = table(f"tables in {out}", ["file", "rows", "bytes"], rows)
+    written = Table.of_values(f"tables in {out}", ["file", "rows", "bytes"], rows)
     answer(as_json, result.to_mapping(), written, notes=notes[result.num_episodes >= result.num_planned :])
 
 
@@ -137,8 +138,7 @@ def tables(
         if path is not None:
             write_file_atomically(path, text(made).encode("utf-8"))
             written.append(f"{what}: {path}")
-    terminal = console()
-    shown: list[RenderableType] = [part for table in made for part in tables_that_fit(table.shown(), terminal)]
+    shown = [replace(table.shown(), notes=()) for table in made]
     notes = dict.fromkeys(note for table in made for note in table.notes)
     answer(
         as_json, [table.to_mapping() for table in made], *shown, *(plain(note, "dim") for note in notes), notes=written
@@ -213,7 +213,9 @@ def judge(
     }
     rows = [[result[name] for name in names] for result in results]
     notes = [] if out is None else [f"verdicts: {out}"]
-    answer(as_json, results, table(f"{len(found):,} answers", list(names.values()), rows, digits=3), notes=notes)
+    answer(
+        as_json, results, Table.of_values(f"{len(found):,} answers", list(names.values()), rows, digits=3), notes=notes
+    )
 
 
 async def _judged(directory: Path, model: ChatModel, concurrency: int, progress: Progressing) -> list[JudgedAnswer]:

@@ -8,18 +8,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from rich import box
 from rich.console import ConsoleRenderable, Group, RichCast
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
 from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.statistics.estimates import FloatArray
-from resilisim.terminal import SafeConsole, plain
+from resilisim.tables.table import Table
+from resilisim.terminal import SafeConsole
 
 T = TypeVar("T")
 
@@ -174,30 +173,24 @@ class LiveTable:
             }
         rows = [*totals, *(names for names in self._broken if names not in totals)]
         asks_models = any(calls for calls, _, _ in used.values())
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-        table.caption = "percent, so far; luck-adjusted with a slope of 1"
-        table.add_column("policy", overflow="fold")
-        table.add_column("prompt", overflow="fold")
-        headings = ["episodes", "success", "reference", "V*", "adjusted"]
+        headings = ["policy", "prompt", "episodes", "success", "reference", "V*", "adjusted"]
         headings += ["calls", "tokens", "dollars"] if asks_models else []
         headings += ["broken"] if self._broken else []
-        for heading in headings:
-            table.add_column(heading, justify="right", no_wrap=True)
+        lines = []
         for names in rows[:MOST_ROWS]:
-            cells = _percents(totals.get(names))
+            cells: list[Any] = [*names, *_shares(totals.get(names))]
             if asks_models:
                 calls, tokens, cost = used.get(names, (0, 0, 0.0))
-                cells += [f"{calls:,}", f"{tokens:,}", "?" if cost is None else f"{cost:.2f}"]
-            if self._broken:
-                cells.append(str(self._broken[names]))
-            table.add_row(*map(plain, (*names, *cells)))
+                cells += [calls, tokens, "?" if cost is None else f"{cost:.2f}"]
+            lines.append([*cells, *([self._broken[names]] if self._broken else [])])
+        note = "percent, so far; luck-adjusted with a slope of 1"
         if len(rows) > MOST_ROWS:
-            table.caption += f"; {len(rows) - MOST_ROWS} more rows"
-        return table
+            note += f"; {len(rows) - MOST_ROWS} more rows"
+        return Table("", headings, lines, text_columns=2, notes=[note])
 
 
-def _percents(totals: FloatArray | None) -> list[str]:
+def _shares(totals: FloatArray | None) -> list[Any]:
     if totals is None:
-        return ["0", "", "", "", ""]
+        return [0, "", "", "", ""]
     count, outcome, ceiling, optimum, luck = totals.tolist()
-    return [f"{count:,.0f}", *(f"{100.0 * share / count:.1f}" for share in (outcome, ceiling, optimum, outcome - luck))]
+    return [int(count), *(share / count for share in (outcome, ceiling, optimum, outcome - luck))]

@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
 
+from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, Ceiling
 from resilisim.evaluation.table.episodes import BoolArray, EpisodeTable
 from resilisim.statistics import Estimate
@@ -27,15 +24,10 @@ from resilisim.statistics.estimates import (
     within_range,
 )
 from resilisim.statistics.luck_adjustment import cross_fitted_betas, luck_adjusted_mean
-from resilisim.terminal import SafeConsole, plain
+from resilisim.tables.numbers import percent
+from resilisim.tables.table import Cell, Column, Table
 
-# Characters below which intervals go to a second line, and the share of the ceiling is left out.
-WIDE_TERMINAL = 120
-NARROW_TERMINAL = 96
-NARROWEST_TERMINAL = 80  # below this the biggest loss is left out, too
-WIDEST_NAME, WIDEST_PROMPT = 20, 16  # longer ones are folded
-CEILING_COLUMNS = 12  # more characters that a table needs where ceilings are not V*
-USUAL_NAMES = 26  # characters of policy and prompt that a table of one line a row has room for in WIDE_TERMINAL
+LOSS = "biggest loss by calls"  # heading
 SMALLEST_SHOWN = 0.0005  # what is rounded to the first digit that is shown
 OPTIMUM_POLICY = "exact-optimum"
 FEW_TASKS = 5  # with fewer, intervals are so wide that they hardly tell anything
@@ -331,110 +323,60 @@ def overshoot_note(rows: Sequence[GroupSummary]) -> str | None:
     )
 
 
-def format_percent(value: float, digits: int = 1) -> str:
-    """Return a share as percent without the sign ("83.3"), or a dash for NaN; never a negative zero."""
-    if math.isnan(value):
-        return "–"
-    text = f"{100.0 * value:.{digits}f}"
-    return text.removeprefix("-") if float(text) == 0.0 else text
+def summary_table(rows: Sequence[GroupSummary]) -> Table:
+    """Return the summary as a table: all rates in percent, with 95% intervals clustered by task, and what they are.
 
+    Narrow terminals do without the share of the ceiling, then without V*, if the ceiling is another number, and the
+    narrowest without losses: what does not fit is left out, never cut.
 
-def format_interval(estimate: Estimate, digits: int = 1) -> str:
-    """Return an interval in percent ("[81.0, 85.6]"), or a dash where there is none."""
-    if math.isnan(estimate.low):
-        return "–"
-    return f"[{format_percent(estimate.low, digits)}, {format_percent(estimate.high, digits)}]"
-
-
-class SummaryTable:
-    """The summary as a table that rich can print; narrow terminals get two lines a row.
-
-    Narrower ones get no share of the ceiling, and the narrowest no losses: what does not fit is left out, never cut.
-    All rates are in percent, with 95% intervals clustered by task.
+    Example:
+        >>> from resilisim.evaluation import evaluate
+        >>> str(evaluate("random", 2).table()).split()[:3]
+        ['policy', 'prompt', 'episodes']
     """
-
-    def __init__(self, rows: Sequence[GroupSummary]) -> None:
-        self._rows = tuple(rows)
-
-    def __str__(self) -> str:
-        """Return the table as text, for `print`."""
-        console = SafeConsole(width=WIDE_TERMINAL, no_color=True)
-        with console.capture() as captured:
-            console.print(self)
-        return captured.get().rstrip()
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Build the table for the width at hand."""
-        longest = max((len(row.policy) + 2 * row.privileged + 2 * row.tries_again for row in self._rows), default=8)
-        longest_prompt = max((len(row.prompt_type) for row in self._rows), default=8)
-        names, prompts = min(longest, WIDEST_NAME), min(max(longest_prompt, 6), WIDEST_PROMPT)
-        # V* stands beside the ceiling where there is room, and alone where it is the ceiling of every row.
-        searching = any(row.ceiling_name == "optimum_after_searches" for row in self._rows)
-        more = CEILING_COLUMNS * searching
-        shares, losses = options.max_width >= NARROW_TERMINAL + more, options.max_width >= NARROWEST_TERMINAL
-        heads = ["reference", *(["V*"] if options.max_width >= NARROW_TERMINAL else [])] if searching else ["V*"]
-        heads += [f"of {heads[0]}"] if shares else []
-        wide = options.max_width >= WIDE_TERMINAL + max(names + prompts - USUAL_NAMES, 0) + more
-        separator = " " if wide else "\n"
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-        # Columns of a fixed width: rich would take from them all, down to less than they need, and cut the last one.
-        if wide:
-            table.add_column("policy", overflow="fold", width=max(names, 6))
-            table.add_column("prompt", overflow="fold", width=prompts)
-        else:
-            widest = min(max(longest, longest_prompt, 6), WIDEST_NAME)
-            table.add_column("policy\nprompt", overflow="fold", width=widest)
-        for heading in ("episodes", "success", *heads, "luck-adjusted"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        if losses:
-            table.add_column("biggest loss by calls", overflow="fold", min_width=7)
-        for row in self._rows:
-            cells = {
-                "reference": Text(format_percent(row.ceiling.value)),
-                "V*": Text(format_percent(row.optimum.value)),
-            }
-            cells |= dict.fromkeys(("of reference", "of V*"), _with_interval(row.adjusted_share, separator))
-            marks = " *" * row.privileged + " †" * row.tries_again
-            name = Text.assemble(plain(row.policy), (marks, "bold"))
-            table.add_row(
-                *(
-                    [name, plain(row.prompt_type)]
-                    if wide
-                    else [Text.assemble(name, "\n", plain(row.prompt_type, "dim"))]
-                ),
-                Text(f"{row.num_episodes:,}"),
-                _with_interval(row.success, separator),
-                *(cells[head] for head in heads),
-                _with_interval(row.luck_adjusted, separator),
-                *([_biggest_loss(row)] if losses else []),
-            )
-        yield table
-        values = "V* is an expected value: a sample can lie above it"
-        if searching:
-            values = "Both are expected values: a sample can lie above them"
-        shared = f', "{heads[-1]}" included' if shares else ""
-        note = (
-            f"Percent, with 95% intervals clustered by task. {ceiling_note(self._rows)} {values} by luck, "
-            f"which the luck-adjusted column takes out{shared}."
-        )
-        notes = [bound_note(self._rows), overshoot_note(self._rows)]
-        if any(row.privileged for row in self._rows):
-            notes.append("* privileged: sees the state.")
-        if any(row.tries_again for row in self._rows):
-            notes.append("† tries again in fresh episodes: no ceiling, no luck adjustment.")
-        yield Text(" ".join([note, *filter(None, notes)]), style="dim")
-        fewest = min((row.num_tasks for row in self._rows), default=FEW_TASKS)
-        if fewest < FEW_TASKS:
-            yield Text(f"only {fewest} task{'' if fewest == 1 else 's'}: intervals say little")
+    # V* stands beside the ceiling where there is room, and alone where it is the ceiling of every row.
+    searching = any(row.ceiling_name == "optimum_after_searches" for row in rows)
+    ceiling = "reference" if searching else "V*"
+    share = f"of {ceiling}"
+    columns: list[Column[GroupSummary]] = [
+        ("policy", lambda row: Cell(row.policy, mark=" ".join(["*"] * row.privileged + ["†"] * row.tries_again))),
+        ("prompt", "prompt_type"),
+        ("episodes", "num_episodes"),
+        ("success", "success"),
+        *([("reference", "ceiling.value")] if searching else []),
+        ("V*", "optimum.value"),
+        (share, "adjusted_share"),
+        ("luck-adjusted", "luck_adjusted"),
+        (LOSS, _biggest_loss),
+    ]
+    values = "V* is an expected value: a sample can lie above it"
+    if searching:
+        values = "Both are expected values: a sample can lie above them"
+    note = (
+        f"Percent, with 95% intervals clustered by task. {ceiling_note(rows)} {values} by luck, which the "
+        f'luck-adjusted column takes out, as does "{share}".'
+    )
+    notes = [note, *filter(None, [bound_note(rows), overshoot_note(rows)])]
+    if any(row.privileged for row in rows):
+        notes.append("* privileged: sees the state.")
+    if any(row.tries_again for row in rows):
+        notes.append("† tries again in fresh episodes: no ceiling, no luck adjustment.")
+    fewest = min((row.num_tasks for row in rows), default=FEW_TASKS)
+    if fewest < FEW_TASKS:
+        notes.append(f"Only {count_of(fewest, 'task')}: intervals say little.")
+    return Table.of(
+        "",
+        rows,
+        columns,
+        text_columns=(0, 1, len(columns) - 1),
+        notes=notes,
+        optional=[share, *(["V*"] if searching else []), LOSS],
+    )
 
 
-def _with_interval(estimate: Estimate, separator: str) -> Text:
-    return Text.assemble(format_percent(estimate.value), separator, (format_interval(estimate), "dim"))
-
-
-def _biggest_loss(row: GroupSummary) -> Text:
+def _biggest_loss(row: GroupSummary) -> str:
     loss = row.biggest_loss
     if loss is None:
-        return Text("none")
+        return "none"
     beyond = "unneeded " if loss == "information" else ""
-    return Text(f"{beyond}{loss.replace('_', ' ')} {format_percent(row.avoidable_loss(loss))}")
+    return f"{beyond}{loss.replace('_', ' ')} {percent(row.avoidable_loss(loss))}"

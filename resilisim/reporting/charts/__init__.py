@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.provenance import content_hash
 from resilisim.reporting import page
 from resilisim.statistics import Estimate
+from resilisim.tables.numbers import interval_text, percent
 
 CHARACTER_WIDTH = 6.6  # of the 12.5 pixel text, on average
 NAME_WIDTH = 7.8  # of its bold form, and of headings
@@ -101,7 +101,7 @@ class Axis:
     def exact(self, value: float, across: float, half: float, style: str, name: str) -> list[Shape]:
         """Draw a number without uncertainty as a tick that reaches half as far to both sides; of NaN nothing."""
         ends = (across - half, across + half)
-        tooltip = f"{name}: {format_percent(value)}%"
+        tooltip = f"{name}: {percent(value)}%"
         return [] if math.isnan(value) else [self.line((value, value), ends, style, tooltip)]
 
     def estimate(
@@ -127,7 +127,7 @@ class Axis:
 
 def estimate_text(estimate: Estimate) -> str:
     """Return an estimate in percent with its interval, for a tooltip."""
-    return f"{format_percent(estimate.value)}% {format_interval(estimate)}"
+    return f"{percent(estimate.value)}% {interval_text(estimate)}"
 
 
 def share_ticks(axis: Axis, step: float, unit: str = "%") -> list[Tick]:

@@ -29,8 +29,9 @@ from resilisim.reporting.charts import (
     tail,
     words,
 )
-from resilisim.reporting.page import draw, say, signed_points
+from resilisim.reporting.page import draw, say
 from resilisim.statistics import Estimate
+from resilisim.tables.numbers import signed_points
 
 HALF_WIDTH = 506.0  # of a chart that has another one beside it
 TICK_ROOM = 28.0  # least distance of two names below an axis

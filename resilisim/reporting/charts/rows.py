@@ -32,8 +32,8 @@ from resilisim.reporting.charts import (
     tail,
     words,
 )
-from resilisim.reporting.page import NOTHING, interval_text, percent, signed_interval, signed_points
 from resilisim.statistics import Estimate
+from resilisim.tables.numbers import NOTHING, interval_text, percent, signed_interval, signed_points
 
 AXIS_TOP = 46.0  # of the headings and the numbers of an axis
 DOTS_HEIGHT, DOT_HEIGHT = 27.0, 11.0  # of a row with one dot, and of each further one

@@ -20,6 +20,8 @@ from typing import Final
 from resilisim.errors import unknown_name
 from resilisim.inputs import numbers_by_name
 from resilisim.provenance import canonical_json, content_hash, package_versions
+from resilisim.tables.markdown import markdown_lines
+from resilisim.tables.table import Table
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.retrieval import SEARCHES, default_cache_dir
@@ -137,19 +139,19 @@ def records_card(tasks: Sequence[Task], sha256: str) -> str:
         "",
         f"{len(tasks):,} questions, all generated; every reference was executed. SHA-256 of the lines: `{sha256}`.",
         "",
-        "| domain | difficulty | questions | templates | train, validation, test | calls of the reference |",
-        "|---|---|---|---|---|---|",
     ]
+    rows: list[tuple[object, ...]] = []
     groups: dict[tuple[str, str], list[Task]] = {}
     for task in tasks:
         groups.setdefault((task.metadata["domain"], task.metadata["difficulty"]), []).append(task)
     for (domain, difficulty), some in groups.items():
         splits = Counter(task.metadata["split"] for task in some)
         calls = [len(task.metadata["reference"]) for task in some]
-        lines.append(
-            f"| {domain} | {difficulty} | {len(some)} | {len({task.metadata['template'] for task in some})} | "
-            f"{splits['train']}, {splits['validation']}, {splits['test']} | {min(calls)} to {max(calls)} |"
-        )
+        shares = ", ".join(str(splits[name]) for name in ("train", "validation", "test"))
+        templates = {task.metadata["template"] for task in some}
+        rows.append((domain, difficulty, len(some), len(templates), shares, f"{min(calls)} to {max(calls)}"))
+    heads = ("domain", "difficulty", "questions", "templates", "train, validation, test", "calls of the reference")
+    lines += markdown_lines(Table("", heads, rows, text_columns=(0, 1, 4, 5)))
     used = Counter(tool for task in tasks for tool in task.required_tools)
     listed = ", ".join(f"{tool} {count}" for tool, count in used.most_common())
     return "\n".join([*lines, "", f"Questions whose reference uses a tool: {listed}.", ""])
