@@ -21,7 +21,7 @@ from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribu
 from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, StepRecord, differences
 from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
-from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Law, Message, build_problem, rescore
+from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Law, Message, Problem, build_problem, rescore
 from resilisim.simulator.draws import CORRUPTED, OK, Forced
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.rulebook.rules import CORRUPT, RESULTS
@@ -68,7 +68,7 @@ def rejudged(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | No
     episode = Episode(problem, record["instance_id"], record["seed"], record["salt"], draws=draws)
     builder = RecordBuilder()
     for recorded in record["steps"]:
-        message, before = _message_of(recorded, read, world is not None), episode.state
+        message, before = _message_of(recorded, read, problem), episode.state
         event = _again(episode, recorded, message)
         worth = attribution.judge(before, message, episode.state, int(right), event.is_real_failure)
         builder.add(
@@ -167,14 +167,16 @@ def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw | Law, EndRules]
         raise InvalidInputError(f"law or end rules of the record are not known: {error}") from error
 
 
-def _message_of(step: StepRecord, read: ReadMessage, in_world: bool) -> Message:
+def _message_of(step: StepRecord, read: ReadMessage, problem: Problem) -> Message:
     """Return the message of a step; its kind is that of the record, which knows how the run read it.
 
-    It is read again, as parameters and words decide what repeats another message, and what an answer is.
+    It is read again where parameters and words decide what repeats another message, or what an answer is.
     """
-    kind = cast("MessageKind", step["kind"])
+    kind, in_world = cast("MessageKind", step["kind"]), problem.arguments_matter
     if kind in ("stop", "wait", "agent_error") or (kind == "finish" and not in_world):
         return Message(kind)
+    if kind == "execute" and not problem.dynamics.reads_parameters:
+        return Message(kind, tool=step["tool"])
     if kind not in ("execute", "finish", "search", "info", "format_error", "rejected"):
         raise InvalidInputError(f"message {step['turn']} is of the unknown kind {kind!r:.60}")
     message = read(step["message"])

@@ -166,6 +166,11 @@ class Dynamics:
         """Return what stands for the parameters of a call; 0 where they do not matter."""
         return parameter_digest(self._library[tool], message.parameters) if self.rules.at_block >= 0 else 0
 
+    @property
+    def reads_parameters(self) -> bool:
+        """Whether the parameters of a call decide anything: what repeats another call, or is refused again."""
+        return self._arguments_matter or self.rules.at_block >= 0
+
     def is_out_of_time(self, state: EpisodeState) -> bool:
         """Return whether the time of the episode is used up."""
         return bool(is_time_up(self.rules, state.parts or NOTHING))
