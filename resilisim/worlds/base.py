@@ -28,13 +28,13 @@ from resilisim.tool_library import ToolLibrary
 # gets what stands behind the first colon of a name ("hotpotqa:dev.json").
 WORLDS: Mapping[str, str] = {
     "apis-v1": "resilisim.worlds.apis.world:ApiWorld",
-    "hotpotqa": "resilisim.worlds.pages:hotpotqa_world",
-    "loft": "resilisim.worlds.pages:loft_world",
-    "pages": "resilisim.worlds.pages:generated_world",
-    "pages-v1": "resilisim.worlds.pages:pages_v1",
-    "records": "resilisim.worlds.records:generated_records",
-    "records-v1": "resilisim.worlds.records:records_v1",
-    "toolqa": "resilisim.worlds.records:load_toolqa",
+    "hotpotqa": "resilisim.worlds.pages.originals:hotpotqa_world",
+    "loft": "resilisim.worlds.pages.originals:loft_world",
+    "pages": "resilisim.worlds.pages.generated:generated_world",
+    "pages-v1": "resilisim.worlds.pages.generated:pages_v1",
+    "records": "resilisim.worlds.records.world:generated_records",
+    "records-v1": "resilisim.worlds.records.world:records_v1",
+    "toolqa": "resilisim.worlds.records.toolqa:load_toolqa",
 }
 
 ID_PREFIX: Final = "task_"  # of the ids of tasks
