@@ -3,6 +3,7 @@
 The exact optimum knows the required tools. A model that is trained on its bare calls would learn to name tools that it
 was never shown. So the demonstrator searches for a tool with the words of the work order, or asks what a tool depends
 on, before it calls what neither the prompt nor a reply has named. That costs turns; their price is in the regrets.
+What a prompt names is looked for in its text, since that is all that a model learns from; of replies the values count.
 """
 
 from __future__ import annotations

@@ -48,6 +48,7 @@ PUBLIC_INFO = frozenset(
         "turn",
         "turns_left",
         "words",
+        "work",
         "progress",
         "messages",
         "event",

@@ -122,7 +122,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
     `reply.Progress`, how far the episode is, which an observation says behind the words; not at reset, nor in the terse
     style), `event` (kind of the last message: execute, search, info,
     format_error, rejected, finish, stop, wait, agent_error; absent at reset). Under the native protocol: `messages`,
-    those that the observation lists. At reset under the native protocol:
+    those that the observation lists. At reset: `work`, the
+    prompt without what it says about finding and calling tools. At reset under the native protocol:
     `functions`, those that can be called (`native_tools`); under any, where an agent can wait: `offers_wait`; in the
     terse style: `terse`. After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a
     rejected call or format error: `problems`. After an execution: `execution`, `{tool, success, error,
@@ -276,7 +277,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         told = (task.instance_id, self._seed, given.salt, given.payload, given.errors)
         self._episode = Episode(problem, *told, self._workspace, self._draws)
         self._observation = _presentable(self._prompt.text, self._longest)
-        return self._observation, self._info(None, {"words": self._observation})
+        work = self._prompt.text.strip() if self._prompt.work is None else self._prompt.work
+        said = {"words": self._observation, "work": _presentable(work, self._longest)}
+        return self._observation, self._info(None, said)
 
     def _judge_of(self, problem: Problem, task: Task) -> Judge | ReferenceJudge | None:
         if self.settings.reward not in JUDGED_REWARDS:

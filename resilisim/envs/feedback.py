@@ -55,19 +55,6 @@ def execution_reply(event: Event) -> str:
     return "\n".join(lines)
 
 
-def output_in(reply: str) -> Any:
-    """Return the output that the reply to a successful call shows (`execution_reply`).
-
-    Raises:
-        InvalidInputError: It shows none that is whole.
-    """
-    _, found, rest = reply.partition(_OUTPUT_MARK)
-    try:
-        return json.loads(rest.partition("\n")[0]) if found else {}
-    except ValueError as error:
-        raise InvalidInputError(f"the output of a reply is not whole: {error}") from error
-
-
 def rejection_reply(name: str, problems: Sequence[str], known: bool) -> str:
     """Return the answer to a call that is not executed."""
     code = "INVALID_PARAMETERS" if known else "UNKNOWN_TOOL"
@@ -201,3 +188,25 @@ def _shortened(problems: Sequence[str]) -> list[str]:
 
 def _indent(text: str) -> str:
     return "\n".join("   " + line for line in text.splitlines())
+
+
+# A record keeps what was sent, as text. Who reads a saved episode takes it apart here, beside what puts it together;
+# while an episode is played nobody does (`reply.Reply`).
+
+
+def words_in(reply: str) -> str:
+    """Return what a saved reply says of its message, without the progress behind it."""
+    return reply.rpartition("\n\n")[0].strip() or reply
+
+
+def output_in(reply: str) -> Any:
+    """Return the output that a saved reply to a successful call shows (`execution_reply`).
+
+    Raises:
+        InvalidInputError: It shows none that is whole.
+    """
+    _, found, rest = reply.partition(_OUTPUT_MARK)
+    try:
+        return json.loads(rest.partition("\n")[0]) if found else {}
+    except ValueError as error:
+        raise InvalidInputError(f"the output of a reply is not whole: {error}") from error

@@ -97,6 +97,12 @@ class Reply:
         """How far the episode is; None with the prompt, and in the terse style, whose words say it."""
         return self.info.get("progress")
 
+    @property
+    def work(self) -> str:
+        """Of the prompt, what there is to do, for agents that have a way of calling of their own (`Prompt.work`)."""
+        work: str = self.info.get("work", self.words)
+        return work
+
     def said(self, finish: str | None = None) -> tuple[str, str]:
         """Return the words and the progress as text (`Progress.text`); if there are no words, that is what they are."""
         progress = "" if self.progress is None else self.progress.text(finish)

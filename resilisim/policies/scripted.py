@@ -1,4 +1,8 @@
-"""Policies without a model: the exact optimum, random calls, and followers of plans."""
+"""Policies without a model: the exact optimum, random calls, and followers of plans.
+
+Followers read plan and work order out of the prompt's text, as anybody's policy has to: so they also play prompts that
+somebody wrote, and show that ours can be read. What came of a message they take from the values of `info`.
+"""
 
 from __future__ import annotations
 

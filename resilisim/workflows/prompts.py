@@ -69,6 +69,8 @@ class Prompt:
         tools_listed: Whether the names of the library stand in it.
         plan_format: One of `PLAN_FORMATS`, or "compact" or "terse"; None without a workflow.
         flaw: What is wrong with the workflow (`FlawedWorkflow.flaw_mapping`), None if nothing was done to it.
+        work: The text without what it says about finding and calling tools, for agents that have their own way of
+            calling, which it would mislead; None where nobody has told it apart.
     """
 
     text: str
@@ -78,6 +80,7 @@ class Prompt:
     tools_listed: bool = False
     plan_format: str | None = None
     flaw: Mapping[str, Any] | None = None
+    work: str | None = None
 
 
 def render_prompt(
@@ -137,20 +140,32 @@ def render_prompt(
     sheet = _Sheet(templates, task, library if tools_listed else None, *rules_shown)
     if style == "terse":
         check_terse(protocol, parameters, answers)
-        baseline = sheet.terse()
+        baseline = work = sheet.terse()
     else:
-        baseline = sheet.compact() if style == "compact" else sheet.full()
+        say = sheet.compact if style == "compact" else sheet.full
+        baseline, work = say(), say(tells_calls=False)
     if prompt_type not in PLANNED_PROMPT_TYPES:
-        name = f"chain_of_thought.{protocol}.md"
-        if style != "full":
-            name = "compact.reasoning.functions.md" if protocol == "functions" else "compact.reasoning.md"
-        part = "\n\n" + templates.fill(name, {}) if prompt_type == "chain_of_thought" else ""
-        return Prompt(f"{baseline}{part}\n", prompt_type, tools_listed=tools_listed)
+        part = own_part = ""
+        if prompt_type == "chain_of_thought":
+            part, own_part = (f"\n\n{_reasoning(templates, protocol, style, tells)}" for tells in (True, False))
+        return Prompt(f"{baseline}{part}\n", prompt_type, tools_listed=tools_listed, work=work + own_part)
     if workflow is None:
         raise InvalidInputError(f"a prompt of type {prompt_type!r} needs a workflow: expected what a planner returns")
     shown_as = plan_format if style == "full" else style
     part = _render_planned(templates, workflow, shown_as, task)
-    return Prompt(f"{baseline}\n\n{part}\n", prompt_type, workflow.planner, workflow, tools_listed, shown_as)
+    text, work = f"{baseline}\n\n{part}\n", f"{work}\n\n{part}"
+    return Prompt(text, prompt_type, workflow.planner, workflow, tools_listed, shown_as, work=work)
+
+
+def _reasoning(templates: PromptTemplates, protocol: Calling, style: PromptStyle, tells_calls: bool) -> str:
+    """Return how to reason first, and unless left out how the call follows."""
+    if style != "full":
+        return templates.fill(
+            "compact.reasoning.functions.md" if protocol == "functions" else "compact.reasoning.md", {}
+        )
+    if not tells_calls:
+        return templates.fill(f"chain_of_thought.{protocol}.md", {}, ["acting"])
+    return templates.fill(f"chain_of_thought.{protocol}.md", {"acting": templates.fill(f"acting.{protocol}.md", {})})
 
 
 def check_style(style: str, plan_format: str) -> None:
@@ -207,38 +222,54 @@ class _Sheet:
     offers_wait: bool
     finish: str
 
-    def full(self) -> str:
+    def full(self, tells_calls: bool = True) -> str:
+        """Return it in full, or without how tools are found and called."""
         fill = self.templates.fill
-        finding = fill(f"finding_tools.{self.protocol}.md", {})
+        finding, calling = [], []
+        if tells_calls and (
+            self.listed is None or not self.answers
+        ):  # all there is to know of a world's tools is listed
+            finding.append(fill(f"finding_tools.{self.protocol}.md", {}))
         if self.listed is not None:
-            finding = "" if self.answers else finding + "\n\n"  # all there is to know of a world's tools is in the list
             names = "\n".join(f"- {self._shown(tool)}" for tool in self.listed)
-            finding += fill("tools_listed.md", {"names": names})
-        how = {"parameters": _PARAMETERS[self.parameters], "finish": self.finish}
+            finding.append(fill("tools_listed.md", {"names": names}))
+        if tells_calls:
+            how = {"parameters": _PARAMETERS[self.parameters], "finish": self.finish}
+            calling.append(fill(f"calling_tools.{self.protocol}.md", how) + self._waiting())
+        if self.answers:
+            calling.append(fill("answer.md", {}))
         parts = {
             "input_data": _render_values(self.task.inputs),
             "expected_output": _render_values(self.task.expected_outputs),
-            "finding_tools": finding,
-            "calling_tools": self._with_answer(fill(f"calling_tools.{self.protocol}.md", how) + self._waiting()),
+            "finding_tools": "\n\n".join(finding),
+            "calling_tools": "\n\n".join(calling),
             "limits": _render_limits(self.rules, self.task.constraints),
         }
-        return fill("world.md" if self.answers else "baseline.md", self._texts() | parts)
+        left_out = [name for name in ("finding_tools", "calling_tools") if not parts[name]]
+        return fill("world.md" if self.answers else "baseline.md", self._texts() | parts, left_out)
 
-    def compact(self) -> str:
-        # That parameters may be left out is what a reader sees who leaves them out.
-        needs = "" if _PARAMETERS[self.parameters] is _FILLED_IN else "; required parameters must be given"
-        how = {"parameters": needs, "finish": self.finish}
-        calling = self.templates.fill(f"compact.calling_tools.{self.protocol}.md", how)
-        calling = self._with_answer(calling + self._waiting("compact."))
+    def compact(self, tells_calls: bool = True) -> str:
+        """Return it in few words, or without how tools are called."""
+        calling = []
+        if tells_calls:
+            # That parameters may be left out is what a reader sees who leaves them out.
+            needs = "" if _PARAMETERS[self.parameters] is _FILLED_IN else "; required parameters must be given"
+            how = {"parameters": needs, "finish": self.finish}
+            calling.append(
+                self.templates.fill(f"compact.calling_tools.{self.protocol}.md", how) + self._waiting("compact.")
+            )
+        if self.answers:
+            calling.append(self.templates.fill("answer.md", {}))
         if self.listed is not None:
             separator = "\n" if self.answers else ", "
-            calling += "\n\n## Tools\n\n" + separator.join(map(self._shown, self.listed))
+            calling.append("## Tools\n\n" + separator.join(map(self._shown, self.listed)))
         parts = {
             "input_data": inline_json(dict(self.task.inputs)),
-            "calling_tools": calling,
+            "calling_tools": "\n\n".join(calling),
             "limits": self._limits(f"{self.rules.max_turns} messages, then a closing one that runs nothing"),
         }
-        return self.templates.fill("compact.md", self._texts() | parts)
+        left_out = [] if calling else ["calling_tools"]
+        return self.templates.fill("compact.md", self._texts() | parts, left_out)
 
     def terse(self) -> str:
         waiting = "; <wait/> lets a turn pass" if self.offers_wait else ""
@@ -267,12 +298,6 @@ class _Sheet:
             return tool.name
         taken = [f"{each.name}{'' if each.required else '?'}: {each.type}" for each in tool.parameters]
         return f"{tool.name}({', '.join(taken)}): {escape_line(tool.description)}"
-
-    def _with_answer(self, calling: str) -> str:
-        """Return how tools are called, with how the answer is given where one is asked for."""
-        if not self.answers:
-            return calling
-        return calling + "\n\n" + self.templates.fill("answer.md", {})
 
     def _texts(self) -> dict[str, str]:
         return {"work_order": escape_text(self.task.description.strip()), "task_type": escape_line(self.task.task_type)}

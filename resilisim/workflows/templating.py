@@ -43,9 +43,12 @@ PLACEHOLDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "compact.waiting.text.md": ((), ()),
     "compact.waiting.functions.md": ((), ()),
     "tools_listed.md": (("names",), ("names",)),
-    "chain_of_thought.text.md": ((), ()),
-    "chain_of_thought.native.md": ((), ()),
-    "chain_of_thought.functions.md": ((), ()),
+    "chain_of_thought.text.md": (("acting",), ()),
+    "chain_of_thought.native.md": (("acting",), ()),
+    "chain_of_thought.functions.md": (("acting",), ()),
+    "acting.text.md": ((), ()),
+    "acting.native.md": ((), ()),
+    "acting.functions.md": ((), ()),
     "optimal.md": (("plan", "critical_tools", "success_probability", "planner"), ("plan",)),
     "optimal.xml.md": (("mcp_task", "critical_tools", "success_probability", "planner"), ("mcp_task",)),
     "compact.md": (("work_order", "input_data", "calling_tools", "limits", "task_type"), ("work_order",)),
@@ -73,9 +76,15 @@ class PromptTemplates:
 
     texts: Mapping[str, str]
 
-    def fill(self, name: str, values: Mapping[str, str]) -> str:
-        """Return a template with its placeholders replaced; what stands in the values is not looked at again."""
-        return string.Template(self.texts[name]).substitute(values).strip()
+    def fill(self, name: str, values: Mapping[str, str], left_out: Collection[str] = ()) -> str:
+        """Return a template with its placeholders replaced; what stands in the values is not looked at again.
+
+        Those of `left_out` have no value, and leave no empty paragraph.
+        """
+        text = self.texts[name]
+        for placeholder in left_out:
+            text = text.replace(f"${{{placeholder}}}\n\n", "").replace(f"${{{placeholder}}}", "")
+        return string.Template(text).substitute(values).strip()
 
 
 @functools.cache

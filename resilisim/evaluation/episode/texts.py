@@ -17,6 +17,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, cast, get_args
 
+from resilisim.envs.feedback import words_in
 from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts
 from resilisim.redaction import without_secrets_in
@@ -245,7 +246,7 @@ def newly_told(record: EpisodeRecord) -> list[list[int]]:
     What the environment answered and what the agent had said itself are left out: they stand elsewhere in the record.
     """
     agent = record.get("agent", {})
-    replies = [(reply, reply.rpartition("\n\n")[0].strip() or reply) for reply in replies_of(record) if reply]
+    replies = [(reply, words_in(reply)) for reply in replies_of(record) if reply]
     shown: set[int] = set()
     told: list[list[int]] = []
     for number, call in enumerate(agent.get("calls", ())):

@@ -23,21 +23,12 @@ _NAME = re.compile(r"[\w.\-]{1,200}\Z")
 # A name as some servers have it, which is only taken for one where it was shown.
 _ODD_NAME = re.compile(r"[^<>\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}\Z")
 _EXCERPT_LENGTH = 200
-# What prompts say about writing tags is of no use to agents that have their own way of calling, and would mislead them.
-_CALLING_SECTIONS = re.compile(
-    r"^## (?:Finding tools|Calling tools)\n.*?(?=^## |\Z)|^Then act: .*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL
-)
-
-
-def task_of(prompt: str) -> str:
-    """Return a prompt without what it says about writing calls: what there is to do, plan and limits."""
-    return _CALLING_SECTIONS.sub("", prompt).strip()
 
 
 class ConversationToolbox:
-    """`tool_search`, `tool_info` and `tool_call` of Conversation-v0, whose first observation is `prompt`.
+    """`tool_search`, `tool_info` and `tool_call` of Conversation-v0, for an agent that was told to do `work`.
 
-    A call by the name of a library tool that the environment has shown, in the prompt or in a reply, is taken as
+    A call by the name of a library tool that the environment has shown, in the work or in a reply, is taken as
     `tool_call` of that tool. Replies say how whoever reads them ends the episode (`finish`); nothing if it cannot.
     `functions` are what the environment offers to be called, if it says so: `specs` are these, all but `finish`.
     """
@@ -45,7 +36,7 @@ class ConversationToolbox:
     def __init__(
         self,
         send: Send,
-        prompt: str,
+        work: str,
         native: bool = False,
         finish: str = "",
         functions: Sequence[Mapping[str, Any]] = (),
@@ -55,8 +46,7 @@ class ConversationToolbox:
         self._send = send
         self._native = native
         self._finish = finish
-        # The words that say how to write calls ("finish") are no names of tools.
-        self._shown = [task_of(prompt)]
+        self._shown = [work]  # and not how calls are written, whose words ("finish") are no names of tools
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool; only what is really sent uses a turn."""

@@ -21,7 +21,7 @@ from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, fault_of
 from resilisim.policies.base import AgentFailed, is_ours
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions, read_options
-from resilisim.policies.llm.conversation import ConversationToolbox, task_of
+from resilisim.policies.llm.conversation import ConversationToolbox
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord
 from resilisim.policies.llm.run import AgentRun, EpisodeHooks, Journal, StopAgent
 from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts
@@ -189,10 +189,10 @@ class LlmPolicy(ABC, Generic[Options]):
         native = self.uses_native_calls and info.get("protocol") == "native"
         form = FINISH_FORMS["native"] if native and self.finish_form else self.finish_form
         run = AgentRun(
-            task=task_of(start.text),
+            task=start.work,
             tools=ConversationToolbox(
                 lambda message: run.send(message),
-                start.text,
+                start.work,
                 native,
                 form,
                 info.get("listed") or info.get("functions") or native_tools(offers_wait=info.get("offers_wait", False)),

@@ -19,7 +19,7 @@ from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, pub
 from resilisim.envs.protocol import finish_message, openai_message, read_call, read_native, read_text
 from resilisim.envs.reply import Progress, Reply
 from resilisim.evaluation.episode.texts import observation_text
-from resilisim.policies.llm.conversation import CONVERSATION_TOOLS, ConversationToolbox, task_of
+from resilisim.policies.llm.conversation import CONVERSATION_TOOLS, ConversationToolbox
 from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools, error_of
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
@@ -105,7 +105,7 @@ def test_arguments_are_checked_against_the_signature(arguments, checked):
 
 
 LIBRARY = default_library()
-PROMPT = f"# Task\n\nFirst {READER}, then {PARSER}.\n\n## Calling tools\n\nSay <finish/> at the end.\n"
+WORK = f"# Task\n\nFirst {READER}, then {PARSER}."
 PROTOCOLS = pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
 
 
@@ -125,7 +125,7 @@ class Outbox:
 def called(name, arguments, native=False):
     """Return what one call sent, and what it brought."""
     outbox = Outbox()
-    toolbox = ConversationToolbox(outbox.send, PROMPT, native)
+    toolbox = ConversationToolbox(outbox.send, WORK, native)
     result = asyncio.run(toolbox.call(name, arguments))
     return outbox.sent, result
 
@@ -386,11 +386,12 @@ def test_both_protocols_give_the_same_episode_and_errors_never_have_a_value(base
 @pytest.mark.parametrize("protocol", ["text", "native"])
 def test_real_prompts_lose_their_tags_and_keep_the_task(prompt, protocol):
     env = environment(protocol=protocol)
-    observation, _ = env.reset(seed=0, options={"task": Task.from_mapping(TASK, env.library), "prompt": prompt})
-    task = task_of(observation)
-    assert task_of(f"{task}\n\n## Calling tools\ntags\n### more\n\n## Limits\nten") == f"{task}\n\n## Limits\nten"
+    observation, info = env.reset(seed=0, options={"task": Task.from_mapping(TASK, env.library), "prompt": prompt})
+    task = Reply(observation, info).work
+    assert "Calling tools" in observation
     assert TASK["description"] in task
-    assert "<tool_" not in task
+    assert not any(words in task for words in ("<tool_", "tool_search", "Calling tools", "Then act", "finish"))
+    assert all(part in observation for part in task.split("\n\n")), "nothing else is said in its place"
     assert (READER in task) == (prompt == "optimal")
 
 
