@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import traceback as tracebacks
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from resilisim.envs.reply import Info
 from resilisim.envs.session import Session
 from resilisim.errors import Fault, ResiliSimError, fault_of, told_error
+from resilisim.policies.agent_record import AgentRecord, Journal
 from resilisim.workflows.templating import inline_json
 
 FINISH = "<finish/>"
@@ -17,10 +18,6 @@ WAIT = "<wait/>"
 # What a scripted policy says in its closing message when it is not done: no tag and no signal of completion.
 OUT_OF_TURNS = "I have used all my turns and could not do everything."
 _LONGEST_TRACEBACK: Final = 20_000  # characters
-
-if TYPE_CHECKING:
-    from resilisim.policies.llm.record import AgentRecord
-    from resilisim.policies.llm.run import Journal
 
 
 class AgentFailed(ResiliSimError):
@@ -107,7 +104,8 @@ class SessionAgent(Protocol):
     One with a coroutine `aclose` is told by it that the event loop is about to end, and to close its connections.
 
     Example:
-        >>> from resilisim.policies import FunctionAgent, SessionAgent
+        >>> from resilisim.policies import SessionAgent
+        >>> from resilisim.policies.function_agent import FunctionAgent
         >>> isinstance(FunctionAgent(lambda session: "done"), SessionAgent)
         True
     """
@@ -135,13 +133,7 @@ Contender: TypeAlias = "Policy | SessionAgent"
 
 
 def is_privileged(policy: object) -> bool:
-    """Return whether a policy asks to see what ordinary ones must not.
-
-    Example:
-        >>> from resilisim.policies import is_privileged, make_policy
-        >>> is_privileged(make_policy("exact-optimum")), is_privileged(make_policy("random"))
-        (True, False)
-    """
+    """Return whether a policy asks to see what ordinary ones must not."""
     return bool(getattr(policy, "privileged", False))
 
 
@@ -149,7 +141,8 @@ def is_ours(policy: Contender) -> bool:
     """Return whether whoever plays is code of this package alone, so that an exception of it is a bug of ours.
 
     Example:
-        >>> from resilisim.policies import FunctionAgent, make_policy
+        >>> from resilisim.policies import make_policy
+        >>> from resilisim.policies.function_agent import FunctionAgent
         >>> from resilisim.policies.base import is_ours
         >>> is_ours(make_policy("random")), is_ours(FunctionAgent(print))
         (True, False)
@@ -160,13 +153,7 @@ def is_ours(policy: Contender) -> bool:
 
 
 def policy_name(policy: object) -> str:
-    """Return the name under which a policy's results are shown.
-
-    Example:
-        >>> from resilisim.policies import make_policy, policy_name
-        >>> policy_name(make_policy("repairing-follower[ask=before]"))
-        'repairing-follower[ask=before]'
-    """
+    """Return the name under which a policy's results are shown."""
     name = getattr(policy, "name", None)
     return name if isinstance(name, str) and name else type(policy).__name__
 

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Final, TypeAlias, cast
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.policies.agent_loop import run_beside
+from resilisim.policies.agent_record import AgentRecord, Journal
 from resilisim.policies.base import AgentFailed
-from resilisim.policies.llm.record import AgentRecord
-from resilisim.policies.llm.run import Journal
 from resilisim.policies.usage import agent_part
 
 # What it returns, unless None, is its answer and says that the task is complete.
@@ -33,14 +32,6 @@ class FunctionAgent:
     Args:
         function: Takes a `Session`. What it returns, unless None, is its answer and says that the task is done.
         name: Under which its results are shown; that of the function if omitted.
-
-    Example:
-        >>> from resilisim import evaluate
-        >>> def one_call(session):
-        ...     session.call("file_operations_scanner")
-        ...     return "done"
-        >>> evaluate(agents=one_call, tasks=2).rows[0].policy
-        'one_call'
     """
 
     runs_code_of_others: ClassVar[bool] = True

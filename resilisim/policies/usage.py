@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from resilisim.chat import ChatRequest
 from resilisim.envs.session import Session, current_session
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.record import AgentRecord, Transcript, empty_part
+from resilisim.policies.agent_record import AgentRecord, Transcript, empty_part
 
 _ENDED_BY: Final = {"completion": "answer", "stopped": "gave_up", "agent_error": "agent_error"}
 

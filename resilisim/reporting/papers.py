@@ -23,7 +23,7 @@ from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.agents import AgentSums, combined_performance_score, deviation_over_models, saturation
 from resilisim.evaluation.table.comparing import refuse_incomparable
 from resilisim.evaluation.table.facts import read_facts
-from resilisim.policies.llm.record import FAILING_COMPONENTS
+from resilisim.policies.agent_record import FAILING_COMPONENTS
 from resilisim.reporting.charts import legend, row_labels, series_entries, series_style
 from resilisim.reporting.charts.rows import Part, bar_chart
 from resilisim.reporting.page import (

@@ -16,7 +16,7 @@ from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.record import FAILURE_SCHEMA, LAW_LABELS, LOSS_LABELS, RECORD_SCHEMA
 from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.run.store import RunStore, read_failures, read_manifest, read_records
-from resilisim.policies.llm.record import AGENT_SCHEMA
+from resilisim.policies.agent_record import AGENT_SCHEMA
 from resilisim.provenance import content_hash, encode_json_line
 from tests.datasets.toy_source import no_file_above
 from tests.evaluation.agent_models import FollowingModel, following

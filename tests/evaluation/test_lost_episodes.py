@@ -20,7 +20,7 @@ from resilisim.evaluation import read_records
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.store import RunStore, begun, read_failures, read_manifest
-from resilisim.policies import FunctionAgent
+from resilisim.policies.function_agent import FunctionAgent
 from resilisim.simulator.exact.optimum import Optimum
 from resilisim.tasks import find_task
 from resilisim.workflows import parse_plan

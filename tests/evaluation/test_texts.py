@@ -19,7 +19,7 @@ from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import checked_record
 from resilisim.evaluation.episode.texts import FORMAT, newly_told, opened_if_whole, prompt_of, replies_of, stored
 from resilisim.evaluation.run.rescoring import rescore_run
-from resilisim.policies.llm.record import empty_part
+from resilisim.policies.agent_record import empty_part
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.reporting.viewer.packing import TalkRows, talk_of

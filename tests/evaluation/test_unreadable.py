@@ -10,8 +10,8 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import opened, read_records
 from resilisim.evaluation.episode import texts
 from resilisim.evaluation.run.store import RunStore, check_episode, check_failure, read_failures
+from resilisim.policies.agent_record import empty_part
 from resilisim.policies.function_agent import FunctionAgent
-from resilisim.policies.llm.record import empty_part
 from resilisim.run_folder import JsonLinesWriter, read_json_lines, run_manifest
 
 

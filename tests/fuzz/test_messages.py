@@ -18,7 +18,7 @@ from resilisim.envs.protocol import call_ids, decode_native, read_native, read_t
 from resilisim.policies.llm.agents.code_act import read_proposal
 from resilisim.policies.llm.agents.react import FINISH, kept_calls
 from resilisim.policies.llm.agents.rp_react import read_move
-from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
+from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.reading import Action, Unreadable, read_action, read_arguments
 from resilisim.tool_library import default_library
 from tests.guards import no_endless_work

@@ -14,7 +14,8 @@ import pytest
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Session
 from resilisim.evaluation.episode.play import play_episode
-from resilisim.policies import is_privileged, make_policy
+from resilisim.policies import make_policy
+from resilisim.policies.base import is_privileged
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.plan_following import plan_following
 from resilisim.simulator.problem import build_problem

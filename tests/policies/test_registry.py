@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InvalidInputError
-from resilisim.policies import Policy, is_privileged, make_policy, policy_name, policy_names
+from resilisim.policies import Policy, make_policy, policy_names
+from resilisim.policies.base import is_privileged, policy_name
 from resilisim.policies.checks import check_policy
 from resilisim.policies.registry import split_options, with_option
 from resilisim.tool_library import Tool, ToolLibrary
@@ -299,7 +300,8 @@ PLAY = """
 import json, sys
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.errors import InvalidInputError
-from resilisim.policies import is_privileged, make_policy, policy_name, policy_names
+from resilisim.policies import make_policy, policy_names
+from resilisim.policies.base import is_privileged, policy_name
 from resilisim.policies.checks import check_policy
 
 env = ConversationEnv(search="lexical")

@@ -14,6 +14,7 @@ from resilisim.errors import fault_of, told_error
 from resilisim.evaluation.episode.attribution import Attribution
 from resilisim.evaluation.episode.record import EpisodeRecord, FlawRecord, SpokenTexts, StepRecord, fitting_ceiling
 from resilisim.evaluation.episode.record_builder import EpisodeFacts, Happened, RecordBuilder, first_problem
+from resilisim.policies.agent_record import AgentRecord, EventRecord, Journal, empty_part
 from resilisim.policies.base import (
     AgentFailed,
     Contender,
@@ -23,8 +24,6 @@ from resilisim.policies.base import (
     play,
     policy_name,
 )
-from resilisim.policies.llm.record import AgentRecord, EventRecord, empty_part
-from resilisim.policies.llm.run import Journal
 from resilisim.policies.usage import agent_part
 from resilisim.provenance import content_hash
 from resilisim.redaction import fit_to_show

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict  # pydantic cannot read that of `typing`
 
 from resilisim.errors import StoreError
 from resilisim.inputs import validated
-from resilisim.policies.llm.record import AgentRecord, Number, WholeNumber
+from resilisim.policies.agent_record import AgentRecord, Number, WholeNumber
 from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class EpisodeRecord(Totals):
     records lack it). `law` holds the constants of the benchmark's, or a law with parts as a whole, with its name and
     hash (`Law.to_mapping`). `search` is there if searches were not answered by meaning, `errors` if failures showed
     transient errors only. `agent` is there for LLM agents: every call of the model, every event, and the agent's own
-    structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that holds
+    structure (`AgentRecord`). `texts` is what the environment said; on disk it is a text that holds
     this and what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it was not
     kept. In a world, `world` is its name, `answer` what completion was signalled with, and `optimum`, values and
     regrets are measured by the task's reference solution (`simulator.exact.ReferenceJudge`).

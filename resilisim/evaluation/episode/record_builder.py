@@ -20,7 +20,7 @@ from resilisim.evaluation.episode.record import (
     Totals,
     Worth,
 )
-from resilisim.policies.llm.record import AgentRecord
+from resilisim.policies.agent_record import AgentRecord
 from resilisim.simulator import Problem
 
 PROBLEM_LENGTH = 300  # characters of a problem in a record

@@ -20,9 +20,10 @@ from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
 from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.store import EpisodeJournal, JournalFolder, read_failures, read_manifest, read_records
+from resilisim.policies.agent_record import Journal
 from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
+from resilisim.policies.llm.run import CONTEXT_OVERFLOW
 from resilisim.provenance import canonical_json
 from resilisim.redaction import MARK
 from resilisim.tasks import Task

@@ -18,9 +18,8 @@ from typing import ClassVar, Final
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.integrations.mcp.host import EpisodeHost, Hosts, http_server
+from resilisim.policies.agent_record import AgentRecord, Journal
 from resilisim.policies.base import AgentFailed
-from resilisim.policies.llm.record import AgentRecord
-from resilisim.policies.llm.run import Journal
 from resilisim.policies.usage import agent_part
 from resilisim.process_tree import end_tree, supervised
 from resilisim.redaction import shown_command, without_named

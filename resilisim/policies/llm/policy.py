@@ -19,11 +19,11 @@ from resilisim.envs.protocol import finish_message, native_tools, openai_message
 from resilisim.envs.reply import Info, Reply
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, fault_of
+from resilisim.policies.agent_record import AGENT_SCHEMA, AgentRecord, Journal
 from resilisim.policies.base import AgentFailed, is_ours
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions, read_options
-from resilisim.policies.llm.conversation import ConversationToolbox
-from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord
-from resilisim.policies.llm.run import AgentRun, EpisodeHooks, Journal, StopAgent
+from resilisim.policies.llm.conversation_toolbox import ConversationToolbox
+from resilisim.policies.llm.run import AgentRun, EpisodeHooks, StopAgent
 from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import content_hash
 from resilisim.workflows.prompts import FINISH_FORMS

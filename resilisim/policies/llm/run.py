@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, ContextOverflowError
 from resilisim.chat.json_answers import without_thoughts
@@ -17,9 +17,9 @@ from resilisim.chat.under_way import UNDER_WAY
 from resilisim.envs.reply import Reply
 from resilisim.envs.session import AssistantMessage, EpisodeEnded
 from resilisim.errors import InvalidInputError
+from resilisim.policies.agent_record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Journal, Transcript
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions
 from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, kept_words
-from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
 from resilisim.policies.llm.templates import shared_text
 from resilisim.policies.llm.tools import Toolbox
 from resilisim.redaction import fit_to_show
@@ -42,18 +42,6 @@ class StopAgent(BaseException):
     def __init__(self, limit: str) -> None:
         super().__init__(limit)
         self.limit = limit
-
-
-class Journal(Protocol):
-    """Keeps the replies of an episode under way, so that a broken one goes on where it was."""
-
-    def recall(self, number: int, request: ChatRequest) -> ChatReply | None:
-        """Return the reply to call `number` (from 0) if it was kept and the request is the same."""
-        ...
-
-    def keep(self, number: int, request: ChatRequest, reply: ChatReply) -> None:
-        """Keep the reply to a call."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

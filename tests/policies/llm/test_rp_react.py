@@ -22,7 +22,7 @@ from resilisim.policies.llm.agents.rp_react import (
     result_block,
     written,
 )
-from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
+from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.reading import Finish, Unreadable
 from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult, ToolSpec

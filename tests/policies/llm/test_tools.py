@@ -19,7 +19,7 @@ from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, pub
 from resilisim.envs.protocol import finish_message, openai_message, read_call, read_native, read_text
 from resilisim.envs.reply import Progress, Reply
 from resilisim.evaluation.episode.texts import observation_text
-from resilisim.policies.llm.conversation import CONVERSATION_TOOLS, ConversationToolbox
+from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS, ConversationToolbox
 from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools, error_of
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library

@@ -17,7 +17,8 @@ from resilisim.envs.workflow.columns import SUCCESS
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.errors import ExactLimitError, InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
-from resilisim.policies import is_privileged, make_policy, policy_name, policy_names
+from resilisim.policies import make_policy, policy_names
+from resilisim.policies.base import is_privileged, policy_name
 from resilisim.policies.checks import check_policy
 from resilisim.policies.ppo import checkpoint
 from resilisim.policies.ppo import policy as planner_module

@@ -13,7 +13,7 @@ from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.envs.protocol import has_finish_mark
 from resilisim.policies.llm.agent_options import AgentOptions, limit, number
 from resilisim.policies.llm.agents.react import FINISH, finish_answer
-from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
+from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import (
     LONGEST_WORDS,

@@ -12,7 +12,7 @@ from resilisim.envs.reply import Reply
 from resilisim.envs.session import EpisodeEnded
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions, length
 from resilisim.policies.llm.agents.react import answered_calls, kept_calls
-from resilisim.policies.llm.conversation import ConversationToolbox
+from resilisim.policies.llm.conversation_toolbox import ConversationToolbox
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import (
     NO_WORDS,

@@ -17,7 +17,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.policies.llm.agent_options import AgentOptions, limit, number, text
 from resilisim.policies.llm.agents.code_act import note_code
 from resilisim.policies.llm.agents.react import loop_tools, react_loop, read_end
-from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
+from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, kept_words, visible
 from resilisim.policies.llm.run import AgentRun

@@ -7,7 +7,7 @@ otherwise be written down over and over.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, Protocol, cast
 
 from annotated_types import Ge, Le
 from typing_extensions import TypedDict  # pydantic cannot read that of `typing` before Python 3.12
@@ -241,3 +241,15 @@ def _usage_of(calls: list[CallRecord]) -> ComponentUsage:
         "from_cache": sum(call["from_cache"] for call in calls),
         "cost": None if None in costs else sum(cast("list[float]", costs)),
     }
+
+
+class Journal(Protocol):
+    """Keeps the replies of an episode under way, so that a broken one goes on where it was."""
+
+    def recall(self, number: int, request: ChatRequest) -> ChatReply | None:
+        """Return the reply to call `number` (from 0) if it was kept and the request is the same."""
+        ...
+
+    def keep(self, number: int, request: ChatRequest, reply: ChatReply) -> None:
+        """Keep the reply to a call."""
+        ...
