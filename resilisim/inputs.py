@@ -221,13 +221,13 @@ def validated(
 
 def numbers_by_name(kind: type[T], text: str, where: str) -> T:
     """Return a text such as "size=120,seed=7" as the dataclass or model whose fields it gives."""
-    given: dict[str, int] = {}
+    seen: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
         if not value.strip().isdecimal():
             raise InvalidInputError(f"{where}: got {part!r:.60}; expected a field and a whole number, as in seed=7")
-        given[name.strip()] = int(value)
-    return validated(kind, given, where)
+        seen[name.strip()] = int(value)
+    return validated(kind, seen, where)
 
 
 @functools.lru_cache(maxsize=256)

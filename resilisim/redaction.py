@@ -163,12 +163,12 @@ def without_named(text: str) -> str:
     return _NAMED.sub(_named_away, without_secrets(text))
 
 
-def _named_away(found: re.Match[str]) -> str:
-    name = found["name"] or found["name2"] or found["name3"]
-    link = found["link"] or found["link2"] or found["link3"]
-    value = found["option"] or found["value"] or found["quoted"]
+def _named_away(match: re.Match[str]) -> str:
+    name = match["name"] or match["name2"] or match["name3"]
+    link = match["link"] or match["link2"] or match["link3"]
+    value = match["option"] or match["value"] or match["quoted"]
     if not is_secret_name(name) or (link.isspace() and value.startswith("-")) or value.strip("\"'") == MARK:
-        return found[0]
+        return match[0]
     quote = value[0] if value[0] in "\"'" else ""
     return f"{name}{link}{quote}{MARK}{quote}"
 
@@ -216,12 +216,12 @@ def without_credentials(url: str) -> str:
         >>> without_credentials("https://user:hunter2@host/mcp?api_key=abcdef&page=2")
         'https://[secret]@host/mcp?api_key=[secret]&page=2'
     """
-    for found in _URL_USER.finditer(url):
-        user, colon, password = found[2].partition(":")
+    for match in _URL_USER.finditer(url):
+        user, colon, password = match[2].partition(":")
         keep_secret(*((password, _unquoted(password)) if colon else (user, _unquoted(user))))
-    for found in _NAMED.finditer(url):
-        if found["value"] and is_secret_name(found["name2"]):
-            keep_secret(found["value"], _unquoted(found["value"]))
+    for match in _NAMED.finditer(url):
+        if match["value"] and is_secret_name(match["name2"]):
+            keep_secret(match["value"], _unquoted(match["value"]))
     return without_named(url)
 
 
@@ -294,8 +294,8 @@ def without_steering(text: str) -> str:
     return text if text.isascii() and text.isprintable() else _STEERING.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
 
 
 def json_without_steering(text: str) -> str:
@@ -303,8 +303,8 @@ def json_without_steering(text: str) -> str:
     return text if text.isascii() and text.isprintable() else _STEERING.sub(_json_escape, text)
 
 
-def _json_escape(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be")
+def _json_escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be")
     return "".join(f"\\u{units[place]:02x}{units[place + 1]:02x}" for place in range(0, len(units), 2))
 
 

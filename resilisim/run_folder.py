@@ -191,8 +191,8 @@ def remove_temporaries(folder: Path, is_ours: Callable[[str], bool]) -> None:
 
 def is_temporary(name: str, is_ours: Callable[[str], bool]) -> bool:
     """Tell whether a file is a hidden one that was to get a name of ours."""
-    found = _TEMPORARY.fullmatch(name)
-    return found is not None and is_ours(found[1])
+    match = _TEMPORARY.fullmatch(name)
+    return match is not None and is_ours(match[1])
 
 
 def write_file_atomically(path: Path, data: bytes) -> None:
@@ -462,9 +462,9 @@ class RunFolder(Closing):
         self.directory = Path(directory)
         make_folder(self.directory)
         there = sorted(entry.name for entry in self.directory.iterdir())
-        found = next((name for name in there if is_exclusive or name == lines_name), None)
+        present = next((name for name in there if is_exclusive or name == lines_name), None)
         path = own_file(self.directory, MANIFEST_NAME)
-        self.manifest, _ = claim(path, run_manifest(arguments, packages, device), self.directory, found=found)
+        self.manifest, _ = claim(path, run_manifest(arguments, packages, device), self.directory, found=present)
         self.lines = JsonLinesWriter(own_file(self.directory, lines_name), check)
 
     def close(self) -> None:

@@ -155,11 +155,11 @@ class Sandbox:
 
         `variables` are set before it, JSON values by name, and are not put in again after a restart.
         """
-        given = {name: self._checked(name, value) for name, value in (variables or {}).items()}
+        inputs = {name: self._checked(name, value) for name, value in (variables or {}).items()}
         if len(code) > self.limits.code_characters:
             most = self.limits.code_characters
             return CodeResult("", f"SyntaxError: the block has {len(code):,} characters; at most {most:,} are run")
-        return await self._run(code, given)
+        return await self._run(code, inputs)
 
     async def assign(self, name: str, value: Any) -> CodeResult:
         """Set a variable, which is put in again after a restart; the result says if it does not fit into the memory."""

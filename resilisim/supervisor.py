@@ -23,38 +23,38 @@ CANNOT_START = 127
 
 def children(process: int) -> list[int]:
     """Return the children of a process."""
-    found: list[int] = []
+    numbers: list[int] = []
     try:
         for task in os.listdir(f"/proc/{process}/task"):
             with open(f"/proc/{process}/task/{task}/children", encoding="ascii") as stream:
-                found += [int(number) for number in stream.read().split()]
+                numbers += [int(number) for number in stream.read().split()]
     except OSError:  # it has ended meanwhile, or this kernel has no such file
-        return found or _children_by_parent(process)
-    return found
+        return numbers or _children_by_parent(process)
+    return numbers
 
 
 def _children_by_parent(process: int) -> list[int]:
-    found = []
+    pairs = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
             try:
                 with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as stream:
                     if int(stream.read().rpartition(")")[2].split()[1]) == process:
-                        found.append(int(name))
+                        pairs.append(int(name))
             except (OSError, ValueError, IndexError):
                 continue
-    return found
+    return pairs
 
 
 def descendants() -> list[int]:
     """Return whatever has come of this process."""
-    found: list[int] = []
+    numbers: list[int] = []
     waiting = children(os.getpid())
     while waiting:
         process = waiting.pop()
-        found.append(process)
+        numbers.append(process)
         waiting += children(process)
-    return found
+    return numbers
 
 
 def tell_all(number: int) -> None:
@@ -135,14 +135,14 @@ def _wait(child: int, signals: set[signal.Signals]) -> int:
             if process == 0:
                 break
         if ends_at is None:
-            told = signal.sigwaitinfo(signals).si_signo
+            number = signal.sigwaitinfo(signals).si_signo
         else:
-            found = signal.sigtimedwait(signals, max(ends_at - time.monotonic(), 0.0))
-            told = signal.SIGUSR1 if found is None and time.monotonic() >= ends_at else getattr(found, "si_signo", 0)
-        if told == signal.SIGUSR1:
+            info = signal.sigtimedwait(signals, max(ends_at - time.monotonic(), 0.0))
+            number = signal.SIGUSR1 if info is None and time.monotonic() >= ends_at else getattr(info, "si_signo", 0)
+        if number == signal.SIGUSR1:
             end_all()
             return -signal.SIGKILL
-        if told in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) and ends_at is None:
+        if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) and ends_at is None:
             ends_at = time.monotonic() + GENTLE_SECONDS
             tell_all(signal.SIGTERM)
 

@@ -93,7 +93,7 @@ def call_api(
 async def _called(
     api: PublicApi, parameters: dict[str, Any], attempt: int, address: Address | None, law: TwinLaw
 ) -> ApiCall:
-    async with reached(address, law) as found, ApiClient(found) as client:
+    async with reached(address, law) as place, ApiClient(place) as client:
         return await client.call(api, parameters, attempt)
 
 
@@ -106,11 +106,11 @@ def _address(live: bool, twin: str | None, speed: float) -> Address | None:
     return Address(twin or "", speed=speed) if live or twin is not None else None
 
 
-def _parameters(api: PublicApi, given: list[str]) -> dict[str, Any]:
+def _parameters(api: PublicApi, texts: list[str]) -> dict[str, Any]:
     """Return parameters as values of their types, from texts such as latitude=52.5."""
     types = {one.name: one.type for one in api.parameters}
     result: dict[str, Any] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidInputError(f"{text!r:.80} is no parameter: expected NAME=VALUE")
@@ -153,20 +153,20 @@ def assess_apis(
             progress.advance(count - done)
             done = count
 
-        found = assess(apis, calls, address=address, law=law, out=out, per_host=per_host, tell=tell)
+        assessment = assess(apis, calls, address=address, law=law, out=out, per_host=per_host, tell=tell)
     fitted = fit_law(out, name="assessed").law
     content = {"description": fitted.description, **fitted.to_mapping()}
     write_file_atomically(out / LAW_NAME, encode_json(content, indent=1) + b"\n")
     answer(
         as_json,
-        found.to_mapping(),
-        _reliability_table(found, law if address is None else None),
-        _error_table(found),
+        assessment.to_mapping(),
+        _reliability_table(assessment, law if address is None else None),
+        _error_table(assessment),
         notes=[f"{count_of(calls * len(apis), 'call')} in {out}; the law that they say: {out / LAW_NAME}"],
     )
 
 
-def _reliability_table(found: Assessment, law: TwinLaw | None) -> Any:
+def _reliability_table(assessment: Assessment, law: TwinLaw | None) -> Any:
     """Return the rows of the APIs, with the true chance of success where the twin's law is known."""
     true = [] if law is None else ["true"]
     columns = ["API", "calls", "success", "95% interval", *true]
@@ -181,22 +181,22 @@ def _reliability_table(found: Assessment, law: TwinLaw | None) -> Any:
             *row.seconds,
             "yes" if row.is_selected else "no",
         ]
-        for row in found.apis
+        for row in assessment.apis
     ]
-    whole = found.success
+    whole = assessment.success
     return Table.of_values(
         f"{len(rows)} APIs: success {whole.value:.3f} [{whole.low:.3f}, {whole.high:.3f}]", columns, rows, digits=3
     )
 
 
-def _error_table(found: Assessment) -> Any:
-    failures = sum(found.errors.values())
+def _error_table(assessment: Assessment) -> Any:
+    failures = sum(assessment.errors.values())
     published = CALLS - SUCCESSES
     rows = [
         [
             code,
-            found.errors.get(code, 0),
-            found.errors.get(code, 0) / failures if failures else None,
+            assessment.errors.get(code, 0),
+            assessment.errors.get(code, 0) / failures if failures else None,
             f"{count} ({count / published:.1%})",
         ]
         for code, count in FAILURES.items()

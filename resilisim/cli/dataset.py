@@ -147,16 +147,16 @@ def export(
 ) -> None:
     """Write a dataset as a folder that Hugging Face `datasets` loads; the same arguments write the same bytes."""
     # Options are looked up by whether they were given: each kind has its own defaults and its own options.
-    given = options.given_options(context)
-    spec = make_spec(kind, {name: values[name] for name in given if name in values}, context, tool_search)
+    options_given = options.given_options(context)
+    spec = make_spec(kind, {name: values[name] for name in options_given if name in values}, context, tool_search)
     where = options.scene(context, spec.environment, tasks, split, library, chosen_in_worlds(kind))
-    spec, found = replace(spec, environment=where.environment), where.tasks
+    spec, world_tasks = replace(spec, environment=where.environment), where.tasks
     started = time.perf_counter()
     try:
-        with Progressing("writing records of tasks", len(found)) as progress:
+        with Progressing("writing records of tasks", len(world_tasks)) as progress:
             result = export_dataset(
                 spec,
-                found,
+                world_tasks,
                 out,
                 library=where.library,
                 format=file_format,
@@ -165,7 +165,7 @@ def export(
                 overwrite=overwrite,
                 license=license_name,
                 tokenizer=tokenizer,
-                command=card_command(context, given),
+                command=card_command(context, options_given),
                 progress=progress.advance,
             )
     except ExportInterrupted as interrupted:
@@ -176,7 +176,7 @@ def export(
     without_flaw = 0
     if any(parse_prompt_choice(prompt).type == FLAWED for prompt in getattr(spec, "prompts", ())):
         with_flaw = {record["instance_id"] for record in read_records(out) if record["flaw"] is not None}
-        without_flaw = len(found) - len(with_flaw)  # not every plan can carry a flaw
+        without_flaw = len(world_tasks) - len(with_flaw)  # not every plan can carry a flaw
     rows = [
         [name, records, sum(facts.split == name for facts in result.shards)]
         for name, records in result.records_per_split().items()
@@ -184,7 +184,9 @@ def export(
     notes = [f"{time.perf_counter() - started:.1f} s; next: resilisim dataset show {out}"]
     if without_flaw:
         reason = "their plans cannot carry the flaw" + (", or no state had a pair" if kind == "preferences" else "")
-        notes.insert(0, f"{without_flaw:,} of {len(found):,} tasks have no record under a flawed prompt: {reason}")
+        notes.insert(
+            0, f"{without_flaw:,} of {len(world_tasks):,} tasks have no record under a flawed prompt: {reason}"
+        )
     counts = {**result.to_mapping(), "tasks_without_a_flawed_prompt": without_flaw}
     written = Table.of_values(f"{result.num_records:,} records in {out}", ["split", "records", "files"], rows)
     answer(as_json, counts, written, notes=notes)
@@ -193,14 +195,14 @@ def export(
 @app.command("verify")
 def verify(directory: DirectoryArgument, as_json: options.JsonFlag = False) -> None:
     """Compare every data file of a dataset with what the export wrote; exit code 1 if something is wrong."""
-    found = verify_dataset(directory)
+    verification = verify_dataset(directory)
     if as_json:
-        print_json(found.to_mapping())
-    elif not found.problems:
-        note(f"{found.num_records:,} records in {found.num_shards:,} files, all as they were written")
+        print_json(verification.to_mapping())
+    elif not verification.problems:
+        note(f"{verification.num_records:,} records in {verification.num_shards:,} files, all as they were written")
     else:
-        say(*found.problems)
-    if found.problems:
+        say(*verification.problems)
+    if verification.problems:
         raise typer.Exit(PROBLEMS_FOUND)
 
 
@@ -242,13 +244,13 @@ ONLY_FOR_EPISODES = ("parameters", "search_detail", "payload", "errors", "salt")
 NOT_IN_THE_CARD = ("out", "workers", "overwrite", "as_json")
 
 
-def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context, tool_search: str) -> DatasetSpec:
+def make_spec(kind: str, options_given: Mapping[str, Any], context: typer.Context, tool_search: str) -> DatasetSpec:
     """Return the spec that the options on the command line mean; refuse those that the kind does not take."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS, "option --kind")
     own = options_of(KINDS[kind])
     taken = [*own, *(name for name in ENVIRONMENT if kind != "prompts" or name not in ONLY_FOR_EPISODES)]
-    for name in given:
+    for name in options_given:
         if name not in taken:
             others = ", ".join(_option(context, other) for other in SOURCES.options if other in own)
             raise InvalidInputError(
@@ -256,28 +258,32 @@ def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context, tool_
                 "or an option of the environment"
             )
     if kind == "prompts":
-        if "flawed" not in given.get("types", ("flawed",)) and given.keys() & {"flaws", "severities", "methods"}:
+        if "flawed" not in options_given.get("types", ("flawed",)) and options_given.keys() & {
+            "flaws",
+            "severities",
+            "methods",
+        }:
             raise InvalidInputError("--flaw, --severity and --method need the prompt type flawed: add --type flawed")
         # The default of the command line is that of the format.
-        given = {"semantic_match": None, **given}
-    elif given.keys() & {"flaws", "severities"} and "flawed" not in given.get("prompts", ()):
+        options_given = {"semantic_match": None, **options_given}
+    elif options_given.keys() & {"flaws", "severities"} and "flawed" not in options_given.get("prompts", ()):
         raise InvalidInputError(
             "--flaw and --severity are about the prompt type flawed: add --prompt flawed, or write --prompt "
             "flawed:FLAW:SEVERITY"
         )
-    made = options.filled(KINDS[kind](), given)
+    made = options.filled(KINDS[kind](), options_given)
     spec: DatasetSpec = replace(made, environment=replace(made.environment, search=tool_search))
     return spec
 
 
-def card_command(context: typer.Context, given: Mapping[str, Any]) -> str:
+def card_command(context: typer.Context, options_given: Mapping[str, Any]) -> str:
     """Return the command for the card: without what does not decide the bytes, and without paths of this machine."""
     words = ["resilisim", "dataset", "export"]
     for parameter in context.command.params:
         name = str(parameter.name)
-        if name not in given or name in NOT_IN_THE_CARD:
+        if name not in options_given or name in NOT_IN_THE_CARD:
             continue
-        value = given[name]
+        value = options_given[name]
         if isinstance(value, bool):
             words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
             continue

@@ -38,17 +38,22 @@ def list_laws(as_json: options.JsonFlag = False) -> None:
 @app.command("show")
 def show(law: LawArgument, as_json: options.JsonFlag = False) -> None:
     """Show a failure model in full: its constants, its parts with what they leave to defaults, its hash."""
-    found = load_law(law)
-    values = {"name": found.name, "description": found.description, **_content(found), "hash": found.content_hash}
+    failure_model = load_law(law)
+    values = {
+        "name": failure_model.name,
+        "description": failure_model.description,
+        **_content(failure_model),
+        "hash": failure_model.content_hash,
+    }
     answer(
         as_json,
         values,
-        plain(found.name, "bold") + plain(f"  {found.content_hash[:12]}"),
-        plain(found.description),
+        plain(failure_model.name, "bold") + plain(f"  {failure_model.content_hash[:12]}"),
+        plain(failure_model.description),
         Table.of_values(
             "Constants and parts", ["", "", "value"], [row for name in values for row in _rows(name, values[name])]
         ),
-        notes=_facts(found),
+        notes=_facts(failure_model),
     )
 
 
@@ -119,10 +124,10 @@ def fit(
         raise InvalidInputError(f"--out {str(out)!r:.100}: expected a name that ends in {', '.join(SUFFIXES)}")
     own_library = None if library is None else options.load(library)
     called = name or ("fitted" if out is None else out.stem)
-    found = fit_law(records, failures=failures, library=own_library, latency=latency, name=called)
+    fitted = fit_law(records, failures=failures, library=own_library, latency=latency, name=called)
     if out is not None:
-        content = found.to_mapping()["law"]
-        text = found.to_yaml() if out.suffix != ".json" else json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        content = fitted.to_mapping()["law"]
+        text = fitted.to_yaml() if out.suffix != ".json" else json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         write_file_atomically(out, text.encode())
     rows = [
         [
@@ -134,24 +139,24 @@ def fit(
             _written(dict(row.errors)),
             *row.seconds,
         ]
-        for row in found.tools
+        for row in fitted.tools
     ]
     width = max(map(len, rows))
     columns = ["tool", "calls", "ok", "base", "95% interval", "failures", *(f"p{one} s" for one in PERCENTILES)]
-    factors = [[each, factor.value, _interval(factor)] for each, factor in found.factors.items()]
+    factors = [[each, factor.value, _interval(factor)] for each, factor in fitted.factors.items()]
     answer(
         as_json,
-        found.to_mapping(),
+        fitted.to_mapping(),
         Table.of_values(
-            found.law.description, columns[:width], [row + [None] * (width - len(row)) for row in rows], digits=3
+            fitted.law.description, columns[:width], [row + [None] * (width - len(row)) for row in rows], digits=3
         ),
         *([Table.of_values("Factors", ["factor", "value", "95% interval"], factors, digits=3)] if factors else []),
-        notes=[*found.untold, *([] if out is None else [f"wrote {out}"])],
+        notes=[*fitted.untold, *([] if out is None else [f"wrote {out}"])],
     )
 
 
-def _interval(found: Bounded) -> str:
-    return f"{found.low:.3f} to {found.high:.3f}"
+def _interval(bounded: Bounded) -> str:
+    return f"{bounded.low:.3f} to {bounded.high:.3f}"
 
 
 def _content(law: Law) -> dict[str, Any]:
@@ -175,10 +180,10 @@ def _written(value: Any) -> str:
 
 
 def _facts(law: Law) -> list[str]:
-    told = []
+    facts = []
     if law.waiting_can_help:
-        told.append("agents can wait: <wait/>, or the function wait")
+        facts.append("agents can wait: <wait/>, or the function wait")
     if law.has_hidden_state:
-        told.append("some of its state cannot be seen, so there are two ceilings: informed and observing")
+        facts.append("some of its state cannot be seen, so there are two ceilings: informed and observing")
     absent = [name for name in PARTS if name not in law.parts]
-    return [*told, f"parts that it does not have: {', '.join(absent) or 'none'}"]
+    return [*facts, f"parts that it does not have: {', '.join(absent) or 'none'}"]

@@ -129,12 +129,12 @@ class _Listed(Group):
 def load_command(name: str, place: str, summary: str) -> Any:
     """Return the command or the group of commands that stands at a place (`module:attribute`)."""
     module, _, attribute = place.partition(":")
-    found = getattr(importlib.import_module(f"resilisim.cli.{module}"), attribute)
+    loaded = getattr(importlib.import_module(f"resilisim.cli.{module}"), attribute)
     holder = CommandLine()
-    if not isinstance(found, typer.Typer):
-        holder.command(name)(found)
+    if not isinstance(loaded, typer.Typer):
+        holder.command(name)(loaded)
         return typer.main.get_command(holder)
-    holder.add_typer(found, name=name, help=summary)
+    holder.add_typer(loaded, name=name, help=summary)
     group: Any = typer.main.get_command(holder)
     return group.commands[name]
 
@@ -214,25 +214,25 @@ def print_policy_error(error: Exception) -> bool:
     """
     if not any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
         return False
-    told = traceback.TracebackException.from_exception(error)
-    if not any(_calls_policies(frame.filename) for frame in told.stack):
+    exception = traceback.TracebackException.from_exception(error)
+    if not any(_calls_policies(frame.filename) for frame in exception.stack):
         # These are the frames of waiting for a worker, whose own do not travel with what it raised.
-        told.stack = traceback.StackSummary()
+        exception.stack = traceback.StackSummary()
     else:
-        _keep_frames_of_others(told)
-        if not told.stack:
+        _keep_frames_of_others(exception)
+        if not exception.stack:
             return False  # all frames are this package's: a bug of its own
-    sys.stderr.write(fit_to_show("".join(told.format())))
+    sys.stderr.write(fit_to_show("".join(exception.format())))
     return True
 
 
-def _keep_frames_of_others(told: traceback.TracebackException) -> None:
+def _keep_frames_of_others(exception: traceback.TracebackException) -> None:
     """Leave the frames after the last one that plays an episode, without those of this package, causes included."""
-    playing = [place for place, frame in enumerate(told.stack) if _calls_policies(frame.filename)]
-    called = told.stack[playing[-1] + 1 :] if playing else told.stack
+    playing = [place for place, frame in enumerate(exception.stack) if _calls_policies(frame.filename)]
+    called = exception.stack[playing[-1] + 1 :] if playing else exception.stack
     own = [frame for frame in called if not Path(frame.filename).resolve().is_relative_to(PACKAGE)]
-    told.stack = traceback.StackSummary.from_list(own)
-    for other in (told.__cause__, told.__context__):
+    exception.stack = traceback.StackSummary.from_list(own)
+    for other in (exception.__cause__, exception.__context__):
         if other is not None:
             _keep_frames_of_others(other)
 

@@ -100,13 +100,13 @@ def serve(
 ) -> None:
     """Serve episodes to MCP clients: the tools of the library, episode_start and episode_finish."""
     environment = environment if tools is None else replace(environment, tools=tools, protocol="native")
-    chosen = options.scene(context, environment.for_functions(), tasks, split, library)
+    where = options.scene(context, environment.for_functions(), tasks, split, library)
     run = ServedRun(
-        tasks=chosen.tasks if task is None else [chosen.task(task, tasks)],
+        tasks=where.tasks if task is None else [where.task(task, tasks)],
         prompts=tuple(prompt or ["baseline"]),
         seeds=seeds if seed is None else [seed],
-        environment=chosen.environment,
-        library=chosen.own_library,
+        environment=where.environment,
+        library=where.own_library,
         name=name,
         out=out,
         episode_seconds=episode_timeout,
@@ -235,10 +235,10 @@ def proxy(
             note(f"next: resilisim report {record}")
 
 
-def _headers(given: Sequence[str]) -> dict[str, str]:
+def _headers(lines: Sequence[str]) -> dict[str, str]:
     """Return headers by name, with the variables of the environment that they name put in; values are secrets."""
     headers: dict[str, str] = {}
-    for text in given:
+    for text in lines:
         name, colon, value = text.partition(":")
         if not colon or re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name.strip()) is None:
             raise InvalidInputError(f"--header names {name.strip()!r:.80}: expected NAME: VALUE, such as 'X-Key: $KEY'")
@@ -283,9 +283,9 @@ def _with_user_as_header(url: str | None, headers: dict[str, str]) -> tuple[str 
     return address, {"Authorization": f"Basic {basic}", **headers}
 
 
-def _names(given: str | None) -> list[str]:
+def _names(text: str | None) -> list[str]:
     """Return names that commas stand between; one that has a comma in it stands in quotes."""
-    row = next(csv.reader([given or ""], skipinitialspace=True), [])
+    row = next(csv.reader([text or ""], skipinitialspace=True), [])
     return [name.strip() for name in row if name.strip()]
 
 

@@ -102,7 +102,7 @@ class OptionGroup:
 
     def parameters(self) -> list[inspect.Parameter]:
         """Return the parameters that a command needs in place of the object."""
-        return [_parameter(found, self._panel) for found in self.options.values()]
+        return [_parameter(field, self._panel) for field in self.options.values()]
 
     def fill(self, values: dict[str, Any]) -> Any:
         """Take the values of the options out of those of a command, and return the object.
@@ -110,10 +110,12 @@ class OptionGroup:
         Raises:
             InvalidInputError: The object refuses a value.
         """
-        given = {name: _read(found, values.pop(name)) for name, found in self.options.items()}
+        values_read = {name: _read(field, values.pop(name)) for name, field in self.options.items()}
         if len(self._classes) > 1:
-            return given
-        return filled(self._classes[0](), {name: value for name, value in given.items() if self._is_given(name, value)})
+            return values_read
+        return filled(
+            self._classes[0](), {name: value for name, value in values_read.items() if self._is_given(name, value)}
+        )
 
     def _is_given(self, name: str, value: Any) -> bool:
         # None stands for "not given", unless the object takes it for something else than its default.
@@ -122,10 +124,10 @@ class OptionGroup:
 
 def option_fields(settings: type[Any]) -> dict[str, OptionField]:
     """Return the options of a dataclass and of the dataclasses in its fields, by name; its own go before theirs."""
-    found = dict(options_of(settings))
+    fields_by_name = dict(options_of(settings))
     for inner in _inner(settings()).values():
-        found = found | option_fields(type(inner)) | found
-    return found
+        fields_by_name = fields_by_name | option_fields(type(inner)) | fields_by_name
+    return fields_by_name
 
 
 def filled(settings: Any, values: Mapping[str, Any]) -> Any:
@@ -168,26 +170,26 @@ def takes(**groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[...
     return decorate
 
 
-def _changed(found: OptionField, changes: Mapping[str, Any]) -> OptionField:
+def _changed(field: OptionField, changes: Mapping[str, Any]) -> OptionField:
     own = {name: value for name, value in changes.items() if name in ("default", "optional")}
     of_option = {name: value for name, value in changes.items() if name not in own}
-    return replace(found, **own, option=replace(found.option, **of_option))
+    return replace(field, **own, option=replace(field.option, **of_option))
 
 
-def _parameter(found: OptionField, panel: str) -> inspect.Parameter:
+def _parameter(field: OptionField, panel: str) -> inspect.Parameter:
     """Return the parameter of a command that typer makes an option from."""
-    option = found.option
-    kind: Any = Literal[found.choices] if found.choices else list[str] if found.is_tuple else found.kind
-    default = found.default
+    option = field.option
+    kind: Any = Literal[field.choices] if field.choices else list[str] if field.is_tuple else field.kind
+    default = field.default
     if option.switch:
         kind, default = bool, False
     elif option.path:
         kind = Path
-    if found.is_tuple or default is None:
+    if field.is_tuple or default is None:
         default = None
         kind = kind | None
     declared = typer.Option(
-        option.flag or "--" + found.name.replace("_", "-"),
+        option.flag or "--" + field.name.replace("_", "-"),
         help=option.help,
         metavar=option.metavar or None,
         min=option.least,
@@ -198,14 +200,14 @@ def _parameter(found: OptionField, panel: str) -> inspect.Parameter:
         rich_help_panel=option.group or panel or None,
     )
     return inspect.Parameter(
-        found.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
     )
 
 
-def _read(found: OptionField, value: Any) -> Any:
+def _read(field: OptionField, value: Any) -> Any:
     """Return the value of a field from that of its option."""
-    if found.option.switch:
-        return found.option.switch if value else None
+    if field.option.switch:
+        return field.option.switch if value else None
     if isinstance(value, list):
         return tuple(value) or None
     return str(value) if isinstance(value, Path) else value
@@ -220,8 +222,8 @@ def given_options(context: typer.Context) -> dict[str, Any]:
     """Return the parameters of a command that stood on the command line, with their values."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     # The source's class is not public in every version of typer, its name is stable.
-    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    return {name: context.params[name] for name in given}
+    names = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    return {name: context.params[name] for name in names}
 
 
 def load(library: Path | None) -> ToolLibrary:
@@ -240,10 +242,10 @@ class Scene:
 
     def task(self, instance_id: str, tasks: str) -> Task:
         """Return the task of that id; `tasks` is what they were named by."""
-        found = {task.instance_id: task for task in self.tasks}
-        if instance_id not in found:
-            raise unknown_name("task", instance_id, found, tasks)
-        return found[instance_id]
+        by_id = {task.instance_id: task for task in self.tasks}
+        if instance_id not in by_id:
+            raise unknown_name("task", instance_id, by_id, tasks)
+        return by_id[instance_id]
 
 
 def scene(
@@ -270,10 +272,10 @@ def scene(
 
 def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
     """Return the task of that id among those that `--tasks` means."""
-    found = {task.instance_id: task for task in read_tasks(tasks, library)}
-    if instance_id not in found:
-        raise unknown_name("task", instance_id, found, tasks)
-    return found[instance_id]
+    by_id = {task.instance_id: task for task in read_tasks(tasks, library)}
+    if instance_id not in by_id:
+        raise unknown_name("task", instance_id, by_id, tasks)
+    return by_id[instance_id]
 
 
 def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Task]:
@@ -289,9 +291,9 @@ def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Ta
     count = task_count(tasks)
     if count is not None:
         return sample_tasks(read_tasks(BENCHMARK_VERSION, library), count, split=split)
-    given = read_tasks(tasks, library)
-    chosen = [task for task in given if split_of(task.required_tools) == split]
-    if not chosen:
-        which = "the only task is not" if len(given) == 1 else f"none of the {len(given):,} tasks is"
+    every = read_tasks(tasks, library)
+    of_split = [task for task in every if split_of(task.required_tools) == split]
+    if not of_split:
+        which = "the only task is not" if len(every) == 1 else f"none of the {len(every):,} tasks is"
         raise InvalidInputError(f"{which} in split {split!r}")
-    return chosen
+    return of_split

@@ -139,7 +139,7 @@ def write_options(command: Any, context: Any, formatter: Any) -> None:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is not None:
-            names = re.sub(r"<([^<>]+)>", lambda found: VALUES.get(found[1], found[0]), record[0])
+            names = re.sub(r"<([^<>]+)>", lambda match: VALUES.get(match[1], match[0]), record[0])
             plain = "Arguments" if parameter.param_type_name == "argument" else "Options"
             headings[getattr(parameter, "rich_help_panel", None) or plain].append((names, record[1]))
     for heading, records in headings.items():
@@ -165,9 +165,9 @@ class Group(typer.core.TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands."""
-        found = [(name, self.commands[name].help or "") for name in self.list_commands(ctx)]
+        commands = [(name, self.commands[name].help or "") for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text.split("\n\n")[0]) for name, text in found])
+            formatter.write_dl([(name, text.split("\n\n")[0]) for name, text in commands])
 
 
 class CommandLine(typer.Typer):

@@ -73,12 +73,12 @@ def generate(
     """
     if "flawed" not in spec.types and options.given_options(context).keys() & {"flaws", "severities", "methods"}:
         raise InvalidInputError("--flaw, --severity and --method need the prompt type flawed: add --type flawed")
-    chosen = options.load(library)
-    found = read_tasks(tasks, chosen)
+    tool_library = options.load(library)
+    read = read_tasks(tasks, tool_library)
     started = time.perf_counter()
-    with Progressing("making prompts for tasks", len(found)) as progress:
+    with Progressing("making prompts for tasks", len(read)) as progress:
         result = write_record_file(
-            spec, found, out, library=chosen, workers=workers, overwrite=overwrite, progress=progress.advance
+            spec, read, out, library=tool_library, workers=workers, overwrite=overwrite, progress=progress.advance
         )
     seconds = time.perf_counter() - started
     refused = result.num_tasks * spec.records_per_task() - result.num_records
@@ -128,23 +128,23 @@ def show(
         severities=(severity,) if severity else spec.severities,
         methods=(method,) if method else (),
     )
-    chosen = options.load(library)
-    found = options.find_task(task, tasks, chosen)
-    source = PromptSource(spec, chosen)
+    tool_library = options.load(library)
+    the_task = options.find_task(task, tasks, tool_library)
+    source = PromptSource(spec, tool_library)
     if prompt_type != "flawed":
-        record = next(source.records(found))
+        record = next(source.records(the_task))
         print_json(record) if as_json else say(record["text"])
         return
-    sound = source.plan(found)
-    flaws = list(source.flawed_workflows(found, sound))  # one, unless it is left open which
+    sound = source.plan(the_task)
+    flaws = list(source.flawed_workflows(the_task, sound))  # one, unless it is left open which
     carried = [flawed for flawed in flaws if isinstance(flawed, FlawedWorkflow)]
     if not carried:
         raise InvalidInputError(str(flaws[0]))
-    record = source.flawed_record(found, Draws("resilisim/flaw-to-show", spec.seed, task).choice(carried))
+    record = source.flawed_record(the_task, Draws("resilisim/flaw-to-show", spec.seed, task).choice(carried))
     if as_json:
         print_json(record)
     else:
-        print_flawed(record, source.prompt(found, "optimal", sound).text, source.costs(found, sound))
+        print_flawed(record, source.prompt(the_task, "optimal", sound).text, source.costs(the_task, sound))
 
 
 @app.command("costs")
@@ -159,12 +159,12 @@ def costs(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Compute what each flaw costs whoever follows the plan, for every flaw, method, severity and task."""
-    chosen = options.load(library)
-    found = read_tasks(tasks, chosen)
-    with Progressing("putting 42 flaws into each of the plans of tasks", len(found)) as progress:
+    tool_library = options.load(library)
+    read = read_tasks(tasks, tool_library)
+    with Progressing("putting 42 flaws into each of the plans of tasks", len(read)) as progress:
         rows = flaw_cost_table(
-            found,
-            library=chosen,
+            read,
+            library=tool_library,
             seed=seed,
             planner=environment.planner,
             search=environment.search,

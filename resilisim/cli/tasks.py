@@ -59,10 +59,10 @@ def generate(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Generate tasks into a file (by meaning needs the extra `retrieval`); the same arguments write the same bytes."""
-    chosen = options.load(library)
+    tool_library = options.load(library)
     started = time.perf_counter()
     with Progressing("generating tasks", count) as progress:
-        tasks = generate_tasks(seed=seed, count=count, retriever=environment.retriever(chosen))
+        tasks = generate_tasks(seed=seed, count=count, retriever=environment.retriever(tool_library))
         write_tasks(out, progress.track(tasks))
     seconds = time.perf_counter() - started
     written = {"file": str(out), "count": count, "seed": seed, "seconds": seconds}
@@ -80,7 +80,7 @@ def list_tasks(
     as_json: options.JsonFlag = False,
 ) -> None:
     """List tasks with type, split and required tools."""
-    found = read_tasks(tasks, options.load(library))
+    read = read_tasks(tasks, options.load(library))
     known: list[dict[str, Any]] = [
         {
             "instance_id": task.instance_id,
@@ -89,9 +89,9 @@ def list_tasks(
             "split": split_of(task.required_tools),
             "required_tools": list(task.required_tools),
         }
-        for task in found
+        for task in read
     ]
-    types = sorted({task.task_type for task in found})
+    types = sorted({task.task_type for task in read})
     for key, wanted, valid, option in (
         ("task_type", task_type, types, "--type"),
         ("complexity", complexity, COMPLEXITIES, "--complexity"),
@@ -146,9 +146,9 @@ def stats(
     """Count tasks by type, complexity, number of tools and split, and draw them (needs the extra `plots`)."""
     if plot is not None:
         check_figure_path(plot)
-    chosen = options.load(library)
-    counts = task_statistics(read_tasks(tasks, chosen))
-    tools = library_statistics(chosen)
+    tool_library = options.load(library)
+    counts = task_statistics(read_tasks(tasks, tool_library))
+    tools = library_statistics(tool_library)
     if plot is not None:
         write_task_figure(plot, counts, tools)
         note(f"drew {plot}")
@@ -226,24 +226,24 @@ def enhance(
         raise InvalidInputError("option --out is missing: expected the file to write (only --dry-run needs none)")
     if reach.base_url is not None:
         _refuse_no_address(reach.base_url)
-    chosen = options.load(library)
-    retriever = environment.retriever(chosen)
-    enhancing = RewriteMode(chosen, retriever) if mode == "rewrite" else DesignMode(chosen, retriever)
+    tool_library = options.load(library)
+    retriever = environment.retriever(tool_library)
+    enhancing = RewriteMode(tool_library, retriever) if mode == "rewrite" else DesignMode(tool_library, retriever)
     answers = ResponseCache(default_cache_dir() / "chat" if cache is None else cache)
     identity = model_identity(model, reach)
-    given = read_tasks(tasks, chosen)
+    originals = read_tasks(tasks, tool_library)
     arguments = {  # what decides the bytes that are written, the tasks aside
         "mode": mode,
         "model": identity,
         "options": asdict(wanted),
         "templates": templates_hash(mode),
-        "library": chosen.content_hash,
+        "library": tool_library.content_hash,
         "embedding_model": environment.embedding_model,
         **({} if environment.search == "semantic" else {"search": environment.search}),
     }
     if dry_run or out is None:
-        finished = 0 if out is None else num_finished(out, arguments, given)
-        waiting = given[finished:]
+        finished = 0 if out is None else num_finished(out, arguments, originals)
+        waiting = originals[finished:]
         with Progressing("writing questions", len(waiting)) as progress:
             forecast = forecast_calls(
                 progress.track(waiting), enhancing, wanted, lambda request: request_key(identity, request) in answers
@@ -253,9 +253,9 @@ def enhance(
     enhancer = TaskEnhancer(enhancing, make_chat_model(model, reach, answers), wanted)
     totals = EnhancementTotals()
     started = time.perf_counter()
-    with EnhancedTasksFile(out, arguments, given, totals.add_written) as file:
+    with EnhancedTasksFile(out, arguments, originals, totals.add_written) as file:
         already = file.num_written
-        waiting = given[already:]
+        waiting = originals[already:]
         enhancements = enhance_tasks(
             waiting, enhancer, concurrency=reach.max_concurrency, give_up_after=give_up_after, taken_ids=file.ids
         )

@@ -23,7 +23,7 @@ app = command_group()
 @app.command("list")
 def list_tools(library: options.LibraryOption = None, as_json: options.JsonFlag = False) -> None:
     """List the tools with their category, operation, semantic type and direct dependencies."""
-    chosen = options.load(library)
+    tool_library = options.load(library)
     rows: list[dict[str, Any]] = [
         {
             "index": index,
@@ -31,12 +31,16 @@ def list_tools(library: options.LibraryOption = None, as_json: options.JsonFlag 
             "category": tool.category,
             "operation": tool.operation,
             "semantic_type": tool.semantic_type,
-            "dependencies": list(chosen.dependencies(tool.name)),
+            "dependencies": list(tool_library.dependencies(tool.name)),
         }
-        for index, tool in enumerate(chosen)
+        for index, tool in enumerate(tool_library)
     ]
     cells = [[row["index"], row["name"], row["semantic_type"], ", ".join(row["dependencies"])] for row in rows]
-    answer(as_json, rows, Table.of_values(f"{len(chosen)} tools", ["#", "name", "semantic type", "depends on"], cells))
+    answer(
+        as_json,
+        rows,
+        Table.of_values(f"{len(tool_library)} tools", ["#", "name", "semantic type", "depends on"], cells),
+    )
 
 
 @app.command("show")
@@ -46,15 +50,15 @@ def show_tool(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Show one tool in full: parameters, returns, possible errors, dependencies."""
-    chosen = options.load(library)
-    tool = chosen[chosen.resolve(name) or name]
+    tool_library = options.load(library)
+    tool = tool_library[tool_library.resolve(name) or name]
     own = tool.success_probability
     answer(
         as_json,
         tool.to_mapping(),
         plain(tool.name, "bold") + plain(f"  {tool.category} / {tool.operation}"),
         plain(tool.description),
-        plain("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing")),
+        plain("depends on: " + (", ".join(tool_library.dependencies(tool.name)) or "nothing")),
         *([plain("equivalents: " + ", ".join(tool.equivalents))] if tool.equivalents else []),
         *([] if own is None else [plain(f"its own success probability: {own:g}")]),
         Table.of_values(
@@ -80,10 +84,10 @@ def search_tools(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Search the tools by meaning (needs the extra `retrieval`)."""
-    chosen = options.load(library)
+    tool_library = options.load(library)
     with error_console().status("loading the embedding model"):
-        hits = environment.retriever(chosen).search(query, k=count)
-    rows = [[hit.score, hit.name, chosen[hit.name].description] for hit in hits]
+        hits = environment.retriever(tool_library).search(query, k=count)
+    rows = [[hit.score, hit.name, tool_library[hit.name].description] for hit in hits]
     shown = Table.of_values(f"Tools for {query!r}", ["score", "name", "description"], rows, digits=3)
     answer(as_json, [{"name": hit.name, "score": hit.score} for hit in hits], shown)
 
@@ -101,12 +105,12 @@ def export_tools(
     """Write the library as canonical JSON, or as MCP tool definitions."""
     if export_format not in EXPORT_FORMATS:
         raise unknown_name("format", export_format, EXPORT_FORMATS, "option --format")
-    chosen = options.load(library)
+    tool_library = options.load(library)
     as_mcp = export_format == "mcp"
-    text = json.dumps(mcp_definitions(chosen), indent=2, ensure_ascii=False) if as_mcp else chosen.to_json()
+    text = json.dumps(mcp_definitions(tool_library), indent=2, ensure_ascii=False) if as_mcp else tool_library.to_json()
     text = text.removesuffix("\n") + "\n"
     if out is None:
         write_json(text)
     else:
         out.write_text(text, encoding="utf-8", newline="\n")
-        note(f"wrote {len(chosen)} tools to {out}")
+        note(f"wrote {len(tool_library)} tools to {out}")

@@ -69,9 +69,9 @@ class RunOptions:
         from resilisim.policies.ppo.config import load_config
 
         is_counted = self.max_steps is not None and self.max_minutes is None
-        chosen = [*self.settings, *(["max_minutes=none"] if is_counted else [])]
+        settings = [*self.settings, *(["max_minutes=none"] if is_counted else [])]
         values = {name: getattr(self, name) for name in ("device", "seed", "max_minutes", "max_steps")}
-        return load_config(self.preset, self.config, chosen, **values)
+        return load_config(self.preset, self.config, settings, **values)
 
 
 @app.callback(invoke_without_command=True)
@@ -161,15 +161,15 @@ def evaluate(
     """Measure a policy's success, acting step by step and, without parts of a law, by its plans alone."""
     import_training()
     if not random_tools:
-        for name, given in (("--part", parts and parts[0]), ("--random-libraries", random_libraries)):
-            if given:
+        for name, is_given in (("--part", parts and parts[0]), ("--random-libraries", random_libraries)):
+            if is_given:
                 raise InvalidInputError(
-                    f"option {name}: got {given!r} without random libraries: give --random-tools, too"
+                    f"option {name}: got {is_given!r} without random libraries: give --random-tools, too"
                 )
     if random_tools:
         of_tasks = (("--law", law != BENCHMARK_LAW), ("--library", library is not None), ("--split", split is not None))
-        for name, given in of_tasks:
-            if given:
+        for name, is_given in of_tasks:
+            if is_given:
                 raise InvalidInputError(
                     f"option {name}: random libraries bring their own: leave out {name} or --random-tools"
                 )
@@ -178,11 +178,11 @@ def evaluate(
             *(tasks or 4, episodes, as_json),
         )
         return
-    split, chosen = split or DEFAULT_SPLIT, options.load(library)
+    split, tool_library = split or DEFAULT_SPLIT, options.load(library)
     started = time.perf_counter()
-    held_out = options.chosen_tasks(BENCHMARK_VERSION, split, chosen)
+    held_out = options.chosen_tasks(BENCHMARK_VERSION, split, tool_library)
     held_out = held_out if tasks is None else sample_tasks(held_out, tasks)
-    measured = measure_policy(checkpoint, held_out, episodes, chosen, Progressing, law) | {"split": split}
+    measured = measure_policy(checkpoint, held_out, episodes, tool_library, Progressing, law) | {"split": split}
     if as_json:
         output.print_json(measured)
         return

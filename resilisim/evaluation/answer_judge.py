@@ -94,10 +94,10 @@ async def judge(
 
 def judged_accuracy(verdicts: Iterable[Verdict]) -> JudgedAccuracy:
     """Return the accuracy over readable verdicts, and how many are unreadable."""
-    given = list(verdicts)
-    readable = [verdict for verdict in given if verdict is not Verdict.UNREADABLE]
+    judged = list(verdicts)
+    readable = [verdict for verdict in judged if verdict is not Verdict.UNREADABLE]
     accuracy = readable.count(Verdict.CORRECT) / len(readable) if readable else math.nan
-    return JudgedAccuracy(accuracy, len(readable), len(given) - len(readable))
+    return JudgedAccuracy(accuracy, len(readable), len(judged) - len(readable))
 
 
 @dataclass(frozen=True, slots=True)

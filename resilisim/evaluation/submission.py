@@ -278,16 +278,16 @@ def check_submission(
     published = published if isinstance(published, PublishedSet) else load_set(published)
     library = library if library is not None else default_library()
     salt = _known_salt(published, salt)
-    chosen = _tasks_of(published, tasks, library)
+    known_tasks = _tasks_of(published, tasks, library)
     folder, manifest = Path(directory), read_manifest(directory)
     arguments = manifest["arguments"]
     validated(_Asked, arguments, f"manifest of {folder}", error=StoreError)
-    found = _Found(folder, published, tuple(arguments["policy_names"]))
+    findings = _Found(folder, published, tuple(arguments["policy_names"]))
     for refusal in _refused_arguments(arguments, published, salt):
-        found.refuse(refusal)
-    if found.counts:
-        return found.result(("episodes were not looked at, as the run is another one",))
-    plan = PlannedEpisodes(chosen, len(found.policies), arguments["prompts"], arguments["seeds"])
+        findings.refuse(refusal)
+    if findings.counts:
+        return findings.result(("episodes were not looked at, as the run is another one",))
+    plan = PlannedEpisodes(known_tasks, len(findings.policies), arguments["prompts"], arguments["seeds"])
     setup = CheckSetup(
         folder / EPISODES_NAME,
         plan,
@@ -296,18 +296,18 @@ def check_submission(
         None if library == default_library() else library.to_json(),
     )
     for refusal in _privileged_names(arguments):
-        found.refuse(refusal)
+        findings.refuse(refusal)
     for failure in read_failures(folder):
-        found.broken[failure["index"]].append(failure)
+        findings.broken[failure["index"]].append(failure)
     for answers in answers_in_order(EpisodeChecker, setup, batches(_lines_in(setup.path), EPISODES_PER_JOB), workers):
         for answer in answers:
-            found.add(answer)
+            findings.add(answer)
         if progress is not None:
             progress(len(answers))
-    found.look_at_the_whole(plan)
-    found.look_at_tries()
-    found.look_at_the_chain(manifest["hash"])
-    return found.result()
+    findings.look_at_the_whole(plan)
+    findings.look_at_tries()
+    findings.look_at_the_chain(manifest["hash"])
+    return findings.result()
 
 
 def _lines_in(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -338,19 +338,19 @@ def _tasks_of(published: PublishedSet, tasks: Sequence[Task] | None, library: To
             f"{published.library} (--library)"
         )
     if tasks is None:
-        chosen = [find_task(name) for name in published.tasks]
+        listed = [find_task(name) for name in published.tasks]
     else:
         by_id = {task.instance_id: task for task in tasks}
         lost = next((name for name in published.tasks if name not in by_id), None)
         if lost is not None:
             raise InvalidInputError(f"task {lost} of set {published.name} is not among the tasks: expected all of them")
-        chosen = [by_id[name] for name in published.tasks]
-    if hash_tasks(chosen) != published.tasks_sha256:
+        listed = [by_id[name] for name in published.tasks]
+    if hash_tasks(listed) != published.tasks_sha256:
         raise InvalidInputError(
-            f"the tasks of set {published.name} have the SHA-256 {hash_tasks(chosen)} here: expected "
+            f"the tasks of set {published.name} have the SHA-256 {hash_tasks(listed)} here: expected "
             f"{published.tasks_sha256}"
         )
-    return chosen
+    return listed
 
 
 def _refused_arguments(arguments: Mapping[str, Any], published: PublishedSet, salt: str) -> Iterator[Refusal]:

@@ -177,10 +177,10 @@ class EpisodeChecker:
             **{name: getattr(task, name) for name in ("instance_id", "task_type", "complexity")},
             "required_tools": list(task.required_tools),
         }
-        told: Mapping[str, Any] = record
+        part: Mapping[str, Any] = record
         for name, value in expected.items():
-            if told[name] != value:
-                yield "other_episode", f"{name} is {told[name]!r:.80}, expected {value!r:.80}"
+            if part[name] != value:
+                yield "other_episode", f"{name} is {part[name]!r:.80}, expected {value!r:.80}"
         try:
             check_origin(record, setup.manifest_hash, setup.arguments["environment"])
         except InvalidInputError as error:

@@ -35,8 +35,8 @@ _UNITS = {"b": 1e9, "m": 1e6}
 
 def agents_section(facts: RunFacts) -> Section | None:
     """Return what LLM agents used and where they gave up, or None in a run without any."""
-    found = (facts.agents.get((row.policy, row.prompt_type)) for row in facts.rows)
-    agents = [sums for sums in found if sums is not None]
+    totals = (facts.agents.get((row.policy, row.prompt_type)) for row in facts.rows)
+    agents = [sums for sums in totals if sums is not None]
     if not agents:
         return None
     usage, giving_up, *replans = agent_tables(agents)
@@ -188,10 +188,10 @@ class Player(NamedTuple):
 
 def model_size(name: str) -> float | None:
     """Return the number of parameters that a model's name states ("7B" as 7e9), or None if it states none."""
-    found = _SIZE.search(name)
-    if found is None:
+    match = _SIZE.search(name)
+    if match is None:
         return None
-    experts, number, unit = found.groups()
+    experts, number, unit = match.groups()
     return int(experts or 1) * float(number) * _UNITS[unit.lower()]
 
 
@@ -213,13 +213,13 @@ def scaling_section(pools: PromptPools) -> Section | None:
 def _players_by_agent(pools: PromptPools) -> dict[str, list[Player]]:
     """Return the agents that several models answered, each with its models by size."""
     models = {known.policy: known.model for known in pools.facts.table.facts.values()}
-    found: dict[str, list[Player]] = {}
+    by_agent: dict[str, list[Player]] = {}
     for name in pools.policies:
         agent, model = split_name(name)
         model = model or models.get(name)
         if model is not None:
-            found.setdefault(agent, []).append(Player(model_size(model) or math.inf, model, agent, name))
-    several = {agent: own for agent, own in found.items() if len({player.model for player in own}) > 1}
+            by_agent.setdefault(agent, []).append(Player(model_size(model) or math.inf, model, agent, name))
+    several = {agent: own for agent, own in by_agent.items() if len({player.model for player in own}) > 1}
     return {agent: sorted(own, key=lambda player: player[:2]) for agent, own in several.items()}
 
 
@@ -242,8 +242,8 @@ def _evenness_table(players: Mapping[str, Sequence[Player]], pools: PromptPools)
     rows: list[tuple[str, str, list[float]]] = []
     for agent, own in players.items():
         for prompt in pools.prompts:
-            found = (pools.get(player.name, prompt) for player in own)
-            rows.append((agent, prompt, [entry.summary.success.value for entry in found if entry is not None]))
+            of_prompt = (pools.get(player.name, prompt) for player in own)
+            rows.append((agent, prompt, [entry.summary.success.value for entry in of_prompt if entry is not None]))
     return Table.of(
         "How evenly an agent does over models, in percent",
         [row for row in rows if len(row[2]) > 1],
@@ -269,8 +269,8 @@ def _scaling_charts(players: Mapping[str, Sequence[Player]], pools: PromptPools)
 
     def series(number: int, agent: str, prompt: str) -> Series:
         by_model = {player.model: pools.get(player.name, prompt) for player in players[agent]}
-        found = [by_model.get(model) for model in models]
-        estimates = [Estimate.nothing() if entry is None else entry.summary.success for entry in found]
+        of_models = [by_model.get(model) for model in models]
+        estimates = [Estimate.nothing() if entry is None else entry.summary.success for entry in of_models]
         return Series(f"{agent}, {prompt}", series_style(number), estimates)
 
     def panel(prompt: str) -> LinePanel:

@@ -135,18 +135,18 @@ def _best(best: GroupSummary, ordinary: Sequence[GroupSummary], num_rows: int) -
 
 def _largest_drop(pools: PromptPools) -> Iterator[Card]:
     """Yield how much the policy that stands out most loses under flawed plans, if any was shown both."""
-    found = []
+    drops = []
     for policy in pools.ordinary:
         sound, flawed = pools.get(policy, OPTIMAL), pools.get(policy, FLAWED)
         if sound is not None and flawed is not None:
             adjusted, raw = difference(sound.adjusted, flawed.adjusted), difference(sound.success, flawed.success)
             is_raw = math.isnan(adjusted.value)
-            found.append((policy, "raw" if is_raw else "luck-adjusted", raw if is_raw else adjusted))
-    found = [entry for entry in found if not math.isnan(entry[2].value)]
-    if found:
-        policy, which, drop = max(found, key=lambda entry: entry[2].value)
+            drops.append((policy, "raw" if is_raw else "luck-adjusted", raw if is_raw else adjusted))
+    drops = [entry for entry in drops if not math.isnan(entry[2].value)]
+    if drops:
+        policy, which, drop = max(drops, key=lambda entry: entry[2].value)
         text = say("largest_drop", interval=_interval_words(drop), which=which)
-        name = "Largest drop under flawed plans" if len(found) > 1 else "Drop under flawed plans"
+        name = "Largest drop under flawed plans" if len(drops) > 1 else "Drop under flawed plans"
         yield Card(name, f"{percent(drop.value)} points", text, policy)
 
 
@@ -164,8 +164,8 @@ def reading_section(facts: RunFacts) -> Section:
     }
     adds_up = say("regret_adds_up")
     words = {word: text.format(regret_adds_up=adds_up) for word, text in packaged_texts("words.txt").items()}
-    found = {label for row in facts.rows for label in row.losses}
-    elsewhere = {*LAW_LABELS, *REAL_LOSS_LABELS} - found
+    labels = {label for row in facts.rows for label in row.losses}
+    elsewhere = {*LAW_LABELS, *REAL_LOSS_LABELS} - labels
     known = [label for label in ALL_LOSS_LABELS if label not in elsewhere]
     causes = {plain(label): f"Points lost by {ALL_LOSS_LABELS[label]}." for label in known}
     blocks = [

@@ -94,16 +94,18 @@ class _Row(NamedTuple):
     @property
     def cell(self) -> Cell:
         """The difference with its interval."""
-        found = self.difference
-        interval = signed_interval(*found.interval)
-        return Cell(signed_points(found.difference), detail=interval, explanation=found.note)
+        difference = self.difference
+        interval = signed_interval(*difference.interval)
+        return Cell(signed_points(difference.difference), detail=interval, explanation=difference.note)
 
     @property
     def mark(self) -> Mark:
         """The difference as it is drawn."""
-        found = self.difference
+        difference = self.difference
         num_tasks = len(self.comparison.pairs.tasks)
-        estimate = Estimate(found.difference, found.standard_error, *found.interval, num_tasks, found.episodes)
+        estimate = Estimate(
+            difference.difference, difference.standard_error, *difference.interval, num_tasks, difference.episodes
+        )
         return Mark(estimate, _STYLES[self.method], METHOD_NAMES[self.method])
 
 

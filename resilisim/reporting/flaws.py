@@ -111,8 +111,8 @@ def _grid(pools: PromptPools) -> Iterator[Block]:
     if not parts:
         return
     costs = flaw_costs(pools.facts)
-    found = [policy for policy in pools.policies if pools.get(policy, FLAWED) is not None]
-    drawn = sorted(found, key=pools.is_privileged)[:MOST_DRAWN]
+    shown = [policy for policy in pools.policies if pools.get(policy, FLAWED) is not None]
+    drawn = sorted(shown, key=pools.is_privileged)[:MOST_DRAWN]
     yield say("flaws")
     yield legend(
         *series_entries("dot", drawn),
@@ -235,18 +235,18 @@ def flaw_costs(facts: RunFacts, most_plans: int = MOST_PLANS) -> FlawCosts:
         count, optimum = group.by_task(group.count), group.by_task(group.optimum)
         for task in np.flatnonzero(count).tolist():
             deviations[task, key[1], key[2], key[3]] = float(optimum[task] / count[task])
-    chosen = _thinned(facts, sorted(deviations), most_plans)
+    kept = _thinned(facts, sorted(deviations), most_plans)
     problem = _why_not(facts)
     if problem is None:
         try:
-            settings, obediences = _obediences(facts, chosen)
+            settings, obediences = _obediences(facts, kept)
         except ResiliSimError as error:
             problem = str(error)
     if problem is not None:
         return FlawCosts(deviations, {}, (say("obey_unknown", problem=problem),))
     notes = [say("obey", parameters=settings.parameters)]
-    if len(chosen) < len(deviations):
-        notes.append(say("obey_some", some=len(chosen), all=len(deviations)))
+    if len(kept) < len(deviations):
+        notes.append(say("obey_some", some=len(kept), all=len(deviations)))
     return FlawCosts(deviations, obediences, tuple(notes))
 
 
@@ -286,11 +286,11 @@ def _obediences(facts: RunFacts, plans: Sequence[FlawedPlan]) -> tuple[Environme
     limits = settings.planner != "exact-path" and texts_revision(arguments) > 1
     planner = ExactPlanner(library, settings.planning_law(), rules, limits=limits)
     perturber = settings.perturber(library)
-    found: dict[FlawedPlan, float] = {}
+    by_plan: dict[FlawedPlan, float] = {}
     # By task, as planner and perturber remember the last one.
     for plan in sorted(plans):
         task = find_task(facts.table.tasks[plan[0]].instance_id)
         problem = build_problem(library, task.required_tools, law, rules)
         for _, flawed in perturber.carried(planner.plan(task), task.required_tools, [plan[1:]]):
-            found[plan] = follow_steps(problem, flawed.workflow.steps, settings.parameters).success
-    return settings, found
+            by_plan[plan] = follow_steps(problem, flawed.workflow.steps, settings.parameters).success
+    return settings, by_plan

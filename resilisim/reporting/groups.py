@@ -193,9 +193,9 @@ class PromptPools:
 
     def level_rates(self, policy: str) -> list[Estimate | None]:
         """Return the shares of full, partial and no success of a policy, under one prompt after the other."""
-        found = [self.get(policy, prompt) for prompt in self.prompts]
+        of_prompts = [self.get(policy, prompt) for prompt in self.prompts]
         none = [None] * len(LEVEL_NAMES)
-        return [rate for own in found for rate in (none if own is None else own.level_rates)]
+        return [rate for own in of_prompts for rate in (none if own is None else own.level_rates)]
 
 
 def published_beside(facts: RunFacts, number: int) -> list[Fold]:

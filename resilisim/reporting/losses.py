@@ -226,10 +226,10 @@ def errors_section(pools: PromptPools) -> Section | None:
     series = [*((name, [name]) for name in shown), *[(OTHERS, rest)] * bool(rest)]
 
     def bar(policy: str) -> list[Part]:
-        found = [sum(errors[policy][error] for error in counted) for _, counted in series]
+        counts = [sum(errors[policy][error] for error in counted) for _, counted in series]
         return [
             Part(series_style(place), failed / executions[policy] * 100.0, series[place][0])
-            for place, failed in enumerate(found)
+            for place, failed in enumerate(counts)
         ]
 
     chart = bar_chart(

@@ -199,10 +199,10 @@ class _Answers:
 
     def rate(self, player: _Player, table: str, column: str) -> Estimate | None:
         """Return the mean score of a player, with tasks as the units that vary; None without any."""
-        found = self.scores.get((player, table, column))
-        if found is None:
+        score = self.scores.get((player, table, column))
+        if score is None:
             return None
-        scores, counts = zip(*(found[task] for task in sorted(found)), strict=True)
+        scores, counts = zip(*(score[task] for task in sorted(score)), strict=True)
         return clustered_proportion(scores, counts)
 
     def names(self, player: _Player) -> tuple[str, ...]:
@@ -250,9 +250,9 @@ def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
     paper = _PAPER_OF_WORLD.get(world.partition(":")[0])
     if len(worlds) != 1 or paper is None:
         played = "in no world" if None in worlds else f"in {world!r}"
-        found = f"was played {played}" if len(worlds) == 1 else f"were played in {len(worlds)} worlds"
+        what = f"was played {played}" if len(worlds) == 1 else f"were played in {len(worlds)} worlds"
         raise InvalidInputError(
-            f"{', '.join(names) or 'no folder'} {found}: expected runs in one of {', '.join(_PAPER_OF_WORLD)} "
+            f"{', '.join(names) or 'no folder'} {what}: expected runs in one of {', '.join(_PAPER_OF_WORLD)} "
             "(those on apis-v1 have `resilisim apis tables`)"
         )
     refuse_incomparable(manifests, names)
@@ -299,7 +299,7 @@ def _domain(record: EpisodeRecord) -> tuple[str, str]:
 
 
 def _kpi_chain(answers: _Answers, published: Mapping[str, Any]) -> Iterator[PaperTable]:
-    found = published["kpi-chain"]
+    figures = published["kpi-chain"]
     benchmarks = [one for one in dict.fromkeys(BENCHMARKS.values()) if any(key[2] == one for key in answers.scores)]
     columns = tuple(dict.fromkeys(BENCHMARKS.values()))
     rows = []
@@ -308,7 +308,7 @@ def _kpi_chain(answers: _Answers, published: Mapping[str, Any]) -> Iterator[Pape
         known = [rate.value for rate in rates if rate is not None]
         mean = statistics.fmean(known) if len(known) == len(columns) else None
         rows.append(PaperRow(answers.names(player), (*rates, mean)))
-    rows += [answers.published(row[:2], row[2:]) for row in found["success"]]
+    rows += [answers.published(row[:2], row[2:]) for row in figures["success"]]
     sizes = {one: len({task for key, of in answers.scores.items() if key[2] == one for task in of}) for one in columns}
     yield PaperTable(
         KPI_CHAIN,
@@ -332,17 +332,17 @@ def _kpi_chain(answers: _Answers, published: Mapping[str, Any]) -> Iterator[Pape
         if (player, column) in answers.agents
     ]
     if agents:
-        yield _failures(answers, agents, found["failures"])
-        yield _recoveries(answers, agents, found["recoveries"])
-        yield _efficiency(answers, agents, found["calls"])
+        yield _failures(answers, agents, figures["failures"])
+        yield _recoveries(answers, agents, figures["recoveries"])
+        yield _efficiency(answers, agents, figures["calls"])
 
 
 _Agents = Sequence[tuple[_Player, str, AgentSums]]
 
 
-def _failures(answers: _Answers, agents: _Agents, found: Sequence[Sequence[Any]]) -> PaperTable:
+def _failures(answers: _Answers, agents: _Agents, figures: Sequence[Sequence[Any]]) -> PaperTable:
     met = {name for _, _, sums in agents for name in sums.first_failures}
-    named = {name for *_, shares in found for name in shares}
+    named = {name for *_, shares in figures for name in shares}
     order = [name for name in FAILING_COMPONENTS if name in met | named]
     order += sorted(met - set(order))
     rows = []
@@ -350,7 +350,7 @@ def _failures(answers: _Answers, agents: _Agents, found: Sequence[Sequence[Any]]
         total = sum(sums.first_failures.values())
         shares = [sums.first_failures[name] / total if total else None for name in order]
         rows.append(PaperRow((*answers.names(player), column), (total, *shares)))
-    rows += _ranges(answers, found, ("failed", *order))
+    rows += _ranges(answers, figures, ("failed", *order))
     return PaperTable(
         KPI_CHAIN,
         "Figure 3a",
@@ -365,7 +365,7 @@ def _failures(answers: _Answers, agents: _Agents, found: Sequence[Sequence[Any]]
     )
 
 
-def _recoveries(answers: _Answers, agents: _Agents, found: Sequence[Sequence[Any]]) -> PaperTable:
+def _recoveries(answers: _Answers, agents: _Agents, figures: Sequence[Sequence[Any]]) -> PaperTable:
     numbers = [str(number) for number in range(1, MOST_REPLANS + 1)]
     columns = (
         "first attempt",
@@ -384,7 +384,7 @@ def _recoveries(answers: _Answers, agents: _Agents, found: Sequence[Sequence[Any
         share = recovered / sums.num_right if sums.num_right else None
         values = (*single, max(more, 0.0), sum(single[1:]), recovered / total, share)
         rows.append(PaperRow((*answers.names(player), column), values))
-    rows += _ranges(answers, found, columns)
+    rows += _ranges(answers, figures, columns)
     return PaperTable(
         KPI_CHAIN,
         "Figure 3b",
@@ -396,7 +396,7 @@ def _recoveries(answers: _Answers, agents: _Agents, found: Sequence[Sequence[Any
     )
 
 
-def _efficiency(answers: _Answers, agents: _Agents, found: Sequence[Sequence[Any]]) -> PaperTable:
+def _efficiency(answers: _Answers, agents: _Agents, figures: Sequence[Sequence[Any]]) -> PaperTable:
     rows = [
         PaperRow(
             (*answers.names(player), column),
@@ -405,7 +405,7 @@ def _efficiency(answers: _Answers, agents: _Agents, found: Sequence[Sequence[Any
         for player, column, sums in agents
     ]
     columns = ("calls per question", "tokens per call", "tokens per question")
-    rows += _ranges(answers, [(*row[:3], dict(zip(columns, row[3:], strict=True))) for row in found], columns)
+    rows += _ranges(answers, [(*row[:3], dict(zip(columns, row[3:], strict=True))) for row in figures], columns)
     return PaperTable(
         KPI_CHAIN,
         "Figure 4",
@@ -418,15 +418,15 @@ def _efficiency(answers: _Answers, agents: _Agents, found: Sequence[Sequence[Any
     )
 
 
-def _ranges(answers: _Answers, found: Sequence[Sequence[Any]], columns: Sequence[str]) -> Iterator[PaperRow]:
+def _ranges(answers: _Answers, figures: Sequence[Sequence[Any]], columns: Sequence[str]) -> Iterator[PaperRow]:
     """Return published rows of which only some figures are known, by the names of their columns."""
-    for agent, model, benchmark, known in found:
+    for agent, model, benchmark, known in figures:
         row = answers.published((agent, model), [known.get(column) for column in columns])
         yield PaperRow((*row.names, benchmark), row.values, is_published=True)
 
 
 def _rp_react(answers: _Answers, published: Mapping[str, Any]) -> Iterator[PaperTable]:
-    found = published["rp-react"]
+    figures = published["rp-react"]
     domains = [domain for domain in DOMAINS if domain in DOMAINS[:5] or any(key[2] == domain for key in answers.scores)]
     rest = [None] * (len(domains) - 5)
     for number, difficulty in enumerate(("easy", "hard"), start=1):
@@ -441,15 +441,15 @@ def _rp_react(answers: _Answers, published: Mapping[str, Any]) -> Iterator[Paper
             f"Accuracy on {difficulty} questions by domain in percent, with 95% intervals clustered by task",
             answers.name_columns,
             tuple(domains),
-            (*rows, *(answers.published(row[:2], (*row[2:], *rest)) for row in found[difficulty])),
+            (*rows, *(answers.published(row[:2], (*row[2:], *rest)) for row in figures[difficulty])),
             notes=_notes(RP_REACT),
         )
     for letter, difficulty in (("a", "easy"), ("b", "hard")):
-        yield _over_models(answers, letter, difficulty, domains, found[f"{difficulty} over models"])
+        yield _over_models(answers, letter, difficulty, domains, figures[f"{difficulty} over models"])
 
 
 def _over_models(
-    answers: _Answers, letter: str, difficulty: str, domains: Sequence[str], found: Sequence[Sequence[Any]]
+    answers: _Answers, letter: str, difficulty: str, domains: Sequence[str], figures: Sequence[Sequence[Any]]
 ) -> PaperTable:
     """Return mean, deviation, saturation and CPS over the models of each agent (Molinari and Ciravegna 2026)."""
     rows = []
@@ -467,7 +467,7 @@ def _over_models(
             measures = (statistics.fmean(rates), deviation_over_models(rates), saturation(rates))
             names = (domain, agent, prompt)[: 2 + answers.has_prompts]
             rows.append(PaperRow(names, (len(rates), *measures, combined_performance_score(rates))))
-        of_paper = [row for row in found if row[0] == domain]
+        of_paper = [row for row in figures if row[0] == domain]
         rows += [answers.published(row[:2], (4, *row[2:4], None, row[4])) for row in of_paper]
     return PaperTable(
         RP_REACT,

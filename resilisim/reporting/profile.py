@@ -238,8 +238,8 @@ def _recovery_blocks(axis: AxisProfile) -> list[Block]:
 
 def _ways_of(axis: AxisProfile) -> list[str]:
     """Return the ways out that anybody could have taken."""
-    found = [point.recovery for curve in axis.curves for point in curve.points if point.recovery is not None]
-    return [way for way in WAYS if any(not math.isnan(getattr(one, way).value) for one in found)]
+    recoveries = [point.recovery for curve in axis.curves for point in curve.points if point.recovery is not None]
+    return [way for way in WAYS if any(not math.isnan(getattr(one, way).value) for one in recoveries)]
 
 
 def _recovery_tables(axis: AxisProfile) -> list[Table]:
@@ -263,14 +263,14 @@ def _recovery_tables(axis: AxisProfile) -> list[Table]:
 
 
 def _recovered(way: str, row: tuple[Curve, CurvePoint, Recovery]) -> Estimate:
-    found: Estimate = getattr(row[2], way)
-    return found
+    share: Estimate = getattr(row[2], way)
+    return share
 
 
-def _series(who: ProfiledPolicy, name: str, number: int, found: Sequence[CurvePoint] | Sequence[FlawCell]) -> Series:
+def _series(who: ProfiledPolicy, name: str, number: int, points: Sequence[CurvePoint] | Sequence[FlawCell]) -> Series:
     """Return what a chart draws of a policy: raw success alone where its luck cannot be taken out."""
-    raw = [one.success for one in found]
-    estimates, beside = (raw, []) if who.tries_again else ([one.adjusted for one in found], raw)
+    raw = [one.success for one in points]
+    estimates, beside = (raw, []) if who.tries_again else ([one.adjusted for one in points], raw)
     return Series(f"{name} *" if who.privileged else name, series_style(number), estimates, beside, who.privileged)
 
 

@@ -83,9 +83,9 @@ def is_of_reference(row: GroupSummary) -> bool:
 
 def loss_labels(rows: Sequence[GroupSummary]) -> list[str]:
     """Return the causes that occur: the price of information first, then in the order of `LOSS_LABELS`, then others."""
-    found = {label for row in rows for label in row.losses}
+    labels = {label for row in rows for label in row.losses}
     known = dict.fromkeys(("information", *ALL_LOSS_LABELS))
-    return [*filter(found.__contains__, known), *sorted(found - set(ALL_LOSS_LABELS))]
+    return [*filter(labels.__contains__, known), *sorted(labels - set(ALL_LOSS_LABELS))]
 
 
 def loss_style(label: str) -> str:
@@ -180,8 +180,8 @@ def levels_table(pools: PromptPools) -> Table:
     if has_mean:
         means: list[object] = [mean_name(len(pools.ordinary), pools.num_starred)]
         for prompt in pools.prompts:
-            found = [pool.levels for policy in pools.ordinary if (pool := pools.get(policy, prompt)) is not None]
-            means += [mean_of(rates) for rates in zip(*found, strict=True)] or [None] * len(LEVEL_NAMES)
+            levels = [pool.levels for policy in pools.ordinary if (pool := pools.get(policy, prompt)) is not None]
+            means += [mean_of(rates) for rates in zip(*levels, strict=True)] or [None] * len(LEVEL_NAMES)
         rows.append(means)
         notes += [say("means_have_no_interval")] if len(pools.facts.table.tasks) < 2 else []
     return Table(
@@ -289,13 +289,13 @@ def task_types_section(pools: PromptPools) -> Section:
 
 def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:
     """Return the share of the ceiling of each policy under each prompt for each task type, and what the ceiling is."""
-    chosen = [pools.facts.table.tasks_where(task_type=name) for name in counts]
+    of_types = [pools.facts.table.tasks_where(task_type=name) for name in counts]
     rows: list[list[object]] = []
     shown: list[GroupSummary] = []
     ceilings: dict[str, list[GroupSummary]] = {}
     for row in pools.rows:
         table = pools[row.policy, row.prompt_type].table
-        parts = [summarise_group(table, where, row.prompt_type) for where in chosen]
+        parts = [summarise_group(table, where, row.prompt_type) for where in of_types]
         shown += parts
         rows.append([policy_cell(row), plain(row.prompt_type), *map(_shaded, parts)])
         if not math.isnan(row.ceiling.value):

@@ -76,20 +76,22 @@ def bound(
     """
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
-    chosen = options.load(library)
-    law, rules, search_many = environment.failure_model(), environment.rules(), environment.search_many(chosen)
+    tool_library = options.load(library)
+    law, rules, search_many = environment.failure_model(), environment.rules(), environment.search_many(tool_library)
     if task == EVERY_TASK:
         seeds = SEEDS_FOR_EACH_OF_ALL if clairvoyant_seeds is None else clairvoyant_seeds
-        _print_means(means_by_type(read_tasks(tasks, chosen), chosen, law, rules, seeds, search_many), as_json)
+        _print_means(
+            means_by_type(read_tasks(tasks, tool_library), tool_library, law, rules, seeds, search_many), as_json
+        )
         return
-    found = None if task is None else options.find_task(task, tasks, chosen)
+    the_task = None if task is None else options.find_task(task, tasks, tool_library)
     named = [name.strip() for name in (tools or "").split(",")]
-    required = found.required_tools if found else tuple(filter(None, named))
+    required = the_task.required_tools if the_task else tuple(filter(None, named))
     seeds = SEEDS_FOR_ONE if clairvoyant_seeds is None else clairvoyant_seeds
     with Progressing("seeds of the clairvoyant bound (--clairvoyant-seeds 0 leaves it out)", seeds) as progress:
         values = computed_bounds(
-            found or required,
-            library=chosen,
+            the_task or required,
+            library=tool_library,
             law=law,
             rules=rules,
             clairvoyant_seeds=seeds,

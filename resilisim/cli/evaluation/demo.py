@@ -102,7 +102,7 @@ def demo(
         print_json(
             {
                 "tasks": statistics,
-                "bounds": [{"instance_id": name, **found} for name, found in bounds.items()],
+                "bounds": [{"instance_id": name, **references} for name, references in bounds.items()],
                 **result.to_mapping(),
                 "comparison": comparison.to_mapping(),
                 "language_model": None if played is None else played.to_mapping(),

@@ -156,20 +156,20 @@ def evaluate(
         environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
     elif agents:
         environment = environment.for_functions()
-    chosen = scene(context, environment, tasks, split, library)
-    if chosen.environment.world is None:
-        environment.retriever(chosen.library)  # refuses a model that does not exist before all else
+    where = scene(context, environment, tasks, split, library)
+    if where.environment.world is None:
+        environment.retriever(where.library)  # refuses a model that does not exist before all else
     try:
         result = run(
             policy or [],
-            chosen.tasks,
+            where.tasks,
             tuple(prompt or ["baseline"]),
             seeds,
             agents=agents,
             out=out,
             workers=workers,
-            environment=chosen.environment,
-            library=chosen.own_library,
+            environment=where.environment,
+            library=where.own_library,
             model=asked_at_once(models),
             record_texts=record_texts,
             shard=shard,
@@ -190,8 +190,8 @@ def evaluate(
     else:
         terminal = console()
         terminal.print(result.table())
-        for found in agent_tables(result.agents()) if result.agents() else ():
-            terminal.print(replace(found, notes=()))
+        for agent_table in agent_tables(result.agents()) if result.agents() else ():
+            terminal.print(replace(agent_table, notes=()))
         is_part = shard is not None and result.num_episodes < result.num_planned
         rest = f"resilisim runs merge {out} ... --out DIR" if is_part else f"resilisim report {out}"
         if result.num_episodes == 0 and result.call.num_failures:

@@ -78,19 +78,19 @@ def play(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Play a task yourself, and see what each of your calls cost."""
-    chosen = options.scene(context, environment, tasks, None, library)
-    environment = chosen.environment
-    retriever = environment.retriever(chosen.library)
+    where = options.scene(context, environment, tasks, None, library)
+    environment = where.environment
+    retriever = environment.retriever(where.library)
 
     def search(query: str, count: int) -> Sequence[ToolHit]:
         # The first search loads the embedding model, which takes seconds.
         with error_console().status("searching"):
             return retriever.search(query, count)
 
-    env = ConversationEnv(environment, library=chosen.library, search=search, render_mode="ansi")
+    env = ConversationEnv(environment, library=where.library, search=search, render_mode="ansi")
     out = error_console() if as_json else console()
     person = PersonPolicy(out)
-    record = play_episode(env, person, chosen.task(task, tasks), prompt, seed)
+    record = play_episode(env, person, where.task(task, tasks), prompt, seed)
     out.rule()
     out.print(plain(str(env.render())))
     if as_json:

@@ -114,14 +114,14 @@ def comparison_table(
     rates = " - ".join(f"{percent(rate.value)} %" for rate in (comparison.success_a, comparison.success_b))
     digits, differences = digits_of(comparison.best), comparison.differences
     columns: list[Column[Difference]] = [
-        ("method", lambda found: METHOD_NAMES[found.method]),
-        ("difference", lambda found: signed_points(found.difference, digits)),
-        ("95% interval", lambda found: _interval(found, digits) or NOTHING),
-        ("p", lambda found: p_value(found.p_value)),
+        ("method", lambda row: METHOD_NAMES[row.method]),
+        ("difference", lambda row: signed_points(row.difference, digits)),
+        ("95% interval", lambda row: _interval(row, digits) or NOTHING),
+        ("p", lambda row: p_value(row.p_value)),
         ("pairs", "episodes"),
     ]
     if corrected is not None:
-        columns.insert(4, ("p, Holm", lambda found: p_value(corrected[found.method])))
+        columns.insert(4, ("p, Holm", lambda row: p_value(corrected[row.method])))
     rows = [differences[method] for method in METHOD_NAMES]
     return Table.of(f"{heading}: {rates}", rows, columns, strong_row=list(METHOD_NAMES).index(comparison.best.method))
 
@@ -129,11 +129,11 @@ def comparison_table(
 def _ceilings(comparison: Comparison) -> str:
     """Say what both could reach with what they were told, and V* where that is another number."""
     best = percent(comparison.optimum.value)
-    told = dict.fromkeys(percent(each.value) for each in (comparison.ceiling_a, comparison.ceiling_b))
-    if list(told) == [best]:
+    texts = dict.fromkeys(percent(each.value) for each in (comparison.ceiling_a, comparison.ceiling_b))
+    if list(texts) == [best]:
         return f"The best that any agent can reach (V*): {best} %."
     searched = f"V*: {best} %, but tools had to be found"
-    return f"The best that can be reached with what the prompts tell: {' % and '.join(told)} % ({searched})."
+    return f"The best that can be reached with what the prompts tell: {' % and '.join(texts)} % ({searched})."
 
 
 def _advice(result: RunComparison) -> list[str]:
@@ -185,11 +185,11 @@ def _ranks(row: Row) -> str:
 
 
 def _behind_above(row: Row) -> Cell:
-    found = row.behind_above
-    if found is None:
+    difference = row.behind_above
+    if difference is None:
         return Cell(NOTHING)
-    digits = digits_of(found)
-    return Cell(signed_points(found.difference, digits), detail=_interval(found, digits))
+    digits = digits_of(difference)
+    return Cell(signed_points(difference.difference, digits), detail=_interval(difference, digits))
 
 
 def _label(row: Row) -> Cell:
@@ -252,12 +252,12 @@ def _board_notes(board: Leaderboard) -> list[str]:
         "prompt (Holm)."
     )
     notes = [legend, ceiling_note(summaries, shown=True)]
-    if any(signed_points(found.difference, digits_of(found)).startswith("+") for found in differences):
+    if any(signed_points(difference.difference, digits_of(difference)).startswith("+") for difference in differences):
         notes.append(
             "A row can be ahead of the one above it by the difference: scores have the luck of each row "
             "taken out alone, differences that of both together, on the episodes that both have. Trust the difference."
         )
-    if any(found.note == NO_EPISODE_DIFFERS for found in differences):
+    if any(difference.note == NO_EPISODE_DIFFERS for difference in differences):
         notes.append(
             "Where no episode of two rows came out differently, the interval of their difference is that of "
             "differences too rare to turn up in that many tasks."
@@ -277,8 +277,8 @@ def _board_notes(board: Leaderboard) -> list[str]:
     for run, missing in board.num_unfinished.items():
         notes.append(f"{run} is not finished: {missing:,} of its episodes are missing.")
     for row in (row for rows in board.sections.values() for row in rows if row.entry.num_counted_as_lost):
-        told = counted_as_lost(row.entry.num_counted_as_lost)
-        notes.append(f"{row.label} under {row.entry.summary.prompt_type}: {told}.")
+        notes_of_row = counted_as_lost(row.entry.num_counted_as_lost)
+        notes.append(f"{row.label} under {row.entry.summary.prompt_type}: {notes_of_row}.")
     return notes
 
 
@@ -351,9 +351,9 @@ def _read_pilot(
     with output.error_console().status("reading episodes"):
         result = compare_runs(run_a, run_b or run_a, policy_a, policy_b, prompt)
     if len(result.comparisons) > 1:
-        found = ", ".join(f"{each.label_a} - {each.label_b} under {each.prompt}" for each in result.comparisons[:4])
+        listed = ", ".join(f"{each.label_a} - {each.label_b} under {each.prompt}" for each in result.comparisons[:4])
         raise InvalidInputError(
-            f"the pilot holds {len(result.comparisons)} comparisons ({found}): "
+            f"the pilot holds {len(result.comparisons)} comparisons ({listed}): "
             "say which with --policy-a, --policy-b and --prompt"
         )
     return result.comparisons[0]

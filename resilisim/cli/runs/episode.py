@@ -87,7 +87,7 @@ def replay(
     """
     found = find_episode(run, episode)
     record = finished(found)
-    chosen = options.load(library)
+    tool_library = options.load(library)
     asked: ModelSettings | None = None
     if live or models.models or record is None:
         base_url = models.chat.base_url or _base_url_of(run, found["policy"])
@@ -99,7 +99,7 @@ def replay(
             give_up_after=1,
         )
     again = replay_episode(
-        run, found, lambda task: options.find_task(task, tasks, chosen), chosen, asked, models.prices
+        run, found, lambda task: options.find_task(task, tasks, tool_library), tool_library, asked, models.prices
     )
     if as_json:
         print_json(again)
@@ -202,11 +202,11 @@ class _Transcript:
         events = list(agent["events"])
         # Only the last trial's turns are kept, so after a new beginning they all stand at the end.
         is_whole = not any(event["kind"] == "restart" for event in events)
-        for number, (call, told) in enumerate(zip(agent["calls"], newly_told(self._record), strict=True)):
+        for number, (call, messages) in enumerate(zip(agent["calls"], newly_told(self._record), strict=True)):
             while events and events[0]["call"] <= number:
                 self._print_event(events.pop(0), is_whole)
             self.print_steps(call["turn"] if is_whole else 0)
-            self._print_call(number, call, [agent["messages"][place] for place in told])
+            self._print_call(number, call, [agent["messages"][place] for place in messages])
         for event in events:
             self._print_event(event, is_whole)
         self.print_steps(len(self._record["steps"]))
@@ -216,14 +216,14 @@ class _Transcript:
         while self._turns and self._turns[0][0]["turn"] <= until:
             self._print_step(*self._turns.pop(0))
 
-    def _print_call(self, number: int, call: Mapping[str, Any], told: Sequence[Mapping[str, Any]]) -> None:
+    def _print_call(self, number: int, call: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> None:
         reply, usage = call["reply"], call["reply"]["usage"]
         facts = f"{usage['prompt_tokens']}+{usage['completion_tokens']} tokens, {reply['latency_seconds']:.2f} s"
         if call["from_cache"]:
             facts += ", from the cache"
         self._out.print()
         self.line(f"-- call {number}: {call['role']} asks {call['model']} ({facts})", "bold")
-        for message in told:
+        for message in messages:
             self.text(message["role"], str(message["content"]) + _calls_in(message), "dim")
         if reply.get("thoughts"):
             self.text("thought", reply["thoughts"], "dim")

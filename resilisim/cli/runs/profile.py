@@ -86,13 +86,13 @@ def profile(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Show how policies cope when tools fail more often, turns run short and plans are flawed, next to the optimum."""
-    for option, given, belongs in (
+    for option, is_given, belongs in (
         ("--reliability", reliability, RELIABILITY),
         ("--turns", turns, TURNS),
         ("--flaw", flaw, FLAWS),
         ("--severity", severity, FLAWS),
     ):
-        if given and belongs not in (axis or AXES):
+        if is_given and belongs not in (axis or AXES):
             raise InvalidInputError(f"{option} changes nothing without the axis {belongs}: add --axis {belongs}")
     if strength and not set(axis or ()) & set(PART_AXES):
         raise InvalidInputError(
@@ -106,17 +106,17 @@ def profile(
         severity or SEVERITIES,
         strength or DEFAULT_STRENGTHS,
     )
-    chosen = options.load(library)
-    environment.retriever(chosen)  # refuses a model that does not exist before all else
+    tool_library = options.load(library)
+    environment.retriever(tool_library)  # refuses a model that does not exist before all else
     job = plan_profile(
         policy,
-        options.chosen_tasks(tasks, split, chosen),
+        options.chosen_tasks(tasks, split, tool_library),
         seeds,
         points,
         out=out,
         prompts=tuple(prompt or ["optimal"]),
         standard=environment,
-        library=None if library is None else chosen,
+        library=None if library is None else tool_library,
         workers=workers,
         model=asked_at_once(models),
         record_texts=record_texts,
@@ -161,6 +161,6 @@ NOTE = (
 def print_profile(result: ProfileResult) -> None:
     """Print the tables of a profile."""
     shown = output.console()
-    for found in profile_tables(result):
-        shown.print(replace(found, notes=()))
+    for profile_table in profile_tables(result):
+        shown.print(replace(profile_table, notes=()))
     shown.print(output.plain(NOTE, "dim"))

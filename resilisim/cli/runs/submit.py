@@ -52,46 +52,52 @@ def check(
     Every episode is judged again from its record, with the draws that the salt gives, and its messages are sent to the
     environment once more. Nothing that the run names is imported or asked.
     """
-    chosen, own_library = load_set(published), options.load(library)
+    published_set, own_library = load_set(published), options.load(library)
     salt = None if salt_file is None else read_text(salt_file, "salt file", "a file with the salt").rstrip("\r\n")
     own_tasks = None if tasks is None else read_tasks(tasks, own_library)
-    with Progressing("checking episodes", chosen.num_episodes) as shown:
-        found = check_submission(
-            directory, chosen, salt=salt, tasks=own_tasks, library=own_library, workers=workers, progress=shown.advance
+    with Progressing("checking episodes", published_set.num_episodes) as shown:
+        submission = check_submission(
+            directory,
+            published_set,
+            salt=salt,
+            tasks=own_tasks,
+            library=own_library,
+            workers=workers,
+            progress=shown.advance,
         )
     if as_json:
-        output.print_json(found.to_mapping())
+        output.print_json(submission.to_mapping())
     else:
-        output.say(*_told(found))
-    if not found.is_accepted:
+        output.say(*_told(submission))
+    if not submission.is_accepted:
         raise typer.Exit(REFUSED)
 
 
-def _told(found: SubmissionCheck) -> Iterator[str]:
-    named = ", ".join(found.policies)
-    if found.is_accepted:
-        yield f"accepted: {count_of(found.num_episodes, 'episode')} of {named} on {found.set_name}"
+def _told(submission: SubmissionCheck) -> Iterator[str]:
+    named = ", ".join(submission.policies)
+    if submission.is_accepted:
+        yield f"accepted: {count_of(submission.num_episodes, 'episode')} of {named} on {submission.set_name}"
     else:
         yield (
-            f"refused: {found.num_episodes:,} of {count_of(found.num_expected, 'episode')} of {named} on "
-            f"{found.set_name}"
+            f"refused: {submission.num_episodes:,} of {count_of(submission.num_expected, 'episode')} of {named} on "
+            f"{submission.set_name}"
         )
     for kind, heading in REFUSALS.items():
-        number = found.num_refusals.get(kind, 0)
+        number = submission.num_refusals.get(kind, 0)
         if number:
             yield f"{heading} ({number:,}):"
-            yield from (f"  {refusal}" for refusal in found.refusals if refusal.kind == kind)
+            yield from (f"  {refusal}" for refusal in submission.refusals if refusal.kind == kind)
         if number > SHOWN_OF_A_KIND:
             yield f"  and {number - SHOWN_OF_A_KIND:,} more"
-    for luck in found.luck:
+    for luck in submission.luck:
         yield (
             f"luck of {luck.policy} under {luck.prompt_type}: {luck.total:+.1f} in "
             f"{count_of(luck.num_episodes, 'episode')} (standard deviation {luck.variance**0.5:.1f})"
         )
-    yield from found.notes
-    if found.claims:
+    yield from submission.notes
+    if submission.claims:
         yield "claimed, not checked:"
-        yield from (f"  {claim}" for claim in found.claims)
+        yield from (f"  {claim}" for claim in submission.claims)
 
 
 @app.command()
@@ -116,18 +122,19 @@ def show(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Show what a set fixes."""
-    chosen = load_set(published)
+    published_set = load_set(published)
     if as_json:
-        output.write_json(chosen.to_json().decode())
+        output.write_json(published_set.to_json().decode())
         return
-    environment = ", ".join(f"{name} {value}" for name, value in chosen.environment.items())
+    environment = ", ".join(f"{name} {value}" for name, value in published_set.environment.items())
     output.say(
-        f"{chosen.name}: {len(chosen.tasks)} tasks x {len(chosen.seeds)} seeds x {len(chosen.prompts)} prompts = "
-        f"{chosen.num_episodes:,} episodes of each policy",
-        f"benchmark: {chosen.benchmark.get('version')}, texts {chosen.benchmark.get('texts')}",
-        f"tasks: SHA-256 {chosen.tasks_sha256}",
-        f"seeds: {', '.join(map(str, chosen.seeds))}",
-        f"prompts: {', '.join(chosen.prompts)}",
+        f"{published_set.name}: {len(published_set.tasks)} tasks x {len(published_set.seeds)} seeds x "
+        f"{len(published_set.prompts)} prompts = "
+        f"{published_set.num_episodes:,} episodes of each policy",
+        f"benchmark: {published_set.benchmark.get('version')}, texts {published_set.benchmark.get('texts')}",
+        f"tasks: SHA-256 {published_set.tasks_sha256}",
+        f"seeds: {', '.join(map(str, published_set.seeds))}",
+        f"prompts: {', '.join(published_set.prompts)}",
         f"environment: {environment}",
-        f"salt: {'private, ' if chosen.is_private else ''}SHA-256 {chosen.salt_sha256}",
+        f"salt: {'private, ' if published_set.is_private else ''}SHA-256 {published_set.salt_sha256}",
     )

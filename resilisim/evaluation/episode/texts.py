@@ -63,8 +63,8 @@ def stored(record: EpisodeRecord, keep: RecordTexts | None = None) -> EpisodeRec
         if problem is None:
             kept["texts"] = _pack(data, record)
         else:  # nothing could read them again
-            told = f"{problem}: they are not kept"
-            warnings.warn(f"the texts of episode {record['index']} {told}", UserWarning, stacklevel=2)
+            reason = f"{problem}: they are not kept"
+            warnings.warn(f"the texts of episode {record['index']} {reason}", UserWarning, stacklevel=2)
     return cast("EpisodeRecord", kept)
 
 
@@ -248,12 +248,12 @@ def newly_told(record: EpisodeRecord) -> list[list[int]]:
     agent = record.get("agent", {})
     replies = [(reply, words_in(reply)) for reply in replies_of(record) if reply]
     shown: set[int] = set()
-    told: list[list[int]] = []
+    new_messages: list[list[int]] = []
     for number, call in enumerate(agent.get("calls", ())):
         new = [place for place in dict.fromkeys(call.get("messages", ())) if place not in shown]
         shown.update(new)
-        told.append([place for place in new if not _is_known(agent["messages"][place], number, replies)])
-    return told
+        new_messages.append([place for place in new if not _is_known(agent["messages"][place], number, replies)])
+    return new_messages
 
 
 def _is_known(message: Mapping[str, Any], call: int, replies: list[tuple[str, str]]) -> bool:

@@ -140,8 +140,8 @@ def obedience(
     for place, task in enumerate(tasks):
         workflow, problem = planner.plan(task), _problem(task, settings, library)
         sound[place] = follow_steps(problem, workflow.steps, settings.parameters).success
-        for (flaw, severity, _), found in perturber.carried(workflow, task.required_tools, names):
-            chance = follow_steps(problem, found.workflow.steps, settings.parameters).success
+        for (flaw, severity, _), carried in perturber.carried(workflow, task.required_tools, names):
+            chance = follow_steps(problem, carried.workflow.steps, settings.parameters).success
             flawed[flaw, severity][place] = chance
         on_task(1)
     return sound, flawed
@@ -212,12 +212,12 @@ def recovered_share(parts: Sequence[tuple[TaskScores, FloatArray, FloatArray, Bo
     raw, adjusted, price = np.zeros((3, len(parts[0][1]) if parts else 0))
     episodes = 0.0
     for scores, obey, deviate, tasks in parts:
-        chosen = tasks & (scores.count > 0)
+        counted = tasks & (scores.count > 0)
         expected = scores.count * obey
-        raw += np.where(chosen, scores.outcome - expected, 0.0)
-        adjusted += np.where(chosen, scores.adjusted - expected, 0.0)
-        price += np.where(chosen, scores.count * (deviate - obey), 0.0)
-        episodes += float(scores.count[chosen].sum())
+        raw += np.where(counted, scores.outcome - expected, 0.0)
+        adjusted += np.where(counted, scores.adjusted - expected, 0.0)
+        price += np.where(counted, scores.count * (deviate - obey), 0.0)
+        episodes += float(scores.count[counted].sum())
     total = float(price.sum())
     return _twofold_ratio(raw, adjusted, price, int(episodes), episodes / total if total else math.nan)
 
@@ -269,8 +269,8 @@ def _twofold_ratio(
     if plain.standard_error <= ROUNDING:
         reach = clopper_pearson(0.0, float(plain.num_clusters), CONFIDENCE_LEVEL)[1] * scale
         plain, fair = (
-            replace(found, low=min(found.low, found.value - reach), high=max(found.high, found.value + reach))
-            for found in (plain, fair)
+            replace(share, low=min(share.low, share.value - reach), high=max(share.high, share.value + reach))
+            for share in (plain, fair)
         )
     return Twofold(plain, fair)
 
@@ -331,7 +331,7 @@ def analyse_axis(
     curves = []
     for who in (played.profiled(policy, prompt) for policy in played.policies for prompt in prompts):
         ceiling = fitting_ceiling(who.prompt, tools, who.privileged)
-        told = ceiling == "known_probabilities"
+        knows_tools = ceiling == "known_probabilities"
         scores = [played.scores(run, who.policy, who.prompt) for run, _ in points.values()]
         usual = played.scores(STANDARD, who.policy, who.prompt)
         curve = [
@@ -343,7 +343,7 @@ def analyse_axis(
             )
             for (value, (run, _)), here in zip(points.items(), scores, strict=True)
         ]
-        ceilings = [reference.optimum if told else reference.after_search for reference in references]
+        ceilings = [reference.optimum if knows_tools else reference.after_search for reference in references]
         area = share_of_area(scores, ceilings, list(points))
         if who.tries_again:  # it has no ceiling
             parts = (Estimate.nothing(part.num_clusters, part.num_episodes) for part in (area.raw, area.adjusted))
@@ -375,17 +375,17 @@ def analyse_flaws(
     played: PlayedRuns, references: ProfileReferences, deviate: FloatArray, severities: Sequence[str], sound_run: str
 ) -> FlawsProfile:
     """Return what the flaws do to all policies: `deviate` is V* of each task, `sound_run` that with the sound plans."""
-    found = []
+    analysed = []
     for flaw, tasks in references.carried.items():
         for severity in (SOUND, *severities):
             obey = references.sound_obey if severity == SOUND else references.obey[flaw, severity]
             num_tasks = int(tasks.sum())
             means = [float(values[tasks].mean()) if num_tasks else math.nan for values in (obey, deviate)]
-            found.append(FlawReference(flaw, severity, num_tasks, len(tasks) - num_tasks, *means))
+            analysed.append(FlawReference(flaw, severity, num_tasks, len(tasks) - num_tasks, *means))
     policies = [
-        _FlawAnalysis(played, policy, references, deviate, sound_run).profile(found) for policy in played.policies
+        _FlawAnalysis(played, policy, references, deviate, sound_run).profile(analysed) for policy in played.policies
     ]
-    return FlawsProfile(tuple(references.carried), tuple(severities), tuple(found), tuple(policies))
+    return FlawsProfile(tuple(references.carried), tuple(severities), tuple(analysed), tuple(policies))
 
 
 @dataclass(frozen=True)

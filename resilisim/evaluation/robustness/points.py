@@ -209,11 +209,11 @@ def plan_runs(
     if points.flaws and sound_run(prompts) == WITHOUT_FLAWS:
         runs.append(ProfileRun(WITHOUT_FLAWS, FLAWS, "none", standard, (OPTIMAL,), tasks))
     for flaw in points.flaws:
-        chosen = [task for task, carries in zip(tasks, carried[flaw], strict=True) if carries]
-        if chosen:
+        carrying = [task for task, carries in zip(tasks, carried[flaw], strict=True) if carries]
+        if carrying:
             flawed = tuple(flawed_prompt(flaw, severity) for severity in points.severities)
-            left_out = len(tasks) - len(chosen)
-            runs.append(ProfileRun(f"flaws-{flaw}", FLAWS, flaw, standard, flawed, chosen, left_out))
+            left_out = len(tasks) - len(carrying)
+            runs.append(ProfileRun(f"flaws-{flaw}", FLAWS, flaw, standard, flawed, carrying, left_out))
     return tuple(runs)
 
 
@@ -228,14 +228,14 @@ def part_setting(standard: EnvironmentSettings, part: str, strength: float) -> E
     Raises:
         InvalidInputError: The standard setting has a law with parts itself.
     """
-    given: dict[str, Any] = {name: getattr(standard, name) for name in CONSTANTS}
+    constants: dict[str, Any] = {name: getattr(standard, name) for name in CONSTANTS}
     if not isinstance(standard.law, str):
         if standard.law.parts:
             raise InvalidInputError(
                 f"law is {standard.law.name!r:.100} and the axis {part!r}: expected a standard setting without parts"
             )
-        given = {name: value for name, value in standard.law.to_mapping().items() if name not in ("name", "hash")}
-    law = law_at(part, strength, given, standard.max_turns)
+        constants = {name: value for name, value in standard.law.to_mapping().items() if name not in ("name", "hash")}
+    law = law_at(part, strength, constants, standard.max_turns)
     usual = {name: options_of(EnvironmentSettings)[name].default for name in CONSTANTS}
     return replace(standard, **usual, law=law)
 
@@ -275,18 +275,18 @@ def _turns(value: object) -> int:
 
 
 def _names(what: str, values: object, known: Sequence[str]) -> tuple[str, ...]:
-    chosen = _listed(what, values)
-    for value in chosen:
+    listed = _listed(what, values)
+    for value in listed:
         if value not in known:
             raise unknown_name(what, value, known)
-    return tuple(name for name in known if name in chosen)
+    return tuple(name for name in known if name in listed)
 
 
 def _listed(what: str, values: object) -> list[Any]:
-    chosen = list(values) if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else [values]
-    if not chosen:
+    listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else [values]
+    if not listed:
         raise InvalidInputError(f"no {what} was given: expected at least one")
-    return chosen
+    return listed
 
 
 def read_profile(directory: Path) -> dict[str, Any] | None:

@@ -51,24 +51,24 @@ class Setbacks:
 
     def recovery(self) -> Recovery:
         """Return the shares, tasks being the units that vary; what an estimate calls episodes are setbacks."""
-        found = []
+        recoveries = []
         for count, mended in zip(self.count, self.mended, strict=True):
             present = count > 0.0
-            found.append(clustered_proportion(mended[present], count[present]))
-        return Recovery(*found)
+            recoveries.append(clustered_proportion(mended[present], count[present]))
+        return Recovery(*recoveries)
 
 
 def count_setbacks(records: Iterable[Mapping[str, Any]], place_of: Mapping[str, int]) -> dict[Key, Setbacks]:
     """Return the setbacks of each policy under each prompt; `place_of` are the places of the tasks, by id."""
-    found: dict[Key, Setbacks] = {}
+    setbacks: dict[Key, Setbacks] = {}
     for record in records:
         key = (record["policy"], record["prompt_type"])
-        if key not in found:
-            found[key] = Setbacks(*np.zeros((2, len(WAYS), len(place_of))))
+        if key not in setbacks:
+            setbacks[key] = Setbacks(*np.zeros((2, len(WAYS), len(place_of))))
         count, mended = setbacks_of(record["steps"], record["required_tools"], record["law"])
-        found[key].count[:, place_of[record["instance_id"]]] += count
-        found[key].mended[:, place_of[record["instance_id"]]] += mended
-    return found
+        setbacks[key].count[:, place_of[record["instance_id"]]] += count
+        setbacks[key].mended[:, place_of[record["instance_id"]]] += mended
+    return setbacks
 
 
 def setbacks_of(
@@ -249,8 +249,8 @@ class FlawProfile:
 
     def cell(self, flaw: str, severity: str) -> FlawCell | None:
         """Return the results under a flaw, or None if no plan carries it."""
-        found = (cell for cell in self.cells if (cell.reference.flaw, cell.reference.severity) == (flaw, severity))
-        return next(found, None)
+        cells = (cell for cell in self.cells if (cell.reference.flaw, cell.reference.severity) == (flaw, severity))
+        return next(cells, None)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values."""
@@ -276,7 +276,7 @@ class FlawsProfile:
 
     def reference(self, flaw: str, severity: str) -> FlawReference:
         """Return what is exact about a flaw of a severity."""
-        return next(found for found in self.references if (found.flaw, found.severity) == (flaw, severity))
+        return next(each for each in self.references if (each.flaw, each.severity) == (flaw, severity))
 
 
 @dataclass(frozen=True, slots=True)

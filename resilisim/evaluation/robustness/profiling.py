@@ -92,8 +92,8 @@ class ProfileJob:
     @property
     def arguments(self) -> dict[str, Any]:
         """What all runs have in common, for `profile.json`."""
-        told = {name: self.plan.arguments[name] for name in _COMMON}
-        return {**told, "policies": list(dict.fromkeys(told["policies"]))}  # an agent of several models stands once
+        common = {name: self.plan.arguments[name] for name in _COMMON}
+        return {**common, "policies": list(dict.fromkeys(common["policies"]))}  # an agent of several models stands once
 
     @property
     def num_to_solve(self) -> int:
@@ -172,7 +172,7 @@ class ProfileJob:
             states,
             tuple(self._axis(axis, played, references, runs) for axis in axes),
             flaws,
-            max(found.gap for found in references.settings.values()),
+            max(references_of_setting.gap for references_of_setting in references.settings.values()),
             errors[-1] if errors else "",
         )
 

@@ -37,10 +37,10 @@ TaskSpec: TypeAlias = "str | Mapping[str, Any] | Task"
 def check_policies(policies: object) -> tuple[PolicySpec, ...]:
     """Return one policy or several as a tuple; whether each can be made is seen when it is made."""
     is_one = isinstance(policies, str) or callable(policies) or hasattr(policies, "act")
-    chosen = [policies] if is_one else _listed("policies", policies, "a policy or a list of policies")
-    if not chosen:
+    listed = [policies] if is_one else _listed("policies", policies, "a policy or a list of policies")
+    if not listed:
         raise InvalidInputError("no policy was given: expected at least one")
-    for policy in chosen:
+    for policy in listed:
         # A policy's state would travel between episodes and processes in ways that nobody can repeat.
         is_made_already = not isinstance(policy, type) and hasattr(policy, "act")
         if is_made_already or not (isinstance(policy, str) or callable(policy)):
@@ -48,18 +48,18 @@ def check_policies(policies: object) -> tuple[PolicySpec, ...]:
                 f"policy {policy!r:.80}: expected a name, module:attribute, or a class or function that returns a "
                 "policy"
             )
-    return cast("tuple[PolicySpec, ...]", tuple(chosen))
+    return cast("tuple[PolicySpec, ...]", tuple(listed))
 
 
 def check_agents(agents: object) -> tuple[PolicySpec, ...]:
     """Return one agent or several as policies: functions of a session, or module:function of some."""
     is_one = isinstance(agents, str) or callable(agents)
-    chosen = [agents] if is_one else _listed("agents", agents, "a function of a session or a list of them")
-    for agent in chosen:
+    listed = [agents] if is_one else _listed("agents", agents, "a function of a session or a list of them")
+    for agent in listed:
         if not (isinstance(agent, str) or callable(agent)) or isinstance(agent, type):
             raise InvalidInputError(f"agent {agent!r:.80}: expected a function of a session, or module:function")
     return tuple(
-        AgentSpec(cast("Any", agent)) if not isinstance(agent, str) else _named_agent(agent) for agent in chosen
+        AgentSpec(cast("Any", agent)) if not isinstance(agent, str) else _named_agent(agent) for agent in listed
     )
 
 
@@ -69,11 +69,11 @@ def _named_agent(text: str) -> str:
 
 def check_prompts(prompts: object) -> tuple[str, ...]:
     """Return one prompt type or several as a tuple of different ones."""
-    chosen = [prompts] if isinstance(prompts, str) else _listed("prompts", prompts, "a prompt type or a list of them")
-    if not chosen:
+    listed = [prompts] if isinstance(prompts, str) else _listed("prompts", prompts, "a prompt type or a list of them")
+    if not listed:
         raise InvalidInputError("no prompt type was given: expected at least one of " + ", ".join(PROMPT_TYPES))
     types: list[str] = []
-    for prompt in chosen:
+    for prompt in listed:
         if not isinstance(prompt, str):
             raise unknown_name("prompt type", prompt, PROMPT_TYPES)
         parse_prompt_choice(prompt)
@@ -90,20 +90,20 @@ def check_seeds(seeds: object) -> tuple[int, ...]:
         raise InvalidInputError(f"seeds is {seeds!r:.60}: expected {expected}")
     if _is_integer(seeds):
         return tuple(range(check_integer("seeds", seeds, 1, MAX_COUNT)))
-    chosen = [check_integer("seed", seed, 0, MAX_SEED) for seed in _listed("seeds", seeds, expected)]
-    if not chosen or len(set(chosen)) != len(chosen):
-        raise InvalidInputError(f"seeds are {chosen!r:.80}: expected at least one, each once")
-    return tuple(chosen)
+    checked = [check_integer("seed", seed, 0, MAX_SEED) for seed in _listed("seeds", seeds, expected)]
+    if not checked or len(set(checked)) != len(checked):
+        raise InvalidInputError(f"seeds are {checked!r:.80}: expected at least one, each once")
+    return tuple(checked)
 
 
 def check_shard(shard: object, num_tasks: int) -> slice:
     """Return which tasks "i/n" means, all of them for None; parts without a task are refused."""
     if shard is None:
         return slice(None)
-    found = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", shard) if isinstance(shard, str) else None
-    if found is None:
+    match = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", shard) if isinstance(shard, str) else None
+    if match is None:
         raise InvalidInputError(f"shard is {shard!r:.60}: expected i/n, such as '1/4'")
-    number, count = int(found[1]), int(found[2])
+    number, count = int(match[1]), int(match[2])
     if not 1 <= number <= count:
         raise InvalidInputError(f"shard is {shard!r}: expected a number from 1 to {max(count, 1)} before the slash")
     if number > num_tasks:
@@ -123,12 +123,12 @@ def in_world(
     """
     if not (isinstance(tasks, str) and names_world(tasks)):
         return environment, tasks
-    name, found = world_tasks(tasks)
+    name, tasks_of_world = world_tasks(tasks)
     if environment.world not in (None, name):
         raise InvalidInputError(f"tasks {tasks!r} are of another world than the environment's: {environment.world!r}")
     if environment.world is None:
         environment = environment.in_world(name, not set(LAW_NAMES).isdisjoint(chosen))
-    return environment, list(found)
+    return environment, list(tasks_of_world)
 
 
 def library_in(environment: EnvironmentSettings, library: ToolLibrary | None) -> ToolLibrary:
@@ -160,14 +160,14 @@ def check_tasks(tasks: object, library: ToolLibrary, world: str | None = None) -
     if isinstance(tasks, str | Path) or _is_integer(tasks):
         return read_tasks(cast("Any", tasks), library)
     expected = "a number, a name, a file, or a list of ids, mappings or tasks"
-    given = [tasks] if isinstance(tasks, Task | Mapping) else _listed("tasks", tasks, expected)
-    if not given:
+    listed = [tasks] if isinstance(tasks, Task | Mapping) else _listed("tasks", tasks, expected)
+    if not listed:
         raise InvalidInputError("no task was given: expected at least one")
-    chosen = [_check_task(task, library, f"tasks[{place}]", world) for place, task in enumerate(given)]
-    for name, count in Counter(task.instance_id for task in chosen).items():
+    checked = [_check_task(task, library, f"tasks[{place}]", world) for place, task in enumerate(listed)]
+    for name, count in Counter(task.instance_id for task in checked).items():
         if count > 1:
             raise InvalidInputError(f"task {name} was given twice: expected each instance_id once")
-    return chosen
+    return checked
 
 
 def _check_task(task: object, library: ToolLibrary, where: str, world: str | None) -> Task:
@@ -175,13 +175,13 @@ def _check_task(task: object, library: ToolLibrary, where: str, world: str | Non
         return Task.from_mapping(task, library, where)
     if isinstance(task, str) and world is not None:
         return world_task(load_world(world), task)
-    chosen = find_task(task) if isinstance(task, str) else task
-    if not isinstance(chosen, Task):
+    known = find_task(task) if isinstance(task, str) else task
+    if not isinstance(known, Task):
         raise InvalidInputError(f"{where} is {task!r:.60}: expected an id, a mapping or a Task")
-    for name in chosen.required_tools:
+    for name in known.required_tools:
         if name not in library:
-            raise unknown_name("tool", name, library.names, f"{where}, {chosen.instance_id}")
-    return chosen
+            raise unknown_name("tool", name, library.names, f"{where}, {known.instance_id}")
+    return known
 
 
 def check_record_texts(value: object) -> RecordTexts | None:

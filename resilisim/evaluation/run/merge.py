@@ -206,19 +206,19 @@ class _Merge:
                         write_file_atomically(there, replies)
         except OSError as error:
             raise StoreError(f"cannot copy replies to {own / JOURNALS_NAME}: {describe_os_error(error)}") from error
-        found = [index for index, _ in self._journals(own)]
-        finished = [index for index in found if self.store.is_finished(index)]
+        indices = [index for index, _ in self._journals(own)]
+        finished = [index for index in indices if self.store.is_finished(index)]
         for index in finished:
             journals.discard(index)
         journals.remove()
-        return len(found) - len(finished)
+        return len(indices) - len(finished)
 
     def _journals(self, directory: Path) -> Iterator[tuple[int, Path]]:
         folder = directory / JOURNALS_NAME
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            found = _JOURNAL_NAME.fullmatch(path.name)
-            if found is not None and int(found[1]) < self._num_planned:
-                yield int(found[1]), inside(directory, path, "replies", StoreError)
+            match = _JOURNAL_NAME.fullmatch(path.name)
+            if match is not None and int(match[1]) < self._num_planned:
+                yield int(match[1]), inside(directory, path, "replies", StoreError)
 
     def _remember(self, record: EpisodeRecord) -> None:
         start = DIGEST_BYTES * record["index"]

@@ -228,9 +228,9 @@ class RunPlan:
         if player is not None or agent_specs:
             environment = environment.for_functions()
             options["protocol"] = "native"
-        environment, chosen = in_world(environment.with_options(**options), tasks, options)
+        environment, tasks_of_world = in_world(environment.with_options(**options), tasks, options)
         used, models = library_in(environment, library), check_models(model)
-        chosen_tasks, chosen_seeds = check_tasks(chosen, used, environment.world), check_seeds(seeds)
+        chosen_tasks, chosen_seeds = check_tasks(tasks_of_world, used, environment.world), check_seeds(seeds)
         maker = PolicyMaker(used, models.make(), models.load_prices(), models.max_tokens)
         made = maker.make_all(specs)  # once, to see early that each can be made
         settings = RunSettings(

@@ -41,22 +41,22 @@ def find_episode(directory: Path | str, wanted: str) -> EpisodeRecord | FailureR
         InvalidInputError: There is none, or more than one.
         StoreError: It is no folder of results.
     """
-    found: list[EpisodeRecord | FailureRecord] = []
+    records: list[EpisodeRecord | FailureRecord] = []
     for record in read_records(directory):
         if _is_wanted(record, wanted):
-            found.append(record)
+            records.append(record)
             if wanted.isdigit():
                 return record
-    if not found:
+    if not records:
         failures = {failure["index"]: failure for failure in read_failures(directory)}
-        found.extend(failure for failure in failures.values() if _is_wanted(failure, wanted))
-    if len(found) == 1:
-        return found[0]
-    if found:
+        records.extend(failure for failure in failures.values() if _is_wanted(failure, wanted))
+    if len(records) == 1:
+        return records[0]
+    if records:
         several = ", ".join(
-            f"{entry['instance_id']}:{entry['seed']}:{entry['policy']}:{entry['prompt_type']}" for entry in found[:3]
+            f"{entry['instance_id']}:{entry['seed']}:{entry['policy']}:{entry['prompt_type']}" for entry in records[:3]
         )
-        raise InvalidInputError(f"episode {wanted!r} could be {len(found)} episodes of {directory}: {several}, ...")
+        raise InvalidInputError(f"episode {wanted!r} could be {len(records)} episodes of {directory}: {several}, ...")
     planned = read_manifest(directory)["arguments"].get("num_episodes", 0)
     raise InvalidInputError(
         f"{directory} holds no episode {wanted!r}: expected a number from 0 to {planned - 1}, "

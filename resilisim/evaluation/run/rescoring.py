@@ -168,10 +168,10 @@ def check_origin(record: EpisodeRecord, manifest_hash: str, environment: Mapping
         raise InvalidInputError(f"it belongs to another run than {MANIFEST_NAME} describes")
     unsaid = {"search": "semantic", "errors": "documented"}
     law = {"law": record["law"]} if "hash" in record["law"] else record["law"]
-    told = {**law, **record["rules"], "salt": record["salt"]}
-    told |= {name: record.get(name, usual) for name, usual in unsaid.items()}
+    stated = {**law, **record["rules"], "salt": record["salt"]}
+    stated |= {name: record.get(name, usual) for name, usual in unsaid.items()}
     environment = {**unsaid, **environment}
-    for name, value in told.items():
+    for name, value in stated.items():
         expected = environment.get(name, value)
         if expected != value:
             raise InvalidInputError(f"{name} is {value!r:.60} in the record and {expected!r:.60} in the manifest")

@@ -238,9 +238,9 @@ def episode_lines(directory: Path | str) -> Iterator[tuple[int, bytes]]:
 
 def _index_of(line: bytes) -> int | None:
     """Return the index of the record in a line; None if it has none, which whoever reads the line refuses."""
-    found = _INDEX.match(line)  # records begin with it; a line that was edited may not
-    if found is not None:
-        return int(found[1])
+    match = _INDEX.match(line)  # records begin with it; a line that was edited may not
+    if match is not None:
+        return int(match[1])
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -352,13 +352,13 @@ class _Places:
         rest, seed = divmod(record["index"], seeds)
         rest, prompt = divmod(rest, prompts)
         task, policy = divmod(rest, policies)
-        found = {
+        actual = {
             "task": (task, record["instance_id"]),
             "policy": (policy, record["policy"]),
             "prompt": (prompt, record["prompt_type"]),
             "seed": (seed, record["seed"]),
         }
-        for what, (place, name) in found.items():
+        for what, (place, name) in actual.items():
             known, known_place = self._names.setdefault((what, place), name), self._of.setdefault((what, name), place)
             if known != name or known_place != place:
                 return f"is at the place of another one: its {what} is {name!r:.80}, expected {known!r:.80}"

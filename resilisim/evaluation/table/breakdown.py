@@ -202,10 +202,10 @@ class Breakdown:
 
     def _tools(self) -> dict[tuple[str, str, str], _Cell]:
         """Return the sums by policy, prompt type and tool: groups as they were first met, tools by name."""
-        found: dict[tuple[str, str], dict[str, _Cell]] = {}
+        cells: dict[tuple[str, str], dict[str, _Cell]] = {}
         for key, cell in self.calls.cells.items():
-            found.setdefault(key[:2], {}).setdefault(key.tool, _Cell()).merge(cell)
-        return {(*group, tool): cell for group, tools in found.items() for tool, cell in sorted(tools.items())}
+            cells.setdefault(key[:2], {}).setdefault(key.tool, _Cell()).merge(cell)
+        return {(*group, tool): cell for group, tools in cells.items() for tool, cell in sorted(tools.items())}
 
     def _parts(self, dimension: str) -> tuple[list[str], NDArray[np.int64]]:
         """Return the names of a dimension's parts and the part of each row, shape (num_rows,)."""

@@ -240,8 +240,8 @@ def compare_tables(
 def _only_group(table: EpisodeTable, side: str) -> tuple[str, str]:
     groups = table.groups()
     if len(groups) != 1:
-        found = ", ".join(f"{policy} under {prompt}" for policy, prompt in groups[:4]) or "no episode"
-        raise InvalidInputError(f"{side} holds {found}: expected one policy under one prompt type (table.group)")
+        listed = ", ".join(f"{policy} under {prompt}" for policy, prompt in groups[:4]) or "no episode"
+        raise InvalidInputError(f"{side} holds {listed}: expected one policy under one prompt type (table.group)")
     return groups[0]
 
 
@@ -294,9 +294,9 @@ def _refuse_other_tasks(a: EpisodeTable, b: EpisodeTable, names: list[str]) -> N
     meant_a, meant_b = ({task.instance_id: task.required_tools for task in table.tasks} for table in (a, b))
     for name in names:
         if meant_a[name] != meant_b[name]:
-            told = " and ".join(", ".join(meant[name]) or "nothing" for meant in (meant_a, meant_b))
+            texts = " and ".join(", ".join(meant[name]) or "nothing" for meant in (meant_a, meant_b))
             raise InvalidInputError(
-                f"task {name} is not the same in both, it requires {told}: expected tasks of one file"
+                f"task {name} is not the same in both, it requires {texts}: expected tasks of one file"
             )
 
 
@@ -324,9 +324,9 @@ def refuse_incomparable(manifests: Sequence[Mapping[str, Any]], names: Sequence[
     """
     called = [str(name) for name in names] or [f"run {number + 1}" for number in range(len(manifests))]
     for place in range(1, len(manifests)):
-        found = incomparable(manifests[0], manifests[place])
-        if found is not None:
-            what, one, other = found
+        difference = incomparable(manifests[0], manifests[place])
+        if difference is not None:
+            what, one, other = difference
             raise InvalidInputError(
                 f"{called[0]} and {called[place]} cannot be compared: {what} is {one} in one and {other} in the other"
             )
@@ -336,14 +336,14 @@ def incomparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str,
     """Return what keeps two runs from being compared and what each says there; None if nothing does."""
     left, right = _decisive(one), _decisive(other)
     # Versions first: a reader should learn the plainest reason, not what follows from it.
-    found = first_difference(_versions(left), _versions(right))
+    difference = first_difference(_versions(left), _versions(right))
     one_law, other_law = _law_of(left), _law_of(right)
-    if found is None and one_law.get("hash") != other_law.get("hash"):
+    if difference is None and one_law.get("hash") != other_law.get("hash"):
         return "law", _shown_law(one_law), _shown_law(other_law)
-    found = found or first_difference(left, right)
-    if found is None:
+    difference = difference or first_difference(left, right)
+    if difference is None:
         return None
-    place, *values = found
+    place, *values = difference
     here, there = ("absent" if value is ABSENT else shown_value(value) for value in values)
     return argument_name(place), here, there
 

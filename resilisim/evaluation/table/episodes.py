@@ -173,8 +173,8 @@ class EpisodeTable:
 
     def tasks_where(self, **traits: object) -> BoolArray:
         """Return which tasks have all given traits (names of `TaskFacts` fields); shape (num_tasks,)."""
-        chosen = [all(getattr(task, name) == value for name, value in traits.items()) for task in self.tasks]
-        return np.array(chosen, dtype=np.bool_)
+        is_wanted = [all(getattr(task, name) == value for name, value in traits.items()) for task in self.tasks]
+        return np.array(is_wanted, dtype=np.bool_)
 
     def groups(self) -> list[tuple[str, str]]:
         """Return each (policy, prompt type) that has episodes, by the order of the run's command."""

@@ -58,8 +58,8 @@ class Row:
         """Return everything as JSON values; NaN becomes None."""
         against = None
         if self.behind_above is not None:
-            found = self.behind_above
-            against = {"method": found.method, **found.to_mapping(), "p_value_holm": finite_or_none(self.p_value)}
+            behind = self.behind_above
+            against = {"method": behind.method, **behind.to_mapping(), "p_value_holm": finite_or_none(self.p_value)}
         return {
             "rank": self.rank,
             "rank_range": list(self.rank_range),
@@ -144,9 +144,10 @@ def rank(entries: Sequence[Entry], prompt: str | None = None, level: float = 1.0
         raise InvalidInputError("no run holds an episode: expected at least one")
     if prompt is not None and prompt not in prompts:
         raise unknown_name("prompt type", prompt, prompts)
-    chosen = prompts if prompt is None else [prompt]
+    prompt_types = prompts if prompt is None else [prompt]
     sections = {
-        name: _rank_section([entry for entry in entries if entry.summary.prompt_type == name], level) for name in chosen
+        name: _rank_section([entry for entry in entries if entry.summary.prompt_type == name], level)
+        for name in prompt_types
     }
     unfinished = {entry.run: entry.num_unfinished for entry in entries if entry.num_unfinished}
     same = all(len({_played(row.entry.table) for row in rows}) == 1 for rows in sections.values())
@@ -168,7 +169,7 @@ def _rank_section(entries: Sequence[Entry], level: float) -> tuple[Row, ...]:
             ahead, behind = (upper, lower) if test.difference < 0.0 else (lower, upper)
             better[behind] += 1
             worse[ahead] += 1
-    found = dict(zip(pairs, zip(tests, p_values, strict=True), strict=True))
+    by_pair = dict(zip(pairs, zip(tests, p_values, strict=True), strict=True))
     rows = []
     for number, (entry, name) in enumerate(zip(ordered, names, strict=True)):
         label = name if names.count(name) == 1 else f"{name} ({runs[entry.run]})"
@@ -176,7 +177,7 @@ def _rank_section(entries: Sequence[Entry], level: float) -> tuple[Row, ...]:
         rank = number + 1
         if entry.summary.is_optimum:
             rank, ranks = 1, (1, 1)
-        rows.append(Row(entry, label, rank, ranks, *found.get((number - 1, number), (None, math.nan))))
+        rows.append(Row(entry, label, rank, ranks, *by_pair.get((number - 1, number), (None, math.nan))))
     return tuple(rows)
 
 

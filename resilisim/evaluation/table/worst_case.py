@@ -49,7 +49,7 @@ def lost_record(failure: FailureRecord, example: EpisodeRecord | None) -> Episod
     """Return what counts for an episode that broke, given another of its task: lost, and all of V* is the agent's."""
     known: Mapping[str, Any] = example or {}
     optimum = failure.get("optimum", known.get("optimum", UNKNOWN_OPTIMUM))
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "index": failure["index"],
         "policy": failure["policy"],
         "prompt_type": failure["prompt_type"],
@@ -73,8 +73,8 @@ def lost_record(failure: FailureRecord, example: EpisodeRecord | None) -> Episod
     }
     for name in ("optimum_after_searches", "no_search_ceiling", "optimum_knowledge", "no_ceiling"):
         if name in known:
-            told[name] = known[name]
-    return cast("EpisodeRecord", told)
+            fields[name] = known[name]
+    return cast("EpisodeRecord", fields)
 
 
 def read_counted_table(directory: Path | str) -> EpisodeTable:

@@ -512,7 +512,7 @@ class TalkRows:
         sent = [readable_message(step["message"]).strip() for step in record["steps"]]
         calls = []
         for call, new in zip(agent.get("calls", ()), newly_told(record), strict=True):
-            told = [
+            cells = [
                 [message["role"], self._number(left.cut(message["content"], TOLD_LENGTH), brought)]
                 for message in map(agent["messages"].__getitem__, new)
             ]
@@ -521,7 +521,7 @@ class TalkRows:
             wrote = (reply["text"] + native).strip()
             is_sent = 0 <= turn < len(sent) and wrote == sent[turn]
             thoughts = left.cut(reply.get("thoughts", ""))
-            calls.append([printable(call["role"])[:100], turn, told, thoughts, None if is_sent else left.cut(wrote)])
+            calls.append([printable(call["role"])[:100], turn, cells, thoughts, None if is_sent else left.cut(wrote)])
         self.num_strings.append(len(brought))
         return encode([brought, told_first, replies, calls])
 
