@@ -108,7 +108,7 @@ def law_of(name: str, library: ToolLibrary, required: Sequence[str]) -> Law:
     return replace(LAWS[name], equivalents={tool: (free[place],) for place, tool in enumerate(required[::3])})
 
 
-def solve(library: ToolLibrary, required: list[str], size: Size) -> Solved:
+def solve(library: ToolLibrary, required: Sequence[str], size: Size) -> Solved:
     """Solve one problem."""
     problem = build_problem(library, required, law_of(size.law, library, required), EndRules(size.turns))
     start, value, states, memory, gap = time.process_time(), None, 0, 0, 0.0

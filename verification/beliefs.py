@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from resilisim.simulator import EndRules, Event, Law
+from resilisim.simulator import EndRules, Event, Goal, Law
 from resilisim.tool_library import ToolLibrary
 
 NOT_EXECUTED, FAILED, SUCCEEDED = "n", "f", "s"
@@ -45,6 +45,7 @@ class Facts:
     input_share: float
     access_share: float
     opened_input_share: float
+    only_once: bool
 
 
 class Known(NamedTuple):
@@ -61,6 +62,7 @@ class Known(NamedTuple):
     access: tuple[str, ...]
     outputs: tuple[str, ...]
     time: int
+    ran: tuple[bool, ...]  # which tools have run, of those that may run only once
 
 
 class Hidden(NamedTuple):
@@ -92,7 +94,7 @@ class Beliefs:
 
     Args:
         library: The tools.
-        required: The required list.
+        goal: What has to happen.
         law: The law.
         rules: The end rules.
         informed: Whether the agent sees what is hidden.
@@ -102,15 +104,15 @@ class Beliefs:
     def __init__(
         self,
         library: ToolLibrary,
-        required: Sequence[str],
+        goal: Goal,
         law: Law,
         rules: EndRules,
         informed: bool = False,
         most: int = 1_000_000,
     ) -> None:
         self.names, self.law, self.rules, self.informed, self.most = library.names, law, rules, informed, most
-        self.num_required = len(required)
-        self.tools = [_facts(library, name, required, law) for name in self.names]
+        self.goal, self.num_required = goal, len(goal.required)
+        self.tools = [_facts(library, name, goal, law) for name in self.names]
         self.keys = sorted({one.rate_key for one in self.tools if one.rate_key is not None})
         self.groups = sorted({one.group for one in self.tools if one.group is not None})
         self.durations = [(round(one.seconds * 1000), one.probability) for one in _durations(law)]
@@ -124,7 +126,7 @@ class Beliefs:
         size = len(self.tools)
         window = (False,) * (self.law.rate_limit.window - 1 if self.law.rate_limit else 0)
         kept = ((NOT_EXECUTED,) * size, 0, 0, 0, 0, None, 0, (window,) * len(self.keys))
-        return Known(*kept, (OPEN,) * size, (NO_OUTPUT,) * size, 0)
+        return Known(*kept, (OPEN,) * size, (NO_OUTPUT,) * size, 0, (False,) * size)
 
     def first_belief(self) -> Belief:
         """Return what is believed at the start: outages in their long run, each tool broken by its own chance."""
@@ -248,11 +250,17 @@ class Beliefs:
         facts, succeeds = self.tools[tool], seen.result in ("success", "corrupt")
         status, done, failures, in_a_row = list(known.status), known.done, known.failures, known.in_a_row
         is_unproductive = status[tool] == SUCCEEDED and known.outputs[tool] in (NO_OUTPUT, SOUND)
+        runs = succeeds or (self.goal.fail == "after" and seen.result in ("failure", "too_slow"))
+        if runs and facts.only_once and known.ran[tool]:
+            return Ended()  # it must not run twice
         if succeeds:
-            if status[tool] != SUCCEEDED and facts.place is not None:
+            if status[tool] != SUCCEEDED and facts.place is not None and self.goal.ordered:
                 if facts.place > done:
                     return Ended()  # the order is broken
                 done += int(facts.place == done)
+            elif facts.place is not None:
+                filled = {one.place for one, state in zip(self.tools, status, strict=True) if state == SUCCEEDED}
+                done += int(facts.place not in filled)
             status[tool], in_a_row = SUCCEEDED, 0
         else:
             if status[tool] != SUCCEEDED:
@@ -294,6 +302,7 @@ class Beliefs:
             tuple(access),
             tuple(outputs),
             known.time + seen.took,
+            (*known.ran[:tool], known.ran[tool] or (runs and facts.only_once), *known.ran[tool + 1 :]),
         )
 
     def skip(self, known: Known) -> Known:
@@ -458,8 +467,8 @@ def _holds(names: Sequence[str] | None, name: str, category: str) -> bool:
     return names is None or name in names or category in names
 
 
-def _facts(library: ToolLibrary, name: str, required: Sequence[str], law: Law) -> Facts:
-    tool = library[name]
+def _facts(library: ToolLibrary, name: str, goal: Goal, law: Law) -> Facts:
+    tool, required = library[name], goal.required
     category, operation = tool.category, tool.operation
     place = required.index(name) if name in required else None
     for stood_for, others in law.equivalents.items():
@@ -504,4 +513,5 @@ def _facts(library: ToolLibrary, name: str, required: Sequence[str], law: Law) -
         input_share=weights["input"] / total if total else 0.0,
         access_share=weights["access"] / total if total else 0.0,
         opened_input_share=opened["input"] / total_opened if total_opened else 0.0,
+        only_once=name in goal.once,
     )

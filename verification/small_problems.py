@@ -1,5 +1,7 @@
 """Check (j): V* and Q* of random small problems under random parts of a law, against every call in every state.
 
+Half of them have goals: in order or in any, tools that may run only once, answers that are lost.
+
 Libraries of two to five tools, in which tools that have succeeded, openers, helpers and refused calls are all there is
 to break a row of failures or to look whether a group is up. The values that everything is compared with are those of
 `verification.beliefs`, which shares no code with the solvers and leaves no call out.
@@ -22,6 +24,7 @@ from resilisim.simulator import (
     EndRules,
     Episode,
     ErrorKinds,
+    Goal,
     Latency,
     Law,
     Message,
@@ -71,8 +74,8 @@ def random_part(draws: Draws, part: str, names: Sequence[str]) -> Any:
     return Latency(durations, draws.choice((None, 2.0)), draws.choice((None, 6.0, 9.0)))
 
 
-def random_problem(draws: Draws) -> Problem:
-    """Draw a problem: tools, dependencies, required order (also against the dependencies), law and end rules."""
+def random_problem(draws: Draws, with_goal: bool = False) -> Problem:
+    """Draw a problem: tools, dependencies, required order (also against the dependencies), law, end rules, goal."""
     names = [f"tool_{letter}" for letter in "abcde"[: draws.choice((2, 2, 3, 3, 3, 4, 5))]]
     bases = draws.choice(((0.8,), (0.3, 0.6, 0.95), (0.2, 0.5, 0.9, 1.0)))
     tools = [
@@ -107,7 +110,13 @@ def random_problem(draws: Draws) -> Problem:
         max_consecutive_failures=draws.choice((0, 2, 2, 3, 3, 5)),
         loop_length=draws.choice((0, 2, 3, 4)),
     )
-    return build_problem(library, required, law, rules)
+    return build_problem(library, random_goal(draws, required, names) if with_goal else required, law, rules)
+
+
+def random_goal(draws: Draws, required: Sequence[str], names: Sequence[str]) -> Goal:
+    """Draw a goal: in order or in any, tools that may run only once, failures that come before or after the run."""
+    once = tuple(name for name in names if draws.uniform() < 0.4)
+    return Goal(tuple(required), draws.uniform() < 0.4, once, draws.choice(("before", "after")))
 
 
 def enumerated(problem: Problem, informed: bool = False, most: int = MOST_WORK) -> tuple[Problem, Beliefs]:
@@ -115,12 +124,12 @@ def enumerated(problem: Problem, informed: bool = False, most: int = MOST_WORK) 
     while True:
         law, rules = problem.law, problem.rules
         assert isinstance(law, Law)
-        beliefs = Beliefs(problem.library, problem.required_tools, law, rules, informed, most)
+        beliefs = Beliefs(problem.library, problem.goal, law, rules, informed, most)
         try:
             beliefs.start_value()
         except TooMuchWorkError:
             fewer = EndRules(rules.max_turns - 1, rules.max_consecutive_failures, rules.loop_length)
-            problem = build_problem(problem.library, problem.required_tools, law, fewer)
+            problem = build_problem(problem.library, problem.goal, law, fewer)
         else:
             beliefs.most *= 10  # for the states off the path
             return problem, beliefs
@@ -153,9 +162,15 @@ class Compared:
     control: float = 0.0
 
 
-def compare(draws: Draws, episodes: int = EPISODES_EACH, most: int = MOST_WORK, with_control: bool = False) -> Compared:
+def compare(
+    draws: Draws,
+    episodes: int = EPISODES_EACH,
+    most: int = MOST_WORK,
+    with_control: bool = False,
+    with_goal: bool = False,
+) -> Compared:
     """Compare V*, Q*, the best messages and chances in the states of random episodes of a random problem."""
-    problem, beliefs = enumerated(random_problem(draws), most=most)
+    problem, beliefs = enumerated(random_problem(draws, with_goal), most=most)
     optimum = solve_reachable(problem, "observing")
     number, wrong, lost, chances = 1, 0.0, 0.0, 0.0
     for seed in range(episodes):
@@ -188,7 +203,7 @@ def compare(draws: Draws, episodes: int = EPISODES_EACH, most: int = MOST_WORK, 
     control = 0.0
     if with_control:
         costlier = replace(_law_of(problem), history=_law_of(problem).history - 0.02)
-        changed = Beliefs(problem.library, problem.required_tools, costlier, problem.rules, most=beliefs.most)
+        changed = Beliefs(problem.library, problem.goal, costlier, problem.rules, most=beliefs.most)
         control = abs(changed.start_value() - beliefs.start_value())
     tools = [(one.name, one.dependencies, one.success_probability, one.category) for one in problem.library]
     return Compared(
@@ -230,7 +245,11 @@ def work(job: tuple[int, int, int]) -> list[Compared]:
     """Compare the problems of a block."""
     first, end, shift = job
     return [
-        compare(Draws("verification/small problems", number, shift), with_control=number == first)
+        compare(
+            Draws("verification/small problems", number, shift),
+            with_control=number == first,
+            with_goal=number % 2 == 1,
+        )
         for number in range(first, end)
     ]
 

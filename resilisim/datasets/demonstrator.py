@@ -27,8 +27,8 @@ from resilisim.policies.base import (
 )
 from resilisim.policies.scripted import ordered_steps
 from resilisim.simulator import Problem
-from resilisim.simulator.exact import Solved, solve
-from resilisim.simulator.exact.optimum import TIE_TOLERANCE
+from resilisim.simulator.exact import Values, solve
+from resilisim.simulator.exact.values import TIE_TOLERANCE
 from resilisim.simulator.law import FAILED, SUCCEEDED
 from resilisim.simulator.messages import Message, execution
 from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND
@@ -178,7 +178,7 @@ class Demonstrator:
                 return asking
         return call_message(tool, accepted)
 
-    def _best_message(self, optimum: Solved, state: EpisodeState) -> Message:
+    def _best_message(self, optimum: Values, state: EpisodeState) -> Message:
         """Return the optimum's message, or a search where it calls a tool that only breaks a row of failures.
 
         No clause of the work order leads to such a tool. If it was not read of, the best is what else is known, or to
@@ -199,7 +199,7 @@ class Demonstrator:
             option for option, value in zip(options, values, strict=True) if value >= max(values) - TIE_TOLERANCE
         )
 
-    def _by_plan(self, optimum: Solved, state: EpisodeState, best: Message) -> Message:
+    def _by_plan(self, optimum: Values, state: EpisodeState, best: Message) -> Message:
         """Return the first step of the plan that is about as good as the best call and has not succeeded, else that."""
         if best.kind != "execute":
             return best

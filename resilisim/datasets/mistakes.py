@@ -15,7 +15,7 @@ from resilisim.evaluation.episode.record import REGRET_TOLERANCE
 from resilisim.policies.base import FINISH, call_message, search_message
 from resilisim.seeding import Draws
 from resilisim.simulator import Message, Problem
-from resilisim.simulator.exact import Solved, solve
+from resilisim.simulator.exact import Values, solve
 from resilisim.simulator.messages import execution
 from resilisim.simulator.state import EpisodeState, is_done
 from resilisim.tasks import Task
@@ -127,7 +127,7 @@ class Alternative:
 
 
 def worse_alternatives(
-    stage: Stage, optimum: Solved, info: Info, agent: Demonstrator, said: Message, draws: Draws
+    stage: Stage, optimum: Values, info: Info, agent: Demonstrator, said: Message, draws: Draws
 ) -> list[Alternative]:
     """Return messages that cost something in a state, in an order that never changes.
 

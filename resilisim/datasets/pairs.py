@@ -24,7 +24,7 @@ from resilisim.envs.reply import Info
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.simulator.exact import solve
-from resilisim.simulator.exact.optimum import TIE_TOLERANCE
+from resilisim.simulator.exact.values import TIE_TOLERANCE
 from resilisim.tasks import Task
 
 

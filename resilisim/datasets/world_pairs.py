@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from resilisim.datasets.mistakes import Alternative, draw_alternative, mistaken_texts
 from resilisim.datasets.pairs import Pair
 from resilisim.datasets.rollout import Stage
-from resilisim.envs.conversation import reference_of
 from resilisim.envs.reply import Info
 from resilisim.policies.base import call_message, succeeded_tool
 from resilisim.policies.scripted import ReferencePolicy
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
-from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.exact import Values, solve
+from resilisim.simulator.state import NEXT_PLACE, EpisodeState, branches
 from resilisim.tasks import Task
 from resilisim.worlds.answers import normalized
 from resilisim.worlds.base import ToolError, World, called, graded, load_world, opened, reference_calls
@@ -51,11 +52,9 @@ class ReferencePairs:
         info: Info,
         observation: str,
     ) -> None:
-        solution = reference_of(info["problem"], task)
-        assert solution is not None  # a world's problem has one
         self._stage, self._task, self._seed, self._min_margin = stage, task, seed, min_margin
         self._world, self._calls = load_world(str(stage.settings.world)), calls
-        self._solution = solution
+        self._values = solve(info["problem"])
         self._player = ReferencePolicy()
         self._player.reset(observation, info)
         self._done: list[Call] = []  # calls of the reference that have gone through
@@ -66,7 +65,7 @@ class ReferencePairs:
 
     def value(self, info: Info) -> float:
         """Return the chance of completing the reference from here."""
-        return self._solution.value(info["state"], len(self._done))
+        return self._values.value(info["state"])
 
     def act(self, observation: str, info: Info) -> str:
         """Return the reference's next message."""
@@ -95,7 +94,7 @@ class ReferencePairs:
 
     def _worse(self, state: EpisodeState, said: Message) -> list[Alternative]:
         """Return messages that do not bring the reference on, in an order that never changes."""
-        solution, done, draws = self._solution, self._done, self._draws
+        values, done, draws = self._values, self._done, self._draws
         worse: list[tuple[Message, str]] = []
         if said.kind == "execute":
             worse += [(self._read_call(*call), "repeated_success") for call in done[-1:]]
@@ -104,14 +103,14 @@ class ReferencePairs:
         if said.kind == "finish" or done:
             answers = self._answers_of_others()
             worse += [(self._stage.read(f"<finish>{answer}</finish>"), "wrong_answer") for answer in answers]
-        texts = mistaken_texts(self._stage, solution.problem, state, lambda _: said.parameters, said, draws)
+        texts = mistaken_texts(self._stage, values.problem, state, lambda _: said.parameters, said, draws)
         for message in map(self._stage.read, texts):
             # No search, as a world tells its tools, and no call that can do without the parameter that was left out.
             if message.kind in _REASONS:
                 worse.append((message, _REASONS[message.kind]))
         kinds = {"wrong_answer": "finish", OTHER_ARGUMENTS: "execute", "unneeded_tool": "execute"}
         return [
-            Alternative(message, solution.action_value(state, message, len(done)), reason)
+            Alternative(message, _worth_of_detour(values, state, message), reason)
             for message, reason in worse
             if message.kind == kinds.get(reason, message.kind) and message != said
         ]
@@ -181,6 +180,15 @@ def _tells(output: Mapping[str, Any], task: Task) -> bool:
     """Tell whether an answer stands in an output."""
     words = f" {normalized(json.dumps(output, ensure_ascii=False))} "
     return any(f" {normalized(str(answer))} " in words for answer in task.metadata["answers"])
+
+
+def _worth_of_detour(values: Values, state: EpisodeState, message: Message) -> float:
+    """Return Q* of a message that brings the reference no further, though it may call the tool of its next call."""
+    done, worth = state.counters[NEXT_PLACE], 0.0
+    for chance, after in branches(values.problem, replace(state, hidden=()), message):
+        counters = (*after.counters[:NEXT_PLACE], done, *after.counters[NEXT_PLACE + 1 :])
+        worth += chance * values.value(replace(after, counters=counters))
+    return worth
 
 
 def _text_of(message: Message) -> str:

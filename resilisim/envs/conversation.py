@@ -32,7 +32,6 @@ from resilisim.seeding import MAX_SEED
 from resilisim.simulator import (
     STOP,
     Episode,
-    EpisodeState,
     Event,
     Message,
     Problem,
@@ -41,7 +40,8 @@ from resilisim.simulator import (
     score_episode,
 )
 from resilisim.simulator.draws import KEYED
-from resilisim.simulator.exact import Judge, Judgement, ReferenceJudge, ReferenceSolution
+from resilisim.simulator.exact import Judge
+from resilisim.simulator.goal import world_goal
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.scoring import counted_executions
 from resilisim.tasks import Task
@@ -62,7 +62,7 @@ from resilisim.workflows.prompts import (
     render_prompt,
 )
 from resilisim.workflows.workflow import Workflow
-from resilisim.worlds.base import Grade, Workspace, World, graded, load_world, opened, reference_calls, world_task
+from resilisim.worlds.base import Grade, Workspace, World, graded, load_world, opened, world_task
 
 MAX_MESSAGE_LENGTH = 1_000_000
 MAX_OBSERVATION_LENGTH = 1_000_000
@@ -221,7 +221,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._task: Task | None = None
         self._workspace: Workspace | None = None
         self._episode: Episode | None = None
-        self._judge: Judge | ReferenceJudge | None = None
+        self._judge: Judge | None = None
         self._prompt: Prompt | None = None
         self._prompt_was_given = False
         self._seed = 0
@@ -246,7 +246,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._workspace = None
         self._judge = None
         if self._episode is not None and self._task is not None:
-            self._judge = self._judge_of(self._episode.problem, self._task)
+            self._judge = self._judge_of(self._episode.problem)
         self._make_helpers()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -268,7 +268,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._prompt_was_given = isinstance(prompt, Prompt)
         self._prompt = prompt if isinstance(prompt, Prompt) else self.prompt(task, prompt)
         problem = self.problem(task)
-        self._judge = self._judge_of(problem, task)
+        self._judge = self._judge_of(problem)
         self._close_workspace()
         if self.world is not None:
             self._workspace = opened(self.world, task, self._seed)
@@ -281,15 +281,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
         said = {"words": self._observation, "work": _presentable(work, self._longest)}
         return self._observation, self._info(None, said)
 
-    def _judge_of(self, problem: Problem, task: Task) -> Judge | ReferenceJudge | None:
+    def _judge_of(self, problem: Problem) -> Judge | None:
         if self.settings.reward not in JUDGED_REWARDS:
             return None
-        reference = reference_of(problem, task)
-        return Judge(problem) if reference is None else ReferenceJudge(reference)
+        return Judge(problem)
 
     def problem(self, task: Task) -> Problem:
         """Return what has to be done in a task, under law and end rules."""
-        return build_problem(self.library, task.required_tools, self.law, self.rules, self.world is not None)
+        goal = task.required_tools if self.world is None else world_goal(task)
+        return build_problem(self.library, goal, self.law, self.rules, self.world is not None)
 
     def close(self) -> None:
         """Release what the last episode worked on."""
@@ -477,7 +477,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if self._judge is None:
             reward = float(success)
         else:
-            found = judged(self._judge, before, event, self._episode.state, int(success))
+            graded = None if self.world is None else int(success)
+            after, refused = self._episode.state, event.is_real_failure
+            found = self._judge.judge(before, event.message, after, graded, refused)
             reward = found.reward(self.settings.reward)
         return self._observation, reward, terminated, False, info
 
@@ -634,22 +636,6 @@ def resolve_world_task(task: object, world: World, draws: np.random.Generator) -
         tasks = world.tasks()
         return tasks[int(draws.integers(len(tasks)))]
     return world_task(world, task) if isinstance(task, str) else resolve_task(task, world.library)
-
-
-def reference_of(problem: Problem, task: Task) -> ReferenceSolution | None:
-    """Return the reference solution by which messages are measured in a world; None outside."""
-    if not problem.arguments_matter:
-        return None
-    return ReferenceSolution.of_tools(problem, [call.tool for call in reference_calls(task)])
-
-
-def judged(
-    judge: Judge | ReferenceJudge, before: EpisodeState, event: Event, after: EpisodeState, outcome: int
-) -> Judgement:
-    """Return what the message of an event was worth, which led from one state to another."""
-    if isinstance(judge, Judge):
-        return judge.judge(before, event.message, after)
-    return judge.judge(before, event.message, after, outcome, event.is_real_failure)
 
 
 def _shown_message(message: Message) -> str:

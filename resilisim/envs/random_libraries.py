@@ -26,8 +26,9 @@ from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import ExactLimitError
 from resilisim.seeding import Draws
 from resilisim.simulator.exact.arena import build_arena
-from resilisim.simulator.exact.optimum import Solved, tabulate
+from resilisim.simulator.exact.optimum import tabulate
 from resilisim.simulator.exact.reachable import solve_reachable
+from resilisim.simulator.exact.values import Values
 from resilisim.simulator.failure_model import (
     PARTS,
     Broken,
@@ -153,7 +154,7 @@ def random_settings(
 
 def _value(problem: Problem) -> float:
     """Return V* of the start, if it does not take long."""
-    optimum: Solved
+    optimum: Values
     if not problem.dynamics.has_sections:
         if math.prod(build_arena(problem).table_shape) > MAX_ENTRIES:
             raise ExactLimitError(f"the table has more than {MAX_ENTRIES:,} entries")

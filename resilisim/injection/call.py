@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from resilisim.run_folder import OpenLine
-from resilisim.simulator import EpisodeState, Message
-from resilisim.simulator.rulebook.play import Draw
 
 # What became of a call: it answered, was made to fail, failed by itself, or could not be made.
 Outcome = Literal["ok", "injected", "real", "misuse"]
@@ -88,15 +86,21 @@ class InjectedCall:
 
 @dataclass(frozen=True, slots=True)
 class DrawnCall:
-    """What the law says of a call that is about to be made; `number` counts what was drawn in the episode."""
+    """What the law says of a call that is about to be made.
 
-    message: Message
-    before: EpisodeState
+    Attributes:
+        attempt: Which call of the function it is, from 1.
+        probability: The law's probability that it passes.
+        failure: Code and words of the failure that was drawn; None if it passes.
+        runs: Whether the function runs: if the call passes, or if its answer is lost only then.
+        number: Counts what was drawn in the episode.
+    """
+
     attempt: int
     probability: float
-    failure: tuple[str, str] | None  # code and words
+    failure: tuple[str, str] | None
+    runs: bool
     number: int
-    draw: Draw
 
 
 @dataclass(frozen=True, slots=True)

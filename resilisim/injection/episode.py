@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from resilisim.envs.session import EpisodeEnded
-from resilisim.errors import Fault, InvalidInputError, StoreError, count_of, one_line, unknown_name
+from resilisim.errors import ExactLimitError, Fault, InvalidInputError, StoreError, count_of, one_line, unknown_name
 from resilisim.evaluation.episode.attribution import loss_label, totals_of
 from resilisim.evaluation.episode.record import (
     FAILURE_SCHEMA,
@@ -37,27 +37,25 @@ from resilisim.injection.folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine
-from resilisim.seeding import episode_key
 from resilisim.simulator import (
     BenchmarkLaw,
     EndRules,
+    Episode,
     EpisodeState,
+    Event,
+    Goal,
     Message,
     Problem,
     build_problem,
-    next_state,
     score_episode,
-    start_state,
-    success_probability,
 )
-from resilisim.simulator.compiled import tool_luck_key
-from resilisim.simulator.draws import KEYED
-from resilisim.simulator.exact.goal import Fail, Goal, GoalJudge, JudgedCall
+from resilisim.simulator.exact import Judge, known_probabilities
 from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import FAILED
+from resilisim.simulator.goal import Fail
 from resilisim.simulator.outcomes import Errors
-from resilisim.simulator.rulebook.play import Draw
-from resilisim.simulator.state import NUM_FAILURES
+from resilisim.simulator.rulebook.rules import FAILURE, RESULTS, has_run
+from resilisim.simulator.scoring import counted_executions
+from resilisim.simulator.state import RAN_AGAIN, SPOILT, is_done, outcome
 from resilisim.tasks.task import complexity_of
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
 from resilisim.tool_library.tool import standard_error_specs
@@ -91,8 +89,9 @@ class _Begun:
     arguments: CallArguments
     drawn: DrawnCall
     since: float
-    step: int | None  # where its step stands, and what it did to the state in `_history`, if there is a goal
-    change: int  # the last change of the state then
+    episode: Episode  # the one in which it was drawn, as the law may have begun anew since
+    event: Event
+    step: int | None  # where its step stands, if there is a goal
     opened: OpenCall | None = None  # once it is being made
 
 
@@ -148,7 +147,7 @@ class InjectedEpisode:
 
     Attributes:
         calls: The calls that have ended, in that order.
-        goal: What is to be reached; None if nothing is.
+        has_goal: Whether something is to be reached.
         score: How good the episode was, once it has ended; None without a goal.
         record: Its record, likewise.
 
@@ -162,28 +161,21 @@ class InjectedEpisode:
         self.calls: list[InjectedCall] = []
         self._settings = settings
         self._library = library
+        self._attempts = Counter[str]()
         rules = EndRules(settings.turns, max_consecutive_failures=0, loop_length=0)
-        required = settings.required or library.names[:1]
-        self._problem: Problem = build_problem(library, required, settings.law, rules)
+        self.has_goal = bool(settings.required)
+        goal = Goal(settings.required or library.names[:1], settings.ordered, settings.once, settings.fail)
+        self._problem: Problem = build_problem(library, goal, settings.law, rules)
         # The draws are the same whatever is asked of the functions, so that modes and goals can be compared.
         self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
         self._begin_law()
-        once = tuple(library.index(name) for name in settings.once)
-        self.goal: Goal | None = None
-        if settings.required:
-            self.goal = Goal(self._problem, settings.ordered, once, settings.fail)
-            self._judge = GoalJudge(self.goal)
-            self._optima = {fail: Goal(self._problem, settings.ordered, once, fail).value(self._state)
-                            for fail in get_args(Fail)}  # fmt: skip
+        if self.has_goal:
+            self._judge = Judge(self._problem)
+            self._optima = {fail: self._optimum(fail) for fail in get_args(Fail)}
         told = {"required": list(settings.required), "ordered": settings.ordered, "once": list(settings.once)}
         self._told = {**told, "fail": settings.fail, "check": settings.check is not None}
-        self._law_says_errors = isinstance(settings.law, Law) and bool(settings.law.errors)
-        self._attempts = Counter[str]()
-        self._answers = Counter[str]()  # calls of each function that are taken to have answered
         self._builder = RecordBuilder()
         self._steps = self._builder.steps
-        self._history: list[JudgedCall] = []  # what led to the state, if there is a goal
-        self._changes = 0  # of the state
         self._under_way: dict[int, _Begun] = {}
         self._given_up: dict[int, InjectedCall] = {}
         self.score: dict[str, Any] | None = None
@@ -202,12 +194,25 @@ class InjectedEpisode:
                     "another seed, or another folder"
                 )
 
-    def _begin_law(self, number: int = 0) -> None:
+    def _begin_law(self) -> None:
         """Let the law begin, or begin anew, with draws of its own."""
-        again = f"/{number}" if number else ""
-        self._key = episode_key(self._settings.salt, self._settings.seed, self._instance_id + again)
-        self._tool_keys = {name: tool_luck_key(*self._key, name) for name in self._library.names}
-        self._state = start_state(self._problem, self._key)
+        settings, number = self._settings, self._attempts.total()
+        errors: Errors = "documented" if isinstance(settings.law, Law) and settings.law.errors else "transient"
+        instance_id = f"{self._instance_id}/{number}" if number else self._instance_id
+        self._episode = Episode(self._problem, instance_id, settings.seed, settings.salt, errors=errors)
+
+    def _optimum(self, fail: Fail) -> float | None:
+        """Return V* of the start if failures came before the functions run, or after; None where it is not known."""
+        goal = self._problem.goal
+        other = replace(goal, fail=fail) if goal.once else goal
+        try:
+            return known_probabilities(build_problem(self._library, other, self._problem.law, self._problem.rules))
+        except ExactLimitError:  # of the other one, which decides nothing here
+            return None
+
+    @property
+    def _state(self) -> EpisodeState:
+        return self._episode.state
 
     def draw(self, name: str, arguments: CallArguments) -> DrawnCall:
         """Draw a call, and let the law's state take it in as if the function itself will work.
@@ -216,28 +221,32 @@ class InjectedEpisode:
             EpisodeEnded: There are no more calls.
         """
         self._check_open()
-        dynamics = self._problem.dynamics
-        if dynamics.has_sections and self._state.turns_used == self._settings.turns:
-            self._begin_law(self._attempts.total())
-        tool, key, attempt = self._library.index(name), self._tool_keys[name], self._attempts[name]
-        text = "" if self.goal is None else call_message(name, _as_parameters(arguments.shown))
+        text = call_message(name, _as_parameters(arguments.shown)) if self.has_goal else ""
         message = Message("execute", tool=name, text=text, parameters=_as_parameters(arguments.digest, arguments.shown))
-        before = self._state
-        errors: Errors = "documented" if self._law_says_errors else "transient"
-        probability = success_probability(self._problem, before, tool, message)
-        now = before
-        if not dynamics.has_sections:  # whose state stays where its table ends, while calls go on
-            now = replace(before, executions=(*before.executions[:tool], attempt, *before.executions[tool + 1 :]))
-        draw, failure = KEYED.draw(self._problem, now, tool, message, key, errors)
-        told = None if failure is None else (failure.code, failure.message)
-        self._num_drawn += 1
-        drawn = DrawnCall(message, before, attempt + 1, probability, told, self._num_drawn, draw)
+        event, step = self._sent(message)
         self._attempts[name] += 1
-        self._answers[name] += told is None
-        self._go_on(message, draw)
-        step = None if self.goal is None else self._judged(message, before, drawn)
-        self._under_way[drawn.number] = _Begun(name, arguments, drawn, time.perf_counter(), step, self._changes)
+        self._num_drawn += 1
+        failure = None if event.failure is None else (event.failure.code, event.failure.message)
+        runs = event.failure is None or has_run(
+            self._problem.dynamics.rules, RESULTS.index(event.result or RESULTS[FAILURE])
+        )
+        drawn = DrawnCall(self._attempts[name], event.success_probability or 0.0, failure, runs, self._num_drawn)
+        if step is not None:
+            step["attempt"] = drawn.attempt
+        place = None if step is None else len(self._steps) - 1
+        self._under_way[drawn.number] = _Begun(name, arguments, drawn, time.perf_counter(), self._episode, event, place)
         return drawn
+
+    def _sent(self, message: Message, veto: str | None = None) -> tuple[Event, StepRecord | None]:
+        """Let a message happen, and judge it if there is a goal.
+
+        Where there is none calls do not end: after as many as there are turns the law begins anew.
+        """
+        if not self.has_goal and self._state.turns_used == self._settings.turns:
+            self._begin_law()
+        before = self._state
+        event = self._episode.draw(message)
+        return event, self._judged(before, event, veto) if self.has_goal else None
 
     def open_call(self, name: str, arguments: CallArguments, drawn: DrawnCall | None) -> OpenCall:
         """Write down that a call is about to be made: if nothing more is ever written, it may have run.
@@ -287,13 +296,13 @@ class InjectedEpisode:
         begun = self._under_way.pop(drawn.number, None)
         if begun is None:
             return self._given_up[drawn.number]
-        outcome: Outcome = "real" if failure is not None else "injected" if drawn.failure is not None else "ok"
+        became: Outcome = "real" if failure is not None else "injected" if drawn.failure is not None else "ok"
         error, words = drawn.failure or (None, None)
         if failure is not None:
             error, words = failure[0], one_line(failure[1], LONGEST_ARGUMENTS)
         call = InjectedCall(
             name,
-            outcome,
+            became,
             drawn.attempt,
             drawn.probability,
             ran,
@@ -303,12 +312,11 @@ class InjectedEpisode:
             arguments.shown,
             arguments.digest,
         )
-        refused = failure is not None and drawn.failure is None
         if begun.step is not None:
             step = self._steps[begun.step]
-            step["success"], step["error"] = outcome == "ok", error
-        if refused:
-            self._refuse(begun)
+            step["success"], step["error"] = became == "ok", error
+        if failure is not None and drawn.failure is None:
+            self._refuse(begun, failure)
         self.calls.append(call)
         self._write(call, opened or begun.opened)
         return call
@@ -327,11 +335,10 @@ class InjectedEpisode:
         words = one_line(words, LONGEST_ARGUMENTS)
         text = call_message(name, _as_parameters(arguments.shown))
         message = Message("rejected", tool=name, problems=(words,), text=text)
-        before = self._state
-        self._go_on(message, False)
+        _, step = self._sent(message)
+        if step is not None:
+            step["error"] = words
         call = InjectedCall(name, "misuse", None, None, ran, error, words, 0.0, arguments.shown, arguments.digest)
-        if self.goal is not None:
-            self._steps[self._judged(message, before, None)]["error"] = words
         self.calls.append(call)
         self._write(call, opened)
         return call
@@ -339,7 +346,7 @@ class InjectedEpisode:
     def give_up_calls(self) -> None:
         """End the calls that are under way: what has not answered by now has not answered."""
         for number, begun in list(self._under_way.items()):
-            runs = begun.drawn.failure is None or self._settings.fail == "after"
+            runs = begun.drawn.runs
             seconds = time.perf_counter() - begun.since
             failure = GONE if runs else None
             self._given_up[number] = self.settle(begun.name, begun.arguments, begun.drawn, failure, runs, seconds)
@@ -359,11 +366,10 @@ class InjectedEpisode:
             if self._broken is not None:
                 raise self._broken
             self.give_up_calls()
-            if self.goal is not None and self.score is None and self._state.ended_by is None:
-                before = self._state
-                self._state = next_state(self._problem, before, message)
-                step = self._steps[self._judged(message, before, None, veto)]
-                step["error"] = None if words is None else one_line(words, LONGEST_ARGUMENTS)
+            if self.has_goal and self.score is None and self._state.ended_by is None:
+                _, step = self._sent(message, veto)
+                if step is not None:
+                    step["error"] = None if words is None else one_line(words, LONGEST_ARGUMENTS)
                 self._scored(veto)
         finally:
             self.close()
@@ -378,7 +384,7 @@ class InjectedEpisode:
         """
         try:
             self.give_up_calls()
-            if self._folder is not None and self.goal is not None and fault in ("infrastructure", "unclear"):
+            if self._folder is not None and self.has_goal and fault in ("infrastructure", "unclear"):
                 self._folder.write_failure(
                     FailureRecord(
                         schema=FAILURE_SCHEMA,
@@ -419,18 +425,10 @@ class InjectedEpisode:
                 f"{new[0].name!r} has come by: expected all functions at the beginning under a law with parts"
             )
         self._library = ToolLibrary([*self._library, *new])
-        required = [self._library.names[tool] for tool in problem.required]
-        self._problem = build_problem(self._library, required, problem.law, problem.rules)
-        more = start_state(self._problem)
-        known = len(self._state.status)
-        self._state = replace(
-            self._state,
-            status=self._state.status + more.status[known:],
-            executions=self._state.executions + more.executions[known:],
-        )
-        self._tool_keys |= {tool.name: tool_luck_key(*self._key, tool.name) for tool in new}
-        if self.goal is not None:
-            self.goal = self._judge.goal = replace(self.goal, problem=self._problem, _values={})
+        self._problem = build_problem(self._library, problem.goal, problem.law, problem.rules)
+        self._episode.extend(self._problem)
+        if self.has_goal:
+            self._judge.extend(self._problem)
 
     @property
     def tool_names(self) -> tuple[str, ...]:
@@ -440,7 +438,7 @@ class InjectedEpisode:
     @property
     def is_over(self) -> bool:
         """Whether no call is left for the goal; without one there always is."""
-        return self.goal is not None and (self.score is not None or self._state.turns_used >= self._settings.turns)
+        return self.has_goal and (self.score is not None or self._state.turns_used >= self._settings.turns)
 
     def _check_open(self) -> None:
         if self._broken is not None:
@@ -449,35 +447,14 @@ class InjectedEpisode:
             turns = count_of(self._settings.turns, "call")
             raise CallsEnded(self, f"the episode is over: it had {turns}, and all of them are used up")
 
-    def _go_on(self, message: Message, success: bool | Draw) -> None:
-        # Without a goal calls never end; the law's counts then stay where its table ends.
-        if self._state.turns_used >= self._settings.turns:
-            return
-        self._changes += 1
-        if self.goal is not None:
-            self._history.append(JudgedCall(message, success.passes if isinstance(success, Draw) else success))
-        tool = self._library.index(message.tool or "") if message.kind == "execute" else -1
-        dynamics = self._problem.dynamics
-        self._state = dynamics.after(self._state, message, tool, success, dynamics.next_down(self._key, self._state))
-
-    def _refuse(self, begun: _Begun) -> None:
+    def _refuse(self, begun: _Begun, failure: tuple[str, str]) -> None:
         """Take it back that a call has answered, since the function itself has failed."""
-        drawn, name = begun.drawn, begun.name
-        self._answers[name] -= 1
-        self._changes += 1
+        begun.episode.settle(begun.event, failure=failure)
         if begun.step is not None:
-            self._history[begun.step] = JudgedCall(drawn.message, success=False, refused=True)
-            self._state, price = self._judge.correct(self._state, start_state(self._problem), self._history)
-            self._book(self._steps[begun.step], price)
-        elif begun.change == self._changes:  # nothing has happened since
-            self._state = drawn.before
-            self._go_on(drawn.message, replace(drawn.draw, refused=True))
-        else:
-            counters, status = list(self._state.counters), list(self._state.status)
-            counters[NUM_FAILURES] = min(counters[NUM_FAILURES] + 1, self._settings.turns)
-            if not self._answers[name]:
-                status[self._library.index(name)] = FAILED
-            self._state = replace(self._state, counters=tuple(counters), status=tuple(status))
+            step = self._steps[begun.step]
+            self._book(step, self._judge.correct(self._state))
+            if "result" in step:
+                step["result"] = RESULTS[FAILURE]
 
     def _book(self, step: StepRecord, price: float) -> None:
         """Add to the regret of a call what the function's own failure cost."""
@@ -489,48 +466,48 @@ class InjectedEpisode:
             step["label"] = "refused_call"
         step["real"] = True
 
-    def _judged(self, message: Message, before: EpisodeState, drawn: DrawnCall | None, veto: str | None = None) -> int:
-        """Add the step of a message to the record, and return its place there."""
-        was_spoilt = self._judge.is_spoilt
-        found = self._judge.judge(before, message, self._state, veto is None)
+    def _judged(self, before: EpisodeState, event: Event, veto: str | None = None) -> StepRecord:
+        """Add the step of a message to the record, and return it."""
+        message, after = event.message, self._state
+        found = self._judge.judge(before, message, after, None if veto is None else 0)
         label = None
         if found.regret > REGRET_TOLERANCE:
-            label = self._reason(before, message, self._judge.is_spoilt and not was_spoilt, veto)
+            spoils = after.counters[SPOILT] & ~before.counters[SPOILT] & RAN_AGAIN
+            label = "ran_again" if spoils else self._reason(before, message, veto)
         worth = Worth(
             value=found.value, action_value=found.action_value, regret=found.regret, luck=found.luck, label=label
         )
-        happened = (
-            Happened() if drawn is None else Happened(attempt=drawn.attempt, success_probability=drawn.probability)
-        )
-        self._builder.add(message.text, message.kind, message.tool, worth, **happened)
-        return len(self._steps) - 1
+        happened = Happened(success_probability=event.success_probability)
+        if event.result is not None:
+            happened["result"] = event.result
+        return self._builder.add(message.text, message.kind, message.tool, worth, **happened)
 
-    def _reason(self, before: EpisodeState, message: Message, spoils: bool, veto: str | None) -> str:
-        if spoils:
-            return "ran_again"
-        if veto is not None and self.goal is not None and self.goal.is_reached(before):
+    def _reason(self, before: EpisodeState, message: Message, veto: str | None) -> str:
+        if veto is not None and is_done(self._problem, before):
             return veto
-        label = loss_label(self._problem, before, message, plan_in_prompt=True)
-        return "suboptimal_choice" if label == "wrong_order" and not self._settings.ordered else label
+        return loss_label(self._problem, before, message, plan_in_prompt=True)
 
     def _scored(self, veto: str | None) -> None:
         settings, state = self._settings, self._state
-        executions = [
-            (step["tool"] or "", bool(step["success"])) for step in self._steps if step["attempt"] is not None
+        listed = [
+            (step["tool"] or "", bool(step["success"]), step.get("result"))
+            for step in self._steps
+            if step["attempt"] is not None
         ]
+        executions = counted_executions(listed, settings.required, self._problem.law.to_mapping())
         required: Sequence[str] = settings.required
         if not settings.ordered:  # in the order in which they came
             came = dict.fromkeys(name for name, success in executions if success and name in required)
             required = [*came, *(name for name in required if name not in came)]
         ended_by = state.ended_by or "completion"
         score = score_episode(required, (), TASK_TYPE, executions, ended_by).to_mapping()
-        reached = self.goal is not None and self.goal.is_reached(state) and not self._judge.is_spoilt
+        reached, ran_once = outcome(self._problem, state), not state.counters[SPOILT] & RAN_AGAIN
         if score["level"] == "full_success" and not (reached and veto is None):
             score["level"] = "partial_success"
         score["grade"] = {
             "correct": score["level"] == "full_success",
             "score": score["coverage"],
-            "criteria": {"check": veto != "wrong_end_state", "ran_once": not self._judge.is_spoilt},
+            "criteria": {"check": veto != "wrong_end_state", "ran_once": ran_once},
         }
         self.score = score
         facts = EpisodeFacts(
@@ -550,7 +527,11 @@ class InjectedEpisode:
             goal={**self._told, "optimum_before": self._optima["before"], "optimum_after": self._optima["after"]},
             manifest=self._manifest,
         )
-        self.record = self._builder.record(facts, self._problem, score, (), totals_of(self._steps))
+        values = self._judge.values
+        totals = totals_of(self._steps, values.gap)
+        if isinstance(settings.law, Law) and settings.law.has_hidden_state:
+            totals["optimum_knowledge"] = values.knowledge
+        self.record = self._builder.record(facts, self._problem, score, (), totals)
         if self._folder is not None:
             self._folder.write_episode(self.record)
 

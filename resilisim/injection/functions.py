@@ -51,8 +51,8 @@ from resilisim.injection.inject_options import (
 from resilisim.injection.promises import async_generating, generated, kept, kind_of, note
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator import AGENT_ERROR, FINISH, STOP, BenchmarkLaw, Message, load_law
-from resilisim.simulator.exact.goal import Fail
 from resilisim.simulator.failure_model import Law
+from resilisim.simulator.goal import Fail
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 
 PARTS_CALLS: Final = 1000  # for which a law with parts is tabulated
@@ -371,7 +371,7 @@ class _Call:
         self._name = name
         self._arguments = arguments
         self.drawn = drawn
-        self.runs = not self.is_lost or functions.settings.fail == "after"
+        self.runs = drawn.runs
         self._since = time.perf_counter()
         self._is_settled = False
         self._promise: asyncio.Future[Any] | None = None
@@ -472,8 +472,8 @@ def inject(
         functions: The functions, or a mapping that names them; more can be added by using what is returned as a
             decorator. Their names are those that they have in the law, the goal and the record.
         law: What `load_law` takes, among it a number: the chance of every call, whatever came before (0.8). The
-            benchmark's law if omitted. Without a goal it may have parts, other than corrupt and latency: each call is
-            then a message, and after 1,000 calls the law begins anew.
+            benchmark's law if omitted. It may have parts, other than corrupt and latency: each call is then a message.
+            Without a goal calls do not end: after 10,000, or 1,000 under a law with parts, the law begins anew.
         seed: Episode seed, 0 to 2^63 - 1.
         record: Folder of the record: each call goes to `calls.jsonl` before it is made, and again when it has ended,
             each episode that ended to `episodes.jsonl`. The same arguments add to it; a seed whose episode has ended
@@ -485,6 +485,7 @@ def inject(
         check: Called at the end of the episode: whether the state of things is as it should be. AssertionError says no;
             what else it raises says no, too, and goes on. It is not asked if the program has raised something.
         fail: Whether an injected failure comes "before" the function runs, or "after" it ran, when its answer is lost.
+            What refuses a call, such as a rate limit or an outage, comes before it in any case.
         once: Names of functions that must not run twice, such as one that charges a card.
         raises: What an injected failure is raised as: an exception class that takes a text, a function that makes an
             exception from an `InjectedFailure`, or one of both for each code ({"TIMEOUT": TimeoutError}).
@@ -522,7 +523,7 @@ def inject(
     needs = checked_options(fail, check, ordered, record, dependencies)
     chosen = BenchmarkLaw() if law is None else load_law(law)
     if isinstance(chosen, Law):
-        _check_parts(chosen, bool(goal))
+        _check_parts(chosen)
     allowed = 10 if goal else MAX_TURNS if isinstance(chosen, BenchmarkLaw) or not chosen.parts else PARTS_CALLS
     settings = InjectionSettings(
         law=chosen,
@@ -542,18 +543,12 @@ def inject(
     return Injected(settings, [functions] if callable(functions) else functions)
 
 
-def _check_parts(law: Law, has_goal: bool) -> None:
-    """Refuse what a law says of a program that can be neither done to it nor judged."""
+def _check_parts(law: Law) -> None:
+    """Refuse what a law says of a program and cannot be done to it."""
     for part in ("corrupt", "latency"):
         if part in law.parts:
             what = "what functions return" if part == "corrupt" else "how long functions take"
             raise InvalidInputError(f"law {law.name!r} has the part {part}, but {what} is theirs: expected one without")
-    if has_goal and (law.parts or law.equivalents):
-        parts = ", ".join(law.parts) or "equivalents"
-        raise InvalidInputError(
-            f"law {law.name!r} has parts ({parts}), and V* of a goal (required=[...]) is known without them alone: "
-            "expected no goal, or a law without parts"
-        )
 
 
 def summary_of(calls: Sequence[InjectedCall], names: Iterable[str]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from resilisim.errors import InvalidInputError, one_line, shown_value, unknown_n
 from resilisim.injection.call import InjectedFailure, Raiser
 from resilisim.injection.promises import kind_of
 from resilisim.simulator import BenchmarkLaw
-from resilisim.simulator.exact.goal import Fail
 from resilisim.simulator.failure_model import Law
+from resilisim.simulator.goal import Fail
 from resilisim.tool_library.tool import standard_error_specs
 
 

@@ -28,7 +28,7 @@ from resilisim.policies.base import (
 )
 from resilisim.redaction import fit_to_show
 from resilisim.seeding import Draws
-from resilisim.simulator.exact import ReferenceSolution, solve
+from resilisim.simulator.exact import solve
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
@@ -152,7 +152,7 @@ class ReferencePolicy:
         self._calls = list(reference_calls(self._task))
         if not self._calls:
             raise InvalidInputError(f"task {self._task.instance_id} has no reference solution: expected one of a world")
-        self._solution = ReferenceSolution.of_tools(info["problem"], [call.tool for call in self._calls])
+        self._values = solve(info["problem"])
         self._results: dict[str, Any] = {}
 
     def act(self, observation: str, info: Info) -> str | None:
@@ -167,7 +167,7 @@ class ReferencePolicy:
             return f"<finish>{resolve_parameters(answer, self._results)['answer']}</finish>"
         if is_closing(info):
             return OUT_OF_TURNS
-        if self._solution.waits(info["state"], len(self._solution.calls) - len(self._calls)):
+        if self._values.best_action(info["state"]).kind == "wait":
             return WAIT
         call = self._calls[0]
         return call_message(call.tool, resolve_parameters(call.parameters, self._results))

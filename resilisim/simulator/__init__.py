@@ -17,6 +17,7 @@ from resilisim.simulator.failure_model import (
     load_law,
     shipped_laws,
 )
+from resilisim.simulator.goal import Goal
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.messages import AGENT_ERROR, FINISH, STOP, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, build_problem
@@ -38,6 +39,7 @@ __all__ = [
     "EpisodeState",
     "ErrorKinds",
     "Event",
+    "Goal",
     "Latency",
     "Law",
     "Message",

@@ -12,19 +12,22 @@ from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.simulator.failure_model import ACCESS_CODES, INPUT_CODES, Law
+from resilisim.simulator.goal import Goal
 from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable
-from resilisim.simulator.rulebook.build import law_numbers
+from resilisim.simulator.rulebook.build import Aims, law_numbers
 from resilisim.simulator.rulebook.play import Dynamics
 from resilisim.tool_library import ToolLibrary
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Problem:
-    """A required list within a tool library, under a law and end rules. Tools are numbered as in the library.
+    """A goal within a tool library, under a law and end rules. Tools are numbered as in the library.
 
     Attributes:
+        goal: What has to happen.
         required: (num_required,) tool indices in the required order.
         place: (num_tools,) place of each tool in the required list, or -1; tools that can stand in share one.
+        once: (num_tools,) whether each may run only once.
         closure: Indices of the required tools, of what can stand in for them, and of all their direct and indirect
             dependencies, ascending.
         dynamics: What messages lead to under the law, and how likely.
@@ -42,8 +45,10 @@ class Problem:
     library: ToolLibrary
     law: BenchmarkLaw | Law
     rules: EndRules
+    goal: Goal
     required: tuple[int, ...]
     place: tuple[int, ...]
+    once: tuple[bool, ...]
     closure: tuple[int, ...]
     dynamics: Dynamics
     arguments_matter: bool = False
@@ -54,7 +59,7 @@ class Problem:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies are the same object, or that of another process: what is solved is remembered by it.
-        return build_problem, (self.library, self.required_tools, self.law, self.rules, self.arguments_matter)
+        return build_problem, (self.library, self.goal, self.law, self.rules, self.arguments_matter)
 
     @property
     def num_tools(self) -> int:
@@ -79,7 +84,7 @@ class Problem:
     @property
     def required_tools(self) -> tuple[str, ...]:
         """Names of the required tools, in the required order."""
-        return tuple(self.library.names[tool] for tool in self.required)
+        return self.goal.required
 
     def base(self, tool: int) -> float:
         """Return the base success probability of a tool."""
@@ -100,13 +105,13 @@ def dependencies_within(problem: Problem, tools: Sequence[int]) -> NDArray[np.in
 @functools.lru_cache(maxsize=4096)
 def _build_problem(
     library: ToolLibrary,
-    required_tools: tuple[str, ...],
+    goal: Goal,
     law: BenchmarkLaw | Law,
     rules: EndRules,
     arguments_matter: bool,
 ) -> Problem:
     numbers = _law_numbers(library, law, rules)
-    required = tuple(library.index(name) for name in required_tools)
+    required = tuple(library.index(name) for name in goal.required)
     if not required:
         raise InvalidInputError("the list of required tools is empty: expected at least one tool")
     place = [-1] * len(library)
@@ -122,8 +127,12 @@ def _build_problem(
     closure = tuple(sorted(library.index(name) for name in library.closure(wanted)))
     if isinstance(law, Law) and arguments_matter:
         law.check_world()
-    dynamics = Dynamics(tuple(library), numbers, place, len(required), arguments_matter)
-    return Problem(library, law, rules, required, tuple(place), closure, dynamics, arguments_matter)
+    only_once = {library.index(name) for name in goal.once}
+    once = tuple(tool in only_once for tool in range(len(library)))
+    program = None if goal.program is None else tuple(library.index(name) for name in goal.program)
+    aims = Aims(place, len(required), goal.ordered, once, goal.fail == "after", program)
+    dynamics = Dynamics(tuple(library), numbers, aims, arguments_matter)
+    return Problem(library, law, rules, goal, required, tuple(place), once, closure, dynamics, arguments_matter)
 
 
 @functools.lru_cache(maxsize=16)
@@ -161,12 +170,12 @@ _law_numbers = functools.lru_cache(maxsize=16)(law_numbers)
 
 def build_problem(
     library: ToolLibrary,
-    required_tools: Sequence[str],
+    goal: Goal | Sequence[str],
     law: BenchmarkLaw | Law | None = None,
     rules: EndRules | None = None,
     arguments_matter: bool = False,
 ) -> Problem:
-    """Turn names in the required order into a problem; equal arguments give the same object.
+    """Turn a goal, or names in the required order, into a problem; equal arguments give the same object.
 
     A `Law` that is plain is the `BenchmarkLaw` of its constants. One that breaks tools and names no equivalents takes
     those that the library declares, except where `arguments_matter`.
@@ -185,4 +194,5 @@ def build_problem(
         law = law.constants
     if isinstance(law, Law) and law.broken is not None and not law.equivalents and not arguments_matter:
         law = _with_declared_equivalents(library, law)
-    return _build_problem(library, tuple(required_tools), law, rules or EndRules(), arguments_matter)
+    goal = goal if isinstance(goal, Goal) else Goal(tuple(goal))
+    return _build_problem(library, goal, law, rules or EndRules(), arguments_matter)

@@ -26,7 +26,7 @@ TURNS_USED = 0
 NUM_FAILURES = 1  # failed executions so far, of all tools (Nh)
 CONSECUTIVE_FAILURES = 2  # failed executions since the last successful one
 NEXT_PLACE = 3  # required tools that have succeeded, as long as the order is intact
-ORDER_BROKEN = 4  # 1 once a required tool succeeded before an earlier required one
+SPOILT = 4  # why the goal cannot be reached any more: the flags below, added up; 0 if nothing has spoilt it
 LOOP_SIGNATURE = 5  # what the running row of equal unproductive messages repeats; NO_LOOP if the last was productive
 LOOP_COUNT = 6  # length of that row
 ENDED = 7  # one of the codes below
@@ -43,6 +43,10 @@ STOPPED = 5  # the agent stopped by itself or hit a cap of its own
 TIME = 6  # the closing message came without a completion signal, after the time that the law gives
 LOST = 7  # the agent broke or was given up, which is lost whatever was done before
 
+# Flags of the column SPOILT.
+OUT_OF_ORDER = 1  # a required tool succeeded before an earlier one
+RAN_AGAIN = 2  # a tool ran again that may run only once
+
 ENDED_BY = (None, "completion", "turns", "consecutive_failures", "loop", "stopped", "time", "agent_error")
 
 
@@ -57,7 +61,7 @@ def record_execution(
             if place == counters[NEXT_PLACE]:
                 counters[NEXT_PLACE] += 1
             elif place > counters[NEXT_PLACE]:  # lower only where an equivalent has taken the place
-                counters[ORDER_BROKEN] = 1
+                counters[SPOILT] |= OUT_OF_ORDER
         status[tool] = SUCCEEDED
     else:
         counters[NUM_FAILURES] += 1
@@ -133,6 +137,14 @@ def start_state(problem: Problem, key: tuple[int, int] | None = None) -> Episode
 def is_done(problem: Problem, state: EpisodeState) -> bool:
     """Return whether all required tools have succeeded, in the required order, with outputs that are surely sound."""
     return problem.dynamics.chance_done(state) == 1.0
+
+
+def next_required(problem: Problem, state: EpisodeState) -> int:
+    """Return the first required tool that has not succeeded, or the last one if all have."""
+    if problem.goal.ordered:
+        return problem.required[min(state.counters[NEXT_PLACE], len(problem.required) - 1)]
+    missing = (tool for tool in problem.required if state.status[tool] != SUCCEEDED)
+    return next(missing, problem.required[-1])
 
 
 def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:

@@ -10,12 +10,12 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.processes import answers_in_order
-from resilisim.simulator.exact import ReferenceSolution, known_probabilities
+from resilisim.simulator.exact import known_probabilities
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
 from resilisim.simulator.failure_model import Law
+from resilisim.simulator.goal import Goal
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.state import start_state
 from resilisim.statistics.estimates import NORMAL_95
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
@@ -201,11 +201,11 @@ def program_costs(
     problem = build_problem(larger, own, law, rules, arguments_matter=True)
     renamed = [replace(step, tool=name) for step, name in zip(steps, names, strict=True)]
     obeyed = obey_plan(problem, *_numbers(larger, renamed, is_refused))
+    program = tuple(step.tool for step in reference)
     plain = build_problem(
-        library, tuple(dict.fromkeys(step.tool for step in reference)), law, rules, arguments_matter=True
+        library, Goal(tuple(dict.fromkeys(program)), program=program), law, rules, arguments_matter=True
     )
-    solution = ReferenceSolution.of_tools(plain, [step.tool for step in reference])
-    return PlanCosts(obeyed.success, obeyed.coverage, solution.value(start_state(plain), 0))
+    return PlanCosts(obeyed.success, obeyed.coverage, known_probabilities(plain))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from resilisim.errors import (
     install_line,
     unknown_name,
 )
-from resilisim.simulator.exact import ReferenceSolution, best_limits, solve
+from resilisim.simulator.exact import best_limits, known_probabilities, solve
 from resilisim.simulator.failure_model import Law
+from resilisim.simulator.goal import world_goal
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, start_state
@@ -285,7 +286,7 @@ class ReferencePlanner:
         calls = reference_calls(task)
         if not calls:
             raise InvalidInputError(f"task {task.instance_id} has no reference solution: expected one in its metadata")
-        problem = build_problem(self.library, task.required_tools, self.law, self.rules, arguments_matter=True)
+        problem = build_problem(self.library, world_goal(task), self.law, self.rules, arguments_matter=True)
         tools = [call.tool for call in calls]
         steps = []
         for place, call in enumerate(calls):
@@ -301,8 +302,7 @@ class ReferencePlanner:
                     confidence=chance(problem, call.tool, tools[:place]),
                 )
             )
-        value = ReferenceSolution.of_tools(problem, tools).value(start_state(problem), 0)
-        return Workflow(task.instance_id, tuple(steps), self.name, value)
+        return Workflow(task.instance_id, tuple(steps), self.name, known_probabilities(problem))
 
 
 class AutoPlanner:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import math
+import statistics
 import subprocess
 import sys
 import threading
@@ -23,8 +25,8 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.reporting import write_report
-from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, start_state
-from resilisim.simulator.exact import Goal, solve
+from resilisim.simulator import BenchmarkLaw, Broken, EndRules, Goal, Law, Outage, RateLimit, build_problem, start_state
+from resilisim.simulator.exact import known_probabilities, solve_reachable
 from resilisim.tool_library import Tool, ToolLibrary
 
 
@@ -221,28 +223,63 @@ def test_the_optimum_of_a_goal_in_order_is_that_of_the_exact_solver(turns: int) 
     chain = library({"a": (), "b": ("a",), "c": ("b", "h"), "h": ()})
     for law in (BenchmarkLaw(), BenchmarkLaw(0.6, 0.3, 0.5, 0.8)):
         problem = build_problem(chain, ["a", "c"], law, rules)
-        assert Goal(problem).value(start_state(problem)) == pytest.approx(
-            solve(problem).value(start_state(problem)), abs=1e-12
-        )
+        by_layers = solve_reachable(problem).value(start_state(problem))
+        assert known_probabilities(problem) == pytest.approx(by_layers, abs=1e-12)
 
 
 def test_closed_forms_of_goals_in_any_order_and_of_answers_that_are_lost() -> None:
     rules, law = EndRules(5, max_consecutive_failures=0, loop_length=0), BenchmarkLaw(0.7, 1, 1, 1)
-    problem = build_problem(library({"a": (), "b": ()}), ["b", "a"], law, rules)
-    start = start_state(problem)
+
+    def optimum(**goal: Any) -> float:
+        two = library({"a": (), "b": ()})
+        return known_probabilities(build_problem(two, Goal(("b", "a"), **goal), law, rules))
 
     def tail(successes: int, draws: int) -> float:
         return sum(math.comb(draws, k) * 0.7**k * 0.3 ** (draws - k) for k in range(successes, draws + 1))
 
-    assert Goal(problem, ordered=False).value(start) == pytest.approx(tail(2, 5))
-    assert Goal(problem, once=(0,)).value(start) == pytest.approx(tail(2, 5))
+    assert optimum(ordered=False) == pytest.approx(tail(2, 5))
+    assert optimum(once=("a",)) == pytest.approx(tail(2, 5))
     # The answer of a comes with the first call or never; b has the other four.
-    assert Goal(problem, False, (0,), "after").value(start) == pytest.approx(0.7 * tail(1, 4))
-    assert Goal(problem, False, (0, 1), "after").value(start) == pytest.approx(0.7**2)
+    assert optimum(ordered=False, once=("a",), fail="after") == pytest.approx(0.7 * tail(1, 4))
+    assert optimum(ordered=False, once=("a", "b"), fail="after") == pytest.approx(0.7**2)
     # In a bad order the dependency counts, so the optimum takes the other one.
-    bad = build_problem(library({"a": (), "b": ("a",)}), ["b", "a"], BenchmarkLaw(0.8, 0.5, 0.7, 1), EndRules(2, 0, 0))
-    assert Goal(bad, ordered=False).value(start_state(bad)) == pytest.approx(0.64)
-    assert Goal(bad).value(start_state(bad)) == pytest.approx(0.32)
+    chain, falling, short = library({"a": (), "b": ("a",)}), BenchmarkLaw(0.8, 0.5, 0.7, 1), EndRules(2, 0, 0)
+    for ordered, value in ((False, 0.64), (True, 0.32)):
+        bad = build_problem(chain, Goal(("b", "a"), ordered), falling, short)
+        assert known_probabilities(bad) == pytest.approx(value)
+
+
+LIMITED = Law(rate_limit=RateLimit(1, 3, "tool"), outage=Outage(0.1, 0.4, "all"), broken=Broken(0.1, ("b",)))
+
+
+@pytest.mark.parametrize("fail", ["before", "after"])
+def test_a_goal_stands_under_a_law_with_parts(fail: Any, tmp_path: Path) -> None:
+    def tool(number: int) -> int:
+        if number % 5 == 4:
+            raise ValueError("it fails by itself")
+        return number
+
+    lucks: list[float] = []
+    labels: set[str | None] = set()
+    for seed in range(60):
+        asked = {"required": ["a", "b"], "ordered": False, "once": ["a"], "fail": fail, "turns": 7}
+        with inject({"a": tool, "b": tool}, law=LIMITED, seed=seed, record=tmp_path, **asked) as tools:
+            for number in range(7):
+                with contextlib.suppress(InjectedFailure, ValueError):
+                    tools["ab"[number % 2]](number)
+        record = tools.record()
+        assert identity_error(record) < 1e-9
+        for call, step in zip(tools.calls, record["steps"], strict=False):
+            refused = step.get("result") in ("rate_limited", "outage")
+            assert call.ran == (call.passed or (fail == "after" and not refused)), "what is refused does not run"
+        assert record["optimum"] == record["goal"][f"optimum_{fail}"]
+        assert record["optimum_knowledge"] == "observing"
+        if any(step["label"] == "ran_again" for step in record["steps"]):
+            assert not record["score"]["grade"]["criteria"]["ran_once"]
+        lucks.append(record["luck"])
+        labels.update(step["label"] for step in record["steps"])
+    assert {"rate_limited_call", "ran_again", "refused_call"} <= labels
+    assert abs(statistics.mean(lucks)) < 4 * statistics.stdev(lucks) / math.sqrt(len(lucks))
 
 
 def test_a_goal_may_have_more_calls_than_python_nests() -> None:
@@ -371,8 +408,6 @@ def test_it_works_inside_a_session() -> None:
         ({"turns": 0, "required": ["add"]}, "turns is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"law": "benchmrk"}, "did you mean 'benchmark'"),
-        ({"law": "outages", "required": ["add"]}, "has parts (outage), and V* of a goal"),
-        ({"law": {"equivalents": {"add": ["add"]}}, "required": ["add"]}, "has parts (equivalents)"),
         ({"law": {"corrupt": {"probability": 0.1}}}, "has the part corrupt"),
         (
             {"law": {"latency": {"distribution": [{"seconds": 1, "probability": 1}]}}},

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from resilisim.simulator import BenchmarkLaw, EndRules, Law, build_problem, start_state
-from resilisim.simulator.exact import Goal
+from resilisim.simulator import BenchmarkLaw, EndRules, Goal, Law, build_problem
+from resilisim.simulator.exact import known_probabilities
 from resilisim.tool_library import Tool, ToolLibrary
 from tests.simulator.goal_by_hand import GoalByHand
 
@@ -22,9 +22,10 @@ def computed(goal: GoalByHand, problem_law: str = "law") -> float:
     constants = {"not_executed": not_executed, "failed": failed, "history": history}
     law = Law(**constants) if problem_law == "law" else BenchmarkLaw(**constants)
     rules = EndRules(goal.calls, max_consecutive_failures=0, loop_length=0)
-    problem = build_problem(ToolLibrary(tools), [names[function] for function in goal.required], law, rules)
-    fail = "after" if goal.after else "before"
-    return Goal(problem, goal.ordered, goal.once, fail).value(start_state(problem))
+    required = tuple(names[function] for function in goal.required)
+    once = tuple(names[function] for function in goal.once)
+    aim = Goal(required, goal.ordered, once, "after" if goal.after else "before")
+    return known_probabilities(build_problem(ToolLibrary(tools), aim, law, rules))
 
 
 def drawn(number: int) -> GoalByHand:

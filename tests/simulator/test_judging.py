@@ -107,8 +107,8 @@ def test_a_regret_beyond_the_bound_is_a_bug():
     state, call = start_state(problem), execution("file_operations_reader")
     after, optimum = next_state(problem, state, call, success=True), compute_optimum(problem)
     judge = Judge(problem)
-    judge.optimum = replace(optimum, values=optimum.values - 0.01)  # as if V* were underestimated
+    judge.values = replace(optimum, values=optimum.values - 0.01)  # as if V* were underestimated
     with pytest.raises(AssertionError, match="the optimum is not one"):
         judge.judge(state, call, after)
-    judge.optimum = replace(judge.optimum, gap=0.01)
+    judge.values = replace(judge.values, gap=0.01)
     assert -0.01 <= judge.judge(state, call, after).regret < 0.0

@@ -37,9 +37,11 @@ from verification.beliefs import Beliefs
 WORK = 4_000  # calls that the enumeration may look at, of one problem
 
 
+@pytest.mark.parametrize("with_goal", [False, True])
 @pytest.mark.parametrize("number", range(20))
-def test_values_are_those_of_every_call_in_every_state(number: int) -> None:
-    found = small_problems.compare(Draws("tests/small problems", number), episodes=2, most=WORK)
+def test_values_are_those_of_every_call_in_every_state(number: int, with_goal: bool) -> None:
+    draws = Draws("tests/small problems", number)
+    found = small_problems.compare(draws, episodes=2, most=WORK, with_goal=with_goal)
     assert max(found.wrong, found.lost, found.chances, found.informed) < small_problems.TOLERANCE, found
     assert found.gap == 0.0
 
@@ -146,7 +148,7 @@ CASES = {
 def test_no_call_is_left_out_because_it_looks_useless(case: str, informed: bool) -> None:
     tools, required, law, rules = CASES[case]
     problem = build_problem(library(tools), required, law, rules)
-    truth = Beliefs(problem.library, required, law, rules, informed).start_value()
+    truth = Beliefs(problem.library, problem.goal, law, rules, informed).start_value()
     optimum = solve_reachable(problem, "informed" if informed else "observing")
     assert optimum.value(start_state(problem)) == pytest.approx(truth, abs=1e-12)
     assert optimum.gap == 0.0
@@ -173,7 +175,7 @@ def test_regret_is_never_negative_whatever_agents_send() -> None:
                 message = FINISH if draws.uniform() < 0.03 else message
                 episode.apply(message)
                 judged = judge.judge(state, message, episode.state)
-                assert judged.value - judged.action_value >= -1e-12 - judge.optimum.gap
+                assert judged.value - judged.action_value >= -1e-12 - judge.values.gap
                 played += 1
     assert played > 2_000
 

@@ -21,8 +21,8 @@ from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.integrations.mcp.server import Episodes, ServedRun
 from resilisim.policies import make_policy
-from resilisim.simulator import EndRules, build_problem, start_state
-from resilisim.simulator.exact import ReferenceSolution
+from resilisim.simulator import EndRules, Goal, build_problem, start_state
+from resilisim.simulator.exact import known_probabilities
 from resilisim.worlds import load_world
 from tests.worlds.notebook import LIBRARY, NAME, number_on
 
@@ -131,19 +131,18 @@ def test_the_ceiling_is_the_binomial_tail_where_every_call_has_one_chance(calls:
     from resilisim.simulator import BenchmarkLaw
 
     rules = EndRules(max_turns=turns, max_consecutive_failures=0)
-    problem = build_problem(LIBRARY, ["notebook_reader"], BenchmarkLaw(0.7, 1, 1, 1), rules, arguments_matter=True)
-    solution = ReferenceSolution.of_tools(problem, ["notebook_reader"] * calls)
-    assert solution.value(start_state(problem), 0) == pytest.approx(_chance(calls, turns, 0.7), abs=1e-12)
+    goal = Goal(("notebook_reader",), program=("notebook_reader",) * calls)
+    problem = build_problem(LIBRARY, goal, BenchmarkLaw(0.7, 1, 1, 1), rules, arguments_matter=True)
+    assert known_probabilities(problem) == pytest.approx(_chance(calls, turns, 0.7), abs=1e-12)
 
 
 def test_the_ceiling_is_that_of_brute_force_under_the_whole_law() -> None:
     from resilisim.simulator import BenchmarkLaw, execution, next_state, success_probability
 
     rules = EndRules(max_turns=6, max_consecutive_failures=3)
-    problem = build_problem(
-        LIBRARY, TASK.required_tools, BenchmarkLaw(0.6, 0.5, 0.7, 0.9), rules, arguments_matter=True
-    )
-    tools = ["arithmetic_calculator", "notebook_reader", "arithmetic_calculator"]
+    tools = ("arithmetic_calculator", "notebook_reader", "arithmetic_calculator")
+    goal = Goal(TASK.required_tools, program=tools)
+    problem = build_problem(LIBRARY, goal, BenchmarkLaw(0.6, 0.5, 0.7, 0.9), rules, arguments_matter=True)
 
     def follow(state: Any, done: int) -> float:
         if state.ended_by is not None:
@@ -158,8 +157,7 @@ def test_the_ceiling_is_that_of_brute_force_under_the_whole_law() -> None:
             next_state(problem, state, message, False), done
         )
 
-    start = start_state(problem)
-    assert ReferenceSolution.of_tools(problem, tools).value(start, 0) == pytest.approx(follow(start, 0), abs=1e-12)
+    assert known_probabilities(problem) == pytest.approx(follow(start_state(problem), 0), abs=1e-12)
 
 
 def test_regret_and_luck_add_up_and_luck_has_mean_zero_for_whoever_plays() -> None:

@@ -21,6 +21,7 @@ from resilisim.simulator import (
     Duration,
     EndRules,
     ErrorKinds,
+    Goal,
     Latency,
     Law,
     Outage,
@@ -30,7 +31,7 @@ from resilisim.simulator import (
     execution,
     start_state,
 )
-from resilisim.simulator.exact import ReferenceSolution
+from resilisim.simulator.exact import Values, solve
 from resilisim.simulator.messages import WAIT
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS
 from resilisim.simulator.state import branches, has_succeeded
@@ -49,16 +50,17 @@ EVERYTHING = Law(
 )
 
 
-def solved(law: Law, calls: list[str], turns: int, **rules: Any) -> tuple[Problem, ReferenceSolution]:
-    """Return a problem without an end for failures in a row, and a reference solution of it."""
+def solved(law: Law, calls: list[str], turns: int, **rules: Any) -> tuple[Problem, Values]:
+    """Return a program to be completed without an end for failures in a row, and its values."""
     given = EndRules(max_turns=turns, **{"max_consecutive_failures": 0, **rules})
-    problem = build_problem(LIBRARY, list(dict.fromkeys(calls)), law, given, arguments_matter=True)
-    return problem, ReferenceSolution.of_tools(problem, calls)
+    goal = Goal(tuple(dict.fromkeys(calls)), program=tuple(calls))
+    problem = build_problem(LIBRARY, goal, law, given, arguments_matter=True)
+    return problem, solve(problem)
 
 
 def chance(law: Law, calls: list[str], turns: int, **rules: Any) -> float:
     problem, solution = solved(law, calls, turns, **rules)
-    return solution.value(start_state(problem), 0)
+    return solution.value(start_state(problem))
 
 
 def sure(**parts: Any) -> Law:
@@ -109,12 +111,12 @@ def test_waiting_pays_where_the_next_call_could_be_the_last_one() -> None:
     up, down = (after for _, after in branches(problem, start, execution("notebook_reader")))
     if has_succeeded(start, execution("notebook_reader"), down):
         up, down = down, up
-    assert (solution.waits(start, 0), solution.waits(down, 0), solution.waits(up, 1)) == (False, True, False)
+    assert [solution.best_action(state).kind for state in (start, down, up)] == ["execute", "wait", "finish"]
     # Down now; up when it matters, on the last turn but none: waiting is for the nine turns that are left.
     share = 0.1 / 0.4
     up_later = 1 - (share + (1 - share) * 0.6**9)
-    assert solution.value(down, 0) == pytest.approx(up_later, abs=1e-12)
-    assert solution.value(start, 0) == pytest.approx(1 - share + share * up_later, abs=1e-12)
+    assert solution.value(down) == pytest.approx(up_later, abs=1e-12)
+    assert solution.value(start) == pytest.approx(1 - share + share * up_later, abs=1e-12)
 
 
 def _best(problem: Problem, tools: list[str], state: Any, done: int) -> float:
@@ -144,7 +146,7 @@ def test_the_chance_is_that_of_everything_that_can_happen(law: Law, turns: int) 
     tools = ["notebook_reader", "arithmetic_calculator", "notebook_reader"]
     problem, solution = solved(law, tools, turns, max_consecutive_failures=3)
     start = start_state(problem)
-    assert solution.value(start, 0) == pytest.approx(_best(problem, tools, start, 0), abs=1e-12)
+    assert solution.value(start) == pytest.approx(_best(problem, tools, start, 0), abs=1e-12)
 
 
 class _Wanderer:
@@ -203,7 +205,7 @@ def test_a_tool_that_refuses_is_known_to_work_and_has_used_its_call_and_its_time
     for seed in range(12):
         env.reset(seed=seed, options={"task": TASK})
         first = env.step('<tool_call>notebook_reader {"page": 77}</tool_call>')[4]
-        assert first["state"].parts[env.problem(TASK).parts.rules.at_time] == 1000 * first["seconds"] > 0
+        assert first["state"].parts[env.problem(TASK).dynamics.rules.at_time] == 1000 * first["seconds"] > 0
         again = [env.step('<tool_call>notebook_reader {"page": 1}</tool_call>')[4] for _ in range(3)]
         assert [info["result"] for info in again[:2]] == ["rate_limited"] * 2
         chance = again[2]["execution"]["success_probability"]

@@ -178,7 +178,7 @@ def show_counters(episode: Episode, world: World) -> None:
     if not world.hidden:
         shown[MILESTONES] = saturated(episode.milestones)
         shown[PROGRESS] = quantised(episode.progress)
-        shown[ORDER_BROKEN] = counters[state.ORDER_BROKEN]
+        shown[ORDER_BROKEN] = counters[state.SPOILT]
 
 
 @scalar

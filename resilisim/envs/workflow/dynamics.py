@@ -74,8 +74,8 @@ from resilisim.simulator.state import (
     NEXT_PLACE,
     NO_LOOP,
     NUM_FAILURES,
-    ORDER_BROKEN,
     RUNNING,
+    SPOILT,
     TURNS,
     TURNS_USED,
     record_execution,
@@ -405,7 +405,7 @@ def step_environment(episode: Episode, action: int, outcome: int, luck: Luck, ta
         episode.tools[tool, columns.LAST_STEP] = saturated(counters[TURNS_USED] + 1)
     record_turn(counters, signature, 0 if world.training_law else world.loop_length)
     coverage = coverage_of(episode, task, world)
-    full_success = counters[ORDER_BROKEN] == 0 and counters[NEXT_PLACE] == task.num_required
+    full_success = counters[SPOILT] == 0 and counters[NEXT_PLACE] == task.num_required
     _close_step(episode, action_type, coverage, full_success, reward, milestones_before, task, world)
 
 
@@ -422,7 +422,7 @@ def _close_step(
 ) -> None:
     """Do what follows from a step: progress, mask, columns, the reward and the end; `reward` is that of executions."""
     counters = episode.counters
-    in_order = counters[ORDER_BROKEN] == 0 and episode.places_length > 0
+    in_order = counters[SPOILT] == 0 and episode.places_length > 0
     progress = coverage + (IN_ORDER_BONUS if in_order or world.printed_rules else 0.0)
     gain = max(0.0, min(1.0, progress) - episode.progress)
     episode.progress += gain

@@ -26,7 +26,6 @@ from resilisim.simulator.exact.arena import OUT_OF_TABLE
 from resilisim.simulator.exact.judging import regret_of
 from resilisim.simulator.exact.optimum import (
     NOT_KNOWN,
-    Solved,
     TabulatedOptimum,
     loop_state,
     solve,
@@ -34,6 +33,7 @@ from resilisim.simulator.exact.optimum import (
     tabulate,
     value_without_table,
 )
+from resilisim.simulator.exact.values import Values
 from resilisim.simulator.law import SUCCEEDED, IntVector, count_failed_dependencies, count_not_executed
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
@@ -306,7 +306,7 @@ class StateJudge:
         """Return what pays the actions of a copy of the episodes."""
         return StateJudge(core, self._problems, "advantage" if self._is_advantage else "value")
 
-    def _optimum(self, env: int) -> tuple[Solved, EpisodeState]:
+    def _optimum(self, env: int) -> tuple[Values, EpisodeState]:
         core = self._core
         problem = self._problems[core.episodes[env].task]
         return solve(problem), state_of(core.episodes[env], core.parts, env, problem.num_tools)

@@ -7,7 +7,7 @@ For a message a in state s, followed by state s':
 
 Summed over an episode: 1 - outcome = (1 - V*(start)) + sum of regret - sum of luck.
 
-Where V* is only a lower bound (`Optimum.gap` says how far it may be below), a message can look better than the best by
+Where V* is only a lower bound (`Values.gap` says how far it may be below), a message can look better than the best by
 up to that gap. Its regret is then kept as it is, below 0, because the sum would not be right without it.
 """
 
@@ -27,14 +27,14 @@ from resilisim.evaluation.episode.record import (
     Totals,
     Worth,
 )
-from resilisim.simulator.exact import Judge, ReferenceJudge, ReferenceSolution, solve
+from resilisim.simulator.exact import Judge, Values, solve
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.play import Dynamics
 from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND, is_refused, messages_until_free
-from resilisim.simulator.state import NEXT_PLACE, ORDER_BROKEN, EpisodeState, has_succeeded, is_done, loop_count_of
+from resilisim.simulator.state import NEXT_PLACE, SPOILT, EpisodeState, has_succeeded, is_done, loop_count_of
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import accepts, check_parameters
@@ -60,7 +60,7 @@ class Attribution:
     `planner` is who made the plan in the prompt (None without one), `flaw` what is wrong with it, as it stands in
     records. Without its part `plan` nothing is put down to the flaw.
 
-    In a world messages are measured by the task's reference solution, which is then needed (`ReferenceJudge`).
+    In a world messages are measured by the task's reference solution (`Goal.program`).
 
     Raises:
         ExactLimitError: The task is too large to be solved exactly.
@@ -71,10 +71,9 @@ class Attribution:
         problem: Problem,
         planner: str | None,
         flaw: Mapping[str, Any] | None,
-        reference: ReferenceSolution | None = None,
     ) -> None:
-        self._problem = problem
-        self._judge = Judge(problem) if reference is None else ReferenceJudge(reference)
+        self._problem, self._is_world = problem, problem.goal.program is not None
+        self._judge = Judge(problem)
         self._has_hidden_state = isinstance(problem.law, Law) and problem.law.has_hidden_state
         self._plan_in_prompt = has_sound_plan(planner, flaw)
         self._asked: set[int] = set()
@@ -89,12 +88,9 @@ class Attribution:
 
         Worlds also need the `outcome` if the episode has ended, and whether the tool itself `refused` the call.
         """
-        done = 0 if isinstance(self._judge, Judge) else self._judge.done
-        if isinstance(self._judge, Judge):
-            found = self._judge.judge(state, message, after)
-        else:
-            found = self._judge.judge(state, message, after, outcome, refused)
-        label = self._reason(state, message, refused, done) if found.regret > REGRET_TOLERANCE else None
+        graded = outcome if self._is_world else None
+        found = self._judge.judge(state, message, after, graded, refused)
+        label = self._reason(state, message, refused) if found.regret > REGRET_TOLERANCE else None
         if message.kind in _QUESTIONS:
             self._asked.add(message.signature)
         if self._flawed_plan is not None:
@@ -105,26 +101,23 @@ class Attribution:
 
     def totals(self, steps: Sequence[StepRecord], searches: Searches) -> Totals:
         """Return what a record says of its steps together."""
-        after_search = None
-        if searches.fewest is not None and isinstance(self._judge, Judge):
-            after_search = self._judge.optimum.after_search(searches.fewest)
-        gap = self._judge.optimum.gap if isinstance(self._judge, Judge) else 0.0
-        totals = totals_of(steps, gap, searches, after_search)
-        if isinstance(self._judge, ReferenceJudge) and not self._judge.solution.calls:
+        values, after_search = self._judge.values, None
+        if searches.fewest is not None and not self._is_world:
+            after_search = values.after_search(searches.fewest)
+        totals = totals_of(steps, values.gap, searches, after_search)
+        if self._is_world and not self._problem.goal.program:
             totals["no_ceiling"] = NO_REFERENCE
-        if self._has_hidden_state:  # a reference solution is valued by what agents can know
-            knows = self._judge.optimum.knowledge if isinstance(self._judge, Judge) else "observing"
-            totals["optimum_knowledge"] = knows
+        if self._has_hidden_state:
+            totals["optimum_knowledge"] = values.knowledge
         return totals
 
-    def _reason(self, state: EpisodeState, message: Message, refused: bool, done: int) -> str:
+    def _reason(self, state: EpisodeState, message: Message, refused: bool) -> str:
         asked_before = message.kind in _QUESTIONS and message.signature in self._asked
-        if isinstance(self._judge, ReferenceJudge):
-            obeys = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
-            if obeys:
-                return "obeyed_flaw"
-            return world_loss_label(self._judge.solution, state, done, message, refused, asked_before)
         obeys_flaw = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
+        if self._is_world and obeys_flaw:
+            return "obeyed_flaw"
+        if self._is_world:
+            return world_loss_label(self._judge.values, state, message, refused, asked_before)
         return loss_label(self._problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
 
 
@@ -211,7 +204,7 @@ def loss_label(
         return missed
     if state.status[tool] == SUCCEEDED:
         return "repeated_success"
-    if problem.place[tool] > state.counters[NEXT_PLACE]:
+    if problem.goal.ordered and problem.place[tool] > state.counters[NEXT_PLACE]:
         return "wrong_order"  # before a missing dependency: its success would already decide the episode
     if any(state.status[dependency] != SUCCEEDED for dependency in problem.dependencies[tool]):
         return "missing_dependency_first"
@@ -228,7 +221,7 @@ def _explains_refusal(problem: Problem, state: EpisodeState, message: Message) -
 
 
 def _has_run_all(problem: Problem, state: EpisodeState) -> bool:
-    return state.counters[NEXT_PLACE] == len(problem.required) and not state.counters[ORDER_BROKEN]
+    return state.counters[NEXT_PLACE] == len(problem.required) and not state.counters[SPOILT]
 
 
 def _why_refused(dynamics: Dynamics, state: EpisodeState, tool: int, message: Message) -> str | None:
@@ -264,12 +257,10 @@ def _what_was_better(problem: Problem, state: EpisodeState, tool: int) -> str | 
     return None
 
 
-def world_loss_label(
-    solution: ReferenceSolution, state: EpisodeState, done: int, message: Message, refused: bool, asked_before: bool
-) -> str:
+def world_loss_label(values: Values, state: EpisodeState, message: Message, refused: bool, asked_before: bool) -> str:
     """Name the reason for the regret of a message in a world: the first that applies.
 
-    It was sent in a state in which so many calls of the reference solution were `done`.
+    `values` are those of the reference solution.
     """
     if message.kind == "agent_error":
         return "agent_error"
@@ -285,12 +276,12 @@ def world_loss_label(
         return "waited_in_vain"
     if refused:
         return "refused_call"
-    dynamics, tool = solution.problem.dynamics, solution.problem.library.index(message.tool or "")
-    if messages_until_free(dynamics.rules, state.parts, tool) > 0:
+    tool = values.problem.library.index(message.tool or "")
+    if messages_until_free(values.problem.dynamics.rules, state.parts, tool) > 0:
         return "rate_limited_call"
-    if solution.waits(state, done):
+    if values.best_action(state).kind == "wait":
         return "did_not_wait"
-    return "suboptimal_choice" if tool in solution.calls else "unneeded_tool"
+    return "suboptimal_choice" if values.tells_apart(tool) else "unneeded_tool"
 
 
 class FlawedPlan:

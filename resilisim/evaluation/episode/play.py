@@ -7,7 +7,7 @@ import functools
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypedDict, Unpack, cast
 
-from resilisim.envs.conversation import ConversationEnv, reference_of
+from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import EpisodeEnded, OnFailure, Session, Start, Step
 from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings, Tools
 from resilisim.errors import fault_of, told_error
@@ -83,8 +83,7 @@ class Judging:
         self._start = start
         self.problem: Problem = start.info["problem"]
         self._flaw = _flaw_with_plan(start)
-        reference = reference_of(self.problem, start.task)
-        self._attribution = Attribution(self.problem, start.info["planner"], self._flaw, reference)
+        self._attribution = Attribution(self.problem, start.info["planner"], self._flaw)
         self._builder = RecordBuilder()
         self.texts = SpokenTexts(prompt=start.reply.observation, replies=[])
         self.outcome = 0

@@ -202,7 +202,7 @@ class EpisodeRecord(Totals):
     structure (`AgentRecord`). `texts` is what the environment said; on disk it is a text that holds
     this and what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it was not
     kept. In a world, `world` is its name, `answer` what completion was signalled with, and `optimum`, values and
-    regrets are measured by the task's reference solution (`simulator.exact.ReferenceJudge`).
+    regrets are measured by the task's reference solution (`simulator.exact.program`).
 
     Example:
         >>> from resilisim import evaluate

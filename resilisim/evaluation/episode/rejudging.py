@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
-from resilisim.envs.conversation import reference_of
 from resilisim.envs.feedback import output_in
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, WAIT_FUNCTION, decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError
@@ -23,6 +22,7 @@ from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Law, Message, Problem, build_problem, rescore
 from resilisim.simulator.draws import CORRUPTED, OK, Forced
+from resilisim.simulator.goal import world_goal
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.rulebook.rules import CORRUPT, RESULTS
 from resilisim.simulator.scoring import graded_score
@@ -58,9 +58,9 @@ def rejudged(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | No
         ExactLimitError: The task is too large to be solved exactly.
     """
     world = _WorldOf(record) if "world" in record else None
-    problem = build_problem(library, record["required_tools"], *_law_and_rules(record), world is not None)
-    reference = None if world is None else reference_of(problem, world.task)
-    attribution = Attribution(problem, record["planner"], record["flaw"], reference)
+    goal = record["required_tools"] if world is None else world_goal(world.task)
+    problem = build_problem(library, goal, *_law_and_rules(record), world is not None)
+    attribution = Attribution(problem, record["planner"], record["flaw"])
     read = read or message_reader(library, {"world": record.get("world")})
     grade = None if world is None else world.grade(read)
     right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from resilisim.envs.conversation import ConversationEnv, reference_of
+from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError, check_integer, shown_value, unknown_name
 from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
@@ -199,7 +199,7 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
     """
     if environment.world is not None:
         for task in tasks:
-            reference_of(environment.problem(task), task)
+            check_problem_solvable(environment.problem(task))
         return
     for task in {task.required_tools: task for task in reversed(tasks)}.values():
         problem = build_problem(environment.library, task.required_tools, environment.law, environment.rules)

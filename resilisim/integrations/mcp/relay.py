@@ -434,7 +434,7 @@ class Relay:
             return
         if call.mistake is None:
             call.drawn = episode.draw(call.known_as, call.shown)
-            if call.drawn.failure is not None and self._settings.fail == "before":
+            if not call.drawn.runs:
                 self._record(call, None)
                 await self._answer(_injected(call))
                 return

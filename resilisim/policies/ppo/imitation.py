@@ -41,8 +41,8 @@ from resilisim.policies.ppo.validation import Actor
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import EpisodeState, Problem, execution, success_probability
 from resilisim.simulator.exact import solve
-from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.exact.reachable import Choices, ReachableOptimum
+from resilisim.simulator.exact.values import TIE_TOLERANCE
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.state import is_awaiting_closing, is_done
 

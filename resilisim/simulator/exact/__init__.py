@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from resilisim.simulator.exact.goal import Goal, GoalJudge
 from resilisim.simulator.exact.judging import Judge, Judgement
-from resilisim.simulator.exact.optimum import Optimum, Solved, known_probabilities, solve
+from resilisim.simulator.exact.optimum import known_probabilities, solve
 from resilisim.simulator.exact.plan_following import (
     Obedience,
     PlanLimits,
@@ -14,22 +13,17 @@ from resilisim.simulator.exact.plan_following import (
     plan_following_with_search,
 )
 from resilisim.simulator.exact.reachable import ReachableOptimum, solve_reachable
-from resilisim.simulator.exact.reference_solution import ReferenceJudge, ReferenceSolution
 from resilisim.simulator.exact.references import References, bound, solve_all, solved_references
+from resilisim.simulator.exact.values import Values
 
 __all__ = [
-    "Goal",
-    "GoalJudge",
     "Judge",
     "Judgement",
     "Obedience",
-    "Optimum",
     "PlanLimits",
     "ReachableOptimum",
-    "ReferenceJudge",
-    "ReferenceSolution",
     "References",
-    "Solved",
+    "Values",
     "best_limits",
     "bound",
     "known_probabilities",

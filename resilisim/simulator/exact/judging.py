@@ -12,14 +12,17 @@ shaping with the potential V* (Ng, Harada and Russell 1999), `advantage` the sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from resilisim.errors import CheckFailed
 from resilisim.simulator.compiled import scalar
-from resilisim.simulator.exact.optimum import TIE_TOLERANCE, solve
+from resilisim.simulator.exact.optimum import solve
+from resilisim.simulator.exact.values import TIE_TOLERANCE
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.rulebook.play import Draw
+from resilisim.simulator.rulebook.rules import SUCCESS
+from resilisim.simulator.state import EpisodeState, next_state
 
 LARGEST_ERROR = 1e-9  # Q* above V* by more is no rounding error
 
@@ -31,6 +34,13 @@ def regret_of(value: float, action_value: float, gap: float) -> float:
     return 0.0 if gap == 0.0 and regret <= TIE_TOLERANCE else regret
 
 
+def had_it_worked(problem: Problem, state: EpisodeState, message: Message, after: EpisodeState) -> EpisodeState:
+    """Return the state after a call that the tool itself refused, had it not; `after` is the one that it led to."""
+    at_time = problem.dynamics.rules.at_time
+    ticks = after.parts[at_time] - state.parts[at_time] if at_time >= 0 else 0
+    return next_state(problem, replace(state, hidden=()), message, Draw(SUCCESS, ticks))
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What one message was worth.
@@ -39,7 +49,7 @@ class Judgement:
         value: V* of the state in which it was sent.
         action_value: Its Q* there.
         reached: V* of the state that it led to; the outcome, 1 or 0, if the episode ended with it.
-        regret: V* - Q*; below 0 only where V* is a lower bound (`Optimum.gap`).
+        regret: V* - Q*; below 0 only where V* is a lower bound (`Values.gap`) or no ceiling (`Values.is_ceiling`).
 
     Example:
         >>> from resilisim.simulator.exact import Judgement
@@ -70,7 +80,7 @@ class Judge:
         problem: The task under its law and end rules.
 
     Attributes:
-        optimum: The solved problem.
+        values: The solved problem.
 
     Raises:
         ExactLimitError: The task is too large to be solved exactly.
@@ -87,15 +97,54 @@ class Judge:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.optimum = solve(problem)
+        self.values = solve(problem)
         self._value: float | None = None  # V* after the last message
 
-    def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> Judgement:
-        """Judge the next message, which was sent in one state and led to another."""
-        value = self.optimum.value(state) if self._value is None else self._value
-        action_value, reached = self.optimum.judge(state, message, after)
-        is_above = action_value > value + self.optimum.gap + LARGEST_ERROR
-        if is_above and action_value > self.optimum.bound(state) + LARGEST_ERROR:
+    def judge(
+        self,
+        state: EpisodeState,
+        message: Message,
+        after: EpisodeState,
+        outcome: int | None = None,
+        refused: bool = False,
+    ) -> Judgement:
+        """Judge the next message, which was sent in one state and led to another.
+
+        Args:
+            state: The state in which it was sent.
+            message: The message.
+            after: The state after it.
+            outcome: Whether the episode was a full success, 1 or 0, if it ended with this message and somebody else
+                says so than the state.
+            refused: Whether it was a call that the law let through and the tool itself refused. If that is only known
+                later, the call is judged as if it had worked, and then corrected (`correct`).
+        """
+        values = self.values
+        value = values.value(state) if self._value is None else self._value
+        if outcome is not None and after.ended_by is not None and message.kind != "execute":
+            action_value = self._value = float(outcome)
+        else:
+            led_to = had_it_worked(values.problem, state, message, after) if refused else after
+            action_value, self._value = values.judge(state, message, led_to)
+        is_above = action_value > value + values.gap + LARGEST_ERROR
+        if values.is_ceiling and is_above and action_value > values.bound(state) + LARGEST_ERROR:
             raise CheckFailed(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
-        self._value = reached
-        return Judgement(value, action_value, reached, regret_of(value, action_value, self.optimum.gap))
+        if refused:
+            action_value -= self.correct(after)
+        regret = regret_of(value, action_value, values.gap) if values.is_ceiling else value - action_value
+        return Judgement(value, action_value, self._value, regret)
+
+    def extend(self, problem: Problem) -> None:
+        """Go on in a problem whose library has more tools, behind those that were there."""
+        self.values = solve(problem)
+
+    def correct(self, after: EpisodeState) -> float:
+        """Take in that a tool failed by itself after its call was judged, and return what that cost.
+
+        The draw was a good one and counts as such, so this is no luck. It is below 0 where the failure was better.
+
+        Args:
+            after: The state now, as it is with that failure.
+        """
+        supposed, self._value = self._value, self.values.value(after)
+        return 0.0 if supposed is None else supposed - self._value

@@ -61,6 +61,7 @@ from resilisim.simulator.rulebook.rules import (
     enter_execution,
     fill_chances,
     finish_value,
+    is_missing,
     is_opened,
     pass_message,
     time_limit,
@@ -161,7 +162,7 @@ def phase_of(rules: Any, status: IntVector, counters: IntVector, parts: IntVecto
     """Return the phase of the relaxed problem (`exact.phases`) in which a state stands, by the next required tool."""
     kind, done = rules.phase_kind, counters[NEXT_PLACE]
     if kind == FLAWED_OUTPUTS:
-        return int(min(count_flawed(rules, status, parts, done), rules.num_phases - 1))
+        return int(min(count_flawed(rules, status, counters, parts), rules.num_phases - 1))
     if kind == NO_PHASES or done >= rules.num_required:
         return 0
     tool = 0
@@ -185,11 +186,11 @@ def phase_of(rules: Any, status: IntVector, counters: IntVector, parts: IntVecto
 
 
 @scalar
-def count_flawed(rules: Any, status: IntVector, parts: IntVector, done: int) -> int:
+def count_flawed(rules: Any, status: IntVector, counters: IntVector, parts: IntVector) -> int:
     """Return how many places that were taken have no output that can be sound."""
     count = 0
-    for place in range(done):
-        is_flawed = True
+    for place in range(rules.num_required):
+        is_flawed = not is_missing(rules, status, counters, place)
         for tool in range(rules.num_tools):
             if rules.place[tool] == place and status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
                 is_flawed = False
@@ -229,23 +230,26 @@ def upper_value(
     if rules.at_sound < 0 or rules.phase_kind == FLAWED_OUTPUTS:
         return bound_of(done, failures, spare, row, phase, tokens, most_inner, all_spare, bound)
     # Places that are still to come or not checked yet, and the least chance that one of them turns out corrupt.
-    num_open, share = 0, 1.0
-    spare -= count_flawed(rules, status, parts, done)
+    num_open, share, is_shared = 0, 1.0, False
+    spare -= count_flawed(rules, status, counters, parts)
     for place in range(rules.num_required):
-        is_open, is_flawed, least = place >= done, True, 1.0
+        missing = is_missing(rules, status, counters, place)
+        is_open, is_flawed, least, num_takers = missing, True, 1.0, 0
         for tool in range(rules.num_tools):
             if rules.place[tool] == place:
-                least = min(least, rules.corrupt_chance[tool])
+                least, num_takers = min(least, rules.corrupt_chance[tool]), num_takers + 1
                 if status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
                     is_flawed = False
                     is_open = is_open or (parts[rules.at_sound + tool] == UNCHECKED and not informed)
-        if is_open and least > 0.0 and (place >= done or not is_flawed):
+        is_shared = is_shared or num_takers > 1
+        if is_open and least > 0.0 and (missing or not is_flawed):
             num_open += 1
             share = min(share, least)
     if spare < 0:
         return 0.0
-    # Binomial: so many of the open places turn out corrupt, at least. A validator has to tell, which is one call more.
-    asks = 0 if rules.shows_payload or informed else 1
+    # Binomial: so many of the open places turn out corrupt, at least. A validator has to tell, which is one call more,
+    # but what stands in for a tool can be called without having been told.
+    asks = 0 if rules.shows_payload or informed or is_shared else 1
     value, chance = 0.0, (1.0 - share) ** num_open if num_open > 0 else 1.0
     for number in range(num_open + 1):
         left = spare - number - (asks if number > 0 else 0)

@@ -8,10 +8,10 @@ read from the same table that the simulator samples from; the test suite pins bo
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,11 @@ from resilisim.simulator.exact.arena import (
     Breakers,
     build_arena,
 )
-from resilisim.simulator.exact.reachable import Knowledge, ReachableOptimum, solve_reachable
+from resilisim.simulator.exact.program import ProgramValues
+from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.search import Search
+from resilisim.simulator.exact.stage import failing_helps
+from resilisim.simulator.exact.values import TIE_TOLERANCE, Knowledge, Values
 from resilisim.simulator.law import (
     FAILED,
     NOT_EXECUTED,
@@ -46,11 +49,10 @@ from resilisim.simulator.state import (
     LOOP_SIGNATURE,
     NEXT_PLACE,
     NUM_FAILURES,
-    ORDER_BROKEN,
     RUNNING,
+    SPOILT,
     TURNS_USED,
     EpisodeState,
-    has_succeeded,
     is_awaiting_closing,
     is_done,
     next_state,
@@ -200,7 +202,7 @@ NOT_KNOWN = -1.0
 @scalar
 def value_without_table(counters: IntVector, num_required: int, max_turns: int) -> float:
     """Return V* of a running state where it follows from the counters alone, else NOT_KNOWN."""
-    if counters[ORDER_BROKEN]:
+    if counters[SPOILT]:
         return 0.0
     if counters[NEXT_PLACE] == num_required:
         return 1.0
@@ -229,9 +231,6 @@ def loop_state(status: IntVector, counters: IntVector, slot: IntVector, loop_len
     return int(1 + slot[tool] * (loop_length - 1) + counters[LOOP_COUNT] - 1)
 
 
-# Values closer than this count as equal when an action is chosen, so that ties do not hang on rounding.
-TIE_TOLERANCE = 1e-12
-
 # Sent only to leave a row of equal calls before the loop rule ends the episode; what it searches for has no meaning.
 OTHER_MESSAGE = Message("search", query="anything else")
 
@@ -240,51 +239,23 @@ CACHE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Optimum(ABC):
-    """The solved problem.
+class Optimum(Values):
+    """The solved problem of a list in order under a law without parts.
 
     Attributes:
         gap: How far the values may lie below the optimum: 0 where they are exact.
         breakers: What is worth calling just to break a row of failures.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem, execution, start_state
-        >>> from resilisim.simulator.exact import solve
-        >>> optimum = solve(build_problem(default_library(), ["network_validator"]))
-        >>> start = start_state(optimum.problem)
-        >>> regret = optimum.value(start) - optimum.action_value(start, execution("network_validator"))
-        >>> optimum.best_action(start).tool, regret > 0.0
-        ('network_fetcher', True)
     """
 
     problem: Problem
-    gap: float
-    breakers: Breakers
+    gap: float = field()  # said so, since `Values` has a property of this name
+    breakers: Breakers = field()
+    start_gap: float = field(init=False)
+    knowledge: Knowledge = field(init=False, default="observing")
 
-    @property
-    def knowledge(self) -> Knowledge:
-        """What the best agent knows: the law and what it saw."""
-        return "observing"
-
-    @property
-    def start_gap(self) -> float:
-        """How far V*(start) may lie below the optimum."""
-        return self.gap
-
-    def __repr__(self) -> str:
-        """Return the problem and its value, without the values of other states."""
-        value = self.value(start_state(self.problem))
-        return f"{type(self).__name__}({self.problem}, value={value:.6f}, gap={self.gap:.6f})"
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes that the values of states take."""
-
-    @abstractmethod
-    def tells_apart(self, tool: int) -> bool:
-        """Return whether more than a tool's chance and whether it has succeeded decides what calling it is worth."""
+    def __post_init__(self) -> None:
+        """Know no more of the start than of any state."""
+        object.__setattr__(self, "start_gap", self.gap)
 
     @abstractmethod
     def _running_value(self, state: EpisodeState) -> float:
@@ -301,40 +272,6 @@ class Optimum(ABC):
             return float(outcome(self.problem, state))
         known = value_without_table(counters, len(self.problem.required), self.problem.rules.max_turns)
         return known if known != NOT_KNOWN else self._running_value(state)
-
-    def bound(self, state: EpisodeState) -> float:
-        """Return what V* of a running state is surely not above."""
-        return self.value(state) + self.gap
-
-    def after_search(self, searches: int) -> float:
-        """Return V* after so many different searches at the start, 0.0 to 1.0.
-
-        It is V* with that many turns fewer, and the most that is left to somebody who has to make these searches before
-        the last required tool can succeed, whenever they are made: a search changes nothing but the turns left, and
-        different ones are no loop (docs/decisions).
-        """
-        state = start_state(self.problem)
-        for number in range(min(searches, self.problem.rules.max_turns)):
-            state = next_state(self.problem, state, Message("search", query=str(number)))
-        return self.value(state)
-
-    def action_value(self, state: EpisodeState, message: Message) -> float:
-        """Return Q*(state, message): the highest probability of full success if this message is sent next."""
-        if message.kind != "execute" or is_awaiting_closing(self.problem, state):
-            return self.value(next_state(self.problem, state, message))
-        after_success = self.value(next_state(self.problem, state, message, success=True))
-        after_failure = self.value(next_state(self.problem, state, message, success=False))
-        return self._expected(state, message, after_success, after_failure)
-
-    def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> tuple[float, float]:
-        """Return Q*(state, message) and V*(after) of the state that the message led to, at half of the work."""
-        reached = self.value(after)
-        if message.kind != "execute" or is_awaiting_closing(self.problem, state):
-            return reached, reached
-        succeeded = has_succeeded(state, message, after)
-        missed = self.value(next_state(self.problem, state, message, success=not succeeded))
-        values = (reached, missed) if succeeded else (missed, reached)
-        return self._expected(state, message, *values), reached
 
     def _expected(self, state: EpisodeState, message: Message, after_success: float, after_failure: float) -> float:
         chance = success_probability(self.problem, state, self.problem.library.index(message.tool or ""))
@@ -435,6 +372,8 @@ class SearchedOptimum(Optimum):
         >>> from resilisim.simulator import build_problem, start_state
         >>> from resilisim.simulator.exact.optimum import SearchedOptimum
         >>> from resilisim.simulator.exact.search import Search
+    from resilisim.simulator.exact.stage import failing_helps
+    from resilisim.simulator.exact.values import TIE_TOLERANCE, Knowledge, Values
         >>> problem = build_problem(default_library(), ["file_operations_reader"])
         >>> search = Search(problem)
         >>> round(SearchedOptimum(problem, 0.0, search.breakers, search).value(start_state(problem)), 6)
@@ -462,10 +401,7 @@ class SearchedOptimum(Optimum):
         return known if known != NOT_KNOWN else self.search.bound(state)
 
 
-Solved: TypeAlias = Optimum | ReachableOptimum  # by any law; both answer the same questions
-
-
-def solve(problem: Problem) -> Solved:
+def solve(problem: Problem) -> Values:
     """Solve a problem exactly, or return it solved if it was met lately.
 
     Problems are equal if they are the same object (`build_problem` sees to that). The latest are kept, up to
@@ -491,12 +427,29 @@ def solve(problem: Problem) -> Solved:
     return optimum
 
 
-_solved: OrderedDict[Problem, Solved] = OrderedDict()
+_solved: OrderedDict[Problem, Values] = OrderedDict()
 
 
-def solve_afresh(problem: Problem) -> Solved:
+def solve_afresh(problem: Problem) -> Values:
     """Solve a problem exactly, under any law, and keep nothing."""
-    return solve_reachable(problem) if problem.dynamics.has_sections else compute_optimum(problem)
+    if problem.goal.program is not None:
+        return ProgramValues(problem, tuple(map(problem.library.index, problem.goal.program)))
+    hopes_for_failures = problem.rules.max_consecutive_failures == 0 and failing_helps(problem)
+    if is_plain_list(problem) and not hopes_for_failures:
+        return compute_optimum(problem)
+    return solve_reachable(problem)
+
+
+def is_plain_list(problem: Problem) -> bool:
+    """Return whether a problem is a list in order under a law without parts, which a table or a search can solve.
+
+    That some tools may run only once makes no difference where nobody would call a tool that has succeeded: where no
+    row of failures has to be broken.
+    """
+    goal, has_rows = problem.goal, problem.rules.max_consecutive_failures > 0
+    if problem.dynamics.has_sections or not goal.ordered or goal.program is not None:
+        return False
+    return not goal.once or (goal.fail == "before" and not has_rows)
 
 
 def compute_optimum(problem: Problem) -> Optimum:
@@ -522,7 +475,7 @@ def check_solvable(problem: Problem) -> None:
     Raises:
         ExactLimitError: The problem is too large.
     """
-    if problem.dynamics.has_sections:
+    if not is_plain_list(problem):
         solve(problem)
         return
     try:
@@ -541,8 +494,11 @@ def tabulate(problem: Problem, most_exactly: int | None = None) -> TabulatedOpti
         problem: The task's numbers.
         most_exactly: Entries that the table may have if it has to be exact.
     """
-    if problem.dynamics.has_sections:
-        raise InvalidInputError(f"there is no table of values under {problem.law}: expected a law without parts")
+    if not is_plain_list(problem):
+        raise InvalidInputError(
+            f"there is no table of values under {problem.law} for {problem.goal}: expected a list in order, and a law "
+            "without parts"
+        )
     arena = build_arena(problem, most_exactly)
     values = _sweep(problem, arena, arena.breakers.neutral_base)
     if arena.breakers.upper_base == NO_TOOL:

@@ -37,6 +37,8 @@ MAX_FLAWED = 3  # places that have to be taken again; more are not counted
 def phase_kind(problem: Problem, informed: bool) -> tuple[int, int]:
     """Return which phases the relaxed problem has, and how many; a law of several parts has none."""
     law = problem.dynamics.numbers.law
+    if not problem.goal.ordered:  # several tools can be due
+        return NO_PHASES, 1
     parts = set(law.parts) - {"drift"}
     shared = len(set(problem.place) - {-1}) < sum(place >= 0 for place in problem.place)
     if law.corrupt is not None and parts == {"corrupt"} and law.corrupt.shows == "payload":

@@ -24,8 +24,8 @@ from resilisim.simulator.state import (
     ENDED,
     NEXT_PLACE,
     NUM_COUNTERS,
-    ORDER_BROKEN,
     RUNNING,
+    SPOILT,
     TURNS_USED,
     EpisodeState,
     branches,
@@ -366,7 +366,7 @@ def follow(
         while run < num_required and ends[history, run] < num_required:
             run += 1
         coverage += mass * run / num_required
-        if counters[history, NEXT_PLACE] == num_required and counters[history, ORDER_BROKEN] == 0:
+        if counters[history, NEXT_PLACE] == num_required and counters[history, SPOILT] == 0:
             success += mass
     return success, coverage
 

@@ -14,7 +14,6 @@ import itertools
 import math
 import threading
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +38,13 @@ from resilisim.simulator.exact.simplification import REFUSED_INPUT
 from resilisim.simulator.exact.stage import (
     Neutral,
     Stage,
+    enumerated_tools,
     failing_helps,
     make_stage,
     neutral_tools,
     told_apart,
 )
+from resilisim.simulator.exact.values import TIE_TOLERANCE, Knowledge, Values
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.play import parameter_digest
@@ -59,25 +60,21 @@ from resilisim.simulator.state import (
     EpisodeState,
     branches,
     is_awaiting_closing,
-    next_state,
+    next_required,
     outcome,
     start_state,
 )
 from resilisim.tool_library.parameters import changed_parameters
-
-Knowledge = Literal["observing", "informed"]
 
 MAX_STATES = 100_000  # of one problem: 10 to 60 seconds
 FIRST_CAPACITY = 1 << 10
 # Tolerances, of which the first one that fits is taken, and the share of these states that each may take.
 TOLERANCES = {0.0: 1.0, 0.05: 0.3, math.inf: 0.3}
 MAX_OUTCOMES = 4_000_000  # results of a call that are looked at together, times the turns
-MAX_ENUMERATED_TOOLS = 12  # of a small library of which every tool is told apart
-TIE_TOLERANCE = 1e-12
 
 # Where a state's sections begin, as fields of `Rulebook`.
 _SECTIONS = (
-    *("at_evidence", "at_block", "at_sound", "at_rate", "at_outage", "at_time"),
+    *("at_evidence", "at_block", "at_sound", "at_rate", "at_outage", "at_time", "at_ran"),
     *("at_down", "at_broken", "at_unsound"),
 )
 
@@ -203,7 +200,7 @@ class Reachable:
         else:
             counters[LOOP_SIGNATURE] = tools.index(counters[LOOP_SIGNATURE])
         parts = np.zeros(max(at["num_parts"], 1), dtype=np.int64)
-        for name in ("at_evidence", "at_sound"):
+        for name in ("at_evidence", "at_sound", "at_ran"):
             first = at[name]
             if first >= 0:
                 parts[first : first + len(tools)] = [state.parts[full[name] + tool] for tool in tools]
@@ -349,7 +346,7 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ReachableOptimum:
+class ReachableOptimum(Values):
     """The solved problem under a law with parts; the same questions as to an `Optimum`.
 
     Attributes:
@@ -375,11 +372,6 @@ class ReachableOptimum:
     states: Reachable
     neutral: tuple[Neutral, ...]
     start_gap: float
-
-    def __repr__(self) -> str:
-        """Return the problem and its value, without the states."""
-        value = self.value(start_state(self.problem))
-        return f"ReachableOptimum({self.problem}, {self.knowledge}, value={value:.6f}, gap={self.gap:.6f})"
 
     @property
     def gap(self) -> float:
@@ -441,13 +433,6 @@ class ReachableOptimum:
         """Return whether more than a tool's chance and whether it has succeeded decides what calling it is worth."""
         return tool in self.states.stage.tools
 
-    def after_search(self, searches: int) -> float:
-        """Return V* after so many different searches at the start, 0.0 to 1.0, as `Optimum.after_search` does."""
-        state = start_state(self.problem)
-        for number in range(min(searches, self.problem.rules.max_turns)):
-            state = next_state(self.problem, state, Message("search", query=str(number)))
-        return self.value(state)
-
     def action_value(self, state: EpisodeState, message: Message) -> float:
         """Return Q*(state, message): the highest probability of full success if this message is sent next."""
         return sum(
@@ -472,17 +457,12 @@ class ReachableOptimum:
             finishes=is_best[-1],
         )
 
-    def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> tuple[float, float]:
-        """Return Q*(state, message) and V*(after) of the state that the message led to."""
-        return self.action_value(state, message), self.value(after)
-
     def best_action(self, state: EpisodeState) -> Message:
         """Return a message with the highest Q*; among equals the next required tool, then the order of the library."""
         known, names = self._as_known(state), self.problem.library.names
-        counters, required = known.counters, self.problem.required
-        candidates = [FINISH] if counters[NEXT_PLACE] == len(required) else []
+        candidates = [FINISH] if known.counters[NEXT_PLACE] == len(self.problem.required) else []
         if not is_awaiting_closing(self.problem, known):
-            tools = [required[min(counters[NEXT_PLACE], len(required) - 1)], *self.states.stage.tools]
+            tools = [next_required(self.problem, known), *self.states.stage.tools]
             tools += [tool for one in self.neutral for tool in self._spares(known, one.tools)]
             candidates += [self.call(known, tool) for tool in dict.fromkeys(tools)]
             if self.states.stage.rules.waiting_is_productive:
@@ -556,11 +536,11 @@ def solve_reachable(
     """
     informed, tools = knowledge == "informed", told_apart(problem)
     there, bounding = neutral_tools(problem, tools, informed)
-    is_small = problem.num_tools <= MAX_ENUMERATED_TOOLS
-    if is_small and (there != bounding or failing_helps(problem)):
-        stage = make_stage(problem, range(problem.num_tools), (), informed=informed, is_enumerated=True)
+    every = enumerated_tools(problem)
+    if every and (there != bounding or failing_helps(problem)):
+        stage = make_stage(problem, every, (), informed=informed, is_enumerated=True)
         optimum = _solved(problem, stage, knowledge, (), max_states)
-        if optimum.states.tolerance == 0.0:
+        if optimum.states.tolerance == 0.0 or failing_helps(problem):
             return optimum
     neutral = there if there == bounding else [*there, *bounding]
     stage = make_stage(problem, tools, neutral, len(there), informed=informed)

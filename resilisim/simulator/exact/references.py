@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from resilisim.errors import MAX_COUNT, ExactLimitError, check_integer
 from resilisim.seeding import EVALUATION_SALT, PURPOSE_SUCCESS, episode_key, hash_words, threefry2x32, uniform_bits
 from resilisim.simulator.compiled import kernel, scalar
-from resilisim.simulator.exact.optimum import Solved, solve, solve_afresh
+from resilisim.simulator.exact.optimum import solve, solve_afresh
 from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
-from resilisim.simulator.exact.reachable import Knowledge
 from resilisim.simulator.exact.search_kernels import mix_bits
+from resilisim.simulator.exact.values import Knowledge, Values
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import (
     FAILED,
@@ -360,7 +360,7 @@ class References:
 
     Attributes:
         known_probabilities: V*(start): the best that an agent can do that knows the law but not its luck.
-        known_probabilities_gap: How far V*(start) may lie above that value: 0 where it is exact (`Optimum.gap`).
+        known_probabilities_gap: How far V*(start) may lie above that value: 0 where it is exact (`Values.gap`).
         knowledge: What that agent knows: what agents can see.
         plan_following: The required tools in order, each again until it succeeds, nothing else.
         plan_following_with_search: The same with one turn fewer for each required tool.
@@ -399,7 +399,7 @@ def solved_references(problem: Problem) -> References:
     return _references_of(solve_afresh(problem))
 
 
-def _references_of(optimum: Solved) -> References:
+def _references_of(optimum: Values) -> References:
     start = start_state(optimum.problem)
     return References(
         known_probabilities=optimum.value(start),

@@ -12,6 +12,9 @@ table. Nothing that the real agent can do is worth more than it is here (docs/de
 * the chance of a helper's call is the highest of any helper of its kind that is left;
 * a row of failures can always be broken by the most reliable tool.
 
+Where the required tools may come in any order, helpers are worth nothing here, and each required tool has the chance of
+the best of them: then it makes no difference which is called.
+
 Helpers come in three kinds with tokens of their own: *simple* ones, *compound* ones, whose own chance hangs on helpers
 charged to them, and these *inner* ones. All others are charged to nobody and worth nothing.
 """
@@ -169,7 +172,7 @@ def relax(
     """
     max_rows = max(most_in_row, 1)
     phases = phases or plain_phases(len(problem.required))
-    for detail in (COMPOUND, SIMPLE, FREE):
+    for detail in (COMPOUND, SIMPLE, FREE) if problem.goal.ordered else (FREE,):
         charges = _Charges(problem, members, chance, detail)
         for rows in (max_rows, 1):
             shape = charges.shape(rows, len(phases.is_done))
@@ -265,6 +268,10 @@ class _Charges:
         """Return the chances of what can take each place, charged dependencies met, (num_required, max_turns + 1)."""
         problem = self.problem
         chances = np.zeros((len(problem.required), self.chance.shape[1]))
+        if not problem.goal.ordered:
+            wanted = [problem.place[tool] >= 0 for tool in self.members]
+            chances[:] = self.chance[wanted].max(axis=0)
+            return chances
         for tool, own in zip(self.members, self.chance, strict=True):
             place = problem.place[tool]
             if place >= 0:

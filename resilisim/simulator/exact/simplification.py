@@ -21,6 +21,8 @@ from resilisim.simulator.rulebook.rules import (
     UNSOUND,
     count_bits,
     finish_value,
+    is_answer_lost,
+    is_missing,
     is_opened,
     is_refused,
     is_time_up,
@@ -32,7 +34,7 @@ from resilisim.simulator.state import (
     LOOP_SIGNATURE,
     NEXT_PLACE,
     NO_LOOP,
-    ORDER_BROKEN,
+    SPOILT,
     TURNS_USED,
 )
 
@@ -51,7 +53,7 @@ def value_at_once(
     rules: Any, status: IntVector, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool
 ) -> float:
     """Return V* of a running state where it follows without looking ahead, else NOT_KNOWN."""
-    if counters[ORDER_BROKEN]:
+    if counters[SPOILT]:
         return 0.0
     turns_left = rules.max_turns - counters[TURNS_USED]
     missing = rules.num_required - counters[NEXT_PLACE]
@@ -60,15 +62,17 @@ def value_at_once(
         return value if value == 1.0 or turns_left == 0 or is_time_up(rules, parts) else NOT_KNOWN
     if turns_left < missing or is_time_up(rules, parts):
         return 0.0
-    if rules.at_sound >= 0 or (informed and rules.at_broken >= 0):
+    if rules.at_sound >= 0 or rules.at_ran >= 0 or (informed and rules.at_broken >= 0):
         repairs = missing
         for place in range(rules.num_required):
-            corrupt, hopeless = place < counters[NEXT_PLACE], place >= counters[NEXT_PLACE]
+            hopeless = is_missing(rules, status, counters, place)
+            corrupt = not hopeless
             for tool in range(rules.num_tools):
                 if rules.place[tool] == place:
                     if rules.at_sound >= 0 and parts[rules.at_sound + tool] != UNSOUND and status[tool] == SUCCEEDED:
                         corrupt = False
-                    if rules.at_broken < 0 or not informed or hidden[rules.at_broken + tool] == 0:
+                    is_broken = informed and rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
+                    if not is_broken and not is_answer_lost(rules, status, parts, tool):
                         hopeless = False
             if hopeless:
                 return 0.0
@@ -107,8 +111,9 @@ def mark_tools(
     for number in range(num_tools):
         tool = rules.order[number]
         place = rules.place[tool]
-        if place >= counters[NEXT_PLACE] or (
-            place >= 0 and rules.at_sound >= 0 and parts[rules.at_sound + tool] != SOUND
+        if place >= 0 and (
+            is_missing(rules, status, counters, place)
+            or (rules.at_sound >= 0 and parts[rules.at_sound + tool] != SOUND)
         ):
             marks[tool] = USEFUL
         if rules.at_unsound >= 0 and rules.is_validator[tool]:
@@ -206,7 +211,9 @@ def is_worth_a_thought(
     can_succeed = is_free and not is_refused(rules, status, parts, tool, NEW_INPUT)
     if informed and rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1:
         can_succeed = False
-    breaks_order = status[tool] != SUCCEEDED and rules.place[tool] > counters[NEXT_PLACE]
+    if is_answer_lost(rules, status, parts, tool):
+        can_succeed = False
+    breaks_order = rules.is_ordered == 1 and status[tool] != SUCCEEDED and rules.place[tool] > counters[NEXT_PLACE]
     # Executed in vain, it may still have been executed.
     is_seen_failing = status[tool] == NOT_EXECUTED and is_watched(rules, status, marks, tool)
     if rules.is_enumerated and marks[tool] >= ASIDE:
@@ -268,6 +275,8 @@ def simplify(
         if rules.at_sound >= 0 and rules.place[tool] < 0 and (is_over or not rules.is_enumerated):
             # The loop rule alone asks for it; not to know a flaw of it is never better.
             parts[rules.at_sound + tool] = SOUND if status[tool] == SUCCEEDED else NO_OUTPUT
+        if rules.at_ran >= 0 and (is_over or status[tool] == SUCCEEDED):
+            parts[rules.at_ran + tool] = 0  # one that has succeeded has run
         if informed and rules.at_broken >= 0 and (is_over or status[tool] == SUCCEEDED):
             hidden[rules.at_broken + tool] = 0
         is_aside = informed and rules.at_unsound >= 0 and rules.place[tool] < 0

@@ -38,6 +38,7 @@ from resilisim.simulator.state import (
     TURNS_USED,
 )
 
+MAX_ENUMERATED_TOOLS = 12  # of a small library of which every tool is told apart
 MAX_TOOLS = 62  # what validators find is a bit each of one number
 MAX_WIDTH = MAX_TOOLS  # dependencies of a tool, or tools that depend on it
 
@@ -129,6 +130,7 @@ def undominated(problem: Problem, candidates: Sequence[int], number: int) -> lis
             classes.setdefault((facts[tool].group, key), []).append(tool)
     for members in classes.values():
         free = [tool for tool in members if not facts[tool].dependencies and facts[tool].access_share == 0.0]
+        free = [tool for tool in free if not problem.once[tool]]
         free.sort(key=lambda tool: (facts[tool].broken_prior, -problem.base(tool)))
         there = free[:number]
         kept += there
@@ -152,13 +154,32 @@ def failing_helps(problem: Problem) -> bool:
     depends that may be called before, under a law where a dependency that failed counts for more than one not executed.
     """
     law = problem.law
-    if law.failed <= law.not_executed:
+    if not problem.goal.ordered or law.failed <= law.not_executed:
         return False
     return any(
         problem.place[needed] >= 0 and problem.place[tool] < problem.place[needed]
         for tool, dependencies in enumerate(problem.dependencies)
         for needed in dependencies
     )
+
+
+def enumerated_tools(problem: Problem) -> tuple[int, ...]:
+    """Return the tools that are told apart where any call may be made for anything; none if that are too many.
+
+    Under a law without parts and without end rules a tool that nothing else depends on changes but the number of
+    failures. Where failures are hoped for, the one likeliest to fail stands for all that have the same dependencies.
+    """
+    rules = problem.rules
+    if problem.num_tools <= MAX_ENUMERATED_TOOLS:
+        return tuple(range(problem.num_tools))
+    if problem.dynamics.has_sections or rules.max_consecutive_failures > 0 or not failing_helps(problem):
+        return ()
+    needed = {*problem.closure, *(other for needs in problem.dependencies for other in needs)}
+    needed |= {tool for tool, once in enumerate(problem.once) if once}
+    likeliest: dict[tuple[int, ...], int] = {}
+    for tool in sorted(set(range(problem.num_tools)) - needed, key=problem.base):
+        likeliest.setdefault(tuple(sorted(problem.dependencies[tool])), tool)
+    return tuple(sorted({*needed, *likeliest.values()}))
 
 
 def single_row(problem: Problem) -> int:
@@ -176,7 +197,7 @@ def neutral_tools(problem: Problem, tools: Sequence[int], informed: bool) -> tup
     facts, law, told = dynamics.numbers.facts, dynamics.numbers.law, set(tools)
     outside = [tool for tool in range(problem.num_tools) if tool not in told]
     highest = max(problem.table.bases)
-    free = [tool for tool in outside if not facts[tool].dependencies]
+    free = [tool for tool in outside if not facts[tool].dependencies and not problem.once[tool]]
     best = [tool for tool in free if problem.base(tool) == highest and facts[tool].access_share == 0.0]
     per_tool = law.rate_limit is not None and law.rate_limit.per == "tool"
     classes: dict[ToolFacts, list[int]] = {}
@@ -242,8 +263,7 @@ def make_stage(
             f"the exact optimum under law {dynamics.numbers.law.name} has to tell {len(facts)} tools apart: "
             f"expected at most {MAX_TOOLS}; use a shorter list"
         )
-    place = [problem.place[tool] for tool in tools] + [-1] * len(neutral)
-    rules = make_rulebook(dynamics.numbers, facts, place, len(problem.required))
+    rules = make_rulebook(dynamics.numbers, facts, dynamics.aims.of(tools, len(neutral)))
     keys = list(dict.fromkeys(one.rate_key for one in facts if one.rate_key is not None))
     groups = list(dict.fromkeys(one.group for one in facts if one.group is not None))
     every_key = list(dict.fromkeys(one.rate_key for one in every if one.rate_key is not None))
@@ -282,7 +302,7 @@ def make_stage(
         "phase_kind": kind,
         "num_phases": num_phases,
         "least_ticks": _least_ticks(problem),
-        "twin": _twins(facts[: len(tools)], place, dependents, is_limit_own),
+        "twin": _twins(facts[: len(tools)], rules, dependents, is_limit_own),
     }
     return Stage(
         tools=tuple(tools),
@@ -308,13 +328,13 @@ def _least_ticks(problem: Problem) -> int:
 
 
 def _twins(
-    facts: Sequence[ToolFacts], place: Sequence[int], dependents: Sequence[Sequence[int]], is_limit_own: bool
+    facts: Sequence[ToolFacts], rules: Rulebook, dependents: Sequence[Sequence[int]], is_limit_own: bool
 ) -> list[int]:
     """Return for each helper the last one before it that is alike in everything, or -1."""
     last: dict[object, int] = {}
     twins = [-1] * len(dependents)
     for tool, one in enumerate(facts):
-        if place[tool] < 0:
+        if rules.place[tool] < 0 and not rules.is_once[tool]:
             # What its own limit counts is exchanged with it.
             alike = replace(one, name="", rate_key=None if is_limit_own else one.rate_key)
             key = (replace(alike, dependencies=tuple(sorted(one.dependencies))), tuple(dependents[tool]))
@@ -369,6 +389,9 @@ def pack(
     if rules.at_sound >= 0:
         for tool in range(num_tools):
             at = _write(row, at, 2, parts[rules.at_sound + tool])
+    if rules.at_ran >= 0:
+        for tool in range(num_tools):
+            at = _write(row, at, 1, parts[rules.at_ran + tool])
     for group in range(rules.num_groups):
         at = _write(row, at, 2, parts[rules.at_outage + 2 * group])
         at = _write(row, at, AGE_BITS, parts[rules.at_outage + 2 * group + 1])
@@ -387,6 +410,7 @@ def pack(
 def _width(rules: Rulebook, informed: bool) -> int:
     """Return how many words `pack` writes."""
     sizes = [2] * rules.num_tools * (1 + int(rules.at_block >= 0) + int(rules.at_sound >= 0))
+    sizes += [1] * (rules.num_tools if rules.at_ran >= 0 else 0)
     sizes += [2, AGE_BITS] * rules.num_groups + [BITS_OF_A_WORD] * rules.num_rate_keys
     sizes += [TIME_BITS] * int(rules.at_time >= 0)
     sizes += [BITS_OF_A_WORD] * (rules.num_tools if rules.at_evidence >= 0 and not informed else 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -122,7 +122,7 @@ class LawNumbers:
     @functools.cached_property
     def rulebook(self) -> Rulebook:
         """The rulebook of all tools, none of which is required; what is costs little to enter (`make_rulebook`)."""
-        return make_rulebook(self, self.facts, [NONE] * len(self.facts), 0)
+        return make_rulebook(self, self.facts, Aims([NONE] * len(self.facts), 0))
 
 
 def law_numbers(library: ToolLibrary, law: BenchmarkLaw | Law, rules: EndRules) -> LawNumbers:
@@ -265,14 +265,40 @@ def _by_operation(library: ToolLibrary, names: Sequence[str] | None, operation: 
     return {number for number, tool in enumerate(library) if tool.operation == operation}
 
 
-def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], place: Sequence[int], num_required: int) -> Rulebook:
+@dataclass(frozen=True, slots=True)
+class Aims:
+    """A goal in numbers, for some tools.
+
+    Attributes:
+        place: (num_tools,) place of each in the required list, or -1.
+        num_required: Length of the required list.
+        is_ordered: Whether first answers have to come in that order.
+        is_once: (num_tools,) whether each may run only once; empty if all may run again.
+        fails_after: Whether drawn failures come after the tool ran.
+        program: The tools of a program's calls in order; None if the goal is a list.
+    """
+
+    place: Sequence[int]
+    num_required: int
+    is_ordered: bool = True
+    is_once: Sequence[bool] = ()
+    fails_after: bool = False
+    program: Sequence[int] | None = None
+
+    def of(self, tools: Sequence[int], num_more: int = 0) -> Aims:
+        """Return the same for some of the tools, and for more behind them that nobody asks for."""
+        place = [*(self.place[tool] for tool in tools), *[-1] * num_more]
+        is_once = [*(self.is_once[tool] for tool in tools), *[False] * num_more] if self.is_once else []
+        return replace(self, place=place, is_once=is_once)
+
+
+def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], aims: Aims) -> Rulebook:
     """Return the rulebook of some tools.
 
     Args:
         numbers: The law in numbers.
         facts: (num_tools,) the tools; their dependencies are places in this list.
-        place: (num_tools,) place of each in the required list, or -1.
-        num_required: Length of the required list.
+        aims: The goal, for these tools.
     """
     law, rules = numbers.law, numbers.rules
     keys = list(dict.fromkeys(one.rate_key for one in facts if one.rate_key is not None))
@@ -300,13 +326,19 @@ def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], place: Sequen
         num_hidden += size if is_there else 0
     durations = sorted(law.latency.distribution, key=lambda one: one.seconds) if law.latency else ()
     rate, outage = law.rate_limit, law.outage
-    return Rulebook(
+    rulebook = Rulebook(
         num_tools=len(facts),
-        place=tuple(place),
+        place=(),
+        is_more_than_order=0,
+        is_ordered=1,
+        is_once=(),
+        fails_after=0,
+        is_program=0,
+        program=(),
         dependencies=tuple((*one.dependencies, *[-1] * (width - len(one.dependencies))) for one in facts),
         first_row=tuple(one.first_row for one in facts),
         rows_by_turn=int(law.drift is not None),
-        num_required=num_required,
+        num_required=0,
         max_turns=rules.max_turns,
         max_consecutive_failures=rules.max_consecutive_failures,
         loop_length=rules.loop_length,
@@ -333,9 +365,28 @@ def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], place: Sequen
         timeout=_ticks(law.latency.timeout if law.latency else None),
         budget=_ticks(law.latency.budget if law.latency else None),
         waiting_is_productive=int(law.waiting_can_help),
+        at_ran=NO_SECTION,
         num_parts=num_parts,
         num_hidden=num_hidden,
         **sections,
+    )
+    return with_aims(rulebook, aims)
+
+
+def with_aims(rulebook: Rulebook, aims: Aims) -> Rulebook:
+    """Return a rulebook that was made for no goal with one; where lost answers count, there is a section for them."""
+    has_section, program = aims.fails_after and any(aims.is_once), aims.program
+    return rulebook._replace(
+        place=tuple(aims.place),
+        num_required=aims.num_required if program is None else len(program),
+        is_more_than_order=int(not aims.is_ordered or any(aims.is_once) or program is not None),
+        is_ordered=int(aims.is_ordered),
+        is_once=tuple(map(int, aims.is_once)) or (0,) * rulebook.num_tools,
+        fails_after=int(aims.fails_after),
+        is_program=int(program is not None),
+        program=tuple(program or ()),
+        at_ran=rulebook.num_parts if has_section else NO_SECTION,
+        num_parts=rulebook.num_parts + (rulebook.num_tools if has_section else 0),
     )
 
 

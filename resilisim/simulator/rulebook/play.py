@@ -15,7 +15,7 @@ from typing import Any
 from resilisim.provenance import canonical_json
 from resilisim.seeding import hash_words
 from resilisim.simulator.messages import Message
-from resilisim.simulator.rulebook.build import LawNumbers
+from resilisim.simulator.rulebook.build import Aims, LawNumbers, with_aims
 from resilisim.simulator.rulebook.luck import is_down_next, write_first_hidden
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
@@ -27,11 +27,11 @@ from resilisim.simulator.rulebook.rules import (
     NONE,
     NUM_RESULTS,
     OF_THE_TOOL,
+    OWN_FAILURE,
     REFUSED,
     SLOW,
     SUCCESS,
     UNCHECKED,
-    WORKS,
     Rulebook,
     enter_execution,
     fill_chances,
@@ -103,10 +103,11 @@ def parameter_digest(tool: Tool, parameters: Mapping[str, Any]) -> int:
 
 
 class Dynamics:
-    """A law and end rules, for one required list within a library; `arguments_matter` as in `Problem`.
+    """A law and end rules, for one goal within a library; `arguments_matter` as in `Problem`.
 
     Attributes:
         numbers: The law in numbers.
+        aims: The goal in numbers.
         rules: Its rulebook, of all tools of the library.
         has_sections: Whether more than one table of chances decides. Who chooses a solver asks it, and who writes what
             an execution brought into a record.
@@ -117,15 +118,14 @@ class Dynamics:
         self,
         library: Sequence[Tool],
         numbers: LawNumbers,
-        place: Sequence[int],
-        num_required: int,
+        aims: Aims,
         arguments_matter: bool = False,
     ) -> None:
-        self.numbers = numbers
+        self.numbers, self.aims = numbers, aims
         self.has_sections = numbers.law.has_sections
         self.groups = numbers.groups
         self._arguments_matter = arguments_matter
-        self.rules: Rulebook = numbers.rulebook._replace(place=tuple(place), num_required=num_required)
+        self.rules: Rulebook = with_aims(numbers.rulebook, aims)
         self._library = library
         counters = [0] * NUM_COUNTERS
         counters[LOOP_SIGNATURE] = NO_LOOP
@@ -208,7 +208,7 @@ class Dynamics:
         elif tool >= 0:
             if not isinstance(draw, Draw):
                 draw = SUCCEEDS if draw else FAILS
-            result, signature = FAILURE if draw.refused else draw.result, OF_THE_TOOL
+            result, signature = OWN_FAILURE if draw.refused else draw.result, OF_THE_TOOL
             if self._arguments_matter:
                 signature = message.signature if result == SUCCESS else NO_LOOP
             statuses, numbers, known, unseen = list(status), list(executions), list(parts), list(hidden)
@@ -228,8 +228,6 @@ class Dynamics:
                 draw.findings,
                 signature,
             )
-            if draw.refused and rules.at_evidence >= 0:
-                known[rules.at_evidence + tool] = WORKS
             status, executions, parts, hidden = tuple(statuses), tuple(numbers), tuple(known), tuple(unseen)
         else:
             if parts:

@@ -22,7 +22,8 @@ from resilisim.simulator.state import (
     NEXT_PLACE,
     NO_LOOP,
     NUM_FAILURES,
-    ORDER_BROKEN,
+    RAN_AGAIN,
+    SPOILT,
     TURNS_USED,
     record_execution,
     record_turn,
@@ -39,6 +40,7 @@ DOWN = 6  # the tool's group is down
 REFUSED = 7  # surely failed: a closed tool, or an input that was refused before
 SLOW = 8  # took longer than it may
 NUM_RESULTS = 9
+OWN_FAILURE = 9  # of the tool itself, though the law let the call through; never drawn
 RESULTS = (
     "failure",
     "success",
@@ -97,6 +99,12 @@ class Rulebook(NamedTuple):
     Attributes:
         num_tools: Number of tools; what follows has an entry for each, if nothing else is said.
         place: Place in the required list, or -1; equivalents share one.
+        is_more_than_order: 0 if the goal is a list in order and nothing else: then what follows has nothing to say.
+        is_ordered: 1 if first successes have to come in that order.
+        is_once: 1 if the tool may run only once.
+        fails_after: 1 if failures that are no refusals come after the tool ran, 0 if before.
+        is_program: 1 if a program is to be completed instead: then `num_required` is the number of its calls.
+        program: (num_required,) the tools that they call.
         dependencies: Tools that each depends on, (num_tools, most of them), padded with -1.
         first_row: First row of the tool in `Tables`.
         rows_by_turn: 1 if the base of the law drifts: then a row follows for every turn used.
@@ -115,12 +123,19 @@ class Rulebook(NamedTuple):
         duration_chance: (num_durations,) how likely they are.
         timeout: Ticks that a call may take, or NONE.
         budget: Ticks that an episode has, or NONE.
-        at_rate: Place of a section in `parts`; likewise the others: rate keys, groups twice, tools, tools, tools, one.
+        at_rate: Place of a section in `parts`; likewise the others: rate keys, groups twice, tools, tools, tools, one,
+            tools.
         at_down: Place of a section in `hidden`; likewise the others: groups, tools, tools.
     """
 
     num_tools: int
     place: Any
+    is_more_than_order: int
+    is_ordered: int
+    is_once: Any
+    fails_after: int
+    is_program: int
+    program: Any
     dependencies: Any
     first_row: Any
     rows_by_turn: int
@@ -157,6 +172,7 @@ class Rulebook(NamedTuple):
     at_block: int
     at_sound: int
     at_time: int
+    at_ran: int
     num_parts: int
     at_down: int
     at_broken: int
@@ -400,22 +416,27 @@ def enter_execution(
     if rules.at_evidence >= 0:
         if succeeds:
             parts[rules.at_evidence + tool] = 0  # it works: nothing is left to doubt
+        elif result == OWN_FAILURE:
+            parts[rules.at_evidence + tool] = WORKS
         elif result in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE) and chance_broken(rules, status, parts, tool) > 0.0:
             num_not_executed, num_failed = count_unmet(status, rules.dependencies[tool])
             parts[rules.at_evidence + tool] += tables.evidence[
                 table_row(rules, counters, tool), num_not_executed, num_failed, counters[NUM_FAILURES]
             ]
+    place = rules.place[tool]
+    if rules.is_more_than_order:
+        place = _enter_run(rules, status, counters, parts, tool, result)
     # Calling a tool again is worth a turn as long as its output may be wrong.
     if signature == OF_THE_TOOL:
         is_finished = status[tool] == SUCCEEDED and (rules.at_sound < 0 or parts[rules.at_sound + tool] == SOUND)
         signature = tool if is_finished else NO_LOOP
-    record_execution(status, counters, rules.place[tool], tool, succeeds, rules.max_consecutive_failures)
+    record_execution(status, counters, place, tool, succeeds, rules.max_consecutive_failures)
     if rules.at_block >= 0:
         if result == ACCESS_FAILURE:
             parts[rules.at_block + tool] = CLOSED
         elif result == INPUT_FAILURE:
             parts[rules.at_block + tool] = digest
-        elif result in (SUCCESS, CORRUPT, FAILURE, SLOW):
+        elif result in (SUCCESS, CORRUPT, FAILURE, SLOW, OWN_FAILURE):
             parts[rules.at_block + tool] = OPEN
     if rules.at_sound >= 0 and succeeds:
         _enter_output(rules, parts, hidden, informed, tool, result, findings)
@@ -427,6 +448,51 @@ def enter_execution(
         parts[rules.at_outage + 2 * rules.group[tool]] = SEEN_DOWN if result == DOWN else SEEN_UP
         parts[rules.at_outage + 2 * rules.group[tool] + 1] = 1
     record_turn(counters, signature, rules.loop_length)
+
+
+@scalar
+def has_run(rules: Rulebook, result: int) -> bool:
+    """Return whether a tool has run, by the result of its execution: what is refused comes before that."""
+    if result in (SUCCESS, CORRUPT, OWN_FAILURE):
+        return True
+    return bool(rules.fails_after and result in (FAILURE, SLOW))
+
+
+@scalar
+def _enter_run(
+    rules: Rulebook, status: IntVector, counters: IntVector, parts: IntVector, tool: int, result: int
+) -> int:
+    """Enter whether a tool has run that may run only once, and return the place that its success would fill."""
+    if rules.is_once[tool] and has_run(rules, result):
+        if status[tool] == SUCCEEDED or (rules.at_ran >= 0 and parts[rules.at_ran + tool]):
+            counters[SPOILT] |= RAN_AGAIN
+        if rules.at_ran >= 0 and result in (FAILURE, SLOW):
+            parts[rules.at_ran + tool] = 1
+    if rules.is_program:
+        succeeds = result in (SUCCESS, CORRUPT)
+        if succeeds and counters[NEXT_PLACE] < rules.num_required and rules.program[counters[NEXT_PLACE]] == tool:
+            counters[NEXT_PLACE] += 1
+        return -1
+    if rules.is_ordered or rules.place[tool] < 0:
+        return int(rules.place[tool])
+    return int(counters[NEXT_PLACE]) if is_missing(rules, status, counters, rules.place[tool]) else -1
+
+
+@scalar
+def is_missing(rules: Rulebook, status: IntVector, counters: IntVector, place: int) -> bool:
+    """Return whether no tool of a place in the required list has succeeded yet."""
+    if rules.is_ordered:
+        return bool(place >= counters[NEXT_PLACE])
+    missing = True
+    for tool in range(rules.num_tools):
+        missing = missing and not (rules.place[tool] == place and status[tool] == SUCCEEDED)
+    return missing
+
+
+@scalar
+def is_answer_lost(rules: Rulebook, status: IntVector, parts: IntVector, tool: int) -> bool:
+    """Return whether a tool may not run again and its answer is lost."""
+    return bool(rules.at_ran >= 0 and status[tool] != SUCCEEDED and parts[rules.at_ran + tool])
 
 
 @scalar
@@ -461,7 +527,7 @@ def chance_unsound(rules: Rulebook, parts: IntVector, hidden: IntVector, informe
 @scalar
 def finish_value(rules: Rulebook, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool) -> float:
     """Return the chance of full success if the episode were finished now."""
-    if counters[ORDER_BROKEN] or counters[NEXT_PLACE] < rules.num_required:
+    if counters[SPOILT] or counters[NEXT_PLACE] < rules.num_required:
         return 0.0
     if rules.at_sound < 0:
         return 1.0

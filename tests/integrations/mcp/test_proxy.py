@@ -38,6 +38,7 @@ from resilisim.injection import fit_law
 from resilisim.injection.folder import InjectionFolder
 from resilisim.integrations.mcp.host import EPISODE_PATH, listening
 from resilisim.integrations.mcp.proxy import Proxied, ProxyConnection, ProxyEpisodes, _innermost, read_agent
+from resilisim.simulator import Law, RateLimit
 from tests.guards import WAITING_SECONDS
 from tests.integrations.mcp import own_server
 
@@ -245,6 +246,24 @@ def test_a_goal_gives_v_star_regret_and_luck_and_ends_with_the_calls(mode: str, 
         pass
     assert records[0]["optimum"] == pytest.approx(expected.record()["optimum"]) == 11 / 16
     assert read_results(tmp_path).rows[0].regret.value == pytest.approx(0.0)
+
+
+@in_a_loop
+async def test_a_goal_stands_under_a_law_with_parts(tmp_path: Path) -> None:
+    law = Law(base=1.0, history=1.0, rate_limit=RateLimit(1, 2, "all"))
+    goal = {"required": ["add", "grows"], "ordered": False, "turns": 5, "fail": "after"}
+    async with proxied(law=law, record=tmp_path, **goal) as (client, connection):
+        assert (await said(client, "add", a=1, b=1)) == (False, "2")
+        is_error, words = await said(client, "grows")
+        assert is_error
+        assert "RATE_LIMIT_ERROR: Rate limit of all tools reached" in words
+        assert not (await said(client, "grows"))[0]
+    assert outcomes(connection) == ["ok", "injected", "ok"]
+    assert [call.ran for call in connection.relay.calls] == [True, False, True], "what is refused does not run"
+    (record,) = read_records(tmp_path)
+    assert (record["outcome"], record["optimum"], record["law"]["rate_limit"]["calls"]) == (1, 1.0, 1)
+    assert [step["label"] for step in record["steps"]] == [None] * 4, "a call costs no more than to wait"
+    assert identity_error(record) < 1e-9
 
 
 @pytest.mark.parametrize("mode", ERAS)

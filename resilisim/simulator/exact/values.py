@@ -1,0 +1,95 @@
+"""What states and messages are worth: the questions that a solved problem answers, whichever algorithm solved it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+from resilisim.simulator.messages import Message
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import EpisodeState, branches, next_state, start_state
+
+Knowledge = Literal["observing", "informed"]
+
+# Values closer than this count as equal when an action is chosen, so that ties do not hang on rounding.
+TIE_TOLERANCE = 1e-12
+
+
+class Values(ABC):
+    """A solved problem; `optimum.solve` chooses what solves it.
+
+    Attributes:
+        is_ceiling: Whether V* is the highest chance that there is; those of a program are what completing it is worth.
+        problem: The problem.
+        start_gap: How far V*(start) may.
+        knowledge: What the best agent knows: the law and what it saw ("observing"), or what is hidden, too.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem, execution, start_state
+        >>> from resilisim.simulator.exact import solve
+        >>> values = solve(build_problem(default_library(), ["network_validator"]))
+        >>> start = start_state(values.problem)
+        >>> regret = values.value(start) - values.action_value(start, execution("network_validator"))
+        >>> values.best_action(start).tool, regret > 0.0
+        ('network_fetcher', True)
+    """
+
+    __slots__ = ()
+
+    is_ceiling: ClassVar[bool] = True
+
+    problem: Problem
+    start_gap: float
+    knowledge: Knowledge
+
+    @property
+    @abstractmethod
+    def gap(self) -> float:
+        """How far any value that was asked for so far may lie below the optimum: 0 where all are exact."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that the values of states take."""
+
+    @abstractmethod
+    def tells_apart(self, tool: int) -> bool:
+        """Return whether more than a tool's chance and whether it has succeeded decides what calling it is worth."""
+
+    @abstractmethod
+    def value(self, state: EpisodeState) -> float:
+        """Return V*(state), the highest probability of full success from a state that an episode can reach."""
+
+    @abstractmethod
+    def best_action(self, state: EpisodeState) -> Message:
+        """Return a message with the highest Q*; among equals the next required tool, then the order of the library."""
+
+    def bound(self, state: EpisodeState) -> float:
+        """Return what V* of a running state is surely not above."""
+        return self.value(state) + self.gap
+
+    def action_value(self, state: EpisodeState, message: Message) -> float:
+        """Return Q*(state, message): the highest probability of full success if this message is sent next."""
+        return sum(chance * self.value(after) for chance, after in branches(self.problem, state, message))
+
+    def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> tuple[float, float]:
+        """Return Q*(state, message) and V*(after) of the state that the message led to."""
+        return self.action_value(state, message), self.value(after)
+
+    def after_search(self, searches: int) -> float:
+        """Return V* after so many different searches at the start, 0.0 to 1.0.
+
+        It is V* with that many turns fewer, and the most that is left to somebody who has to make these searches before
+        the last required tool can succeed, whenever they are made: a search changes nothing but the turns left, and
+        different ones are no loop (docs/decisions).
+        """
+        state = start_state(self.problem)
+        for number in range(min(searches, self.problem.rules.max_turns)):
+            state = next_state(self.problem, state, Message("search", query=str(number)))
+        return self.value(state)
+
+    def __repr__(self) -> str:
+        """Return the problem and its value, without the values of other states."""
+        value = self.value(start_state(self.problem))
+        return f"{type(self).__name__}({self.problem}, {self.knowledge}, value={value:.6f}, gap={self.gap:.6f})"
