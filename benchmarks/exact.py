@@ -13,7 +13,7 @@ _ALL = """
 import json, time
 start = time.perf_counter()
 from resilisim.simulator import build_problem
-from resilisim.simulator.exact import solve_all
+from resilisim.simulator.exact.references import solve_all
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 library, tasks = default_library(), benchmark_tasks()

@@ -32,7 +32,7 @@ from resilisim.simulator import (
     build_problem,
     start_state,
 )
-from resilisim.simulator.exact import solve_reachable
+from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.search import Search
 from resilisim.tool_library import ToolLibrary
 

@@ -13,7 +13,9 @@ from resilisim.evaluation.run.store import read_records
 from resilisim.policies.ppo.checkpoint import LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.policy import Mirror, all_success_calls
 from resilisim.simulator import Problem, build_problem
-from resilisim.simulator.exact import best_limits, known_probabilities, obey_plan
+from resilisim.simulator.exact import obey_plan
+from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.plan_following import best_limits
 from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks

@@ -17,7 +17,8 @@ from resilisim.policies.registry import make_policy
 from resilisim.policies.scripted import PlanFollower
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem
-from resilisim.simulator.exact import known_probabilities, plan_following
+from resilisim.simulator.exact import plan_following
+from resilisim.simulator.exact.optimum import known_probabilities
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.state import is_done
 from resilisim.tasks import Task

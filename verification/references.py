@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from resilisim.simulator import FINISH, Episode, EpisodeState, Message, Problem, build_problem, execution
-from resilisim.simulator.exact import known_probabilities, plan_following, plan_following_with_search, solve
+from resilisim.simulator import FINISH, Episode, Message, Problem, build_problem, execution
+from resilisim.simulator.exact import plan_following, solve
+from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.plan_following import plan_following_with_search
 from resilisim.simulator.exact.references import clairvoyant
 from resilisim.simulator.law import SUCCEEDED
-from resilisim.simulator.state import is_awaiting_closing, is_done, outcome
+from resilisim.simulator.state import EpisodeState, is_awaiting_closing, is_done, outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks

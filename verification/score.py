@@ -18,8 +18,10 @@ from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.base import Policy
 from resilisim.policies.registry import make_policy
-from resilisim.simulator import build_problem, rescore
-from resilisim.simulator.exact import known_probabilities, plan_following
+from resilisim.simulator import build_problem
+from resilisim.simulator.exact import plan_following
+from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.scoring import rescore
 from resilisim.statistics.luck_adjustment import NUM_FOLDS, FoldSums, cross_fitted_betas, fold_of
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks

@@ -35,7 +35,7 @@ from resilisim.simulator import (
     execution,
     start_state,
 )
-from resilisim.simulator.exact import solve_reachable
+from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.failure_model import PARTS
 from resilisim.tool_library import ToolLibrary
 from verification.beliefs import AGAIN, SKIP, Beliefs, Ended, Known, TooMuchWorkError, Watcher

@@ -15,7 +15,7 @@ from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 from pages import run_blocks
 
 from resilisim.integrations.inspect_task import RECORD
-from resilisim.simulator import rescore
+from resilisim.simulator.scoring import rescore
 
 
 def inspect_eval(model: str, url: str, *options: str) -> EvalLog:

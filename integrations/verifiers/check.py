@@ -15,7 +15,7 @@ from gate import MODELS, NUM_TASKS, PROMPT, SEEDS, Endpoint, compare
 from pages import run_blocks
 
 from resilisim.integrations.verifiers_env import RECORD, REWARDS
-from resilisim.simulator import rescore
+from resilisim.simulator.scoring import rescore
 
 
 def vf_eval(model: str, url: str, *options: str, base: float = 0.8, **taskset: Any) -> list[dict[str, Any]]:

@@ -27,8 +27,8 @@ from resilisim.policies.base import (
 )
 from resilisim.policies.scripted import ordered_steps
 from resilisim.simulator import Problem
-from resilisim.simulator.exact import Values, solve
-from resilisim.simulator.exact.values import TIE_TOLERANCE
+from resilisim.simulator.exact import solve
+from resilisim.simulator.exact.values import TIE_TOLERANCE, Values
 from resilisim.simulator.law import FAILED, SUCCEEDED
 from resilisim.simulator.messages import Message, execution
 from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND

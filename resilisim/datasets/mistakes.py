@@ -15,7 +15,8 @@ from resilisim.evaluation.episode.record import REGRET_TOLERANCE
 from resilisim.policies.base import FINISH, call_message, search_message
 from resilisim.seeding import Draws
 from resilisim.simulator import Message, Problem
-from resilisim.simulator.exact import Values, solve
+from resilisim.simulator.exact import solve
+from resilisim.simulator.exact.values import Values
 from resilisim.simulator.messages import execution
 from resilisim.simulator.state import EpisodeState, is_done
 from resilisim.tasks import Task

@@ -24,7 +24,8 @@ from resilisim.policies.base import call_message, succeeded_tool
 from resilisim.policies.scripted import ReferencePolicy
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
-from resilisim.simulator.exact import Values, solve
+from resilisim.simulator.exact import solve
+from resilisim.simulator.exact.values import Values
 from resilisim.simulator.state import NEXT_PLACE, EpisodeState, branches
 from resilisim.tasks import Task
 from resilisim.worlds.answers import normalized

@@ -29,21 +29,13 @@ from resilisim.envs.settings import JUDGED_REWARDS, EnvironmentSettings, Options
 from resilisim.envs.spaces import UnicodeText
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
-from resilisim.simulator import (
-    STOP,
-    Episode,
-    Event,
-    Message,
-    Problem,
-    build_problem,
-    graded_score,
-    score_episode,
-)
+from resilisim.simulator import Episode, Event, Message, Problem, build_problem
 from resilisim.simulator.draws import KEYED
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.goal import world_goal
 from resilisim.simulator.law import BenchmarkLaw
-from resilisim.simulator.scoring import counted_executions
+from resilisim.simulator.messages import STOP
+from resilisim.simulator.scoring import counted_executions, graded_score, score_episode
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.searches import Searches, searches_needed

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from resilisim.injection.call import InjectedFailure
 from resilisim.injection.functions import inject
-from resilisim.injection.law_fit import FittedLaw, FittedTool, fit_law
-from resilisim.injection.real_apis import real_api_tables
+from resilisim.injection.law_fit import FittedLaw, fit_law
 
-__all__ = [
-    "FittedLaw",
-    "FittedTool",
-    "InjectedFailure",
-    "fit_law",
-    "inject",
-    "real_api_tables",
-]
+__all__ = ["FittedLaw", "InjectedFailure", "fit_law", "inject"]

@@ -37,25 +37,15 @@ from resilisim.injection.folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine
-from resilisim.simulator import (
-    BenchmarkLaw,
-    EndRules,
-    Episode,
-    EpisodeState,
-    Event,
-    Goal,
-    Message,
-    Problem,
-    build_problem,
-    score_episode,
-)
-from resilisim.simulator.exact import Judge, known_probabilities
+from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Goal, Message, Problem, build_problem
+from resilisim.simulator.exact import Judge
+from resilisim.simulator.exact.optimum import known_probabilities
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import Fail
 from resilisim.simulator.outcomes import Errors
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS, has_run
-from resilisim.simulator.scoring import counted_executions
-from resilisim.simulator.state import RAN_AGAIN, SPOILT, is_done, outcome
+from resilisim.simulator.scoring import counted_executions, score_episode
+from resilisim.simulator.state import RAN_AGAIN, SPOILT, EpisodeState, is_done, outcome
 from resilisim.tasks.task import complexity_of
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
 from resilisim.tool_library.tool import standard_error_specs

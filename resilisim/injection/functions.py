@@ -50,9 +50,10 @@ from resilisim.injection.inject_options import (
 )
 from resilisim.injection.promises import async_generating, generated, kept, kind_of, note
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
-from resilisim.simulator import AGENT_ERROR, FINISH, STOP, BenchmarkLaw, Message, load_law
+from resilisim.simulator import FINISH, BenchmarkLaw, Message, load_law
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import Fail
+from resilisim.simulator.messages import AGENT_ERROR, STOP
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 
 PARTS_CALLS: Final = 1000  # for which a law with parts is tabulated

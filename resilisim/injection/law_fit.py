@@ -81,13 +81,6 @@ class FittedTool:
         base: Chance of success with nothing against it, with its 95% interval.
         errors: Failures by code.
         seconds: Median and 90th percentile of how long calls took that succeeded; empty if none was measured.
-
-    Example:
-        >>> import resilisim
-        >>> from resilisim.injection import fit_law
-        >>> run = resilisim.evaluate("plan-follower", 3, "optimal", seeds=4)
-        >>> fit_law(run.directory).tools[0].tool
-        'data_processing_aggregator'
     """
 
     tool: str

@@ -61,15 +61,6 @@ def real_api_tables(directory: Path | str) -> str:
     Raises:
         InvalidInputError: The run has other tasks, or no episode is finished.
         StoreError: It is no folder of results.
-
-    Example:
-        >>> from resilisim.evaluation import evaluate
-        >>> from resilisim.injection import real_api_tables
-        >>> results = evaluate("random", 2)
-        >>> real_api_tables(results.directory)
-        Traceback (most recent call last):
-        ...
-        resilisim.errors.InvalidInputError: ... expected a run on apis-v1
     """
     facts = read_facts(directory)
     foreign = {tool for task in facts.table.tasks for tool in task.required_tools} - set(api_library().names)

@@ -13,22 +13,17 @@ from resilisim.simulator.failure_model import (
     Law,
     Outage,
     RateLimit,
-    law_schema,
     load_law,
     shipped_laws,
 )
 from resilisim.simulator.goal import Goal
 from resilisim.simulator.law import BenchmarkLaw, EndRules
-from resilisim.simulator.messages import AGENT_ERROR, FINISH, STOP, WAIT, Message, execution
+from resilisim.simulator.messages import FINISH, Message, execution
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.scoring import Score, graded_score, rescore, score_episode
-from resilisim.simulator.state import EpisodeState, branches, next_state, start_state, success_probability
+from resilisim.simulator.state import start_state
 
 __all__ = [
-    "AGENT_ERROR",
     "FINISH",
-    "STOP",
-    "WAIT",
     "BenchmarkLaw",
     "Broken",
     "Corrupt",
@@ -36,7 +31,6 @@ __all__ = [
     "Duration",
     "EndRules",
     "Episode",
-    "EpisodeState",
     "ErrorKinds",
     "Event",
     "Goal",
@@ -46,17 +40,9 @@ __all__ = [
     "Outage",
     "Problem",
     "RateLimit",
-    "Score",
-    "branches",
     "build_problem",
     "execution",
-    "graded_score",
-    "law_schema",
     "load_law",
-    "next_state",
-    "rescore",
-    "score_episode",
     "shipped_laws",
     "start_state",
-    "success_probability",
 ]

@@ -478,13 +478,7 @@ def _plain(value: Any) -> Any:
 
 
 def law_schema() -> dict[str, Any]:
-    """Return the JSON Schema of law files.
-
-    Example:
-        >>> from resilisim.simulator import law_schema
-        >>> "rate_limit" in law_schema()["properties"]
-        True
-    """
+    """Return the JSON Schema of law files."""
     from pydantic import TypeAdapter
 
     schema = TypeAdapter(Law).json_schema()

@@ -29,12 +29,6 @@ class Score:
         output: Whether a required output tool succeeded (also if the list has none).
         completion: Whether completion was signalled.
         ended_by: completion, turns, time, consecutive_failures, loop, stopped or agent_error.
-
-    Example:
-        >>> from resilisim.simulator import score_episode
-        >>> score = score_episode(["read"], [], "custom", [("read", True)], "turns")
-        >>> score.coverage, score.completion
-        (1.0, False)
     """
 
     level: Level
@@ -65,11 +59,6 @@ def score_episode(
         task_type: Type of the task; it sets the minimum for a partial success.
         executions: Every execution in time order: tool name, and whether it succeeded.
         ended_by: What ended the episode.
-
-    Example:
-        >>> from resilisim.simulator import score_episode
-        >>> score_episode(["read", "write"], ["write"], "custom", [("read", True), ("write", True)], "completion").level
-        'full_success'
     """
     first_successes = list(dict.fromkeys(tool for tool, success in executions if success))
     succeeded = [tool for tool in first_successes if tool in required_tools]
@@ -113,13 +102,6 @@ def graded_score(score: Score, grade: Grade) -> dict[str, Any]:
     """Return a score as it stands in records, with the level by a world's grade: what was right, not which names ran.
 
     Full success needs completion, too; partial success is a grade of at least one half.
-
-    Example:
-        >>> from resilisim.simulator import graded_score, score_episode
-        >>> from resilisim.worlds import Grade
-        >>> score = score_episode(["read"], [], "custom", [("read", True)], "completion")
-        >>> graded_score(score, Grade(False, 0.5))["level"]
-        'partial_success'
     """
     full = grade.correct and score.completion
     level: Level = "full_success" if full else "partial_success" if grade.score >= PARTIAL_GRADE else "failure"
@@ -127,15 +109,7 @@ def graded_score(score: Score, grade: Grade) -> dict[str, Any]:
 
 
 def rescore(record: Mapping[str, Any]) -> Score:
-    """Score a saved episode again from its record.
-
-    Example:
-        >>> from resilisim.simulator import rescore
-        >>> step = {"kind": "execute", "tool": "read", "success": True}
-        >>> record = {"required_tools": ["read"], "required_outputs": [], "task_type": "custom", "steps": [step]}
-        >>> rescore({**record, "ended_by": "completion"}).level
-        'full_success'
-    """
+    """Score a saved episode again from its record."""
     executions = [
         (step["tool"], step["success"], step.get("result"))
         for step in record["steps"]

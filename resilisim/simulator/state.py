@@ -96,13 +96,6 @@ class EpisodeState:
         parts: What else agents can know under a law with parts, a function of what they saw; empty under a plain law.
         hidden: What they cannot see (outages, broken tools, soundness of outputs); empty if there is no such thing, or
             if it is left open.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem, start_state
-        >>> state = start_state(build_problem(default_library(), ["network_fetcher"]))
-        >>> state.turns_used, state.ended_by
-        (0, None)
     """
 
     status: tuple[int, ...]
@@ -164,13 +157,6 @@ def success_probability(problem: Problem, state: EpisodeState, tool: int, messag
     """Return the probability that an execution of a tool (its index) succeeds in a state.
 
     It is the probability by what an agent can know; a `message` gives the parameters.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem, start_state, success_probability
-        >>> problem = build_problem(default_library(), ["network_validator"])
-        >>> success_probability(problem, start_state(problem), problem.required[0])  # it depends on the fetcher
-        0.4
     """
     return problem.dynamics.chance_of_success(state, tool, message)
 
@@ -179,13 +165,6 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
     """Return the state after a message in a running state; for an execution, given whether it succeeds.
 
     There are more results than two, which a `Draw` tells; `branches` has all of them.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem, execution, next_state, start_state
-        >>> problem = build_problem(default_library(), ["network_fetcher"])
-        >>> next_state(problem, start_state(problem), execution("network_fetcher"), success=False).turns_used
-        1
     """
     tool = problem.library.index(message.tool or "") if message.kind == "execute" else -1
     return problem.dynamics.after(state, message, tool, success)
@@ -207,13 +186,6 @@ def branches(problem: Problem, state: EpisodeState, message: Message) -> list[tu
     """Return every state that a message in a running state can lead to, with its probability.
 
     Where `state.hidden` is left open, probabilities are those of an agent that knows the law and what it saw.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import branches, build_problem, execution, start_state
-        >>> problem = build_problem(default_library(), ["network_fetcher"])
-        >>> [round(chance, 3) for chance, _ in branches(problem, start_state(problem), execution("network_fetcher"))]
-        [0.8, 0.2]
     """
     executes = message.kind == "execute" and not is_awaiting_closing(problem, state)
     tool = problem.library.index(message.tool or "") if executes else -1

@@ -10,7 +10,7 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.processes import answers_in_order
-from resilisim.simulator.exact import known_probabilities
+from resilisim.simulator.exact.optimum import known_probabilities
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import Goal

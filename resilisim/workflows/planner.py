@@ -17,7 +17,9 @@ from resilisim.errors import (
     install_line,
     unknown_name,
 )
-from resilisim.simulator.exact import best_limits, known_probabilities, solve
+from resilisim.simulator.exact import solve
+from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.plan_following import best_limits
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import world_goal
 from resilisim.simulator.law import BenchmarkLaw, EndRules

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from resilisim.simulator import law_schema, load_law, shipped_laws
+from resilisim.simulator import load_law, shipped_laws
+from resilisim.simulator.failure_model import law_schema
 from tests.cli.conftest import Command
 
 SOLVED = ("known_probabilities", "known_probabilities_gap", "plan_following", "plan_following_with_search")

@@ -16,7 +16,7 @@ from resilisim.envs.protocol import read_text
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import build_problem
-from resilisim.simulator.exact import known_probabilities
+from resilisim.simulator.exact.optimum import known_probabilities
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import default_retriever

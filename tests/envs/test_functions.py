@@ -21,7 +21,7 @@ from resilisim.envs.protocol import call_text, native_call, native_text, openai_
 from resilisim.envs.session import current_session
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EpisodeRecord
-from resilisim.simulator import rescore
+from resilisim.simulator.scoring import rescore
 from resilisim.tool_library import Tool, ToolLibrary
 
 TASK = "task_c64444cae27fab46"

@@ -8,22 +8,10 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import loss_label, sound_steps
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies.registry import make_policy
-from resilisim.simulator import (
-    FINISH,
-    STOP,
-    WAIT,
-    EndRules,
-    Episode,
-    Law,
-    Message,
-    Outage,
-    build_problem,
-    execution,
-    next_state,
-    start_state,
-)
+from resilisim.simulator import FINISH, EndRules, Episode, Law, Message, Outage, build_problem, execution, start_state
 from resilisim.simulator.exact import solve
-from resilisim.simulator.state import has_succeeded, is_awaiting_closing
+from resilisim.simulator.messages import STOP, WAIT
+from resilisim.simulator.state import has_succeeded, is_awaiting_closing, next_state
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import PlannedStep, Step, Workflow

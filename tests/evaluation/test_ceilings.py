@@ -19,10 +19,10 @@ from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.episodes import sums_of
 from resilisim.evaluation.table.summary import ceiling_note, summarise, summary_table
 from resilisim.policies.scripted import ExactOptimumPolicy
-from resilisim.simulator import EndRules, Message, build_problem, next_state, start_state
+from resilisim.simulator import EndRules, Message, build_problem, start_state
 from resilisim.simulator.exact import solve
 from resilisim.simulator.messages import FINISH, execution
-from resilisim.simulator.state import is_awaiting_closing, is_done, success_probability
+from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, success_probability
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.searches import fewest_searches, searches_needed
 from resilisim.tasks.wording import SEARCH_SIZE, clauses

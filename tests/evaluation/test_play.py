@@ -12,7 +12,8 @@ from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
-from resilisim.simulator import Law, Outage, rescore
+from resilisim.simulator import Law, Outage
+from resilisim.simulator.scoring import rescore
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.evaluation.toy_policies import (
     FILTER,

@@ -23,7 +23,7 @@ from resilisim.policies.agent_record import empty_part
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.reporting.viewer.packing import TalkRows, talk_of
-from resilisim.simulator import rescore
+from resilisim.simulator.scoring import rescore
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.chat.loopback import LoopbackServer, completion
 from tests.doubles.talkers import direct, react

@@ -26,7 +26,8 @@ from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.reporting import write_report
 from resilisim.simulator import BenchmarkLaw, Broken, EndRules, Goal, Law, Outage, RateLimit, build_problem, start_state
-from resilisim.simulator.exact import known_probabilities, solve_reachable
+from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.tool_library import Tool, ToolLibrary
 
 

@@ -12,8 +12,7 @@ from resilisim.envs import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EvaluationResult, evaluate
 from resilisim.evaluation.run.rescoring import rescore_run
-from resilisim.injection import real_api_tables
-from resilisim.injection.real_apis import LAW, TABLE_14, TABLE_15
+from resilisim.injection.real_apis import LAW, TABLE_14, TABLE_15, real_api_tables
 from resilisim.simulator import build_problem, load_law
 from resilisim.simulator.exact import solve
 from resilisim.simulator.outcomes import drawn_error

@@ -11,7 +11,6 @@ from resilisim.envs import ConversationEnv, public_info
 from resilisim.errors import InvalidInputError
 from resilisim.simulator import (
     FINISH,
-    WAIT,
     Broken,
     Corrupt,
     Drift,
@@ -28,6 +27,7 @@ from resilisim.simulator import (
 )
 from resilisim.simulator.draws import Branch, Forced
 from resilisim.simulator.exact.plan_following import obey_plan
+from resilisim.simulator.messages import WAIT
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.play import FAILS, SUCCEEDS, Draw
 from resilisim.simulator.state import outcome

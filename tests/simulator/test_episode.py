@@ -10,20 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.simulator import (
-    FINISH,
-    STOP,
-    EndRules,
-    Episode,
-    Message,
-    build_problem,
-    execution,
-    score_episode,
-    success_probability,
-)
+from resilisim.simulator import FINISH, EndRules, Episode, Message, build_problem, execution
+from resilisim.simulator.messages import STOP
 from resilisim.simulator.outcomes import possible_errors
-from resilisim.simulator.scoring import counted_executions
-from resilisim.simulator.state import outcome
+from resilisim.simulator.scoring import counted_executions, score_episode
+from resilisim.simulator.state import outcome, success_probability
 from resilisim.tool_library import ErrorSpec, default_library
 from tests.simulator.brute_force import small_library
 

@@ -11,32 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import ExactLimitError, InvalidInputError
-from resilisim.simulator import (
-    FINISH,
-    STOP,
-    BenchmarkLaw,
-    EndRules,
-    Episode,
-    Message,
-    build_problem,
-    execution,
-    next_state,
-    success_probability,
-)
-from resilisim.simulator.exact import (
-    bound,
-    known_probabilities,
-    plan_following,
-    plan_following_with_search,
-    search,
-    solve,
-    solve_all,
-    solved_references,
-)
+from resilisim.simulator import FINISH, BenchmarkLaw, EndRules, Episode, Message, build_problem, execution
+from resilisim.simulator.exact import bound, plan_following, search, solve
 from resilisim.simulator.exact import references as exact_references
 from resilisim.simulator.exact.arena import build_arena
-from resilisim.simulator.exact.references import clairvoyant, luck_table
-from resilisim.simulator.state import ENDED_BY, outcome
+from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.plan_following import plan_following_with_search
+from resilisim.simulator.exact.references import clairvoyant, luck_table, solve_all, solved_references
+from resilisim.simulator.messages import STOP
+from resilisim.simulator.state import ENDED_BY, next_state, outcome, success_probability
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import small_library
 

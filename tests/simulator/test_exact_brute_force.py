@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.seeding import Draws
-from resilisim.simulator import BenchmarkLaw, EndRules, Problem, build_problem, execution, next_state, start_state
+from resilisim.simulator import BenchmarkLaw, EndRules, Problem, build_problem, execution, start_state
 from resilisim.simulator.exact import arena, solve
 from resilisim.simulator.exact.arena import MAX_EXACT_ENTRIES
 from resilisim.simulator.exact.optimum import SearchedOptimum, tabulate
 from resilisim.simulator.exact.search import Search
+from resilisim.simulator.state import next_state
 from resilisim.tool_library import ToolLibrary
 from tests.simulator.brute_force import BruteForce, libraries, small_library
 

@@ -24,10 +24,10 @@ from resilisim.simulator import (
     Outage,
     RateLimit,
     build_problem,
-    law_schema,
     load_law,
     shipped_laws,
 )
+from resilisim.simulator.failure_model import law_schema
 
 PROBABILITIES = st.floats(0.0, 1.0)
 

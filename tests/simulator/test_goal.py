@@ -7,7 +7,7 @@ import random
 import pytest
 
 from resilisim.simulator import BenchmarkLaw, EndRules, Goal, Law, build_problem
-from resilisim.simulator.exact import known_probabilities
+from resilisim.simulator.exact.optimum import known_probabilities
 from resilisim.tool_library import Tool, ToolLibrary
 from tests.simulator.goal_by_hand import GoalByHand
 

@@ -11,17 +11,10 @@ from hypothesis import strategies as st
 
 from resilisim.envs.workflow.judging import make_tables, tabulated_value
 from resilisim.errors import ExactLimitError
-from resilisim.simulator import (
-    EndRules,
-    build_problem,
-    execution,
-    next_state,
-    start_state,
-    success_probability,
-)
+from resilisim.simulator import EndRules, build_problem, execution, start_state
 from resilisim.simulator.exact import Judge, solve
 from resilisim.simulator.exact.optimum import compute_optimum
-from resilisim.simulator.state import is_awaiting_closing, outcome
+from resilisim.simulator.state import is_awaiting_closing, next_state, outcome, success_probability
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import all_messages, libraries, small_library
 

@@ -9,21 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.simulator import (
-    FINISH,
-    STOP,
-    BenchmarkLaw,
-    EndRules,
-    EpisodeState,
-    Message,
-    Problem,
-    build_problem,
-    execution,
-    next_state,
-    start_state,
-)
+from resilisim.simulator import FINISH, BenchmarkLaw, EndRules, Message, Problem, build_problem, execution, start_state
 from resilisim.simulator.exact import obey_plan
-from resilisim.simulator.state import is_awaiting_closing, outcome, success_probability
+from resilisim.simulator.messages import STOP
+from resilisim.simulator.state import EpisodeState, is_awaiting_closing, next_state, outcome, success_probability
 from resilisim.workflows import PlannedStep
 from tests.simulator.brute_force import libraries, small_library
 

@@ -17,8 +17,6 @@ from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.simulator import (
     FINISH,
-    STOP,
-    WAIT,
     BenchmarkLaw,
     Broken,
     Corrupt,
@@ -26,7 +24,6 @@ from resilisim.simulator import (
     Duration,
     EndRules,
     Episode,
-    EpisodeState,
     ErrorKinds,
     Event,
     Latency,
@@ -35,14 +32,15 @@ from resilisim.simulator import (
     Outage,
     Problem,
     RateLimit,
-    branches,
     build_problem,
     execution,
     start_state,
 )
-from resilisim.simulator.exact import Judge, plan_following, reachable, solve, solve_reachable
+from resilisim.simulator.exact import Judge, plan_following, reachable, solve
 from resilisim.simulator.exact.plan_following import obey_plan
-from resilisim.simulator.state import outcome
+from resilisim.simulator.exact.reachable import solve_reachable
+from resilisim.simulator.messages import STOP, WAIT
+from resilisim.simulator.state import EpisodeState, branches, outcome
 from resilisim.tool_library import ToolLibrary
 
 

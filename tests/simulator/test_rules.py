@@ -8,7 +8,6 @@ import pytest
 
 from resilisim.simulator import (
     FINISH,
-    WAIT,
     Broken,
     Corrupt,
     Drift,
@@ -23,12 +22,12 @@ from resilisim.simulator import (
     build_problem,
     execution,
     start_state,
-    success_probability,
 )
+from resilisim.simulator.messages import WAIT
 from resilisim.simulator.rulebook.luck import is_down_next, share_of_bits, write_first_hidden
 from resilisim.simulator.rulebook.play import Draw, Dynamics
 from resilisim.simulator.rulebook.rules import CORRUPT, DOWN, FAILURE, SLOW, SUCCESS, chance_down, messages_until_free
-from resilisim.simulator.state import EpisodeState, outcome
+from resilisim.simulator.state import EpisodeState, outcome, success_probability
 from tests.simulator.test_parts import SMALL
 
 A, B, C = (SMALL.index(name) for name in "abc")

@@ -11,13 +11,11 @@ from resilisim.errors import CheckFailed
 from resilisim.seeding import Draws
 from resilisim.simulator import (
     FINISH,
-    WAIT,
     BenchmarkLaw,
     Broken,
     Corrupt,
     EndRules,
     Episode,
-    EpisodeState,
     ErrorKinds,
     Law,
     Message,
@@ -29,7 +27,10 @@ from resilisim.simulator import (
     load_law,
     start_state,
 )
-from resilisim.simulator.exact import Judge, reachable, solve, solve_reachable
+from resilisim.simulator.exact import Judge, reachable, solve
+from resilisim.simulator.exact.reachable import solve_reachable
+from resilisim.simulator.messages import WAIT
+from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import ToolLibrary
 from verification import small_problems
 from verification.beliefs import Beliefs

@@ -8,7 +8,8 @@ import pytest
 
 from resilisim.seeding import Draws
 from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, start_state
-from resilisim.simulator.exact import known_probabilities, solve
+from resilisim.simulator.exact import solve
+from resilisim.simulator.exact.optimum import known_probabilities
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import BruteForce
 from verification import brute_force, failure_models, law, law_fit, references, score

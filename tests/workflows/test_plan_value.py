@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from resilisim import benchmark_tasks
 from resilisim.errors import InvalidInputError
 from resilisim.simulator import BenchmarkLaw, EndRules, build_problem
-from resilisim.simulator.exact import known_probabilities, obey_plan
+from resilisim.simulator.exact import obey_plan
+from resilisim.simulator.exact.optimum import known_probabilities
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import ExactPlanner, Step

@@ -22,7 +22,7 @@ from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.integrations.mcp.server import Episodes, ServedRun
 from resilisim.policies import make_policy
 from resilisim.simulator import EndRules, Goal, build_problem, start_state
-from resilisim.simulator.exact import known_probabilities
+from resilisim.simulator.exact.optimum import known_probabilities
 from resilisim.worlds import load_world
 from tests.worlds.notebook import LIBRARY, NAME, number_on
 
@@ -137,7 +137,8 @@ def test_the_ceiling_is_the_binomial_tail_where_every_call_has_one_chance(calls:
 
 
 def test_the_ceiling_is_that_of_brute_force_under_the_whole_law() -> None:
-    from resilisim.simulator import BenchmarkLaw, execution, next_state, success_probability
+    from resilisim.simulator import BenchmarkLaw, execution
+    from resilisim.simulator.state import next_state, success_probability
 
     rules = EndRules(max_turns=6, max_consecutive_failures=3)
     tools = ("arithmetic_calculator", "notebook_reader", "arithmetic_calculator")

@@ -31,7 +31,8 @@ from resilisim.simulator import (
     execution,
     start_state,
 )
-from resilisim.simulator.exact import Values, solve
+from resilisim.simulator.exact import solve
+from resilisim.simulator.exact.values import Values
 from resilisim.simulator.messages import WAIT
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS
 from resilisim.simulator.state import branches, has_succeeded

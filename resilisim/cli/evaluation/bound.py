@@ -17,9 +17,8 @@ from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Problem, build_problem
-from resilisim.simulator.exact import References, solved_references
 from resilisim.simulator.exact import bound as computed_bounds
-from resilisim.simulator.exact.references import clairvoyant_if_known
+from resilisim.simulator.exact.references import References, clairvoyant_if_known, solved_references
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tables.table import Table

@@ -454,13 +454,6 @@ class SemanticPart:
         score: Similarity of the tool's text and the task's description, in [0, 1].
         source: What speaks most for the tool: rule, embedding, hybrid or pattern.
         alternatives: Other candidates of the task, the most similar first.
-
-    Example:
-        >>> from resilisim.envs.workflow import WorkflowEnv
-        >>> env = WorkflowEnv(tasks="test")
-        >>> _ = env.reset(seed=0)
-        >>> env.decode_action(0).semantic.source in ("rule", "embedding", "hybrid", "pattern")
-        True
     """
 
     score: float

@@ -27,7 +27,8 @@ from resilisim.evaluation.episode.record import (
     Totals,
     Worth,
 )
-from resilisim.simulator.exact import Judge, Values, solve
+from resilisim.simulator.exact import Judge, solve
+from resilisim.simulator.exact.values import Values
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message

@@ -20,12 +20,12 @@ from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribu
 from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, StepRecord, differences
 from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
-from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Law, Message, Problem, build_problem, rescore
+from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Law, Message, Problem, build_problem
 from resilisim.simulator.draws import CORRUPTED, OK, Forced
 from resilisim.simulator.goal import world_goal
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.rulebook.rules import CORRUPT, RESULTS
-from resilisim.simulator.scoring import graded_score
+from resilisim.simulator.scoring import graded_score, rescore
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
 from resilisim.worlds.base import DoneCall, Grade, graded, load_world, world_task

@@ -38,7 +38,7 @@ from resilisim.evaluation.robustness.profile_result import (
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
 from resilisim.simulator import Problem, build_problem
-from resilisim.simulator.exact import solved_references
+from resilisim.simulator.exact.references import solved_references
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import (
     CONFIDENCE_LEVEL,

@@ -51,7 +51,8 @@ from resilisim.injection.folder import InjectionFolder
 from resilisim.integrations.mcp.listing import ListedTool, Listing, read_tools
 from resilisim.integrations.mcp.wire import Read, Unreadable
 from resilisim.schema_check import CHECK_SECONDS, TooSlowError, is_harmless, schema_problem
-from resilisim.simulator import FINISH, STOP
+from resilisim.simulator import FINISH
+from resilisim.simulator.messages import STOP
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.names import given_name
 

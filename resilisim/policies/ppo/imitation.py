@@ -39,12 +39,12 @@ from resilisim.policies.ppo.network import READ
 from resilisim.policies.ppo.parts import scheduled
 from resilisim.policies.ppo.validation import Actor
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
-from resilisim.simulator import EpisodeState, Problem, execution, success_probability
+from resilisim.simulator import Problem, execution
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.reachable import Choices, ReachableOptimum
 from resilisim.simulator.exact.values import TIE_TOLERANCE
 from resilisim.simulator.law import SUCCEEDED
-from resilisim.simulator.state import is_awaiting_closing, is_done
+from resilisim.simulator.state import EpisodeState, is_awaiting_closing, is_done, success_probability
 
 # About a kilobyte each. Most states of a batch are the first few of some task, so even this much finds many again.
 CACHED_STATES = 2**16

@@ -23,7 +23,7 @@ from resilisim.policies.base import FINISH, WAIT, call_message, is_closing, sear
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.validation import Actor
-from resilisim.simulator.exact import best_limits
+from resilisim.simulator.exact.plan_following import best_limits
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
 from resilisim.simulator.messages import Message

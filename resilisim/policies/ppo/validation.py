@@ -16,7 +16,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.checkpoint import random_state, set_random_state
 from resilisim.policies.ppo.network import Network, WorkflowActor
 from resilisim.seeding import VALIDATION_SALT
-from resilisim.simulator.exact import solve_all
+from resilisim.simulator.exact.references import solve_all
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import build_problem

@@ -50,12 +50,6 @@ class Judgement:
         action_value: Its Q* there.
         reached: V* of the state that it led to; the outcome, 1 or 0, if the episode ended with it.
         regret: V* - Q*; below 0 only where V* is a lower bound (`Values.gap`) or no ceiling (`Values.is_ceiling`).
-
-    Example:
-        >>> from resilisim.simulator.exact import Judgement
-        >>> found = Judgement(value=0.75, action_value=0.5, reached=1.0, regret=0.25)
-        >>> found.luck, found.reward("value"), found.reward("advantage")
-        (0.5, 0.25, -0.25)
     """
 
     value: float
@@ -87,7 +81,8 @@ class Judge:
 
     Example:
         >>> from resilisim import default_library
-        >>> from resilisim.simulator import FINISH, build_problem, next_state, start_state
+        >>> from resilisim.simulator import FINISH, build_problem, start_state
+        >>> from resilisim.simulator.state import next_state
         >>> from resilisim.simulator.exact import Judge
         >>> problem = build_problem(default_library(), ["network_fetcher"])
         >>> state = start_state(problem)

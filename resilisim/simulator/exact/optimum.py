@@ -531,13 +531,5 @@ def _sweep(problem: Problem, arena: Arena, neutral_base: int) -> NDArray[np.floa
 
 
 def known_probabilities(problem: Problem) -> float:
-    """Return V*(start), the ceiling for an agent that knows the law but not its luck.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem
-        >>> from resilisim.simulator.exact import known_probabilities
-        >>> round(known_probabilities(build_problem(default_library(), ["file_operations_reader"])), 6)
-        0.996096
-    """
+    """Return V*(start), the ceiling for an agent that knows the law but not its luck."""
     return solve(problem).value(start_state(problem))

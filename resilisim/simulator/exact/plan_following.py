@@ -59,11 +59,6 @@ class Obedience:
         success: Probability of full success.
         coverage: Expected share of the required tools that succeed in the required order: the longest run of first
             successes (not necessarily adjacent) whose required places ascend, divided by the number of required tools.
-
-    Example:
-        >>> from resilisim.simulator.exact import Obedience
-        >>> Obedience(success=0.9, coverage=0.95).coverage
-        0.95
     """
 
     success: float
@@ -179,15 +174,7 @@ def follow_under_parts(
 
 
 def plan_following_with_search(problem: Problem) -> float:
-    """Return `plan_following` for an agent that spends one turn on a search for each required tool.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import EndRules, build_problem
-        >>> from resilisim.simulator.exact import plan_following_with_search
-        >>> plan_following_with_search(build_problem(default_library(), ["network_fetcher"], rules=EndRules(1)))
-        0.0
-    """
+    """Return `plan_following` for an agent that spends one turn on a search for each required tool."""
     return plan_following(problem, problem.rules.max_turns - len(problem.required))
 
 
@@ -383,11 +370,6 @@ class PlanLimits:
         kept: (num_kept,) places of the steps that are not left out, in the plan that the limits were chosen for.
         limits: (num_kept,) `max_tries` and `skip_from` of each of them, None for no such limit.
         success: Probability of full success of following them to the letter.
-
-    Example:
-        >>> from resilisim.simulator.exact import PlanLimits
-        >>> PlanLimits(kept=(0, 2), limits=((2, None), (None, None)), success=0.9).kept
-        (0, 2)
     """
 
     kept: tuple[int, ...]
@@ -406,14 +388,6 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
         problem: The task's numbers.
         tools: Library indices of the steps' tools, in plan order.
         left_out: Tools among them with which the ascent begins as if they were not there.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem
-        >>> from resilisim.simulator.exact import best_limits
-        >>> problem = build_problem(default_library(), ["network_validator"])
-        >>> best_limits(problem, problem.closure).kept  # the fetcher pays
-        (0, 1)
     """
     first = [(None, 1 if tool in left_out else None) for tool in tools]
     numbers = _numbers(problem, tools, problem.rules.max_turns, limits=first)

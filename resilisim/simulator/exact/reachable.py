@@ -356,15 +356,6 @@ class ReachableOptimum(Values):
         neutral: The calls of outside tools that are taken to be there.
         start_gap: How far V*(start) may lie below the optimum; the states with the largest gaps are mostly far from the
             best path.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import ErrorKinds, Law, build_problem, start_state
-        >>> from resilisim.simulator.exact import solve
-        >>> law = Law(error_kinds=ErrorKinds())
-        >>> optimum = solve(build_problem(default_library(), ["integration_connector"], law))
-        >>> optimum.knowledge, round(optimum.value(start_state(optimum.problem)), 4)
-        ('observing', 0.995)
     """
 
     problem: Problem
@@ -525,14 +516,6 @@ def solve_reachable(
 
     Raises:
         ExactLimitError: There are too many tools to be told apart, or too many results of one call.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import Broken, Law, build_problem, start_state
-        >>> from resilisim.simulator.exact import solve_reachable
-        >>> problem = build_problem(default_library(), ["network_fetcher"], Law(broken=Broken(0.1)))
-        >>> round(solve_reachable(problem, "informed").value(start_state(problem)), 4)
-        0.8965
     """
     informed, tools = knowledge == "informed", told_apart(problem)
     there, bounding = neutral_tools(problem, tools, informed)

@@ -366,14 +366,6 @@ class References:
         plan_following_with_search: The same with one turn fewer for each required tool.
         first_call: The tool that the optimal policy calls first.
         after_search: V* after 0, 1, ... different searches at the start; never more are needed than tools are required.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem
-        >>> from resilisim.simulator.exact import References, solved_references
-        >>> found = solved_references(build_problem(default_library(), ["network_validator"]))
-        >>> isinstance(found, References), found.first_call
-        (True, 'network_fetcher')
     """
 
     known_probabilities: float
@@ -386,16 +378,7 @@ class References:
 
 
 def solved_references(problem: Problem) -> References:
-    """Return the references of a problem that are solved (all but the clairvoyant one); keeps no table.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem
-        >>> from resilisim.simulator.exact import solved_references
-        >>> found = solved_references(build_problem(default_library(), ["file_operations_reader"]))
-        >>> round(found.known_probabilities, 6), len(found.after_search)
-        (0.996096, 2)
-    """
+    """Return the references of a problem that are solved (all but the clairvoyant one); keeps no table."""
     return _references_of(solve_afresh(problem))
 
 
@@ -416,14 +399,6 @@ def solve_all(problems: Iterable[Problem], threads: int = 2) -> dict[Problem, Re
     """Return the solved references of many problems, each distinct one solved once, on a few threads.
 
     The compiled kernels release the interpreter lock, so threads run side by side.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem
-        >>> from resilisim.simulator.exact import solve_all
-        >>> problems = [build_problem(default_library(), [name]) for name in ("network_fetcher", "utility_cache")]
-        >>> len(solve_all(problems))
-        2
     """
     distinct = list(dict.fromkeys(problems))
     with ThreadPoolExecutor(threads) as pool:

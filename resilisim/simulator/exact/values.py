@@ -23,16 +23,6 @@ class Values(ABC):
         problem: The problem.
         start_gap: How far V*(start) may.
         knowledge: What the best agent knows: the law and what it saw ("observing"), or what is hidden, too.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem, execution, start_state
-        >>> from resilisim.simulator.exact import solve
-        >>> values = solve(build_problem(default_library(), ["network_validator"]))
-        >>> start = start_state(values.problem)
-        >>> regret = values.value(start) - values.action_value(start, execution("network_validator"))
-        >>> values.best_action(start).tool, regret > 0.0
-        ('network_fetcher', True)
     """
 
     __slots__ = ()

@@ -20,23 +20,11 @@ from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import EVALUATION_SALT
-from resilisim.simulator import (
-    Broken,
-    Corrupt,
-    Drift,
-    Duration,
-    EpisodeState,
-    ErrorKinds,
-    Latency,
-    Law,
-    Message,
-    Outage,
-    RateLimit,
-)
+from resilisim.simulator import Broken, Corrupt, Drift, Duration, ErrorKinds, Latency, Law, Message, Outage, RateLimit
 from resilisim.simulator.exact import Judge, solve
 from resilisim.simulator.law import FAILED as LAW_FAILED
 from resilisim.simulator.rulebook.rules import RESULTS, SOUND, UNCHECKED, UNSOUND, messages_until_free
-from resilisim.simulator.state import success_probability
+from resilisim.simulator.state import EpisodeState, success_probability
 from tests.envs.workflow.cases import random_legal, toy_task
 from tests.simulator.test_parts import SMALL
 

@@ -33,7 +33,7 @@ from resilisim.integrations.mcp import CommandAgent
 from resilisim.integrations.mcp.host import Answer, EpisodeHost, Hosts, http_server
 from resilisim.integrations.mcp.server import Episodes, ServedRun, serve_http
 from resilisim.policies.function_agent import AgentFailed
-from resilisim.simulator import rescore
+from resilisim.simulator.scoring import rescore
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task
 from resilisim.tool_library import Tool, ToolLibrary

@@ -16,9 +16,9 @@ from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_inde
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.policies.ppo.imitation import Imitation, Rehearsal, collect_batch, imitation_batches, tool_values
 from resilisim.policies.ppo.network import WorkflowTransformer
-from resilisim.simulator import EndRules, build_problem, execution, next_state, start_state
+from resilisim.simulator import EndRules, build_problem, execution, start_state
 from resilisim.simulator.exact import solve
-from resilisim.simulator.state import is_done
+from resilisim.simulator.state import is_done, next_state
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 
