@@ -45,7 +45,7 @@ for own in sizes.values():
     problems.append(own[len(own) // 2][1])
 solved_references(problems[0])
 start = time.process_time()
-values = [solved_references(problem).known_probabilities for problem in problems]
+values = [solved_references(problem).optimum for problem in problems]
 print(json.dumps({"seconds": time.process_time() - start, "values": values, "lists": len(problems)}))
 """
 

@@ -14,7 +14,7 @@ from resilisim.policies.ppo.checkpoint import LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.policy import Mirror, all_success_calls
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import obey_plan
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import best_limits
 from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
@@ -50,7 +50,7 @@ def measure(long: bool) -> list[Measurement]:
     """Value the plans of every planner, play those of the exact one, and time its planning."""
     tasks = benchmark_tasks()
     problems = [build_problem(LIBRARY, task.required_tools) for task in tasks]
-    optimum = np.array([known_probabilities(problem) for problem in problems])
+    optimum = np.array([start_optimum(problem) for problem in problems])
     path, limited = (_followed(ExactPlanner(limits=limits), tasks) for limits in (False, True))
     policy_path, policy_limited = _followed_policy(load_checkpoint("benchmark"), tasks, problems)
     planned = repeated(_PLAN, RUNS if long else 1)

@@ -2,7 +2,7 @@
 
     >>> import resilisim
     >>> task = resilisim.benchmark_tasks()[0]
-    >>> best = resilisim.bound(task)["known_probabilities"]  # what no agent can beat
+    >>> best = resilisim.bound(task)["optimum"]  # what no agent can beat
     >>> result = resilisim.evaluate("plan-follower", [task], "optimal", seeds=10, base=0.7)
     >>> print(result.table())
 

@@ -18,7 +18,7 @@ from resilisim.policies.scripted import PlanFollower
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact import plan_following
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.state import is_done
 from resilisim.tasks import Task
@@ -157,7 +157,7 @@ class Contestant:
 
 def optimum_of(task: Task) -> float:
     """Return V* of a task."""
-    return known_probabilities(build_problem(default_library(), task.required_tools))
+    return start_optimum(build_problem(default_library(), task.required_tools))
 
 
 def _obedience_of(task: Task) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from resilisim.simulator import FINISH, Episode, Message, Problem, build_problem, execution
 from resilisim.simulator.exact import plan_following, solve
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import plan_following_with_search
 from resilisim.simulator.exact.references import clairvoyant
 from resilisim.simulator.law import SUCCEEDED
@@ -75,7 +75,7 @@ def work(job: tuple[int, int]) -> Simulated:
     found = [clairvoyant(problem, [seed], salt, task.instance_id)[0] for seed in range(CLAIRVOYANT_SEEDS)]
     return Simulated(
         task.task_type,
-        (known_probabilities(problem), plan_following(problem), plan_following_with_search(problem)),
+        (start_optimum(problem), plan_following(problem), plan_following_with_search(problem)),
         (
             sum(best),
             sum(_play(problem, task, seed, salt, _follow_list) for seed in own),

@@ -20,7 +20,7 @@ from resilisim.policies.base import Policy
 from resilisim.policies.registry import make_policy
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact import plan_following
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.scoring import rescore
 from resilisim.statistics.luck_adjustment import NUM_FOLDS, FoldSums, cross_fitted_betas, fold_of
 from resilisim.tasks import Task
@@ -59,7 +59,7 @@ class Contestant:
 
 
 def _optimum(task: Task) -> float:
-    return known_probabilities(build_problem(default_library(), task.required_tools))
+    return start_optimum(build_problem(default_library(), task.required_tools))
 
 
 def _plan_following(task: Task) -> float:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.simulator.exact import solve
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import plan_following
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import NEXT_PLACE, EpisodeState
@@ -72,7 +72,7 @@ def work(job: tuple[int, int]) -> list[Played]:
         seeds = np.arange(NUM_SEEDS) + 2 * NUM_SEEDS * (first + place)
         followed = _play(envs, seeds, _next_required)
         optimal = _play(envs, seeds + NUM_SEEDS, _best_tool)
-        played.append(Played(followed, plan_following(problem), optimal, known_probabilities(problem)))
+        played.append(Played(followed, plan_following(problem), optimal, start_optimum(problem)))
     return played
 
 

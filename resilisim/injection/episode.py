@@ -39,7 +39,7 @@ from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Goal, Message, Problem, build_problem
 from resilisim.simulator.exact import Judge
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import Fail
 from resilisim.simulator.outcomes import Errors
@@ -196,7 +196,7 @@ class InjectedEpisode:
         goal = self._problem.goal
         other = replace(goal, fail=fail) if goal.once else goal
         try:
-            return known_probabilities(build_problem(self._library, other, self._problem.law, self._problem.rules))
+            return start_optimum(build_problem(self._library, other, self._problem.law, self._problem.rules))
         except ExactLimitError:  # of the other one, which decides nothing here
             return None
 

@@ -300,7 +300,7 @@ def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:
         rows.append([policy_cell(row), plain(row.prompt_type), *map(_shaded, parts)])
         if not math.isnan(row.ceiling.value):
             ceilings.setdefault(row.ceiling_name, parts)
-    names = {"known_probabilities": "tools known" if len(ceilings) > 1 else "", "reference_solution": ""}
+    names = {"optimum": "tools known" if len(ceilings) > 1 else "", "reference_solution": ""}
     for name, parts in sorted(ceilings.items(), reverse=True):  # searches first
         cells = (part.ceiling.value if part.num_tasks else None for part in parts)
         rows.append(["100% is, in % of episodes", names.get(name, "tools to be found"), *cells])

@@ -28,10 +28,10 @@ class Goal:
     Example:
         >>> from resilisim import default_library
         >>> from resilisim.simulator import EndRules, Goal, build_problem
-        >>> from resilisim.simulator.exact.optimum import known_probabilities
+        >>> from resilisim.simulator.exact.optimum import start_optimum
         >>> rules = EndRules(max_turns=3, max_consecutive_failures=0, loop_length=0)
         >>> goals = [Goal(("network_fetcher",), once=("network_fetcher",), fail=fail) for fail in ("before", "after")]
-        >>> [round(known_probabilities(build_problem(default_library(), goal, rules=rules)), 3) for goal in goals]
+        >>> [round(start_optimum(build_problem(default_library(), goal, rules=rules)), 3) for goal in goals]
         [0.98, 0.8]
     """
 

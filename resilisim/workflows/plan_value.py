@@ -10,7 +10,7 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.processes import answers_in_order
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import Goal
@@ -113,7 +113,7 @@ class CostCalculator:
         self.library = library if library is not None else default_library()
         self.law = law or BenchmarkLaw()
         self.rules = rules or EndRules()
-        self._ceiling = functools.lru_cache(maxsize=KEPT_RESULTS)(known_probabilities)
+        self._ceiling = functools.lru_cache(maxsize=KEPT_RESULTS)(start_optimum)
         self._obeyed = functools.lru_cache(maxsize=KEPT_RESULTS)(obey_plan)
         self._refused: dict[int, tuple[Step, bool]] = {}
 
@@ -205,7 +205,7 @@ def program_costs(
     plain = build_problem(
         library, Goal(tuple(dict.fromkeys(program)), program=program), law, rules, arguments_matter=True
     )
-    return PlanCosts(obeyed.success, obeyed.coverage, known_probabilities(plain))
+    return PlanCosts(obeyed.success, obeyed.coverage, start_optimum(plain))
 
 
 @dataclass(frozen=True, slots=True)

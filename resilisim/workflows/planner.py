@@ -18,7 +18,7 @@ from resilisim.errors import (
     unknown_name,
 )
 from resilisim.simulator.exact import solve
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import best_limits
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import world_goal
@@ -304,7 +304,7 @@ class ReferencePlanner:
                     confidence=chance(problem, call.tool, tools[:place]),
                 )
             )
-        return Workflow(task.instance_id, tuple(steps), self.name, known_probabilities(problem))
+        return Workflow(task.instance_id, tuple(steps), self.name, start_optimum(problem))
 
 
 class AutoPlanner:

@@ -9,19 +9,19 @@ from resilisim.simulator import load_law, shipped_laws
 from resilisim.simulator.failure_model import law_schema
 from tests.cli.conftest import Command
 
-SOLVED = ("known_probabilities", "known_probabilities_gap", "plan_following", "plan_following_with_search")
+SOLVED = ("optimum", "optimum_gap", "plan_following", "plan_following_with_search")
 
 
 def test_one_tool_in_few_turns_is_a_geometric_series(command):
     # p falls by the factor 0.9 with every failure: 0.8, 0.72, 0.648.
     values = command("bound", "--tools", "file_operations_reader", "--turns", "3", "--json").json()
     assert values.keys() == {*SOLVED, "clairvoyant", "clairvoyant_se", "first_call", "knowledge"}
-    assert values["known_probabilities"] == pytest.approx(1 - 0.2 * 0.28 * 0.352, abs=1e-12)
+    assert values["optimum"] == pytest.approx(1 - 0.2 * 0.28 * 0.352, abs=1e-12)
     assert values["plan_following_with_search"] == pytest.approx(1 - 0.2 * 0.28, abs=1e-12)
     assert (values["first_call"], values["knowledge"]) == ("file_operations_reader", "observing")
     assert values["clairvoyant_se"] >= 0.0
     certain = command("bound", "--tools", "file_operations_reader", "--success-probability", "1", "--json").json()
-    assert certain["known_probabilities"] == 1.0
+    assert certain["optimum"] == 1.0
 
 
 def test_task_and_its_tools_have_the_same_solved_references(command):
@@ -60,7 +60,7 @@ def test_means_of_all_hold_the_clairvoyant_one_with_its_standard_error(command, 
     arguments = ["bound", "--task", "all", "--tasks", path, "--turns", "1", "--clairvoyant-seeds", "400"]
     row = command(*arguments, "--json").json()[0]
     # One turn and nothing to choose: the clairvoyant agent succeeds exactly when the draw does.
-    assert row["known_probabilities"] == pytest.approx(0.8)
+    assert row["optimum"] == pytest.approx(0.8)
     assert row["clairvoyant_se"] == pytest.approx((row["clairvoyant"] * (1 - row["clairvoyant"]) / 399) ** 0.5)
     assert abs(row["clairvoyant"] - 0.8) < 5 * row["clairvoyant_se"]
     assert "custom" in command(*arguments).out
@@ -72,7 +72,7 @@ def bound_of(command, tools, *options):
 
 def test_the_constants_of_the_law_are_options(command):
     def best(tools, *options):
-        return bound_of(command, tools, *options)["known_probabilities"]
+        return bound_of(command, tools, *options)["optimum"]
 
     aggregator = "data_processing_aggregator"
     assert best(aggregator, "--turns", "1", "--not-executed", "0.25") == pytest.approx(0.8 * 0.25)
@@ -88,11 +88,11 @@ def test_the_constants_of_the_law_are_options(command):
 
 def test_the_gap_is_shown_only_where_there_is_one(command, monkeypatch):
     exact = bound_of(command, "file_operations_reader")
-    assert exact["known_probabilities_gap"] == 0.0
+    assert exact["optimum_gap"] == 0.0
     arguments = ["bound", "--tools", "file_operations_reader", "--clairvoyant-seeds", "0"]
-    assert "known_probabilities_gap" not in command(*arguments).out
+    assert "optimum_gap" not in command(*arguments).out
     monkeypatch.setattr(
-        "resilisim.cli.evaluation.bound.references", lambda *_, **__: {**exact, "known_probabilities_gap": 0.0625}
+        "resilisim.cli.evaluation.bound.computed_bounds", lambda *_, **__: {**exact, "optimum_gap": 0.0625}
     )
     assert "0.062500" in command(*arguments).out
 

@@ -44,8 +44,8 @@ def test_twelve_tools_of_a_thousand_from_the_bound_to_attributed_episodes(comman
     tasks.write_text(json.dumps({"instance_id": "long", "required_tools": required}) + "\n", encoding="utf-8")
     shared = ("--library", source, "--turns", "18")
     bound = command("bound", "--tools", ",".join(required), *shared, "--clairvoyant-seeds", "0", "--json").json()
-    assert bound["known_probabilities_gap"] == 0.0
-    assert bound["plan_following_with_search"] <= bound["plan_following"] < bound["known_probabilities"] < 1.0
+    assert bound["optimum_gap"] == 0.0
+    assert bound["plan_following_with_search"] <= bound["plan_following"] < bound["optimum"] < 1.0
     assert bound["first_call"] in library.closure(required)
     policies = ("--policy", "exact-optimum", "--policy", "random")
     played = command(
@@ -55,7 +55,7 @@ def test_twelve_tools_of_a_thousand_from_the_bound_to_attributed_episodes(comman
     records = list(read_records(out))
     assert len(records) == 4
     for record in records:
-        assert record["optimum"] == pytest.approx(bound["known_probabilities"], abs=1e-12)
+        assert record["optimum"] == pytest.approx(bound["optimum"], abs=1e-12)
         assert record["optimum_gap"] == 0.0
         regrets = [step["value"] - step["action_value"] for step in record["steps"]]
         assert min(regrets) >= -1e-12

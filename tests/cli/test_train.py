@@ -117,7 +117,7 @@ def test_measures_are_the_means_that_they_claim_to_be(folder):
 
     tasks = benchmark_tasks()[:5]
     measured = measure_policy(str(folder), tasks, 4, default_library(), Progressing)
-    optima = [bound(task.required_tools, clairvoyant_seeds=0)["known_probabilities"] for task in tasks]
+    optima = [bound(task.required_tools, clairvoyant_seeds=0)["optimum"] for task in tasks]
     assert measured["optimum"] == pytest.approx(sum(optima) / 5)
     total = sum(group["success"] * group["tasks"] for group in measured["by_type"].values())
     assert measured["success"] == pytest.approx(total / 5)

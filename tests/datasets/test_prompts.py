@@ -68,7 +68,7 @@ def test_costs_can_be_computed_again_from_the_record_alone():
 
 
 def test_the_exact_plan_predicts_what_following_it_brings_and_its_path_the_ceiling():
-    ceiling = bound(LONG.required_tools, clairvoyant_seeds=0)["known_probabilities"]
+    ceiling = bound(LONG.required_tools, clairvoyant_seeds=0)["optimum"]
     for planner, predicted in (("exact", "obey"), ("exact-path", "deviate")):
         environment = EnvironmentSettings(planner=planner)
         for record in records(LONG, types=("baseline", "optimal"), environment=environment):

@@ -37,10 +37,10 @@ LIBRARY = default_library()
 def test_what_the_agent_is_told_decides():
     for prompt_type in ("baseline", "chain_of_thought"):
         assert fitting_ceiling(prompt_type) == "optimum_after_searches"
-        assert fitting_ceiling(prompt_type, tools="listed") == "known_probabilities"
-        assert fitting_ceiling(prompt_type, privileged=True) == "known_probabilities"
+        assert fitting_ceiling(prompt_type, tools="listed") == "optimum"
+        assert fitting_ceiling(prompt_type, privileged=True) == "optimum"
     for prompt_type in ("optimal", "flawed", "flawed:missing_step:light"):
-        assert fitting_ceiling(prompt_type) == "known_probabilities"
+        assert fitting_ceiling(prompt_type) == "optimum"
 
 
 def value_of_searcher(problem, shown):
@@ -178,7 +178,7 @@ def test_records_say_what_their_ceiling_is(monkeypatch):
     row = summarise(sums_of([record]))[0]
     assert (row.ceiling.value, row.ceiling_name, row.num_without_ceiling) == (
         record["optimum"],
-        "known_probabilities",
+        "optimum",
         1,
     )
     assert "In 1 episode tools had to be found" in ceiling_note([row])
@@ -218,7 +218,7 @@ def test_tables_show_the_fitting_ceiling_with_v_star_beside_it():
     assert mapping["ceiling"]["value"] == searching.ceiling.value
     for row in rows:
         if row is not searching:
-            assert (row.ceiling, row.ceiling_name) == (row.optimum, "known_probabilities")
+            assert (row.ceiling, row.ceiling_name) == (row.optimum, "optimum")
     assert "success reference V* of reference luck-adjusted" in shown_at(160, summary_table(rows))
     for width in (80, 60):
         heads = shown_at(width, summary_table(rows)).partition("──")[0]

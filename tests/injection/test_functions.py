@@ -26,7 +26,7 @@ from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.reporting import write_report
 from resilisim.simulator import BenchmarkLaw, Broken, EndRules, Goal, Law, Outage, RateLimit, build_problem, start_state
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.tool_library import Tool, ToolLibrary
 
@@ -225,7 +225,7 @@ def test_the_optimum_of_a_goal_in_order_is_that_of_the_exact_solver(turns: int) 
     for law in (BenchmarkLaw(), BenchmarkLaw(0.6, 0.3, 0.5, 0.8)):
         problem = build_problem(chain, ["a", "c"], law, rules)
         by_layers = solve_reachable(problem).value(start_state(problem))
-        assert known_probabilities(problem) == pytest.approx(by_layers, abs=1e-12)
+        assert start_optimum(problem) == pytest.approx(by_layers, abs=1e-12)
 
 
 def test_closed_forms_of_goals_in_any_order_and_of_answers_that_are_lost() -> None:
@@ -233,7 +233,7 @@ def test_closed_forms_of_goals_in_any_order_and_of_answers_that_are_lost() -> No
 
     def optimum(**goal: Any) -> float:
         two = library({"a": (), "b": ()})
-        return known_probabilities(build_problem(two, Goal(("b", "a"), **goal), law, rules))
+        return start_optimum(build_problem(two, Goal(("b", "a"), **goal), law, rules))
 
     def tail(successes: int, draws: int) -> float:
         return sum(math.comb(draws, k) * 0.7**k * 0.3 ** (draws - k) for k in range(successes, draws + 1))
@@ -247,7 +247,7 @@ def test_closed_forms_of_goals_in_any_order_and_of_answers_that_are_lost() -> No
     chain, falling, short = library({"a": (), "b": ("a",)}), BenchmarkLaw(0.8, 0.5, 0.7, 1), EndRules(2, 0, 0)
     for ordered, value in ((False, 0.64), (True, 0.32)):
         bad = build_problem(chain, Goal(("b", "a"), ordered), falling, short)
-        assert known_probabilities(bad) == pytest.approx(value)
+        assert start_optimum(bad) == pytest.approx(value)
 
 
 LIMITED = Law(rate_limit=RateLimit(1, 3, "tool"), outage=Outage(0.1, 0.4, "all"), broken=Broken(0.1, ("b",)))

@@ -100,11 +100,11 @@ def test_where_tools_must_be_found_the_ceiling_is_what_searching_leaves(tmp_path
     (axis,) = found.axes
     for turns, optimum, after_search in zip(axis.values, axis.optimum, axis.after_search, strict=True):
         values = [bound(task, rules=EndRules(int(turns)), clairvoyant_seeds=0) for task in tasks]
-        assert optimum == pytest.approx(sum(value["known_probabilities"] for value in values) / 3)
+        assert optimum == pytest.approx(sum(value["optimum"] for value in values) / 3)
         assert after_search == pytest.approx(sum(value["optimum_after_searches"] for value in values) / 3)
         assert after_search < optimum
     searching, told = axis.curves
-    assert (searching.ceiling, told.ceiling) == ("optimum_after_searches", "known_probabilities")
+    assert (searching.ceiling, told.ceiling) == ("optimum_after_searches", "optimum")
     for curve, ceilings in ((searching, axis.after_search), (told, axis.optimum)):
         successes = [point.success.value for point in curve.points]
         assert curve.area.raw.value == pytest.approx(sum(successes) / sum(ceilings))

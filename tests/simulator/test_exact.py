@@ -15,7 +15,7 @@ from resilisim.simulator import FINISH, BenchmarkLaw, EndRules, Episode, Message
 from resilisim.simulator.exact import bound, plan_following, search, solve
 from resilisim.simulator.exact import references as exact_references
 from resilisim.simulator.exact.arena import build_arena
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import plan_following_with_search
 from resilisim.simulator.exact.references import clairvoyant, luck_table, solve_all, solved_references
 from resilisim.simulator.messages import STOP
@@ -57,8 +57,8 @@ REFERENCE_VALUES = [
 @pytest.mark.parametrize(("required", "optimum_off", "optimum_on", "plan_off", "plan_on"), REFERENCE_VALUES)
 def test_reference_values(required, optimum_off, optimum_on, plan_off, plan_on):
     off, on = build_problem(LIBRARY, required, rules=OFF), build_problem(LIBRARY, required)
-    assert known_probabilities(off) == pytest.approx(optimum_off, abs=1e-6)
-    assert known_probabilities(on) == pytest.approx(optimum_on, abs=1e-6)
+    assert start_optimum(off) == pytest.approx(optimum_off, abs=1e-6)
+    assert start_optimum(on) == pytest.approx(optimum_on, abs=1e-6)
     assert plan_following(off) == pytest.approx(plan_off, abs=1e-6)
     assert plan_following(on) == pytest.approx(plan_on, abs=1e-6)
 
@@ -66,7 +66,7 @@ def test_reference_values(required, optimum_off, optimum_on, plan_off, plan_on):
 def test_one_tool_is_a_geometric_series():
     problem = build_problem(LIBRARY, ["file_operations_reader"], rules=OFF)
     miss = math.prod(1 - 0.8 * 0.9**failures for failures in range(10))
-    assert known_probabilities(problem) == pytest.approx(1 - miss, abs=1e-14)
+    assert start_optimum(problem) == pytest.approx(1 - miss, abs=1e-14)
     with_rule = math.prod(1 - 0.8 * 0.9**failures for failures in range(5))
     assert plan_following(build_problem(LIBRARY, ["file_operations_reader"])) == pytest.approx(1 - with_rule, abs=1e-14)
 
@@ -151,7 +151,7 @@ def test_value_at_the_end_is_the_outcome_for_every_end():
 
 def test_clairvoyance_is_worth_at_least_the_optimum_and_finds_what_one_tool_needs():
     result = bound(NETWORK, clairvoyant_seeds=150)
-    assert result["clairvoyant"] >= result["known_probabilities"] - 3 * result["clairvoyant_se"]
+    assert result["clairvoyant"] >= result["optimum"] - 3 * result["clairvoyant_se"]
     # One tool, the row rule off: some sequence succeeds iff some attempt would, failures counted in.
     problem = build_problem(
         LIBRARY, ["file_operations_reader"], rules=EndRules(max_turns=2, max_consecutive_failures=0)
@@ -210,9 +210,9 @@ def test_outside_tools_that_can_break_no_row_are_left_out_of_the_clairvoyant_sea
 
 
 def test_all_thirty_tools_in_one_list():
-    assert known_probabilities(build_problem(LIBRARY, LIBRARY.names)) == 0.0
+    assert start_optimum(build_problem(LIBRARY, LIBRARY.names)) == 0.0
     certain = BenchmarkLaw(1.0, 1.0, 1.0, 1.0)
-    assert known_probabilities(build_problem(LIBRARY, LIBRARY.names[::-1], certain, EndRules(max_turns=30))) == 1.0
+    assert start_optimum(build_problem(LIBRARY, LIBRARY.names[::-1], certain, EndRules(max_turns=30))) == 1.0
 
 
 def test_what_is_too_large_is_refused_in_one_line():

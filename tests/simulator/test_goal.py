@@ -7,7 +7,7 @@ import random
 import pytest
 
 from resilisim.simulator import BenchmarkLaw, EndRules, Goal, Law, build_problem
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.tool_library import Tool, ToolLibrary
 from tests.simulator.goal_by_hand import GoalByHand
 
@@ -25,7 +25,7 @@ def computed(goal: GoalByHand, problem_law: str = "law") -> float:
     required = tuple(names[function] for function in goal.required)
     once = tuple(names[function] for function in goal.once)
     aim = Goal(required, goal.ordered, once, "after" if goal.after else "before")
-    return known_probabilities(build_problem(ToolLibrary(tools), aim, law, rules))
+    return start_optimum(build_problem(ToolLibrary(tools), aim, law, rules))
 
 
 def drawn(number: int) -> GoalByHand:

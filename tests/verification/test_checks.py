@@ -9,7 +9,7 @@ import pytest
 from resilisim.seeding import Draws
 from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, start_state
 from resilisim.simulator.exact import solve
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import BruteForce
 from verification import brute_force, failure_models, law, law_fit, references, score
@@ -60,7 +60,7 @@ def test_own_rules_agree_with_the_simulators_transition():
         rules = brute_force.Rules(problem)
         expected = BruteForce(problem).value(start_state(problem))
         assert brute_force.Definition(rules).value(rules.start) == pytest.approx(expected, abs=1e-12)
-        assert known_probabilities(problem) == pytest.approx(expected, abs=1e-12)
+        assert start_optimum(problem) == pytest.approx(expected, abs=1e-12)
 
 
 def test_comparison_with_the_definition_fails_for_other_values(monkeypatch):

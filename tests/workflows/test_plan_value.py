@@ -12,7 +12,7 @@ from resilisim import benchmark_tasks
 from resilisim.errors import InvalidInputError
 from resilisim.simulator import BenchmarkLaw, EndRules, build_problem
 from resilisim.simulator.exact import obey_plan
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import ExactPlanner, Step
@@ -105,7 +105,7 @@ def test_no_plan_is_taken_for_another(work, kept):
             problem = build_problem(LIBRARY, required)
             refused = [bool(check_parameters(LIBRARY[step.tool], step.parameters, "strict")) for step in steps]
             obeyed = obey_plan(problem, [LIBRARY.index(step.tool) for step in steps], refused)
-            expected = PlanCosts(obeyed.success, obeyed.coverage, known_probabilities(problem))
+            expected = PlanCosts(obeyed.success, obeyed.coverage, start_optimum(problem))
             assert used.costs(required, steps) == expected
             del steps
 

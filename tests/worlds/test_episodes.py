@@ -22,7 +22,7 @@ from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.integrations.mcp.server import Episodes, ServedRun
 from resilisim.policies import make_policy
 from resilisim.simulator import EndRules, Goal, build_problem, start_state
-from resilisim.simulator.exact.optimum import known_probabilities
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.worlds import load_world
 from tests.worlds.notebook import LIBRARY, NAME, number_on
 
@@ -133,7 +133,7 @@ def test_the_ceiling_is_the_binomial_tail_where_every_call_has_one_chance(calls:
     rules = EndRules(max_turns=turns, max_consecutive_failures=0)
     goal = Goal(("notebook_reader",), program=("notebook_reader",) * calls)
     problem = build_problem(LIBRARY, goal, BenchmarkLaw(0.7, 1, 1, 1), rules, arguments_matter=True)
-    assert known_probabilities(problem) == pytest.approx(_chance(calls, turns, 0.7), abs=1e-12)
+    assert start_optimum(problem) == pytest.approx(_chance(calls, turns, 0.7), abs=1e-12)
 
 
 def test_the_ceiling_is_that_of_brute_force_under_the_whole_law() -> None:
@@ -158,7 +158,7 @@ def test_the_ceiling_is_that_of_brute_force_under_the_whole_law() -> None:
             next_state(problem, state, message, False), done
         )
 
-    assert known_probabilities(problem) == pytest.approx(follow(start_state(problem), 0), abs=1e-12)
+    assert start_optimum(problem) == pytest.approx(follow(start_state(problem), 0), abs=1e-12)
 
 
 def test_regret_and_luck_add_up_and_luck_has_mean_zero_for_whoever_plays() -> None:

@@ -29,18 +29,18 @@ from resilisim.tasks.task import TASK_TYPES
 from resilisim.tool_library import ToolLibrary
 
 EXPLANATIONS = {
-    "known_probabilities": "the best possible success rate of an agent that knows the law (V*)",
+    "optimum": "the best possible success rate of an agent that knows the law (V*)",
     "optimum_after_searches": "the same after the fewest searches, clause by clause, that show the tools",
     "searches_needed": "the number of those searches, one for each clause of the description at most",
-    "known_probabilities_gap": "how far V* may lie above that value, which is exact only to within this",
+    "optimum_gap": "how far V* may lie above that value, which is exact only to within this",
     "plan_following": "the required tools in order, each repeated until it succeeds",
     "plan_following_with_search": "the same, with one search before each tool",
     "clairvoyant": "the best with all draws known in advance",
     "clairvoyant_se": "its standard error",
     "first_call": "what the best agent executes first",
 }
-GAP = "known_probabilities_gap"
-SOLVED = ("known_probabilities", GAP, "plan_following", "plan_following_with_search")
+GAP = "optimum_gap"
+SOLVED = ("optimum", GAP, "plan_following", "plan_following_with_search")
 AFTER_SEARCH = ("optimum_after_searches", "searches_needed")
 EVERY_TASK = "all"
 SEEDS_FOR_ONE = 200

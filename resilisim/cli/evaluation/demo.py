@@ -36,7 +36,7 @@ BESIDE_MODEL = ("plan-follower", "exact-optimum")
 MODEL_FOLDER = "language-model"
 # References that are shown, and the heads of their columns.
 BOUNDS = {
-    "known_probabilities": "best possible",
+    "optimum": "best possible",
     "plan_following": "only the required tools, in order",
     "first_call": "best first call",
 }

@@ -286,7 +286,7 @@ def has_no_ceiling(record: Mapping[str, Any]) -> bool:
 # What the agent is told decides what its success is a share of: the name of that reference (SPEC section 7). V* is a
 # ceiling; the optimum after searches bounds only agents that search clause by clause. In a world it is the chance of
 # completing the reference solution.
-Ceiling = Literal["known_probabilities", "optimum_after_searches", "reference_solution"]
+Ceiling = Literal["optimum", "optimum_after_searches", "reference_solution"]
 
 
 def fitting_ceiling(prompt_type: str, tools: str = "discovery", privileged: bool = False) -> Ceiling:
@@ -300,7 +300,7 @@ def fitting_ceiling(prompt_type: str, tools: str = "discovery", privileged: bool
     The protocol alone does not matter: unless each tool is a function, functions name no tool of the library.
     """
     told = prompt_type.partition(":")[0] in PLANNED_PROMPT_TYPES or tools in ("listed", "native") or privileged
-    return "known_probabilities" if told else "optimum_after_searches"
+    return "optimum" if told else "optimum_after_searches"
 
 
 def ceiling_of(record: Mapping[str, Any]) -> float:

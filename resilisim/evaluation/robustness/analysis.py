@@ -107,10 +107,10 @@ def setting_references(
             except ExactLimitError as error:
                 name = tasks[own[0]].instance_id
                 raise ExactLimitError(f"task {name}, {settings.max_turns} turns: {error}") from error
-            optimum[own] = solved.known_probabilities
+            optimum[own] = solved.optimum
             plan_following[own] = solved.plan_following
             after_search[own] = [solved.after_search[searches[place] or 0] for place in own]
-            gap = max(gap, solved.known_probabilities_gap)
+            gap = max(gap, solved.optimum_gap)
             is_informed = is_informed or solved.knowledge == "informed"
             on_task(len(own))
     return SettingReferences(optimum, plan_following, after_search, gap, is_informed)
@@ -331,7 +331,7 @@ def analyse_axis(
     curves = []
     for who in (played.profiled(policy, prompt) for policy in played.policies for prompt in prompts):
         ceiling = fitting_ceiling(who.prompt, tools, who.privileged)
-        knows_tools = ceiling == "known_probabilities"
+        knows_tools = ceiling == "optimum"
         scores = [played.scores(run, who.policy, who.prompt) for run, _ in points.values()]
         usual = played.scores(STANDARD, who.policy, who.prompt)
         curve = [

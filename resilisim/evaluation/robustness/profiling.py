@@ -178,7 +178,7 @@ class ProfileJob:
 
     def _searches(self) -> list[int | None]:
         """Return how many searches each task needs, None where no prompt leaves the tools to be found."""
-        if all(fitting_ceiling(prompt, self.standard.tools) == "known_probabilities" for prompt in self.prompts):
+        if all(fitting_ceiling(prompt, self.standard.tools) == "optimum" for prompt in self.prompts):
             return [None] * len(self.tasks)
         search_many = self.standard.search_many(self.plan.library)
         return [searches.fewest for searches in all_searches_needed(self.tasks, self.plan.library, search_many)]

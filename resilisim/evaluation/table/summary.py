@@ -158,7 +158,7 @@ def summarise_group(
     num_episodes = int(count.sum())
     success = clustered_proportion(outcome, count)
     ceiling = clustered_mean(ceilings, count)
-    ceiling_name: Ceiling = "optimum_after_searches" if group.after_search.any() else "known_probabilities"
+    ceiling_name: Ceiling = "optimum_after_searches" if group.after_search.any() else "optimum"
     if group.world is not None:
         ceiling_name = "reference_solution"
     ended = {name: float(values.sum()) for name, values in sorted(group.ended_by.items()) if values.any()}
@@ -181,7 +181,7 @@ def summarise_group(
         num_without_ceiling=int(group.without_ceiling.sum()),
         share_of_ceiling=_no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value).cut(),
         adjusted_share=_adjusted_share(
-            outcome - task_betas * luck, ceilings, success, num_episodes, ceiling_name == "known_probabilities"
+            outcome - task_betas * luck, ceilings, success, num_episodes, ceiling_name == "optimum"
         ),
         luck_adjusted=_no_narrower(
             within_range(luck_adjusted_mean(outcome, luck, count, task_betas)), success, 1.0
@@ -210,7 +210,7 @@ def _is_optimum(group: EpisodeTable, summary: GroupSummary) -> bool:
     arguments = group.manifest.get("arguments", {})
     specs = dict(zip(arguments.get("policy_names", ()), arguments.get("policies", ()), strict=False))
     spec = specs.get(summary.policy, summary.policy)
-    is_exact = summary.optimum_gap == 0.0 and not summary.is_informed and summary.ceiling_name == "known_probabilities"
+    is_exact = summary.optimum_gap == 0.0 and not summary.is_informed and summary.ceiling_name == "optimum"
     no_regret = float(group.regret.sum()) <= ROUNDING * max(summary.num_episodes, 1)
     return spec == OPTIMUM_POLICY and summary.privileged and is_exact and no_regret
 

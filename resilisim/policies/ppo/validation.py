@@ -86,7 +86,7 @@ def optima_of(tasks: Sequence[Task], library: ToolLibrary, law: BenchmarkLaw | L
     """Return V* of each task under the benchmark law, or another."""
     problems = [build_problem(library, task.required_tools, law) for task in tasks]
     values = solve_all(problems)
-    return [values[problem].known_probabilities for problem in problems]
+    return [values[problem].optimum for problem in problems]
 
 
 @dataclass(frozen=True, slots=True)

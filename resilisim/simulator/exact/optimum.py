@@ -530,6 +530,6 @@ def _sweep(problem: Problem, arena: Arena, neutral_base: int) -> NDArray[np.floa
     return values
 
 
-def known_probabilities(problem: Problem) -> float:
+def start_optimum(problem: Problem) -> float:
     """Return V*(start), the ceiling for an agent that knows the law but not its luck."""
     return solve(problem).value(start_state(problem))

@@ -359,8 +359,8 @@ class References:
     """Success rates that a task's score can be compared with, each a probability of full success.
 
     Attributes:
-        known_probabilities: V*(start): the best that an agent can do that knows the law but not its luck.
-        known_probabilities_gap: How far V*(start) may lie above that value: 0 where it is exact (`Values.gap`).
+        optimum: V*(start): the best that an agent can do that knows the law but not its luck.
+        optimum_gap: How far V*(start) may lie above that value: 0 where it is exact (`Values.gap`).
         knowledge: What that agent knows: what agents can see.
         plan_following: The required tools in order, each again until it succeeds, nothing else.
         plan_following_with_search: The same with one turn fewer for each required tool.
@@ -368,8 +368,8 @@ class References:
         after_search: V* after 0, 1, ... different searches at the start; never more are needed than tools are required.
     """
 
-    known_probabilities: float
-    known_probabilities_gap: float
+    optimum: float
+    optimum_gap: float
     knowledge: Knowledge
     plan_following: float
     plan_following_with_search: float
@@ -385,8 +385,8 @@ def solved_references(problem: Problem) -> References:
 def _references_of(optimum: Values) -> References:
     start = start_state(optimum.problem)
     return References(
-        known_probabilities=optimum.value(start),
-        known_probabilities_gap=optimum.start_gap,
+        optimum=optimum.value(start),
+        optimum_gap=optimum.start_gap,
         knowledge=optimum.knowledge,
         plan_following=plan_following(optimum.problem),
         plan_following_with_search=plan_following_with_search(optimum.problem),
@@ -432,7 +432,7 @@ def bound(
         track: What tells how far the clairvoyant bound is (`clairvoyant`).
 
     Returns:
-        `known_probabilities`, `known_probabilities_gap`, `knowledge` (`References`), `plan_following`,
+        `optimum`, `optimum_gap`, `knowledge` (`References`), `plan_following`,
         `plan_following_with_search`, `first_call`, and, with seeds, `clairvoyant` and its standard error
         `clairvoyant_se`, which are None under a law with parts and where there are too many sequences of calls to look
         through. Of a task also `optimum_after_searches`, V* after the searches of an agent that finds its tools clause
@@ -446,7 +446,7 @@ def bound(
     Example:
         >>> from resilisim.simulator.exact import bound
         >>> found = bound(["file_operations_reader"], clairvoyant_seeds=0)
-        >>> round(found["known_probabilities"], 6), found["first_call"]
+        >>> round(found["optimum"], 6), found["first_call"]
         (0.996096, 'file_operations_reader')
     """
     clairvoyant_seeds = check_integer("clairvoyant_seeds", clairvoyant_seeds, 0, MAX_COUNT)

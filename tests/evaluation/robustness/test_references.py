@@ -50,9 +50,9 @@ def test_references_are_those_of_each_task_under_the_setting() -> None:
                 )
                 for turns in (changed.max_turns, changed.max_turns - (searches[place] or 0))
             )
-            assert found.optimum[place] == expected["known_probabilities"]
+            assert found.optimum[place] == expected["optimum"]
             assert found.plan_following[place] == expected["plan_following"]
-            assert found.after_search[place] == pytest.approx(fewer["known_probabilities"], abs=1e-15)
+            assert found.after_search[place] == pytest.approx(fewer["optimum"], abs=1e-15)
         assert found.gap == 0.0
     assert sum(counted) == 2 * len(tasks)
 
