@@ -263,18 +263,37 @@ def check_integer(name: str, value: object, least: int, most: int | None = None)
     raise InvalidInputError(f"{name} is {shown_value(number)}: expected {wanted}")
 
 
-def check_number(name: str, value: object, least: float | None = None, most: float | None = None) -> float:
-    """Return a number of any type (NumPy's, say) as a float; InvalidInputError if it is none or out of range."""
+def check_number(
+    name: str,
+    value: object,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+) -> float:
+    """Return a number of any type (NumPy's, say) as a float; InvalidInputError if it is none or out of range.
+
+    `above` and `below` are bounds that the number itself must not be.
+    """
     try:
         number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     except OverflowError:
         number = math.nan
     if math.isnan(number):
         raise InvalidInputError(f"{name} is {shown_value(value)}: expected a number")
-    if (least is None or number >= least) and (most is None or number <= most):
+    is_low = (least is not None and number < least) or (above is not None and number <= above)
+    is_high = (most is not None and number > most) or (below is not None and number >= below)
+    if not is_low and not is_high:
         return number
-    bounds = [f"at {word} {bound:,g}" for word, bound in (("least", least), ("most", most)) if bound is not None]
-    raise InvalidInputError(f"{name} is {shown_value(value)}: expected {' and '.join(bounds)}")
+    bounds = (("at least", least), ("above", above), ("at most", most), ("below", below))
+    wanted = " and ".join(f"{words} {bound:,g}" for words, bound in bounds if bound is not None)
+    raise InvalidInputError(f"{name} is {shown_value(value)}: expected {wanted}")
+
+
+def check_share(name: str, value: object) -> float:
+    """Return a number from 0 to 1 as a float; InvalidInputError for all else."""
+    return check_number(name, value, 0.0, 1.0)
 
 
 def count_of(number: int, singular: str, plural: str | None = None) -> str:

@@ -39,6 +39,8 @@ class Option:
     help: str  # one sentence for people
     least: float | None = None
     most: float | None = None
+    above: float | None = None  # bounds that a number itself must not be
+    below: float | None = None
     choices: tuple[str, ...] = ()  # the only values of a text whose type does not say them
     noun: str = ""  # what a value is called where it does not exist ("unknown parameter mode 'x'"); the field's name
     # On the command line: spelling (the field's if empty), the value that the flag alone stands for, what is said of
@@ -77,7 +79,7 @@ class OptionField:
         if self.kind is int:
             return check_integer(name, value, int(least or 0), None if most is None else int(most))
         if self.kind is float:
-            return check_number(name, value, least, most)
+            return check_number(name, value, least, most, above=self.option.above, below=self.option.below)
         if self.kind is bool and not isinstance(value, bool):
             raise InvalidInputError(f"{name} is {shown_value(value)}: expected True or False")
         if self.option.path and isinstance(value, Path):

@@ -18,7 +18,6 @@ from resilisim.datasets.rollout import EPISODES_GROUP, RolloutSpec, Stage, Start
 from resilisim.datasets.schema import Record, RecordSource
 from resilisim.datasets.world_pairs import Call, ReferencePairs, calls_of
 from resilisim.envs.session import Session
-from resilisim.errors import InvalidInputError
 from resilisim.options import option
 from resilisim.tasks import Task
 from resilisim.tasks.task import split_of_task
@@ -47,13 +46,9 @@ class PreferenceSpec(RolloutSpec):
         most=1.0,
         group=EPISODES_GROUP,
     )
-    min_margin: float = option(0.01, "Least difference in Q* between the two of a pair.", group=EPISODES_GROUP)
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of range."""
-        RolloutSpec.__post_init__(self)
-        if not 0.0 < self.min_margin < 1.0:
-            raise InvalidInputError(f"min_margin is {self.min_margin!r}: expected a number above 0 and below 1")
+    min_margin: float = option(
+        0.01, "Least difference in Q* between the two of a pair.", above=0.0, below=1.0, group=EPISODES_GROUP
+    )
 
     def make(self, library: ToolLibrary) -> RecordSource:
         """Return the source of the records."""

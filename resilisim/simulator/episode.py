@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, check_integer
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, episode_key
 from resilisim.simulator.compiled import tool_luck_key
 from resilisim.simulator.draws import KEYED, Draws
@@ -119,8 +119,7 @@ class Episode:
         workspace: Workspace | None = None,
         draws: Draws = KEYED,
     ) -> None:
-        if not 0 <= seed <= MAX_SEED:
-            raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
+        check_integer("seed", seed, 0, MAX_SEED)
         self.problem = problem
         self._key = episode_key(salt, seed, instance_id)
         self._draws = draws

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, check_integer
 
 CONFIDENCE_LEVEL = 0.95
 NORMAL_95 = 1.959964  # two-sided 95% quantile of the normal distribution
@@ -246,8 +246,7 @@ def pass_hat_k(successes: Numbers, episodes: Numbers, k: int, level: float = CON
 
 
 def _counts(successes: Numbers, episodes: Numbers, k: int) -> tuple[FloatArray, FloatArray]:
-    if k < 1:
-        raise InvalidInputError(f"k is {k}: expected at least 1")
+    check_integer("k", k, 1)
     won, tried = np.asarray(successes, dtype=np.float64), np.asarray(episodes, dtype=np.float64)
     wrong = (won < 0) | (won > tried)
     if wrong.any():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from resilisim.errors import InvalidInputError, count_of
+from resilisim.errors import InvalidInputError, check_number, count_of
 from resilisim.statistics.comparison import INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Pairs
 from resilisim.statistics.estimates import ROUNDING, FloatArray, finite_or_none, t_quantile
 from resilisim.statistics.luck_adjustment import FoldSums, fit_beta
@@ -211,8 +211,7 @@ def plan_sample(
         InvalidInputError: A number is out of range, or the pilot has fewer than two tasks.
     """
     for name, value in (("difference", difference), ("power", power), ("level", level)):
-        if not 0.0 < value < 1.0:
-            raise InvalidInputError(f"{name} is {value:g}: expected a number above 0 and below 1")
+        check_number(name, value, above=0.0, below=1.0)
     if power <= level:
         raise InvalidInputError(f"power is {power:g}: expected more than the level, {level:g}")
     if pilot.pairs.num_tasks < 2:

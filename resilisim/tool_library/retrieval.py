@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from resilisim.errors import (
     InvalidInputError,
     MissingExtraError,
+    check_integer,
     import_extra,
     install_line,
     one_line,
@@ -219,8 +220,7 @@ class Retriever(ABC):
 
     def search_many(self, queries: Sequence[str], k: int = DEFAULT_HITS) -> list[list[ToolHit]]:
         """Return `search(query, k)` for each query; much faster than one at a time where texts are new."""
-        if k < 1:
-            raise InvalidInputError(f"search for k={k} tools: expected at least 1")
+        check_integer("k", k, 1)
         missing = list(dict.fromkeys(query for query in queries if (query, k) not in self._searches))
         for query, row in zip(missing, self.similarities(missing), strict=True):
             hits = tuple(ToolHit(self.library.names[place], score) for place, score in _ranked(row, k))
@@ -472,8 +472,7 @@ class TextIndex:
 
     def search(self, query: str, k: int = DEFAULT_HITS) -> list[TextHit]:
         """Return the k texts nearest to a query, best first, by the scores and rules of `Retriever.search`."""
-        if k < 1:
-            raise InvalidInputError(f"search for k={k} texts: expected at least 1")
+        check_integer("k", k, 1)
         scores = np.round(self._similarities(query), SCORE_DECIMALS) + 0.0
         best = np.argsort(-scores, kind="stable")[:k]
         return [TextHit(int(place), round(float(scores[place]), SCORE_DECIMALS)) for place in best]

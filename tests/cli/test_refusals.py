@@ -78,7 +78,7 @@ EVALUATE --max-cost inf | inf
 EVALUATE --timeout nan | nan
 PROFILE --turns 1000000000 | turns is 1000000000
 PROFILE --tasks 4 --axis turn | unknown axis 'turn': did you mean 'turns'?
-PROFILE --tasks 4 --reliability 1.2 | reliability is 1.2: a probability above 0 and at most 1
+PROFILE --tasks 4 --reliability 1.2 | reliability is 1.2: above 0 and at most 1
 PROFILE --tasks 4 --turns 0 | turns is 0: expected at least 1
 PROFILE --tasks 4 --flaw missing | unknown flaw 'missing': did you mean 'missing_step'?
 PROFILE --axis turns --flaw missing_step | --flaw changes nothing without the axis flaws

@@ -181,7 +181,7 @@ def test_an_option_more(spec, expected):
         ("react[steps=3][steps=4]", "unknown policy"),
         ("raect[steps=3]", "unknown policy 'raect': did you mean 'react'?"),
         ("react[stesp=3]", "unknown option 'stesp' in policy 'react': did you mean 'steps'?"),
-        ("react[steps=none]", "option steps='none': expected a whole number"),
+        ("react[steps=none]", "option steps is 'none': expected a whole number"),
         ("repairing-follower[ask=sometimes]", "unknown time to ask 'sometimes'"),
         ("repairing-follower[asks=before]", "unknown argument 'asks' in policy 'repairing-follower': did you mean"),
         (f"{HERE}:ready_policy[depth=2]", "is a policy already: expected no arguments, got depth"),

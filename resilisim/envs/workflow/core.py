@@ -47,7 +47,7 @@ from resilisim.envs.workflow.law_parts import (
 from resilisim.envs.workflow.loops import Episodes, TaskRecords, Worlds, show_patterns, write_starts
 from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
 from resilisim.envs.workflow.training import MAX_STAGE
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, check_integer, check_share
 from resilisim.seeding import hash_words
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import BenchmarkLaw
@@ -224,16 +224,12 @@ class CoreUser:
 
     def set_running_success(self, rate: float) -> None:
         """Set the running success rate with which later episodes begin (training law's base, phase of the reward)."""
-        if not 0.0 <= rate <= 1.0:
-            raise InvalidInputError(f"running success rate {rate}: expected a number from 0 to 1")
-        self.core.worlds["running_success"] = rate
+        self.core.worlds["running_success"] = check_share("running success rate", rate)
         self.core.write_starts()
 
     def set_stage(self, stage: int) -> None:
         """Set the stage of the curriculum with which later episodes begin."""
-        if not 0 <= stage <= MAX_STAGE:
-            raise InvalidInputError(f"curriculum stage {stage}: expected 0 to {MAX_STAGE}")
-        self.core.worlds["stage"] = stage
+        self.core.worlds["stage"] = check_integer("curriculum stage", stage, 0, MAX_STAGE)
         self.core.write_starts()
 
     def set_patterns(self, scores: Mapping[tuple[str, ...], float]) -> None:
@@ -242,8 +238,7 @@ class CoreUser:
         for names, score in scores.items():
             if len(names) not in PATTERN_LENGTHS:
                 raise InvalidInputError(f"pattern {names} has {len(names)} tools: expected two or three")
-            if not 0.0 <= score <= 1.0:
-                raise InvalidInputError(f"score {score} of pattern {names}: expected a number from 0 to 1")
+            check_share(f"score of pattern {names}", score)
             tools = [self.core.library.index(name) for name in names]
             first = tools[0] if len(tools) == max(PATTERN_LENGTHS) else -1
             rows.append((pattern_key(first, tools[-2], tools[-1]), score))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.settings import CONSTANTS, EnvironmentSettings
-from resilisim.errors import MAX_TURNS, InvalidInputError, StoreError, check_integer, shown_value, unknown_name
+from resilisim.errors import (
+    MAX_TURNS,
+    InvalidInputError,
+    StoreError,
+    check_integer,
+    check_number,
+    check_share,
+    unknown_name,
+)
 from resilisim.options import options_of
 from resilisim.provenance import encode_json
 from resilisim.run_folder import (
@@ -259,15 +266,11 @@ def flawed_prompt(flaw: str, severity: str) -> str:
 
 
 def _reliability(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) <= 1.0:
-        raise InvalidInputError(f"reliability is {shown_value(value)}: expected a probability above 0 and at most 1")
-    return float(value)
+    return check_number("reliability", value, most=1.0, above=0.0)
 
 
 def _strength(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 <= float(value) <= 1.0:
-        raise InvalidInputError(f"strength is {shown_value(value)}: expected a number from 0 to 1")
-    return float(value)
+    return check_share("strength", value)
 
 
 def _turns(value: object) -> int:

@@ -52,20 +52,17 @@ class RunLimits:
     cost: float | None = option(
         None,
         "Stop once this many dollars are spent in OUT; needs --prices for models that cost something.",
-        least=0.0,
+        above=0.0,
+        most=MOST_USED,
         flag="--max-cost",
     )
-    seconds: float | None = option(None, "Stop after this many seconds.", least=0.0, flag="--max-seconds")
+    seconds: float | None = option(
+        None, "Stop after this many seconds.", above=0.0, most=LONGEST_RUN, flag="--max-seconds"
+    )
 
     def __post_init__(self) -> None:
         """Refuse numbers that are none."""
         check_options(self, "limit of ")
-        for name, most in (("cost", MOST_USED), ("seconds", LONGEST_RUN)):
-            value = getattr(self, name)
-            if value is not None and not 0.0 < value <= most:
-                raise InvalidInputError(
-                    f"limit of {name} is {value}: expected a number above 0 and at most {most:,.0f}"
-                )
 
 
 class RunInterrupted(KeyboardInterrupt):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, shown_value, unknown_name
 from resilisim.options import OptionField, option, options_of
 
 Options = TypeVar("Options", bound="AgentOptions")
@@ -128,13 +128,8 @@ def _read(found: OptionField, value: object) -> Any:
         return None
     read = _converted(found.kind, value)
     if read is None:
-        raise InvalidInputError(f"option {found.name}={value!r:.60}: expected {_expected(found)}")
-    if found.choices and read not in found.choices:
-        raise unknown_name(f"value of option {found.name}", read, found.choices)
-    least, most = found.option.least, found.option.most
-    if (least is not None and read < least) or (most is not None and read > most):
-        raise InvalidInputError(f"option {found.name}={read}: expected {_expected(found)}")
-    return read
+        raise InvalidInputError(f"option {found.name} is {shown_value(value)}: expected {_expected(found)}")
+    return found.checked(read, f"option {found.name}")
 
 
 def _converted(kind: type, value: object) -> Any:

@@ -154,8 +154,8 @@ def test_bad_resets_and_actions_are_refused(env, batch):
         (batch.step, {"actions": np.zeros(3, dtype=np.int64)}, "shape (3,): expected (4,)"),
         (WorkflowVectorEnv, {"num_envs": 0, "tasks": TASKS}, "num_envs is 0"),
         (WorkflowVectorEnv, {"tasks": TASKS, "autoreset_mode": "SAME_STEPS"}, "did you mean 'SAME_STEP'?"),
-        (env.set_running_success, {"rate": 1.1}, "running success rate 1.1"),
-        (env.set_stage, {"stage": 5}, "curriculum stage 5: expected 0 to 4"),
+        (env.set_running_success, {"rate": 1.1}, "running success rate is 1.1: expected at least 0 and at most 1"),
+        (env.set_stage, {"stage": 5}, "curriculum stage is 5: expected at least 0 and at most 4"),
         (env.set_patterns, {"scores": {("utility_logger",): 0.5}}, "expected two or three"),
         (env.set_patterns, {"scores": {("utility_logger", "nothing"): 0.5}}, "unknown tool"),
     ]

@@ -98,10 +98,10 @@ def test_names_of_folders_sort_and_differ() -> None:
     [
         ({"axes": "turn"}, "unknown axis 'turn': did you mean 'turns'"),
         ({"axes": ()}, "no axis was given: expected at least one"),
-        ({"reliabilities": (0.5, 1.2)}, r"reliability is 1\.2: expected a probability above 0 and at most 1"),
-        ({"reliabilities": 0.0}, r"reliability is 0\.0: expected a probability above 0"),
+        ({"reliabilities": (0.5, 1.2)}, r"reliability is 1\.2: expected above 0 and at most 1"),
+        ({"reliabilities": 0.0}, r"reliability is 0\.0: expected above 0"),
         ({"reliabilities": (math.nan,)}, "reliability is nan: expected"),
-        ({"reliabilities": "0.5"}, r"reliability is '0\.5': expected a probability"),
+        ({"reliabilities": "0.5"}, r"reliability is '0\.5': expected a number"),
         ({"reliabilities": (True,)}, "reliability is True: expected"),
         ({"turns": (6, 0)}, "turns is 0: expected at least 1"),
         ({"turns": (6.5,)}, r"turns is 6\.5: expected a whole number"),

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
-from resilisim.errors import InvalidInputError
+from resilisim.errors import check_share
 from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError, yaml_with
 from resilisim.yaml_text import Plain, typed
 
@@ -360,20 +360,15 @@ def threshold_sweep(
     """
     samples = list(labelled)
     for sample in samples:
-        _check("confidence", sample.confidence)
+        check_share("confidence", sample.confidence)
     return tuple(_point(samples, theta, same) for theta in thetas)
 
 
 def _point(samples: list[LabelledExtraction], theta: float, same: Callable[[Any, Any], bool]) -> ThresholdPoint:
-    _check("theta", theta)
+    check_share("theta", theta)
     accepted = [sample for sample in samples if not is_missing(sample.extracted) and sample.confidence >= theta]
     correct = sum(not is_missing(sample.gold) and bool(same(sample.extracted, sample.gold)) for sample in accepted)
     present = sum(not is_missing(sample.gold) for sample in samples)
     precision = correct / len(accepted) if accepted else math.nan
     recall = correct / present if present else math.nan
     return ThresholdPoint(theta, len(accepted), correct, present, precision, recall)
-
-
-def _check(what: str, value: float) -> None:
-    if not 0.0 <= value <= 1.0:
-        raise InvalidInputError(f"{what} {value}: expected a number from 0 to 1")
