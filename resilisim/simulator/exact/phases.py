@@ -4,7 +4,7 @@ The bound of a search (`exact.relaxation`) forgets which helper is which. Of a p
 required tool that is due, and takes the best for all others. Each phase stands for states in which the tool's chance is
 not above the phase's, and from which nothing better can follow; so the bound stays one (docs/decisions, laws).
 
-* Outages: when the tool's group was seen last, and how. Any call of another tool may have been one of its group.
+* Outages: when the tool's group was seen last, and how. A call of another tool may be one of its group, or not.
 * Rate limits: which of the last messages counted for the tool's limit. Calls of others count if all share one limit.
 * Kinds of errors: whether the tool is closed, and whether that is over for good.
 * Corrupt outputs that are seen: how many places have to be taken again.
@@ -82,6 +82,7 @@ def _of_outages(problem: Problem, phases: Phases) -> Phases:
     up[UP_NOW] = share_up + memory * (1.0 - share_up)
     up[UP_BEFORE] = share_up + memory**2 * (1.0 - share_up)
     up[DOWN_NOW], up[DOWN_BEFORE], up[LONG_AGO] = share_up * (1.0 - memory), share_up * (1.0 - memory**2), share_up
+    most = max(up[UP_NOW], up[DOWN_NOW], share_up)  # what chances of other tools are reckoned with
     later = np.arange(5)
     later[UP_NOW], later[DOWN_NOW], later[DOWN_BEFORE] = UP_BEFORE, DOWN_BEFORE, LONG_AGO
     groups = [facts[tool].group for tool in problem.required]
@@ -92,7 +93,9 @@ def _of_outages(problem: Problem, phases: Phases) -> Phases:
         phases.lost[place], phases.blocked[place], phases.waited[place] = UP_NOW, DOWN_NOW, later
         others = [tool for tool in range(problem.num_tools) if tool != problem.required[place]]
         is_met = any(facts[tool].group == group for tool in others)
-        phases.other[place] = UP_NOW if is_met else later
+        phases.other[place] = later
+        if group is not None and is_met:
+            phases.contact[place], phases.contact_share[place] = up, up / most
         follows = place + 1 < len(groups) and group is not None and groups[place + 1] == group
         phases.won[place] = UP_NOW if follows else UP_BEFORE
     return phases

@@ -56,7 +56,10 @@ class Phases(NamedTuple):
         lost: (num_required + 1, num_phases) phase after a draw that failed.
         blocked: (num_required + 1, num_phases) phase after a call that did not come to the draw.
         won: (num_required + 1, num_phases) phase of the next place after a success.
-        other: (num_required + 1, num_phases) phase after a call of another tool.
+        other: (num_required + 1, num_phases) phase after a call of another tool that tells nothing of this one.
+        contact: (num_required + 1, num_phases) chance that a call of another tool which tells of this one finds it up,
+            after which the phases are those of a look; -1 if there is none.
+        contact_share: (num_required + 1, num_phases) what that leaves of the other tool's chance.
         waited: (num_required + 1, num_phases) phase after a message that calls nothing.
         looks: (num_required + 1, num_phases, 2) phases after a look that finds the tool up, or down; -1 if there is
             none to be made.
@@ -78,6 +81,8 @@ class Phases(NamedTuple):
     blocked: NDArray[np.int64]
     won: NDArray[np.int64]
     other: NDArray[np.int64]
+    contact: NDArray[np.float64]
+    contact_share: NDArray[np.float64]
     waited: NDArray[np.int64]
     looks: NDArray[np.int64]
     closes: NDArray[np.float64]
@@ -103,6 +108,8 @@ def plain_phases(num_required: int, num_phases: int = 1) -> Phases:
         blocked=same.copy(),
         won=same.copy(),
         other=same.copy(),
+        contact=np.full((num_required + 1, num_phases), -1.0),
+        contact_share=np.zeros((num_required + 1, num_phases)),
         waited=same.copy(),
         looks=np.full((num_required + 1, num_phases, 2), -1),
         closes=np.zeros(num_required + 1),
@@ -356,6 +363,7 @@ def _fill(
     passes, lost, blocked, won_phase, other = phases.passes, phases.lost, phases.blocked, phases.won, phases.other
     waited, looks, closes, closed, opened = phases.waited, phases.looks, phases.closes, phases.closed, phases.opened
     others_pass, flaws, flawed, repaired = phases.others_pass, phases.flaws, phases.flawed, phases.repaired
+    contact, contact_share = phases.contact, phases.contact_share
     is_done, opens, repairs, flaws_again = phases.is_done, phases.opens, phases.repairs, phases.flaws_again
     tokens = np.zeros(NUM_TOKENS, dtype=np.int64)
     for phase in range(num_phases):
@@ -392,14 +400,7 @@ def _fill(
                                             tokens[SIMPLE_TOKENS], tokens[COMPOUND_TOKENS] = simple, compound
                                             tokens[FAILED_TOKENS], tokens[INNER_TOKENS] = bad, inner
                                             tokens[FAILED_INNER_TOKENS] = bad_inner
-                                            best, failed = 0.0, 0.0
-                                            # A call of another tool; it may be refused on purpose.
-                                            after, can = other[place, phase], drop
-                                            if not others_pass[phase]:
-                                                after, can = blocked[place, phase], 0.0
-                                            other_phase = after
-                                            if not ends:
-                                                failed = _entry(bound, place, after_lost, next_row, after, tokens)
+                                            best = 0.0
                                             if not is_last:
                                                 own, shut, stopped = 0.0, 0.0, 0.0
                                                 if not ends:
@@ -466,8 +467,27 @@ def _fill(
                                                                 bound, place, after_lost, next_row, phase, tokens
                                                             )
                                                         best = max(best, chance * won + (1.0 - chance) * same)
-                                            if spare > 0:
-                                                after = other_phase
+                                            for tells in range(2 if spare > 0 else 0):
+                                                # A call of another tool, of which one may be refused on purpose.
+                                                won_to, can = other[place, phase], drop
+                                                if not others_pass[phase]:
+                                                    won_to, can = blocked[place, phase], 0.0
+                                                down_to, down = won_to, 0.0
+                                                if tells == 1:
+                                                    if contact[place, phase] < 0.0:
+                                                        continue
+                                                    won_to, down_to = looks[place, phase, 0], looks[place, phase, 1]
+                                                    down = 1.0 - contact[place, phase]
+                                                    can = drop * contact_share[place, phase]
+                                                failed = 0.0
+                                                if not ends:
+                                                    up = _entry(bound, place, after_lost, next_row, won_to, tokens)
+                                                    failed = up
+                                                    if down > 0.0:
+                                                        failed = down * _entry(
+                                                            bound, place, after_lost, next_row, down_to, tokens
+                                                        )
+                                                        failed += (1.0 - down) * up
                                                 if not is_last:
                                                     best = max(
                                                         best,
@@ -476,7 +496,9 @@ def _fill(
                                                             after_won,
                                                             after_lost,
                                                             next_row,
-                                                            after,
+                                                            won_to,
+                                                            down_to,
+                                                            down,
                                                             ends,
                                                             tokens,
                                                             base[:, place, turn],
@@ -493,7 +515,7 @@ def _fill(
                                                     )
                                                 if row > 0:
                                                     chance = break_chance[turn] * can
-                                                    won = _entry(bound, place, after_won, 0, after, tokens)
+                                                    won = _entry(bound, place, after_won, 0, won_to, tokens)
                                                     best = max(best, chance * won + (1.0 - chance) * failed)
                                             bound[place, here, row, phase, simple, compound, bad, inner, bad_inner] = (
                                                 best
@@ -525,6 +547,8 @@ def _helper_call(
     after_lost: int,
     next_row: int,
     phase: int,
+    down_phase: int,
+    down: float,
     ends: bool,
     tokens: IntVector,
     base: NDArray[np.float64],
@@ -538,7 +562,7 @@ def _helper_call(
     failed: float,
     bound: NDArray[np.float64],
 ) -> float:
-    """Return the best bound of calling a helper, with a turn to spare."""
+    """Return the best bound of calling a helper, with a turn to spare; a failure may show that its group is down."""
     simple, compound, bad = tokens[SIMPLE_TOKENS], tokens[COMPOUND_TOKENS], tokens[FAILED_TOKENS]
     inner, bad_inner = tokens[INNER_TOKENS], tokens[FAILED_INNER_TOKENS]
     best = 0.0
@@ -548,6 +572,11 @@ def _helper_call(
         if again == 0 and not ends:
             more = min(bad + 1, most_bad)
             after_bad = bound[place, after_lost, next_row, phase, simple, compound, more, inner, bad_inner]
+            if down > 0.0:
+                after_bad *= 1.0 - down
+                after_bad += (
+                    down * bound[place, after_lost, next_row, down_phase, simple, compound, more, inner, bad_inner]
+                )
         if simple < most_simple:
             chance = base[SIMPLE] * drop
             won = bound[place, after_won, 0, phase, simple + 1, compound, bad - again, inner, bad_inner]
@@ -566,6 +595,11 @@ def _helper_call(
             if again == 0 and not ends:
                 more = min(bad_inner + 1, most_inner)
                 after_bad = bound[place, after_lost, next_row, phase, simple, compound, bad, inner, more]
+                if down > 0.0:
+                    after_bad *= 1.0 - down
+                    after_bad += (
+                        down * bound[place, after_lost, next_row, down_phase, simple, compound, bad, inner, more]
+                    )
             chance = base[INNER] * drop
             won = bound[place, after_won, 0, phase, simple, compound, bad, inner + 1, bad_inner - again]
             best = max(best, chance * won + (1.0 - chance) * after_bad)
