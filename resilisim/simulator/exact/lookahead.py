@@ -247,9 +247,8 @@ def upper_value(
             share = min(share, least)
     if spare < 0:
         return 0.0
-    # Binomial: so many of the open places turn out corrupt, at least. A validator has to tell, which is one call more,
-    # but what stands in for a tool can be called without having been told.
-    asks = 0 if rules.shows_payload or informed or is_shared else 1
+    # Binomial: so many of the open places turn out corrupt at first, at least. To be told so may cost one call more.
+    asks = rules.asks_more
     value, chance = 0.0, (1.0 - share) ** num_open if num_open > 0 else 1.0
     for number in range(num_open + 1):
         left = spare - number - (asks if number > 0 else 0)

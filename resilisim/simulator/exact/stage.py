@@ -57,6 +57,7 @@ class Stage:
             depend on; `group_breaks_rows`; `own_key`, the rate key that only this tool has, or -1; `failing_helps`
             (`failing_helps`); `twin`, the last helper before it that is alike in everything, or -1;
             `phase_kind` and `num_phases` (`exact.phases`); `least_ticks`, the time that any call takes at least, or 0;
+            `asks_more`, 1 if a call that only asks what is corrupt is needed to know it;
             `repeats_refused`, 1 if sending a refused input again can be worth it.
         tables: The law's tables.
         alone: Library indices of the tools that are taken to work; the value is for that case.
@@ -302,6 +303,7 @@ def make_stage(
         "phase_kind": kind,
         "num_phases": num_phases,
         "least_ticks": _least_ticks(problem),
+        "asks_more": int(not informed and _asks_more(problem)),
         "twin": _twins(facts[: len(tools)], rules, dependents, is_limit_own),
     }
     return Stage(
@@ -313,6 +315,21 @@ def make_stage(
         groups=np.array([dynamics.groups.index(group) for group in groups], dtype=np.int64),
         width=_width(rules, informed),
     )
+
+
+def _asks_more(problem: Problem) -> bool:
+    """Return whether to repair a corrupt output takes a call beside, of a validator that nothing else wants called.
+
+    Not so where a second tool can take a place: it may be called in case that the first one's output is corrupt.
+    """
+    law, facts = problem.dynamics.numbers.law, problem.dynamics.numbers.facts
+    if (
+        law.corrupt is None
+        or law.corrupt.shows != "validators"
+        or any(facts[tool].is_validator for tool in problem.closure)
+    ):
+        return False
+    return all(problem.place.count(place) == 1 for place in range(len(problem.required)))
 
 
 def _least_ticks(problem: Problem) -> int:
