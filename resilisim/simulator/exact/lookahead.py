@@ -229,20 +229,23 @@ def upper_value(
     phase = phase_of(rules, status, counters, parts)
     if rules.at_sound < 0 or rules.phase_kind == FLAWED_OUTPUTS:
         return bound_of(done, failures, spare, row, phase, tokens, most_inner, all_spare, bound)
-    # Places that are still to come or not checked yet, and the least chance that one of them turns out corrupt.
-    num_open, share, is_shared = 0, 1.0, False
+    # Places that are still to come or not checked yet, and the least chance that one of them turns out corrupt: of one
+    # that was taken that all that took it are.
+    num_open, share = 0, 1.0
     spare -= count_flawed(rules, status, counters, parts)
     for place in range(rules.num_required):
         missing = is_missing(rules, status, counters, place)
-        is_open, is_flawed, least, num_takers = missing, True, 1.0, 0
+        is_sound, num_unchecked, first, taken = False, 0, 1.0, 1.0
         for tool in range(rules.num_tools):
             if rules.place[tool] == place:
-                least, num_takers = min(least, rules.corrupt_chance[tool]), num_takers + 1
-                if status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
-                    is_flawed = False
-                    is_open = is_open or (parts[rules.at_sound + tool] == UNCHECKED and not informed)
-        is_shared = is_shared or num_takers > 1
-        if is_open and least > 0.0 and (missing or not is_flawed):
+                first = min(first, rules.corrupt_chance[tool])
+                if status[tool] == SUCCEEDED and parts[rules.at_sound + tool] == UNCHECKED and not informed:
+                    num_unchecked += 1
+                    taken *= rules.corrupt_chance[tool]
+                elif status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
+                    is_sound = True
+        least = taken if num_unchecked > 0 else first
+        if not is_sound and (missing or num_unchecked > 0) and least > 0.0:
             num_open += 1
             share = min(share, least)
     if spare < 0:

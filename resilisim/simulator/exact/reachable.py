@@ -66,10 +66,10 @@ from resilisim.simulator.state import (
 )
 from resilisim.tool_library.parameters import changed_parameters
 
-MAX_STATES = 100_000  # of one problem: 10 to 60 seconds
+MAX_STATES = 150_000  # of one problem: 10 to 30 seconds
 FIRST_CAPACITY = 1 << 10
 # Tolerances, of which the first one that fits is taken, and the share of these states that each may take.
-TOLERANCES = {0.0: 1.0, 0.05: 0.3, math.inf: 0.3}
+TOLERANCES = {0.0: 1.0, 0.05: 0.3, 0.2: 0.3, math.inf: 0.3}
 MAX_OUTCOMES = 4_000_000  # results of a call that are looked at together, times the turns
 
 # Where a state's sections begin, as fields of `Rulebook`.
