@@ -138,13 +138,14 @@ def _of_closed_tools(problem: Problem, phases: Phases, opens: float) -> Phases:
 def _of_flawed_outputs(problem: Problem, phases: Phases, repairs: float) -> Phases:
     dynamics = problem.dynamics
     facts, last = dynamics.numbers.facts, len(phases.is_done) - 1
+    again = []
     for place in range(len(problem.required)):
-        phases.flaws[place] = min(
-            one.corrupt_chance for one, at in zip(facts, problem.place, strict=True) if at == place
-        )
+        takers = [one.corrupt_chance for one, at in zip(facts, problem.place, strict=True) if at == place]
+        phases.flaws[place] = min(takers)
+        if max(takers) > 0.0:
+            again.append(min(takers))
     # The phase of `flawed` is that of the next place.
     phases.flawed[:] = np.minimum(np.arange(last + 1) + 1, last)
     phases.repaired[1:] = np.arange(last)
     phases.is_done[1:] = 0
-    flaws = phases.flaws[phases.flaws > 0.0]
-    return phases._replace(repairs=repairs, flaws_again=float(flaws.min()) if len(flaws) else 0.0)
+    return phases._replace(repairs=repairs, flaws_again=min(again, default=0.0))
