@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import resilisim  # registers the environment
 from benchmarks.measurement import Measurement
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import (
+from resilisim.envs.workflow import spaces
+from resilisim.envs.workflow.spaces import (
     INVOKE_TOOL,
     NUM_ACTION_TYPES,
     NUM_META_ACTIONS,
@@ -54,10 +54,10 @@ def _sensible(env: WorkflowVectorEnv) -> NDArray[np.int64]:
     """
     observation = env.core.observation
     tools = observation["tools"].astype(np.int64)
-    required = tools[:, :, columns.DUE] == 1
-    helps = (tools[:, :, columns.FIRST_DESCENDANT_DUE] == 1) & (tools[:, :, columns.PLACE] == 0)
-    useful = required | (helps & (tools[:, :, columns.STATUS] != columns.SUCCESS))
-    score = np.where(useful, 2 * tools[:, :, columns.CLEAN_PROBABILITY] + required, -1)
+    required = tools[:, :, spaces.TOOL_DUE] == 1
+    helps = (tools[:, :, spaces.TOOL_FIRST_DESCENDANT_DUE] == 1) & (tools[:, :, spaces.TOOL_PLACE] == 0)
+    useful = required | (helps & (tools[:, :, spaces.TOOL_STATUS] != spaces.STATUS_SUCCESS))
+    score = np.where(useful, 2 * tools[:, :, spaces.TOOL_CLEAN_PROBABILITY] + required, -1)
     return _execution(score.argmax(axis=1), observation["action_mask"])
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
+from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.optimum import start_optimum

@@ -15,7 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from resilisim.envs.workflow import columns, law_parts
+from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.context import TASK_FEATURES
 
 
@@ -41,12 +41,12 @@ def _fenced(block: re.Match[str]) -> str:
     return "```pycon\n" + inspect.cleandoc(block.group(0)) + "\n```\n"
 
 
-# Array of an observation -> module that names its columns, and the names.
+# Array of an observation -> its columns, and what the names of their indices begin with.
 COLUMNS = {
-    "tools": (columns, columns.TOOL_COLUMNS),
-    "task": (columns, columns.TASK_COLUMNS),
-    "tool_parts": (law_parts, law_parts.PART_COLUMNS),
-    "law": (law_parts, law_parts.LAW_COLUMNS),
+    "tools": (spaces.TOOL_COLUMNS, "TOOL_"),
+    "task": (spaces.TASK_COLUMNS, "TASK_"),
+    "tool_parts": (spaces.PART_COLUMNS, "PART_"),
+    "law": (spaces.LAW_COLUMNS, "LAW_"),
 }
 
 
@@ -57,15 +57,16 @@ class Columns(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the table."""
-        module, names = COLUMNS[self.arguments[0]]
-        source = inspect.getsource(module).split(f"# Columns of `{self.arguments[0]}`")[1]
+        names, prefix = COLUMNS[self.arguments[0]]
+        source = inspect.getsource(spaces).split(f"# Columns of `{self.arguments[0]}`")[1]
         source = re.split(r"_COLUMNS = (?:tuple)?\(", source)[0]
         rows = []
         if self.arguments[0] == "task":
             rows = [f"| {index} | `{names[index]}` | {meaning} |" for index, meaning in enumerate(TASK_FEATURES)]
         for name, index, comment in re.findall(r"^([A-Z_]+) = (\d+)(?:  # (.*))?$", source, flags=re.MULTILINE):
-            if name.lower() in names:
-                rows.append(f"| {index} | `{names[int(index)]}` | {comment or name.lower().replace('_', ' ')} |")
+            column = name.removeprefix(prefix).lower()
+            if name.startswith(prefix) and column in names:
+                rows.append(f"| {index} | `{column}` | {comment or column.replace('_', ' ')} |")
         return self.parse_text_to_nodes("\n".join(["| | column | meaning |", "|---|---|---|", *rows]))
 
 

@@ -55,7 +55,7 @@ def measure_policy(
         shown.advance(len(tasks))
     with progress("playing episodes", len(tasks) * episodes) as shown:
         played = play_closed_loop(
-            actor_of(loaded, model),
+            actor_of(loaded),
             tasks,
             episodes,
             salt=EVALUATION_SALT,
@@ -147,12 +147,12 @@ def play_random_library(
 
     parts = () if part == PLAIN else (part,)
     drawn = random_settings("test", number, num_tasks, num_tools=size, parts=parts, solved=True)
-    law, found = drawn.options.failure_model(), []
+    found = []
     for policy in policies:
         check_library(policy, drawn.options.resolved_library())
         shown_as = observation_options(policy)
         options = drawn.options.with_options({"required": shown_as.required, "filters": shown_as.filters})
-        played = play_closed_loop(actor_of(policy, law), drawn.tasks, episodes, salt=EVALUATION_SALT, options=options)
+        played = play_closed_loop(actor_of(policy), drawn.tasks, episodes, salt=EVALUATION_SALT, options=options)
         found.append(float(played.mean()))
     return found, drawn
 

@@ -105,16 +105,17 @@ class Keyed:
         rules, numbers = dynamics.rules, dynamics.numbers
         result, ticks, error = draw_result(
             rules,
-            numbers.tables,
             numbers.luck,
             state.status,
-            state.counters,
             state.parts or NOTHING,
             state.hidden or NOTHING,
             tool,
             dynamics.digest(tool, message),
+            success_threshold(law_probability(rules, numbers.tables, state.status, state.counters, tool)),
+            success_threshold(clean_probability(rules, numbers.tables, state.counters, tool)),
             *key,
             state.executions[tool],
+            draw_bits(*key, state.executions[tool], PURPOSE_SUCCESS),
         )
         if result == SUCCESS and rules.is_validator[tool] and not rules.shows_payload:
             return Draw(result, ticks, dynamics.true_findings(state)), None

@@ -42,12 +42,13 @@ LOOP = 4  # the same unproductive message too many times in a row
 STOPPED = 5  # the agent stopped by itself or hit a cap of its own
 TIME = 6  # the closing message came without a completion signal, after the time that the law gives
 LOST = 7  # the agent broke or was given up, which is lost whatever was done before
+DEADLOCK = 8  # nothing can lead on (training law of Workflow-v0)
 
 # Flags of the column SPOILT.
 OUT_OF_ORDER = 1  # a required tool succeeded before an earlier one
 RAN_AGAIN = 2  # a tool ran again that may run only once
 
-ENDED_BY = (None, "completion", "turns", "consecutive_failures", "loop", "stopped", "time", "agent_error")
+ENDED_BY = (None, "completion", "turns", "consecutive_failures", "loop", "stopped", "time", "agent_error", "deadlock")
 
 
 @scalar

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from resilisim import evaluate, open_session
 from resilisim.envs import ConversationEnv, EnvironmentSettings, Session, check_conversation_env
 from resilisim.envs.workflow import WorkflowEnv, WorkflowVectorEnv
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
+from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.evaluation.episode.play import Judging
 from resilisim.policies.ppo.config import load_config

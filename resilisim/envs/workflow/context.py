@@ -36,7 +36,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.columns import NUM_TASK_FEATURES
+from resilisim.envs.workflow.spaces import NUM_TASK_FEATURES
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.provenance import content_hash
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks

@@ -1,61 +1,55 @@
-"""What scalar and batched Workflow-v0 share: tables, settings, the arrays of the episodes, and what a trainer sets."""
+"""What scalar and batched Workflow-v0 share: tables, settings, the records of the episodes, and what a trainer sets."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import spaces as gymnasium_spaces
 from numpy.typing import NDArray
 
-from resilisim.envs.settings import JUDGED_REWARDS, TRAINING_LAW
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import (
-    ACTION_TYPES,
-    action_type_of,
-    confidence,
-    num_actions,
-    pattern_confidence,
-    pattern_key,
-    tool_of,
-)
-from resilisim.envs.workflow.arrays import (
+from resilisim.envs.settings import JUDGED_REWARDS
+from resilisim.envs.workflow.context import WEIGHT_EMBEDDING, WEIGHT_PATTERN, WEIGHT_RULE, build_context
+from resilisim.envs.workflow.judging import ActionJudge, SolvedValues, TabulatedValues
+from resilisim.envs.workflow.loops import show_patterns, write_starts
+from resilisim.envs.workflow.observation import confidence, pattern_confidence, pattern_key
+from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
+from resilisim.envs.workflow.records import (
     MAX_PATTERNS,
-    Layout,
+    Records,
     copy_records,
     make_episodes,
     make_records,
     observation_dtype,
-    task_dtype,
-    world_dtype,
+    sections_dtype,
 )
-from resilisim.envs.workflow.columns import LARGEST, NUM_TASK_COLUMNS, NUM_TOOL_COLUMNS, quantised, saturated
-from resilisim.envs.workflow.context import WEIGHT_EMBEDDING, WEIGHT_PATTERN, WEIGHT_RULE, TaskContext, build_context
-from resilisim.envs.workflow.dynamics import OUTPUT_TYPE
-from resilisim.envs.workflow.judging import ActionJudge, StateJudge
-from resilisim.envs.workflow.law_parts import (
+from resilisim.envs.workflow.spaces import (
+    ACTION_TYPES,
+    BLOCK_REFUSED,
+    INVOKE_TOOL,
+    LARGEST,
+    NO_OP,
     NUM_LAW_COLUMNS,
     NUM_PART_COLUMNS,
-    PartTables,
-    make_part_tables,
-    message_of,
-    state_of,
+    NUM_TASK_COLUMNS,
+    NUM_TOOL_COLUMNS,
+    PART_BLOCK,
+    VALIDATE_OUTPUT,
+    action_type_of,
+    num_actions,
+    tool_of,
 )
-from resilisim.envs.workflow.loops import Episodes, TaskRecords, Worlds, show_patterns, write_starts
-from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
+from resilisim.envs.workflow.tables import build_tables, call_parameters
 from resilisim.envs.workflow.training import MAX_STAGE
 from resilisim.errors import InvalidInputError, check_integer, check_share
 from resilisim.seeding import hash_words
-from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import BenchmarkLaw
-from resilisim.simulator.messages import Message
+from resilisim.simulator.messages import FINISH, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
-from resilisim.tasks import Task
-from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.steps import step_parameters
 
 PATTERN_LENGTHS = (2, 3)
@@ -64,7 +58,7 @@ Observation = dict[str, NDArray[Any]]
 
 # What copies of a core look up anew, and the records that they have of their own.
 _VIEWS = ("observation", "final_observation")
-_CHANGING = ("worlds", "episodes", "finals", "_scratch")
+_CHANGING = ("worlds", "episodes", "sections", "finals", "final_sections", "_scratch", "_scratch_sections")
 
 
 class WorkflowCore:
@@ -76,8 +70,10 @@ class WorkflowCore:
         records: Their records, (num_tasks,).
         worlds: The record (1,) of what all episodes share.
         episodes: The episodes' records, (num_envs,).
+        sections: What they have beside under a law with sections, (num_envs,), else (1,) and unused.
         finals: Records of last observations, (num_envs,), or (1,) and unused if they are not kept.
-        observation: Observations as views into `episodes`: arrays (num_envs, ...).
+        final_sections: Likewise of what sections show.
+        observation: Observations as views into the records: arrays (num_envs, ...).
         judge: What pays the rewards `value` and `advantage`; None under the others.
         final_observation: Those at the end of the latest episode that ended, as views.
     """
@@ -92,42 +88,46 @@ class WorkflowCore:
         self.context = build_context(self.library, self.tasks, options.similarity)
         layout, self.records, self.worlds = build_tables(self.library, self.tasks, options, self.context)
         num_tools = len(self.library)
-        self.episodes = make_episodes(num_envs, layout)
-        self._scratch = make_episodes(1, layout)
-        final_record = observation_dtype(layout)
-        self._offsets = {name: int(entry[1]) for name, entry in (final_record.fields or {}).items()}
-        self.finals = make_records(num_envs if keep_finals else 1, final_record)
+        self.has_sections = bool(self.worlds["has_sections"][0])
+        self.episodes, self._scratch = make_episodes(num_envs, layout), make_episodes(1, layout)
+        of_sections = sections_dtype(layout)
+        self.sections = make_records(num_envs if self.has_sections else 1, of_sections)
+        self._scratch_sections = make_records(1, of_sections)
         self._keep_finals = keep_finals
+        final, final_sections = observation_dtype(self.episodes.dtype, 3), observation_dtype(of_sections, 2)
+        self.finals = make_records(num_envs if keep_finals else 1, final)
+        self.final_sections = make_records(num_envs if keep_finals and self.has_sections else 1, final_sections)
+        self._shown = {
+            "tools": (0, (num_tools, NUM_TOOL_COLUMNS)),
+            "task": (_offset(final, "task_columns"), (NUM_TASK_COLUMNS,)),
+            "action_mask": (_offset(final, "action_mask"), (num_actions(num_tools),)),
+        }
+        self._shown_of_sections = {
+            "tool_parts": (0, (num_tools, NUM_PART_COLUMNS)),
+            "law": (_offset(final_sections, "law"), (NUM_LAW_COLUMNS,)),
+        }
         self.write_starts()
-        problems = [self.problem_of(index) for index in range(len(self.tasks))]
-        self.parts: PartTables | None = None
-        if problems[0].dynamics.has_sections:
-            self.parts = make_part_tables(num_envs, len(self.finals), layout, problems)
-            fields: Mapping[str, Any] = self.parts.episodes.dtype.fields or {}
-            self._part_offset = int(fields["law"][1])
         self._look_up_views()
-        self.judge: ActionJudge | StateJudge | None = None
+        self.judge: ActionJudge | None = None
         if options.reward in JUDGED_REWARDS:
-            kind = ActionJudge if self.parts is None else StateJudge
-            self.judge = kind(self, problems, options.reward)
-        self.action_space = spaces.Discrete(num_actions(num_tools))
-        self.observation_space = spaces.Dict(
-            {
-                "tools": self._box(num_tools, NUM_TOOL_COLUMNS),
-                "task": self._box(NUM_TASK_COLUMNS),
-                "action_mask": spaces.MultiBinary(num_actions(num_tools)),
-                **self._part_spaces(),
-            }
-        )
+            problems = [self.problem_of(index) for index in range(len(self.tasks))]
+            values = SolvedValues(problems) if self.has_sections else TabulatedValues(problems)
+            self.judge = ActionJudge(self, values, options.reward)
+        self.action_space = gymnasium_spaces.Discrete(num_actions(num_tools))
+        shown = self._shown | (self._shown_of_sections if self.has_sections else {})
+        kind = np.float32 if options.observation_dtype == "float32" else np.uint8
+        of_arrays: dict[str, gymnasium_spaces.Space[Any]] = {
+            name: gymnasium_spaces.Box(0, LARGEST, shape, kind) for name, (_, shape) in shown.items()
+        }
+        of_arrays["action_mask"] = gymnasium_spaces.MultiBinary(num_actions(num_tools))
+        self.observation_space = gymnasium_spaces.Dict(of_arrays)
 
     def _look_up_views(self) -> None:
         """Look up the observations, which are views into the records."""
-        self.observation = self.observation_in(self.episodes["observation"])
-        self.final_observation = self.observation_in(self.finals["words"]) if self._keep_finals else self.observation
-        if self.parts is not None:
-            self.observation |= self._parts_in(self.parts.episodes["observation"])
-            if self._keep_finals:
-                self.final_observation |= self._parts_in(self.parts.finals)
+        self.observation = self._views(self.episodes["observation"], self.sections["observation"])
+        self.final_observation = self.observation
+        if self._keep_finals:
+            self.final_observation = self._views(self.finals["words"], self.final_sections["words"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _VIEWS}
@@ -136,8 +136,6 @@ class WorkflowCore:
         self.__dict__.update(state)
         for name in _CHANGING:
             setattr(self, name, copy_records(state[name]))
-        if self.parts is not None:
-            self.parts = self.parts.copied()
         self._look_up_views()
         if self.judge is not None:
             self.judge = self.judge.of(self)
@@ -148,22 +146,11 @@ class WorkflowCore:
         memo[id(self)] = copied
         copied.__setstate__(
             {
-                name: copy.deepcopy(value, memo) if isinstance(value, spaces.Space) else value
+                name: copy.deepcopy(value, memo) if isinstance(value, gymnasium_spaces.Space) else value
                 for name, value in self.__getstate__().items()
             }
         )
         return copied
-
-    def _part_spaces(self) -> dict[str, spaces.Space[Any]]:
-        if self.parts is None:
-            return {}
-        return {
-            "tool_parts": self._box(len(self.library), NUM_PART_COLUMNS),
-            "law": self._box(NUM_LAW_COLUMNS),
-        }
-
-    def _box(self, *shape: int) -> spaces.Box:
-        return spaces.Box(0, LARGEST, shape, np.float32 if self.options.observation_dtype == "float32" else np.uint8)
 
     def converted(self, observation: Observation) -> Observation:
         """Return an observation, scalar or batched, with numbers of the type that the options name."""
@@ -174,47 +161,80 @@ class WorkflowCore:
         }
 
     def copied_observation(self, words: NDArray[np.int64] | None = None) -> Observation:
-        """Return the observations as views into copies, of which `words` may be there already."""
-        shown = self.observation_in(self.episodes["observation"].copy() if words is None else words)
-        return shown if self.parts is None else shown | self._parts_in(self.parts.episodes["observation"].copy())
+        """Return the observations as views into copies, of which `words` of the episodes may be there already."""
+        own = self.episodes["observation"].copy() if words is None else words
+        return self._views(own, self.sections["observation"].copy())
 
     def copied_finals(self, rows: NDArray[np.int64]) -> Observation:
         """Return the last observations of some environments as views into one copy, zeros elsewhere."""
-        words: NDArray[np.int64] = np.zeros(self.finals["words"].shape, dtype=np.int64)
-        words[rows] = self.finals["words"][rows]
-        shown = self.observation_in(words)
-        if self.parts is not None:
-            words = np.zeros_like(self.parts.finals)
-            words[rows] = self.parts.finals[rows]
-            shown |= self._parts_in(words)
-        return shown
+        own, of_sections = _only(self.finals["words"], rows), self.final_sections["words"]
+        return self._views(own, _only(of_sections, rows) if self.has_sections else of_sections)
 
-    def observation_in(self, words: NDArray[np.int64]) -> Observation:
+    def _views(self, words: NDArray[np.int64], words_of_sections: NDArray[np.int64]) -> Observation:
         """Return the observations in blocks of records, int64 (num_records, num_words), as views."""
-        shown = words.view(np.uint8)
-        first, second = (self._offsets[name] for name in ("task_columns", "action_mask"))
-        num_tools = len(self.library)
-        tools = shown[:, : num_tools * NUM_TOOL_COLUMNS].reshape(len(words), num_tools, NUM_TOOL_COLUMNS)
-        return {
-            "tools": tools,
-            "task": shown[:, first : first + NUM_TASK_COLUMNS],
-            "action_mask": shown[:, second : second + num_actions(num_tools)].view(np.int8),
-        }
-
-    def _parts_in(self, words: NDArray[np.int64]) -> Observation:
-        """Return what is shown of a law's parts in blocks of records, likewise."""
-        shown, num_tools = words.view(np.uint8), len(self.library)
-        tools = shown[:, : num_tools * NUM_PART_COLUMNS].reshape(len(words), num_tools, NUM_PART_COLUMNS)
-        return {"tool_parts": tools, "law": shown[:, self._part_offset : self._part_offset + NUM_LAW_COLUMNS]}
+        views = {name: _view(words, *place) for name, place in self._shown.items()}
+        views["action_mask"] = views["action_mask"].view(np.int8)
+        if self.has_sections:
+            views |= {name: _view(words_of_sections, *place) for name, place in self._shown_of_sections.items()}
+        return views
 
     def write_starts(self) -> None:
         """Write the observations with which later episodes begin, which depend on what a trainer has set."""
         self.records = copy_records(self.records)  # copies of the environment may share those that there were
-        write_starts(self._scratch, self.records, self.worlds)
+        write_starts(self._scratch, self._scratch_sections, self.records, self.worlds)
 
     def problem_of(self, task: int) -> Problem:
         """Return the problem of a task."""
         return build_problem(self.library, self.tasks[task].required_tools, self.law, self.rules)
+
+    def sections_of(self, env: int) -> Any:
+        """Return an environment's record of sections; under a law without, one that says nothing."""
+        return self.sections[env if self.has_sections else 0]
+
+    def state_of(self, env: int) -> EpisodeState:
+        """Return an episode as the state that the exact optimum reads."""
+        episode, sections, rules = self.episodes[env], self.sections_of(env), self.worlds[0].rules
+        num_tools = len(self.library)
+        return EpisodeState(
+            tuple(episode.status[:num_tools].tolist()),
+            tuple(episode.counters.tolist()),
+            tuple(episode.executions[:num_tools].tolist()),
+            tuple(sections.parts[: rules.num_parts].tolist()),
+            tuple(sections.hidden[: rules.num_hidden].tolist()),
+        )
+
+    def message_of(self, env: int, action: int) -> Message | None:
+        """Return what an action means in an episode's present state; None if it does nothing and helps nobody."""
+        num_tools, sections = len(self.library), self.sections_of(env)
+        kind, tool = action_type_of(action, num_tools), tool_of(action, num_tools)
+        if not self.episodes[env].action_mask[action]:
+            return None
+        if kind == VALIDATE_OUTPUT:
+            return FINISH
+        if kind == NO_OP:
+            return WAIT if self.worlds[0].rules.waiting_is_productive else None
+        described = self.library[self.library.names[tool]]
+        changes = kind == INVOKE_TOOL and sections.tool_parts[tool, PART_BLOCK] == BLOCK_REFUSED
+        variant = 1 - sections.variant[tool] if changes else sections.variant[tool]
+        return execution(described.name, call_parameters(described, variant))
+
+
+def _only(words: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a copy of some rows of words, zeros elsewhere."""
+    copied = np.zeros_like(words, order="C")
+    copied[rows] = words[rows]
+    return copied
+
+
+def _offset(record: np.dtype[Any], name: str) -> int:
+    fields: Mapping[str, Any] = record.fields or {}
+    return int(fields[name][1])
+
+
+def _view(words: NDArray[np.int64], start: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return the bytes from a place in each row of words on, (num_records, *shape)."""
+    shown = words.view(np.uint8)[:, start : start + math.prod(shape)]
+    return shown.reshape(len(words), *shape)
 
 
 class CoreUser:
@@ -249,7 +269,7 @@ class CoreUser:
         worlds["num_patterns"] = len(rows)
         worlds["pattern_keys"][0, : len(rows)] = [key for key, _ in rows]
         worlds["pattern_scores"][0, : len(rows)] = [score for _, score in rows]
-        show_patterns(self.core.episodes, self.core.records, worlds, self.core.parts)
+        show_patterns(self.core.episodes, self.core.sections, self.core.records, worlds)
 
     def problem(self, env: int = 0) -> Problem:
         """Return the problem that an environment's episode is about."""
@@ -257,178 +277,18 @@ class CoreUser:
 
     def episode_state(self, env: int = 0) -> EpisodeState:
         """Return an environment's episode as the state that the exact optimum reads (any law but the training law)."""
-        core = self.core
-        return state_of(core.episodes[env], core.parts, env, len(core.library))
+        return self.core.state_of(env)
 
     def message(self, action: int, env: int = 0) -> Message | None:
         """Return what an action is in Conversation-v0, in an environment's present state; None if it is useless."""
-        return message_of(self.core.library, self.core.parts, self.core.episodes, env, action)
+        return self.core.message_of(env, action)
 
     def decode_action(self, action: int, env: int = 0) -> WorkflowAction:
         """Return what an action means in the present state of an environment (`decode_action`)."""
         return decode_action(self.core, action, env)
 
 
-def build_tables(
-    library: ToolLibrary, tasks: Sequence[Task], options: WorkflowOptions, context: TaskContext
-) -> tuple[Layout, TaskRecords, Worlds]:
-    """Return layout, tasks' records (num_tasks,) and the world's (1,), without what `write_starts` computes."""
-    law, rules = options.failure_model(), options.end_rules()
-    problems = [build_problem(library, task.required_tools, law, rules) for task in tasks]
-    dependencies = problems[0].dependencies
-    dependents: list[list[int]] = [[] for _ in library]
-    for tool, needed in enumerate(dependencies):
-        for dependency in needed:
-            dependents[dependency].append(tool)
-    layout = Layout(
-        tools=len(library),
-        dependencies=max(map(len, dependencies)),
-        dependents=max(map(len, dependents)),
-        required=max(len(problem.required) for problem in problems),
-        closure=max(len(problem.closure) for problem in problems),
-        steps=rules.max_turns + 1,
-        bases=len(problems[0].table.bases),
-    )
-    worlds = make_records(1, world_dtype(layout))
-    _write_options(worlds, options)
-    start = make_episodes(1, layout)
-    start["needs_reset"] = 0
-    worlds["start_state"] = start["state"]
-    _write_library(worlds, library, dependencies, dependents, context, law)
-    _write_law(worlds, problems[0], law.history)
-    records = make_records(len(tasks), task_dtype(layout))
-    _write_tasks(records, tasks, problems, context, options.salt)
-    _write_constant_columns(records, worlds, problems, context)
-    return layout, records, worlds
-
-
-def _write_options(worlds: Worlds, options: WorkflowOptions) -> None:
-    rules = options.end_rules()
-    worlds["training_law"] = options.law == TRAINING_LAW
-    worlds["two_phase"] = options.reward == "two_phase"
-    worlds["printed_rules"] = options.printed_rules
-    for name in ("semantic", "dependency", "constraint"):
-        worlds[f"{name}_filter"] = name in options.filters
-    worlds["hidden"] = options.required == "hidden"
-    worlds["rewrites_mask"] = options.law == TRAINING_LAW or len(options.filters) > 0
-    worlds["max_steps"] = rules.max_turns
-    worlds["max_consecutive_failures"] = rules.max_consecutive_failures
-    worlds["loop_length"] = rules.loop_length
-
-
-def _write_library(
-    worlds: Worlds,
-    library: ToolLibrary,
-    dependencies: Sequence[Sequence[int]],
-    dependents: Sequence[Sequence[int]],
-    context: TaskContext,
-    law: BenchmarkLaw | Law,
-) -> None:
-    num_tools = len(library)
-    world = worlds[0]
-    world.num_tools = num_tools
-    every = range(num_actions(num_tools))
-    world.action_type[: len(every)] = [action_type_of(action, num_tools) for action in every]
-    world.action_tool[: len(every)] = [tool_of(action, num_tools) for action in every]
-    _write_padded(world.dependencies, dependencies)
-    _write_padded(world.dependents, dependents)
-    for tool, name in enumerate(library.names):
-        for ancestor in library.closure((name,)):
-            if ancestor != name:
-                world.descends[library.index(ancestor), tool] = 1
-        word0, word1 = hash_words(name)
-        world.tool_word0[tool], world.tool_word1[tool] = word0, word1
-        codes = [error.code for error in library[name].failure_errors]
-        world.num_errors[tool] = len(codes)
-        world.timeout_error[tool] = codes.index("TIMEOUT") if "TIMEOUT" in codes else -1
-        weights = [law.error_weight(code) for code in codes] if isinstance(law, Law) and law.errors else []
-        if sum(weights) > 0.0:
-            before = codes.index("TIMEOUT") if "TIMEOUT" in codes else len(codes)
-            world.weighs_errors[tool] = 1
-            world.timeout_from[tool] = sum(weights[:before]) / sum(weights)
-            world.timeout_below[tool] = sum(weights[: before + 1]) / sum(weights)
-    world.operation_type[:num_tools] = context.operation_type
-
-
-def _write_law(worlds: Worlds, problem: Problem, history: float) -> None:
-    world = worlds[0]
-    bases, needed, _, failures = problem.table.probability.shape
-    world.base_index[: problem.num_tools] = problem.base_index
-    world.probability[:bases, :needed, :needed, :failures] = problem.table.probability
-    world.threshold[:bases, :needed, :needed, :failures] = problem.table.threshold
-    shown = [quantised(chance) for chance in problem.table.probability[..., 0].flat]
-    world.shown_probability[:bases, :needed, :needed] = np.reshape(shown, (bases, needed, needed))
-    world.history_factor[:failures] = [quantised(history**count) for count in range(failures)]
-
-
-def _write_tasks(
-    records: TaskRecords, tasks: Sequence[Task], problems: Sequence[Problem], context: TaskContext, salt: str
-) -> None:
-    num_tools = problems[0].num_tools
-    words = np.array([hash_words(salt, task.instance_id) for task in tasks], dtype=np.int64)
-    records["word0"], records["word1"] = words[:, 0], words[:, 1]
-    records["num_required"] = [len(problem.required) for problem in problems]
-    records["closure_size"] = [len(problem.closure) for problem in problems]
-    _write_padded(records["required"], [problem.required for problem in problems])
-    _write_padded(records["closure"], [problem.closure for problem in problems])
-    records["place"] = -1
-    records["place"][:, :num_tools] = [problem.place for problem in problems]
-    records["candidates"] = -1
-    records["candidates"][:, :num_tools] = _ranked_candidates(context)
-    records["similarity"][:, :num_tools] = context.similarity
-    records["static_confidence"][:, :num_tools] = context.static_confidence
-    records["task_confidence"][:, :num_tools] = context.task_confidence
-
-
-def _write_padded(target: NDArray[Any], rows: Sequence[Sequence[int]]) -> None:
-    """Write lists as the first rows of an array, padded with -1."""
-    target[:] = -1
-    for index, row in enumerate(rows):
-        target[index, : len(row)] = row
-
-
-def _milestones(problem: Problem, context: TaskContext) -> int:
-    """Return how many milestones a task has: its operation types, and its first output."""
-    types = {int(context.operation_type[tool]) for tool in problem.required} - {0}
-    return len(types) + int(OUTPUT_TYPE in types)
-
-
-def _ranked_candidates(context: TaskContext) -> NDArray[np.int64]:
-    """Return the candidates of each task, (num_tasks, num_tools), the most similar first, padded with -1."""
-    similarity = np.where(context.candidates, context.similarity, -np.inf)
-    order = np.argsort(-similarity, axis=1, kind="stable")
-    return np.where(np.take_along_axis(context.candidates, order, axis=1), order, -1)
-
-
-def _write_constant_columns(
-    records: TaskRecords, worlds: Worlds, problems: Sequence[Problem], context: TaskContext
-) -> None:
-    """Write the columns of the first observation that `write_starts` does not compute."""
-    library, num_tools = problems[0].library, problems[0].num_tools
-    hidden = bool(worlds["hidden"][0])
-    shown = records["tools"][:, :num_tools]
-    shown[:, :, columns.LEVEL] = [saturated(tool.metadata["dependency_level"]) for tool in library]
-    shown[:, :, columns.NUM_DEPENDENCIES] = [saturated(len(tool.dependencies)) for tool in library]
-    shown[:, :, columns.OPERATION_TYPE] = context.operation_type
-    shown[:, :, columns.SIMILARITY] = _quantised(context.similarity)
-    shown[:, :, columns.CONFIDENCE] = _quantised(context.static_confidence)
-    shown[:, :, columns.IS_CANDIDATE] = context.candidates
-    task_columns = records["task_columns"]
-    task_columns[:, : columns.NUM_TASK_FEATURES] = context.features
-    task_columns[:, columns.STEPS_LEFT] = saturated(problems[0].rules.max_turns)
-    task_columns[:, columns.HISTORY_FACTOR] = quantised(1.0)
-    task_columns[:, columns.BASE_PROBABILITY] = quantised(problems[0].law.base)
-    if not hidden:
-        shown[:, :, columns.PLACE] = np.array([problem.place for problem in problems]) + 1
-        task_columns[:, columns.NUM_REQUIRED] = records["num_required"]
-        task_columns[:, columns.MILESTONES_EXPECTED] = [_milestones(problem, context) for problem in problems]
-
-
-def _quantised(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    return (LARGEST * np.clip(shares, 0.0, 1.0) + 0.5).astype(np.uint8)
-
-
-def plant_seeds(episodes: Episodes, envs: Sequence[int], seeds: Sequence[int]) -> None:
+def plant_seeds(episodes: Records, envs: Sequence[int], seeds: Sequence[int]) -> None:
     """Let environments begin new sequences of episodes."""
     for env, seed in zip(envs, seeds, strict=True):
         word0, word1 = hash_words("workflow episodes", seed)
@@ -461,7 +321,7 @@ class WorkflowAction:
     """An action, decoded.
 
     Attributes:
-        type: One of `actions.ACTION_TYPES`.
+        type: One of `spaces.ACTION_TYPES`.
         tool: Name of the tool, or None.
         semantic: What retrieval says of the tool; None without one.
         parameters: What the call would pass to the tool, from the task's inputs.

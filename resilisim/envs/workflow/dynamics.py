@@ -1,38 +1,63 @@
-"""What an action does to an episode of Workflow-v0: scalar functions over its record, for the loops of `loops`."""
+"""What an action does to an episode of Workflow-v0: scalar functions over its records, for the loops of `loops`.
+
+The transition is that of `simulator.rulebook`, the one which Conversation-v0 plays: the same functions, compiled. The
+training law has chances, ends and actions of its own; its rulebook has no sections.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import (
+from resilisim.envs.workflow.observation import (
+    allow_acceptance,
+    allow_execution,
+    pattern_confidence,
+    show_confidences,
+    show_counters,
+    show_dependency_counts,
+    show_due,
+    show_sections,
+    show_shared,
+    write_mask,
+)
+from resilisim.envs.workflow.records import (
+    Episode,
+    EpisodeBlocks,
+    Sections,
+    SectionsBlocks,
+    TaskBlocks,
+    TaskRecord,
+    World,
+    copy_words,
+)
+from resilisim.envs.workflow.spaces import (
+    BLOCK_REFUSED,
     CHECK_DEPENDENCIES,
     CREATE_CHECKPOINT,
     INVOKE_TOOL,
     NO_OP,
+    OUTPUT_TYPE,
     PARALLEL_EXECUTE,
+    PART_BLOCK,
     RECOVER_ERROR,
     RESTORE_CHECKPOINT,
     RETRY_TOOL,
+    STATUS_DEPENDENCY_FAILED,
+    STATUS_FAILED,
+    STATUS_NOT_ATTEMPTED,
+    STATUS_QUEUED,
+    STATUS_RUNNING,
+    STATUS_SUCCESS,
+    STATUS_TIMEOUT,
+    TASK_DATA_FLOW,
+    TOOL_EXECUTIONS,
+    TOOL_LAST_STEP,
+    TOOL_RETRIES,
+    TOOL_STATUS,
+    TOOL_SUCCESS_ORDER,
     VALIDATE_OUTPUT,
-    allow_execution,
-    count_unmet,
-    pattern_confidence,
-    show_confidences,
-    write_mask,
-)
-from resilisim.envs.workflow.arrays import Episode, TaskRecord, World, copy_words
-from resilisim.envs.workflow.columns import saturated, show_counters, show_dependency_counts, show_due
-from resilisim.envs.workflow.law_parts import (
-    PartTables,
-    allow_under_parts,
-    call_digest,
-    coverage_under_parts,
-    end_under_parts,
-    is_waiting,
-    show_parts,
+    saturated,
 )
 from resilisim.envs.workflow.training import (
     STAGES,
@@ -42,77 +67,58 @@ from resilisim.envs.workflow.training import (
     training_base,
     training_probability,
 )
-from resilisim.seeding import (
-    PURPOSE_ERROR_CODE,
-    PURPOSE_FAILURE,
-    PURPOSE_SUCCESS,
-    UNIFORM_BITS,
-    WORD_MASK,
-)
+from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_SUCCESS, WORD_MASK
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, scalar
-from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
-from resilisim.simulator.rulebook.luck import OF_DEPENDENCIES, draw_result, is_down_next
+from resilisim.simulator.law import SUCCEEDED, count_unmet, success_threshold
+from resilisim.simulator.rulebook.luck import (
+    OF_DEPENDENCIES,
+    OTHER_ERROR,
+    UNIT,
+    draw_result,
+    is_down_next,
+    write_first_hidden,
+)
 from resilisim.simulator.rulebook.rules import (
     AS_HIDDEN,
     CORRUPT,
     FAILURE,
     NONE,
-    OF_THE_TOOL,
     SLOW,
     SUCCESS,
-    Rulebook,
-    enter_execution,
+    clean_probability,
+    enter_result,
+    finish_value,
     is_opened,
     is_time_up,
+    law_probability,
     pass_message,
+    signature_of_call,
 )
 from resilisim.simulator.state import (
     COMPLETION,
+    CONSECUTIVE,
     CONSECUTIVE_FAILURES,
+    DEADLOCK,
     ENDED,
-    ENDED_BY,
-    NEXT_PLACE,
     NO_LOOP,
     NUM_FAILURES,
     RUNNING,
     SPOILT,
+    TIME,
     TURNS,
     TURNS_USED,
-    record_execution,
     record_turn,
 )
 
-# How an episode of the training law can end, besides the codes of simulator.state.
-DEADLOCK = 6  # where no law ends an episode for its time, whose code that is elsewhere
-TWO_TO_THE_BITS = 2.0**UNIFORM_BITS
-
-DRAWN = -1  # outcome of an execution that luck decides; any other value is the status that it is made to show
-OUTPUT_TYPE = 4  # columns.OPERATION_TYPE of an output
+DRAWN = -1  # instead of a number that is given: luck decides
 
 MAX_ERRORS = tuple(stage.max_errors for stage in STAGES)  # Table 12 as a plain tuple, which compiled code reads
 
-
-@inlined
-def thresholds(episode: Episode, tool: int, task: TaskRecord, world: World) -> tuple[int, int]:
-    """Return the integers below which an execution's 53 luck bits succeed, and would with all dependencies in place."""
-    if world.training_law:
-        base = training_base(episode.running_success)
-        confidence = float(task.task_confidence[tool])
-        retries = int(episode.retries[tool])
-        chance = training_probability(base, count_unmet(episode, tool, world), retries, confidence)
-        clean = training_probability(base, 0, retries, confidence)
-        return math.ceil(chance * TWO_TO_THE_BITS), math.ceil(clean * TWO_TO_THE_BITS)
-    dependencies = world.dependencies[tool]
-    status = episode.status
-    row = world.base_index[tool]
-    failures = episode.counters[NUM_FAILURES]
-    num_not_executed = count_not_executed(status, dependencies)
-    num_failed = count_failed_dependencies(status, dependencies)
-    return world.threshold[row, num_not_executed, num_failed, failures], world.threshold[row, 0, 0, failures]
-
-
 # Of one execution: the tool's luck key, two words, and the 53 bits that decide whether it succeeds.
 Luck: TypeAlias = tuple[int, int, int]
+# What executions are made to bring: a result of `rulebook.rules` or DRAWN, its ticks, the status that a failure shows.
+Outcome: TypeAlias = tuple[int, int, int]
+BY_LUCK: Outcome = (DRAWN, 0, 0)
 
 
 @scalar
@@ -123,26 +129,104 @@ def luck_of(episode: Episode, tool: int, world: World) -> Luck:
 
 
 @inlined
-def execute(episode: Episode, tool: int, outcome: int, luck: Luck, task: TaskRecord, world: World) -> float:
-    """Execute a tool, with the outcome DRAWN or a status to show, and return what the two-phase reward pays for it."""
-    attempt = int(episode.executions[tool])
+def chances(episode: Episode, tool: int, task: TaskRecord, world: World) -> tuple[float, float]:
+    """Return how likely the draw of an execution's success is won, and how likely with all dependencies in place."""
+    if world.training_law:
+        base, confidence = training_base(episode.running_success), float(task.task_confidence[tool])
+        retries, unmet = int(episode.retries[tool]), count_unmet(episode.status, world.rules.dependencies[tool])
+        clean = training_probability(base, 0, retries, confidence)
+        return training_probability(base, unmet[0] + unmet[1], retries, confidence), clean
+    rules, tables, counters = world.rules, world.tables, episode.counters
+    clean = clean_probability(rules, tables, counters, tool)
+    return law_probability(rules, tables, episode.status, counters, tool), clean
+
+
+@inlined
+def draw_outcome(
+    episode: Episode, sections: Sections, tool: int, digest: int, luck: Luck, task: TaskRecord, world: World
+) -> Outcome:
+    """Return what luck brings to an execution; `digest` stands for its parameters."""
+    rules, status, attempt = world.rules, episode.status, int(episode.executions[tool])
     key0, key1, bits = luck
-    threshold, clean = thresholds(episode, tool, task, world)
-    success = bits < threshold if outcome == DRAWN else outcome == columns.SUCCESS
-    before = episode.status[tool]
-    max_row = MAX_ERRORS[episode.stage] + 1 if world.training_law else world.max_consecutive_failures
-    record_execution(episode.status, episode.counters, task.place[tool], tool, success, max_row)
-    shown = outcome
-    if not success and before != SUCCEEDED and outcome == DRAWN:
-        shown = _failure_status(bits < clean, key0, key1, attempt, tool, world)
-    return _show_execution(episode, tool, success, before, shown, task, world)
+    chance, clean = chances(episode, tool, task, world)
+    parts, hidden = sections.parts, sections.hidden
+    threshold, clean_threshold = success_threshold(chance), success_threshold(clean)
+    result, ticks, error = draw_result(
+        rules, world.luck, status, parts, hidden, tool, digest, threshold, clean_threshold, key0, key1, attempt, bits
+    )
+    if result in (SUCCESS, CORRUPT):
+        return result, ticks, STATUS_SUCCESS
+    if result == SLOW:
+        return result, ticks, STATUS_TIMEOUT
+    if error == OF_DEPENDENCIES:
+        return result, ticks, STATUS_DEPENDENCY_FAILED
+    is_timeout = False
+    if error != OTHER_ERROR:
+        is_timeout = error == world.luck.timeout_error[tool, 1 if is_opened(rules, status) else 0]
+    elif result == FAILURE:
+        is_timeout = _is_timeout(key0, key1, attempt, tool, world)
+    return result, ticks, STATUS_TIMEOUT if is_timeout else STATUS_FAILED
+
+
+@scalar
+def _is_timeout(key0: int, key1: int, attempt: int, tool: int, world: World) -> bool:
+    """Return whether a failure without a kind shows a TIMEOUT; the error is the one that Conversation-v0 would name."""
+    if world.weighs_errors[tool]:
+        uniform = inlined_bits(key0, key1, attempt, PURPOSE_ERROR_CODE) * UNIT
+        return bool(world.timeout_from[tool] <= uniform < world.timeout_below[tool])
+    drawn = inlined_bits(key0, key1, attempt, PURPOSE_FAILURE) % world.num_errors[tool]
+    return bool(drawn == world.timeout_error[tool])
+
+
+@inlined
+def execute(
+    episode: Episode,
+    sections: Sections,
+    action_type: int,
+    tool: int,
+    outcome: Outcome,
+    luck: Luck,
+    task: TaskRecord,
+    world: World,
+) -> float:
+    """Execute a tool, and return what the two-phase reward pays for it."""
+    rules, counters, status = world.rules, episode.counters, episode.status
+    digest = 0
+    if rules.at_block >= 0:
+        digest = _call_digest(sections, action_type, tool, world)
+    result, ticks, shown = outcome
+    if result == DRAWN:
+        result, ticks, shown = draw_outcome(episode, sections, tool, digest, luck, task, world)
+    before, parts, hidden = status[tool], sections.parts, sections.hidden
+    success = result in (SUCCESS, CORRUPT)
+    enter_result(
+        rules, task, world.tables, status, counters, parts, hidden, True, tool, result, ticks, digest, AS_HIDDEN
+    )
+    if world.training_law and not success and counters[CONSECUTIVE_FAILURES] == MAX_ERRORS[episode.stage] + 1:
+        counters[ENDED] = CONSECUTIVE
+    return _show_execution(episode, sections, tool, success, before, shown, task, world)
+
+
+@scalar
+def _call_digest(sections: Sections, action_type: int, tool: int, world: World) -> int:
+    """Return what stands for the parameters of a call; INVOKE_TOOL changes those that were refused."""
+    if action_type == INVOKE_TOOL and sections.tool_parts[tool, PART_BLOCK] == BLOCK_REFUSED:
+        sections.variant[tool] = 1 - sections.variant[tool]
+    return int(world.digests[tool, sections.variant[tool]])
 
 
 @inlined
 def _show_execution(
-    episode: Episode, tool: int, success: bool, before: int, shown: int, task: TaskRecord, world: World
+    episode: Episode,
+    sections: Sections,
+    tool: int,
+    success: bool,
+    before: int,
+    shown: int,
+    task: TaskRecord,
+    world: World,
 ) -> float:
-    """Enter an execution into all but `status` and `counters`, and return what the two-phase reward pays for it.
+    """Enter an execution into all but what the law reads, and return what the two-phase reward pays for it.
 
     `before` is the tool's status before it, and `shown` the one that a failure shows.
     """
@@ -151,23 +235,23 @@ def _show_execution(
     first_success = success and before != SUCCEEDED
     pattern = 0.0
     row = episode.tools[tool]
-    row[columns.EXECUTIONS] = saturated(attempt + 1)
+    row[TOOL_EXECUTIONS] = saturated(attempt + 1)
     if success:
         pattern = pattern_confidence(episode, tool, world)
         _enter_success(episode, tool, first_success, task, world)
-        row[columns.STATUS] = columns.SUCCESS
+        row[TOOL_STATUS] = STATUS_SUCCESS
     else:
         episode.retries[tool] += 1
-        row[columns.RETRIES] = saturated(episode.retries[tool])
+        row[TOOL_RETRIES] = saturated(episode.retries[tool])
         if before != SUCCEEDED:
-            row[columns.STATUS] = shown
+            row[TOOL_STATUS] = shown
     if episode.status[tool] != before:
         for dependent in world.dependents[tool]:
             if dependent < 0:
                 break
             show_dependency_counts(episode, dependent, task, world)
-    if first_success and task.place[tool] >= 0:
-        show_due(episode, task, world)
+    if (first_success and task.place[tool] >= 0) or (success and world.rules.at_sound >= 0):
+        show_due(episode, sections, task, world)
     if success and world.num_patterns > 0:
         show_confidences(episode, task, world)
     episode.tool = tool
@@ -188,10 +272,10 @@ def _enter_success(episode: Episode, tool: int, first: bool, task: TaskRecord, w
     if not first:
         return
     operation_type = int(world.operation_type[tool])
-    episode.tools[tool, columns.SUCCESS_ORDER] = saturated(length + 1)
+    episode.tools[tool, TOOL_SUCCESS_ORDER] = saturated(length + 1)
     if operation_type <= OUTPUT_TYPE:
-        flow = episode.task_columns[columns.DATA_FLOW]
-        episode.task_columns[columns.DATA_FLOW] = max(int(flow), operation_type)
+        flow = episode.task_columns[TASK_DATA_FLOW]
+        episode.task_columns[TASK_DATA_FLOW] = max(int(flow), operation_type)
     place = task.place[tool]
     for earlier in range(episode.places_length):
         if episode.places[earlier] == place:
@@ -206,19 +290,6 @@ def _enter_success(episode: Episode, tool: int, first: bool, task: TaskRecord, w
 
 
 @scalar
-def _failure_status(dependencies_to_blame: bool, key0: int, key1: int, attempt: int, tool: int, world: World) -> int:
-    """Return which of the three failures an execution shows; the error is the one that Conversation-v0 would name."""
-    if dependencies_to_blame:
-        return columns.DEPENDENCY_FAILED
-    if world.weighs_errors[tool]:
-        uniform = inlined_bits(key0, key1, attempt, PURPOSE_ERROR_CODE) / TWO_TO_THE_BITS
-        is_timeout = world.timeout_from[tool] <= uniform < world.timeout_below[tool]
-        return columns.TIMEOUT if is_timeout else columns.FAILED
-    drawn = inlined_bits(key0, key1, attempt, PURPOSE_FAILURE) % world.num_errors[tool]
-    return columns.TIMEOUT if drawn == world.timeout_error[tool] else columns.FAILED
-
-
-@scalar
 def keep_books(episode: Episode, action_type: int, tool: int, world: World) -> None:
     """Let an action that executes nothing happen (`WorkflowEnv` says what each does); a success is never lost."""
     if action_type == VALIDATE_OUTPUT:
@@ -230,17 +301,17 @@ def keep_books(episode: Episode, action_type: int, tool: int, world: World) -> N
         else:
             episode.counters[CONSECUTIVE_FAILURES] = 0
     elif action_type == CHECK_DEPENDENCIES:
-        for dependency in world.dependencies[tool]:
-            if dependency >= 0 and episode.tools[dependency, columns.STATUS] == columns.NOT_ATTEMPTED:
-                episode.tools[dependency, columns.STATUS] = columns.QUEUED
+        for dependency in world.rules.dependencies[tool]:
+            if dependency >= 0 and episode.tools[dependency, TOOL_STATUS] == STATUS_NOT_ATTEMPTED:
+                episode.tools[dependency, TOOL_STATUS] = STATUS_QUEUED
     elif action_type == CREATE_CHECKPOINT:
-        for other in range(world.num_tools):
+        for other in range(world.rules.num_tools):
             if tool < 0 or tool == other:
                 episode.checkpoint[other] = episode.retries[other]
         if tool < 0:
             episode.checkpoint_row = episode.counters[CONSECUTIVE_FAILURES]
     elif action_type == RESTORE_CHECKPOINT:
-        for other in range(world.num_tools):
+        for other in range(world.rules.num_tools):
             saved = int(episode.checkpoint[other])
             if (tool < 0 or tool == other) and 0 <= saved < episode.retries[other]:
                 _set_retries(episode, other, saved)
@@ -251,7 +322,7 @@ def keep_books(episode: Episode, action_type: int, tool: int, world: World) -> N
 @scalar
 def _set_retries(episode: Episode, tool: int, retries: int) -> None:
     episode.retries[tool] = retries
-    episode.tools[tool, columns.RETRIES] = saturated(retries)
+    episode.tools[tool, TOOL_RETRIES] = saturated(retries)
 
 
 COMPLETE_PROGRESS = 0.95
@@ -264,29 +335,46 @@ REQUIRED_COVERAGE = tuple(stage.required_coverage for stage in STAGES)
 
 @inlined
 def coverage_of(episode: Episode, task: TaskRecord, world: World) -> float:
-    """Return the share of required tools that have succeeded; as printed, that have been executed."""
-    if not world.printed_rules:
-        return float(episode.places_length / task.num_required)
-    count = 0
-    for place in range(task.num_required):
-        count += 1 if episode.executions[task.required[place]] > 0 else 0
+    """Return the share of required tools that are done; as printed, that have been executed."""
+    count = int(episode.num_done)
+    if world.printed_rules:
+        count, place = 0, -1
+        for tool in task.required:
+            if tool >= 0 and task.place[tool] != place and episode.executions[tool] > 0:
+                place = task.place[tool]
+                count += 1
     return float(count / task.num_required)
 
 
 @inlined
-def ended_by_law(episode: Episode, coverage: float, full_success: bool, way_forward: bool, world: World) -> int:
-    """Return the code of how the episode has ended after a step, or RUNNING."""
-    ended = int(episode.counters[ENDED])
+def ended_by_law(
+    episode: Episode,
+    sections: Sections,
+    accepts: bool,
+    finish_chance: float,
+    coverage: float,
+    way_forward: bool,
+    world: World,
+) -> int:
+    """Return the code of how the episode has ended after a step, or RUNNING.
+
+    Completion is signalled by itself once everything is surely done, where an action `accepts` what only looks sound,
+    and with the closing message.
+    """
+    ended, turns_are_used = int(episode.counters[ENDED]), episode.counters[TURNS_USED] >= world.rules.max_turns
     if ended != RUNNING:
         return ended
-    complete = full_success
     if world.training_law:
-        complete = coverage >= 1.0 or (world.printed_rules == 1 and episode.progress >= 1.0)
-    if complete:
+        if coverage >= 1.0 or (world.printed_rules == 1 and episode.progress >= 1.0):
+            return COMPLETION
+        if turns_are_used:
+            return TURNS
+        return RUNNING if way_forward else DEADLOCK
+    if accepts or finish_chance == 1.0:
         return COMPLETION
-    if episode.counters[TURNS_USED] >= world.max_steps:
-        return TURNS
-    return DEADLOCK if world.training_law and not way_forward else RUNNING
+    if turns_are_used or is_time_up(world.rules, sections.parts):
+        return COMPLETION if finish_chance > 0.0 else TURNS if turns_are_used else TIME
+    return RUNNING
 
 
 @scalar
@@ -341,16 +429,13 @@ END_FIELDS: Mapping[str, str] = {
 }
 
 
-def ended_by(code: int, training_law: bool) -> str | None:
-    """Return what a code of `ended` means; None while the episode runs."""
-    return "deadlock" if training_law and code == DEADLOCK else ENDED_BY[code]
-
-
 IN_ORDER_BONUS = 0.1  # beta_sequence
 
 
 @scalar
-def begin_episode(episode: Episode, index: int, seed: int, task: TaskRecord, world: World) -> None:
+def begin_episode(
+    episode: EpisodeBlocks, sections: SectionsBlocks, index: int, seed: int, task: TaskBlocks, world: World
+) -> None:
     """Put an environment at the start of the episode of task number `index` under a seed."""
     key0, key1 = inlined_threefry(task.word0, task.word1, seed & WORD_MASK, seed >> 32)
     episode.task = index
@@ -362,29 +447,54 @@ def begin_episode(episode: Episode, index: int, seed: int, task: TaskRecord, wor
     episode.episode += 1
     copy_words(episode.state, world.start_state)
     copy_words(episode.observation, task.start_observation)
+    if world.has_sections:
+        _begin_sections(episode, sections, task, world)
+
+
+@scalar
+def _begin_sections(episode: Episode, sections: SectionsBlocks, task: TaskRecord, world: World) -> None:
+    rules = world.rules
+    for place in range(rules.num_parts):
+        sections.parts[place] = 0
+    for tool in range(rules.num_tools):
+        sections.variant[tool] = 0
+    write_first_hidden(rules, world.luck, episode.key0, episode.key1, sections.hidden)
+    copy_words(sections.observation, world.start_sections)
+    if not world.hidden:
+        show_shared(episode, sections, task, world)
 
 
 @inlined
-def step_environment(episode: Episode, action: int, outcome: int, luck: Luck, task: TaskRecord, world: World) -> None:
-    """Let one action happen in one environment and write what it did into its record.
+def step_environment(
+    episode: Episode,
+    sections: Sections,
+    action: int,
+    outcome: Outcome,
+    luck: Luck,
+    task: TaskRecord,
+    world: World,
+) -> None:
+    """Let one action happen in one environment and write what it did into its records.
 
-    One that the mask forbids is like a rejected call: it uses a step. `outcome` is DRAWN or a status to show, `luck`
-    that of the next execution of the action's tool.
+    One that the mask forbids is like a rejected call: it uses a step. `luck` is that of the next execution of the
+    action's tool.
     """
-    num_tools = world.num_tools
+    rules, counters, parts, hidden = world.rules, episode.counters, sections.parts, sections.hidden
     action_type, tool = int(world.action_type[action]), int(world.action_tool[action])
-    counters = episode.counters
     legal = episode.action_mask[action] == 1
     executes = legal and (action_type in (INVOKE_TOOL, RETRY_TOOL))
+    accepts = legal and action_type == VALIDATE_OUTPUT and tool < 0
     signature = NO_LOOP
     if not legal:
-        signature = num_tools + 1 + action
-    elif action_type == NO_OP:
-        signature = num_tools
-    elif executes and episode.status[tool] == SUCCEEDED:
-        signature = tool
+        signature = rules.num_tools + 1 + action
+    elif executes:
+        signature = signature_of_call(rules, episode.status, parts, tool)
+    elif action_type == NO_OP and not rules.waiting_is_productive:
+        signature = rules.num_tools
 
+    turns_used, num_failures = counters[TURNS_USED], counters[NUM_FAILURES]
     milestones_before = episode.milestones
+    num_successes = episode.successes[tool] if executes else 0
     episode.tool = -1
     episode.tool_success = False
     episode.pattern = 0.0
@@ -394,49 +504,71 @@ def step_environment(episode: Episode, action: int, outcome: int, luck: Luck, ta
     episode.running = -1
     if legal and action_type == PARALLEL_EXECUTE:
         episode.running = tool
-        episode.tools[tool, columns.STATUS] = columns.RUNNING
-    if started >= 0:  # in the step before; the mask forbids to call it in this one
-        reward += execute(episode, started, outcome, luck_of(episode, started, world), task, world)
-    if executes and counters[ENDED] == RUNNING:
-        reward += execute(episode, tool, outcome, luck, task, world)
-    if legal and not executes and action_type != PARALLEL_EXECUTE and action_type != NO_OP:
+        episode.tools[tool, TOOL_STATUS] = STATUS_RUNNING
+    executed = 0
+    for later in range(2):  # what was started in the step before comes first; the mask forbids to call it in this one
+        called, own_luck = tool, luck
+        if not later:
+            called = started
+            if started >= 0:
+                own_luck = luck_of(episode, started, world)
+        elif not executes or counters[ENDED] != RUNNING:
+            called = -1
+        if called >= 0:
+            reward += execute(episode, sections, action_type, called, outcome, own_luck, task, world)
+            executed += 1
+    if executed == 0 and rules.num_sections > 0:
+        pass_message(rules, parts, NONE)
+    if legal and not executes and world.training_law:
         keep_books(episode, action_type, tool, world)
     if legal and tool >= 0:
-        episode.tools[tool, columns.LAST_STEP] = saturated(counters[TURNS_USED] + 1)
-    record_turn(counters, signature, 0 if world.training_law else world.loop_length)
+        episode.tools[tool, TOOL_LAST_STEP] = saturated(turns_used + 1)
+    for group in range(rules.num_groups):
+        is_down = is_down_next(rules, world.luck, episode.key0, episode.key1, turns_used, group, hidden)
+        hidden[rules.at_down + group] = 1 if is_down else 0
+    record_turn(counters, signature, rules.loop_length)
     coverage = coverage_of(episode, task, world)
-    full_success = counters[SPOILT] == 0 and counters[NEXT_PLACE] == task.num_required
-    _close_step(episode, action_type, coverage, full_success, reward, milestones_before, task, world)
+    in_order = counters[SPOILT] == 0 and episode.places_length > 0
+    progress = coverage + (IN_ORDER_BONUS if in_order or world.printed_rules else 0.0)
+    gain = max(0.0, min(1.0, progress) - episode.progress)
+    episode.progress += gain
+    finish_chance = finish_value(rules, task, counters, parts, hidden, False)
+    if world.has_sections:
+        is_first = executes and episode.tool_success and num_successes == 0
+        show_sections(episode, sections, num_failures, is_first, finish_chance, world)
+    way_forward = True
+    if world.rewrites_mask:
+        way_forward = write_mask(episode, sections, task, world)
+    else:
+        if episode.tool >= 0:
+            allow_execution(episode, sections, episode.tool, True, world)
+        if rules.at_sound >= 0:
+            allow_acceptance(episode, finish_chance, world)
+    counters[ENDED] = ended_by_law(episode, sections, accepts, finish_chance, coverage, way_forward, world)
+    show_counters(episode, world)
+    _close_step(episode, sections, action_type, coverage, gain, reward, milestones_before, task, world)
 
 
 @inlined
 def _close_step(
     episode: Episode,
+    sections: Sections,
     action_type: int,
     coverage: float,
-    full_success: bool,
+    gain: float,
     reward: float,
     milestones_before: int,
     task: TaskRecord,
     world: World,
 ) -> None:
-    """Do what follows from a step: progress, mask, columns, the reward and the end; `reward` is that of executions."""
-    counters = episode.counters
-    in_order = counters[SPOILT] == 0 and episode.places_length > 0
-    progress = coverage + (IN_ORDER_BONUS if in_order or world.printed_rules else 0.0)
-    gain = max(0.0, min(1.0, progress) - episode.progress)
-    episode.progress += gain
-    way_forward = True
-    if world.rewrites_mask:
-        way_forward = write_mask(episode, task, world)
-    elif episode.tool >= 0:
-        allow_execution(episode, episode.tool, True, world)
-    ended = ended_by_law(episode, coverage, full_success, way_forward, world)
-    counters[ENDED] = ended
-    show_counters(episode, world)
-
-    success, order = full_success, 0.0
-    if ended != RUNNING:
+    """Write the reward, of which `reward` is what executions pay, and how the episode has come out if it has ended."""
+    counters, rules = episode.counters, world.rules
+    ended, is_over = counters[ENDED], counters[ENDED] != RUNNING
+    full_success, success, order = False, False, 0.0
+    if is_over:
+        chance = finish_value(rules, task, counters, sections.parts, sections.hidden, True)
+        full_success = ended == COMPLETION and chance == 1.0
+        success = full_success
         order = order_share(episode, task)
         if world.training_law:
             success = succeeded_in_training(episode, ended, coverage, world)
@@ -445,7 +577,7 @@ def _close_step(
             episode,
             action_type != NO_OP,
             action_type == NO_OP and episode.last_type == NO_OP,
-            ended != RUNNING,
+            is_over,
             success,
             gain,
             episode.milestones - milestones_before,
@@ -454,79 +586,12 @@ def _close_step(
             task,
             world,
         )
-    elif ended != RUNNING and full_success:
+    elif full_success:
         reward = 1.0
     episode.last_type = action_type
     episode.episode_return += reward
     episode.reward = reward
-    episode.terminated = ended != RUNNING
-    if ended != RUNNING:
+    episode.terminated = is_over
+    if is_over:
         episode.needs_reset = 1
         write_end(episode, success, full_success, coverage, order)
-
-
-@scalar
-def _execute_under_parts(
-    episode: Episode, mine: Any, action_type: int, tool: int, parts: PartTables, task: TaskRecord, world: World
-) -> float:
-    """Execute a tool, and return what the two-phase reward pays for it."""
-    rules, luck, counters, status = parts.rules[episode.task], parts.luck, episode.counters, episode.status
-    attempt = int(episode.executions[tool])
-    key0, key1 = inlined_threefry(episode.key0, episode.key1, world.tool_word0[tool], world.tool_word1[tool])
-    digest = call_digest(mine, action_type, tool, parts.digests)
-    result, ticks, shown = parts.given
-    if result == DRAWN:
-        opened = 1 if rules.at_block >= 0 and is_opened(rules, status) else 0
-        result, ticks, error = draw_result(
-            rules, parts.tables, luck, status, counters, mine.parts, mine.hidden, tool, digest, key0, key1, attempt
-        )
-        shown = columns.FAILED
-        if result == SLOW or (error >= 0 and error == luck.timeout_error[tool, opened]):
-            shown = columns.TIMEOUT
-        elif error == OF_DEPENDENCIES:
-            shown = columns.DEPENDENCY_FAILED
-        elif result == FAILURE and rules.at_block < 0:
-            shown = _failure_status(False, key0, key1, attempt, tool, world)
-    before = status[tool]
-    known, hidden = mine.parts, mine.hidden
-    enter_execution(
-        rules, parts.tables, status, counters, known, hidden, True, tool, result, ticks, digest, AS_HIDDEN, OF_THE_TOOL
-    )
-    return _show_execution(episode, tool, result in (SUCCESS, CORRUPT), before, shown, task, world)
-
-
-@scalar
-def step_under_parts(
-    episode: Episode, mine: Any, action: int, parts: PartTables, task: TaskRecord, world: World
-) -> None:
-    """Let one action happen as `step_environment` does, under a law with parts."""
-    rules: Rulebook = parts.rules[episode.task]
-    num_tools, counters = world.num_tools, episode.counters
-    action_type, tool = int(world.action_type[action]), int(world.action_tool[action])
-    legal = episode.action_mask[action] == 1
-    executes = legal and (action_type in (INVOKE_TOOL, RETRY_TOOL))
-    accepts = legal and action_type == VALIDATE_OUTPUT
-    turns_used, milestones_before = counters[TURNS_USED], episode.milestones
-    episode.tool = -1
-    episode.tool_success = False
-    episode.pattern = 0.0
-    episode.named_similarity = task.similarity[tool] if tool >= 0 else 0.0
-    reward = 0.0
-    if executes:
-        reward = _execute_under_parts(episode, mine, action_type, tool, parts, task, world)
-    else:
-        signature = num_tools if legal else num_tools + 1 + action
-        if accepts or (legal and is_waiting(action_type, rules)):
-            signature = NO_LOOP
-        pass_message(rules, mine.parts, NONE)
-        record_turn(counters, signature, world.loop_length)
-    if legal and tool >= 0:
-        episode.tools[tool, columns.LAST_STEP] = saturated(turns_used + 1)
-    for group in range(rules.num_groups):
-        is_down = is_down_next(rules, parts.luck, episode.key0, episode.key1, turns_used, group, mine.hidden)
-        mine.hidden[rules.at_down + group] = 1 if is_down else 0
-    full_success = end_under_parts(counters, mine, accepts, world.max_steps, rules, is_time_up(rules, mine.parts))
-    show_parts(episode, mine, task, world, rules, parts.tables)
-    coverage = coverage_under_parts(episode, mine, task, rules)
-    _close_step(episode, action_type, coverage, full_success, reward, milestones_before, task, world)
-    allow_under_parts(episode, mine, task, world, rules)

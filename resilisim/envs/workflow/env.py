@@ -11,21 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.drawing import Pixels, draw
-from resilisim.envs.workflow.columns import DEPENDENCY_FAILED, FAILED, STATUS, STATUSES, SUCCESS, TIMEOUT
 from resilisim.envs.workflow.core import CoreUser, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.core import Observation as Observation
-from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS, ended_by
+from resilisim.envs.workflow.dynamics import BY_LUCK, DRAWN, END_FIELDS, Outcome
 from resilisim.envs.workflow.loops import LEAVE_ENDED, begin_episodes, step_environments
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.scene import action_words, scene_of
+from resilisim.envs.workflow.spaces import (
+    STATUS_DEPENDENCY_FAILED,
+    STATUS_FAILED,
+    STATUS_SUCCESS,
+    STATUS_TIMEOUT,
+    STATUSES,
+    TOOL_STATUS,
+)
 from resilisim.errors import InvalidInputError, check_integer, shown_value, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
-from resilisim.simulator.rulebook.rules import RESULTS
+from resilisim.simulator.rulebook.rules import FAILURE, RESULTS, SUCCESS
+from resilisim.simulator.state import ENDED_BY
 
 _FIRST = np.zeros(1, dtype=np.int64)
 RESET_OPTIONS = ("task", "episode_seed")
-OUTCOMES = (SUCCESS, FAILED, TIMEOUT, DEPENDENCY_FAILED)
+OUTCOMES = (STATUS_SUCCESS, STATUS_FAILED, STATUS_TIMEOUT, STATUS_DEPENDENCY_FAILED)
 
 
 class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
@@ -40,7 +48,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
 
     ## Actions
     `Discrete(9 x (T + 1) + 4)` for T tools, 283 with 30: `type x (T + 1) + tool` in the order of
-    `actions.ACTION_TYPES`, then four meta actions without a tool (NO_OP, CREATE_CHECKPOINT, RESTORE_CHECKPOINT,
+    `spaces.ACTION_TYPES`, then four meta actions without a tool (NO_OP, CREATE_CHECKPOINT, RESTORE_CHECKPOINT,
     RECOVER_ERROR). Under the benchmark law INVOKE_TOOL and, after a failure, RETRY_TOOL are legal, and NO_OP where
     nothing else is. Under the training law:
 
@@ -55,8 +63,8 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
     | RESTORE_CHECKPOINT | brings them back where they have grown since | they have |
     | NO_OP | nothing | always, without a tool |
 
-    The filters semantic, dependency and constraint narrow down which tools may be executed (`masking`). An action that
-    the mask forbids uses a step and does nothing; under the benchmark law it counts for the loop rule.
+    The filters semantic, dependency and constraint narrow down which tools may be executed (`observation`). An action
+    that the mask forbids uses a step and does nothing; under the benchmark law it counts for the loop rule.
 
     Under a law with parts (`law` is the name of one, a path or a `Law`) the benchmark's actions have a few more
     meanings: NO_OP lets a turn pass where waiting can help; after a tool's input was refused, INVOKE_TOOL calls it
@@ -64,7 +72,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
     that only look sound.
 
     ## Observations
-    A dict of small integers; `columns` says what each column means and how it is stored:
+    A dict of small integers; `spaces` says what each column means and how it is stored:
 
     * `tools`, uint8 (T, 19): for each tool its status, place in the required list and among what is due, executions,
       retries, dependencies that are missing, success probability, dependents and descendants that are due, level,
@@ -73,7 +81,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
       law's factor for them, order, loop, base probability, phase and stage, checkpoint, what runs, data flow
     * `action_mask`, int8 (9 x (T + 1) + 4,): 1 for each legal action, never empty
     * under a law with parts also `tool_parts`, uint8 (T, 18), and `law`, uint8 (14,): what an agent can know of rate
-      limits, outages, broken tools, refused inputs, soundness of outputs, time and drift (`law_parts`)
+      limits, outages, broken tools, refused inputs, soundness of outputs, time and drift
 
     With `observation_dtype="float32"` all but the mask are the same numbers as float32, which libraries want whose
     networks take no small integers (RLlib, for one).
@@ -90,7 +98,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
     V*(start). `advantage`: Q*(s, a) - V*(s), minus the regret of each step, which no luck changes; 0 for the optimum.
     Both need a law that is solved, so not the training law; under the benchmark law tables of V* are made at the start
     (145 MB for the train split, a few seconds), under laws with parts each task is solved when it is first met.
-    `two_phase`: the paper's reward, coverage first and order later (`rewards`).
+    `two_phase`: the paper's reward, coverage first and order later (`training`).
 
     ## Termination
     Benchmark law: full success, the last step (10), five failed executions in a row, the loop rule; under a law with a
@@ -176,7 +184,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
             plant_seeds(core.episodes, [0], [int(self.np_random.integers(2**31)) if seed is None else seed])
             self._seeded = True
         chosen = self._chosen(options or {})
-        begin_episodes(_FIRST, *chosen, self._pool, core.episodes, core.records, core.worlds, core.parts)
+        begin_episodes(_FIRST, *chosen, self._pool, core.episodes, core.sections, core.records, core.worlds)
         self._last = "reset"
         return self._observation(), self._info()
 
@@ -187,52 +195,42 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
             RuntimeError: The episode has ended, or none was begun.
             InvalidInputError: There is no such action.
         """
-        return self._step(action, DRAWN)
+        return self._step(action, BY_LUCK)
 
     def step_with_outcome(
         self, action: SupportsIndex, status: int
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Let an action happen whose execution shows a given status of `columns` instead of what luck would bring.
+        """Let an action happen whose execution shows a given status of `spaces` instead of what luck would bring.
 
-        For planning along a path, and for following an episode of Conversation-v0. Under a law with parts a plain
-        success or failure is shown; `follow` takes all that an execution can bring.
+        For planning along a path: a plain success or failure; `follow` takes all that an execution can bring.
         """
         if status not in OUTCOMES:
-            raise InvalidInputError(f"status {status}: expected SUCCESS, FAILED, TIMEOUT or DEPENDENCY_FAILED")
-        if self.core.parts is None:
-            return self._step(action, status)
-        return self.follow(action, "success" if status == SUCCESS else "failure", status)
+            raise InvalidInputError(f"status {status}: expected STATUS_SUCCESS or one of three kinds of failure")
+        return self._step(action, (SUCCESS if status == STATUS_SUCCESS else FAILURE, 0, status))
 
     def follow(
         self,
         action: SupportsIndex,
         result: str,
-        status: int = FAILED,
+        status: int = STATUS_FAILED,
         seconds: float = 0.0,
-        hidden: Sequence[int] | None = None,
+        hidden: Sequence[int] = (),
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Let an action happen as it did in another episode of the same task, under a law with parts.
+        """Let an action happen as it did in another episode of the same task.
 
         Args:
             action: The action.
-            result: What its execution brought, one of `rulebook.rules.RESULTS`; read only if it executes a tool.
-            status: The status of `columns` that a failure shows.
+            result: What its execution brought, one of `simulator.rulebook.rules.RESULTS`; read only if it executes a
+                tool.
+            status: The status of `spaces` that a failure shows.
             seconds: How long the execution took.
             hidden: What was hidden there before it (`EpisodeState.hidden`), which a validator reads; as it is here if
                 omitted.
         """
-        parts = self.core.parts
-        if parts is None:
-            raise InvalidInputError("follow: expected a law with parts; step_with_outcome is for others")
         if result not in RESULTS:
             raise unknown_name("result", result, RESULTS)
-        if hidden is not None:
-            parts.episodes["hidden"][0, : len(hidden)] = hidden
-        parts.given[:] = RESULTS.index(result), round(seconds * TICKS_PER_SECOND), status
-        try:
-            return self._step(action, DRAWN)
-        finally:
-            parts.given[:] = DRAWN
+        self.core.sections["hidden"][0, : len(hidden)] = hidden
+        return self._step(action, (RESULTS.index(result), round(seconds * TICKS_PER_SECOND), status))
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions are legal, bool (num_actions,), as sb3-contrib asks for it."""
@@ -245,7 +243,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
             return draw(scene_of(self.core, 0, None if self._last == "reset" else int(self._action[0])))
         return self._last if self.render_mode == "ansi" else None
 
-    def _step(self, action: SupportsIndex, outcome: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def _step(self, action: SupportsIndex, outcome: Outcome) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         core = self.core
         if self._fields["needs_reset"][0]:
             raise RuntimeError("the episode has ended, or none was begun: call reset first")
@@ -264,12 +262,13 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
             LEAVE_ENDED,
             self._pool,
             core.episodes,
+            core.sections,
             core.finals,
+            core.final_sections,
             core.records,
             core.worlds,
             self._reward,
             self._terminated,
-            core.parts,
         )
         if core.judge is not None:
             core.judge.pay(self._reward)
@@ -315,12 +314,12 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
         return {
             "tool": self.core.library.names[tool],
             "success": bool(self._fields["tool_success"][0]),
-            "status": STATUSES[self._shown["tools"][tool, STATUS]],
+            "status": STATUSES[self._shown["tools"][tool, TOOL_STATUS]],
         }
 
     def _end(self) -> dict[str, Any]:
         ends = {name: self._fields[field][0].item() for name, field in END_FIELDS.items()}
-        return {**ends, "ended_by": ended_by(ends.pop("ended"), bool(self.core.worlds["training_law"][0]))}
+        return {**ends, "ended_by": ENDED_BY[ends.pop("ended")]}
 
     def _line(self, action: int, info: dict[str, Any]) -> str:
         execution = info["execution"]

@@ -1,12 +1,12 @@
-"""The rewards `value` and `advantage` of Workflow-v0: each action judged by the exact optimum, thousands at a time.
+"""The rewards `value` and `advantage` of Workflow-v0: each action judged by the exact optimum.
 
 `simulator.exact.judging` says what they mean. An action is judged in two parts. Before the step V* of the state and Q*
-of an execution are looked up, in the same tables as everywhere; after it V* of the state that it led to is, and the
-step's reward is replaced.
+of the action are looked up; after it V* of the state that it led to is, and the step's reward is replaced. Where they
+are looked up follows from how tasks are solved (`TabulatedValues`, `SolvedValues`).
 
-V* of many problems stands in one table that compiled code reads. Most entries of a `TabulatedOptimum` are 0: with so
-many turns left, tools done and statuses nothing can succeed any more. Rows of zeros along the last three axes are left
-out, which leaves about a quarter (145 MB for the train split).
+V* of many problems under a plain law stands in one table that compiled code reads. Most entries of a
+`TabulatedOptimum` are 0: with so many turns left, tools done and statuses nothing can succeed any more. Rows of zeros
+along the last three axes are left out, which leaves about a quarter (145 MB for the train split).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL
-from resilisim.envs.workflow.arrays import Int, Records
-from resilisim.envs.workflow.law_parts import PartTables, message_of, state_of
+from resilisim.envs.workflow.loops import place_of_sections
+from resilisim.envs.workflow.records import Floats, Int, Records
+from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.arena import OUT_OF_TABLE
 from resilisim.simulator.exact.judging import regret_of
@@ -34,24 +34,29 @@ from resilisim.simulator.exact.optimum import (
     value_without_table,
 )
 from resilisim.simulator.exact.values import Values
-from resilisim.simulator.law import SUCCEEDED, IntVector, count_failed_dependencies, count_not_executed
+from resilisim.simulator.law import IntVector
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.rules import (
+    AS_HIDDEN,
+    FAILURE,
+    SUCCESS,
+    enter_result,
+    law_probability,
+    signature_of_call,
+)
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     ENDED,
     LOOP,
     NEXT_PLACE,
-    NO_LOOP,
     NUM_COUNTERS,
     NUM_FAILURES,
     RUNNING,
     TURNS_USED,
     EpisodeState,
-    record_execution,
     record_turn,
 )
-from resilisim.tool_library import ToolLibrary
 
 
 class ValueTables(NamedTuple):
@@ -152,11 +157,13 @@ EXECUTING = 2
 
 
 class Judged(NamedTuple):
-    """What is known of the actions before a step, (num_envs,) each; `action_values` of executions only."""
+    """What is known of the actions of a step, (num_envs,) each; `action_values` where something is drawn."""
 
     kinds: Int
     values: NDArray[np.float64]
     action_values: NDArray[np.float64]
+    reached: NDArray[np.float64]  # V* of the state after it
+    gaps: NDArray[np.float64]  # how far V* may lie above what is said of it
 
 
 @kernel
@@ -164,6 +171,7 @@ def judge_before(
     advantage: bool,
     actions: Int,
     episodes: Records,
+    sections: Records,
     tasks: Records,
     worlds: Records,
     tables: ValueTables,
@@ -171,6 +179,7 @@ def judge_before(
 ) -> None:
     """Judge the actions (num_envs,) that are about to happen."""
     world = worlds[0]
+    rules, law = world.rules, world.tables
     after = np.zeros(NUM_COUNTERS, dtype=np.int64)
     for env in range(len(actions)):
         episode = episodes[env]
@@ -178,6 +187,7 @@ def judge_before(
         if episode.needs_reset:
             continue
         task, entry, status = tasks[episode.task], tables.entries[episode.task], episode.status
+        judged.gaps[env] = entry.gap
         judged.values[env] = tabulated_value(status, episode.counters, entry, tables)
         judged.kinds[env] = NOTHING_DRAWN
         if not advantage:
@@ -186,47 +196,45 @@ def judge_before(
         if episode.action_mask[actions[env]] == 0 or action_type not in (INVOKE_TOOL, RETRY_TOOL):
             continue
         judged.kinds[env] = EXECUTING
-        before = status[tool]
-        dependencies = world.dependencies[tool]
-        chance = world.probability[
-            world.base_index[tool],
-            count_not_executed(status, dependencies),
-            count_failed_dependencies(status, dependencies),
-            episode.counters[NUM_FAILURES],
-        ]
-        expected = 0.0
-        for success in range(2):
+        own, before = sections[place_of_sections(env, world)], status[tool]
+        parts, hidden = own.parts, own.hidden
+        signature = signature_of_call(rules, status, parts, tool)
+        chance, expected = law_probability(rules, law, status, episode.counters, tool), 0.0
+        for result in (SUCCESS, FAILURE):
             for column in range(NUM_COUNTERS):
                 after[column] = episode.counters[column]
-            max_row = world.max_consecutive_failures
-            record_execution(status, after, task.place[tool], tool, success == 1, max_row)
-            record_turn(after, tool if before == SUCCEEDED else NO_LOOP, world.loop_length)
+            enter_result(rules, task, law, status, after, parts, hidden, False, tool, result, 0, 0, AS_HIDDEN)
+            record_turn(after, signature, rules.loop_length)
             if after[ENDED] == RUNNING:  # how it ends otherwise is a failure
                 reached = tabulated_value(status, after, entry, tables)
-                expected += (chance if success == 1 else 1.0 - chance) * reached
+                expected += (chance if result == SUCCESS else 1.0 - chance) * reached
             status[tool] = before
         judged.action_values[env] = expected
 
 
 @kernel
-def pay_judged(
-    advantage: bool, judged: Judged, episodes: Records, tables: ValueTables, rewards: NDArray[np.float64]
-) -> None:
+def judge_after(episodes: Records, tables: ValueTables, judged: Judged) -> None:
+    """Look up V* of the states that the step has led to."""
+    for env in range(len(episodes)):
+        episode = episodes[env]
+        if episode.terminated:
+            judged.reached[env] = 1.0 if episode.full_success else 0.0
+        elif judged.kinds[env] != NOT_ACTING:
+            entry = tables.entries[episode.task]
+            judged.reached[env] = tabulated_value(episode.status, episode.counters, entry, tables)
+
+
+@kernel
+def pay_judged(advantage: bool, judged: Judged, episodes: Records, rewards: Floats) -> None:
     """Replace the rewards (num_envs,) of the step that has been taken, also in the sums of the episodes."""
     for env in range(len(rewards)):
         if judged.kinds[env] == NOT_ACTING:
             continue
         episode = episodes[env]
-        if episode.terminated:
-            reached = 1.0 if episode.full_success else 0.0
-            entry = tables.entries[episode.final_task]
-        else:
-            entry = tables.entries[episode.task]
-            reached = tabulated_value(episode.status, episode.counters, entry, tables)
-        paid = reached - judged.values[env]
+        paid = judged.reached[env] - judged.values[env]
         if advantage:
-            action_value = judged.action_values[env] if judged.kinds[env] == EXECUTING else reached
-            paid = 0.0 - regret_of(judged.values[env], action_value, entry.gap)
+            action_value = judged.action_values[env] if judged.kinds[env] == EXECUTING else judged.reached[env]
+            paid = 0.0 - regret_of(judged.values[env], action_value, judged.gaps[env])
         difference = paid - episode.reward
         episode.reward = paid
         rewards[env] = paid
@@ -239,123 +247,120 @@ def pay_judged(
 class _Core(Protocol):
     """What is judged: the records of `core.WorkflowCore`."""
 
-    library: ToolLibrary
-    parts: PartTables | None
     episodes: Records
+    sections: Records
     records: Records
     worlds: Records
+
+    def state_of(self, env: int) -> EpisodeState: ...
+
+    def message_of(self, env: int, action: int) -> Message | None: ...
+
+
+class ActionValues(Protocol):
+    """Where V* and Q* of actions come from."""
+
+    def before(self, core: _Core, actions: Int, advantage: bool, judged: Judged) -> None:
+        """Write what is known of actions (num_envs,) before the step; Q* only if it is asked for."""
+
+    def after(self, core: _Core, judged: Judged) -> None:
+        """Write V* of the states after it."""
+
+
+class TabulatedValues:
+    """V* from tables of all tasks, thousands at a time; made at the start, for laws without sections.
+
+    Raises:
+        ExactLimitError: A task is too large to be solved exactly.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self._tables = make_tables(problems)
+
+    def before(self, core: _Core, actions: Int, advantage: bool, judged: Judged) -> None:
+        """Look up V* of the states, and Q* of executions."""
+        judge_before(advantage, actions, core.episodes, core.sections, core.records, core.worlds, self._tables, judged)
+
+    def after(self, core: _Core, judged: Judged) -> None:
+        """Look up V* of the states reached."""
+        judge_after(core.episodes, self._tables, judged)
+
+
+class SolvedValues:
+    """V* a state at a time, of tasks that are solved when they are first met, which takes up to seconds each.
+
+    It is that of the best agent that sees what agents can see, or less by a gap where that takes too many states.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self._problems = problems
+        self._is_useless: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+
+    def before(self, core: _Core, actions: Int, advantage: bool, judged: Judged) -> None:
+        """Ask for V* of the states, and Q* of every action.
+
+        Raises:
+            ExactLimitError: A task is too large to be solved exactly.
+        """
+        self._is_useless = np.zeros(len(actions), dtype=np.bool_)
+        for env, action in enumerate(actions):
+            if core.episodes[env].needs_reset:
+                judged.kinds[env] = NOT_ACTING
+                continue
+            optimum, state, message = self._optimum(core, env), core.state_of(env), core.message_of(env, int(action))
+            judged.kinds[env], judged.gaps[env] = EXECUTING, optimum.gap
+            judged.values[env] = optimum.value(state)
+            self._is_useless[env] = message is None  # as any message is that nobody understands
+            if advantage:
+                judged.action_values[env] = optimum.action_value(state, message or Message("search"))
+
+    def after(self, core: _Core, judged: Judged) -> None:
+        """Ask for V* of the states reached; a useless message that closed a loop was worth nothing."""
+        for env, episode in enumerate(core.episodes):
+            if judged.kinds[env] == NOT_ACTING:
+                continue
+            if not episode.terminated:
+                judged.reached[env] = self._optimum(core, env).value(core.state_of(env))
+                continue
+            judged.reached[env] = float(episode.full_success)
+            if self._is_useless[env] and episode.ended == LOOP:
+                judged.action_values[env] = 0.0
+
+    def _optimum(self, core: _Core, env: int) -> Values:
+        return solve(self._problems[core.episodes[env].task])
 
 
 class ActionJudge:
     """Pays what actions are worth by the exact optimum.
 
     Args:
-        core: The episodes, under the benchmark law.
-        problems: Of the tasks, in their order.
+        core: The episodes, under any law but the training law.
+        values: Where V* comes from.
         reward: One of JUDGED_REWARDS.
-
-    Raises:
-        ExactLimitError: A task is too large to be solved exactly.
     """
 
-    def __init__(self, core: _Core, problems: list[Problem], reward: str) -> None:
+    def __init__(self, core: _Core, values: ActionValues, reward: str) -> None:
         self._core = core
         self._is_advantage = reward == "advantage"
-        self._tables = make_tables(problems)
+        self._values = values
         self._judged = _nothing_judged(len(core.episodes))
 
     def of(self, core: _Core) -> ActionJudge:
-        """Return what pays the actions of a copy of the episodes, by the same tables."""
+        """Return what pays the actions of a copy of the episodes, by the same values."""
         judge = copy.copy(self)
         judge._core, judge._judged = core, _nothing_judged(len(core.episodes))
+        judge._values = copy.copy(self._values)
         return judge
 
     def judge(self, actions: Int) -> None:
         """Judge the actions (num_envs,) that the next step will take."""
-        core = self._core
-        judge_before(self._is_advantage, actions, core.episodes, core.records, core.worlds, self._tables, self._judged)
+        self._values.before(self._core, actions, self._is_advantage, self._judged)
 
     def pay(self, rewards: NDArray[np.float64]) -> None:
         """Replace the rewards (num_envs,) of the step that was taken with these actions."""
-        pay_judged(self._is_advantage, self._judged, self._core.episodes, self._tables, rewards)
+        self._values.after(self._core, self._judged)
+        pay_judged(self._is_advantage, self._judged, self._core.episodes, rewards)
 
 
 def _nothing_judged(size: int) -> Judged:
-    return Judged(np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros(size))
-
-
-class StateJudge:
-    """Pays what actions are worth by the exact optimum under a law with parts, a state at a time.
-
-    Tasks are solved when they are first met, which takes up to seconds each (`solve_reachable`); V* is that of the best
-    agent that sees what agents can see, or less by a gap where that takes too many states.
-
-    Args:
-        core: The episodes.
-        problems: Of the tasks, in their order.
-        reward: One of JUDGED_REWARDS.
-    """
-
-    def __init__(self, core: _Core, problems: list[Problem], reward: str) -> None:
-        self._core = core
-        self._problems = problems
-        self._is_advantage = reward == "advantage"
-        self._judged: list[_JudgedAction | None] = []
-
-    def of(self, core: _Core) -> StateJudge:
-        """Return what pays the actions of a copy of the episodes."""
-        return StateJudge(core, self._problems, "advantage" if self._is_advantage else "value")
-
-    def _optimum(self, env: int) -> tuple[Values, EpisodeState]:
-        core = self._core
-        problem = self._problems[core.episodes[env].task]
-        return solve(problem), state_of(core.episodes[env], core.parts, env, problem.num_tools)
-
-    def judge(self, actions: Int) -> None:
-        """Judge the actions (num_envs,) that the next step will take.
-
-        Raises:
-            ExactLimitError: A task is too large to be solved exactly.
-        """
-        self._judged = [
-            None if self._core.episodes[env].needs_reset else self._judge_action(env, int(action))
-            for env, action in enumerate(actions)
-        ]
-
-    def _judge_action(self, env: int, action: int) -> _JudgedAction:
-        core, (optimum, state) = self._core, self._optimum(env)
-        assert core.parts is not None
-        message, action_value = message_of(core.library, core.parts, core.episodes, env, action), 0.0
-        if self._is_advantage:
-            action_value = optimum.action_value(state, message or Message("search"))
-        return _JudgedAction(optimum.value(state), action_value, optimum.gap, message is None)
-
-    def pay(self, rewards: NDArray[np.float64]) -> None:
-        """Replace the rewards (num_envs,) of the step that was taken with these actions."""
-        for env, judged in enumerate(self._judged):
-            if judged is None:
-                continue
-            episode = self._core.episodes[env]
-            if self._is_advantage:
-                closes_loop = judged.is_useless and episode.terminated and episode.ended == LOOP
-                paid = 0.0 - regret_of(judged.value, 0.0 if closes_loop else judged.action_value, judged.gap)
-            elif episode.terminated:
-                paid = float(episode.full_success) - judged.value
-            else:
-                optimum, state = self._optimum(env)
-                paid = optimum.value(state) - judged.value
-            difference = paid - episode.reward
-            episode.reward = rewards[env] = paid
-            if episode.terminated:
-                episode.total += difference
-            if not episode.terminated or episode.needs_reset:  # else the next one has begun
-                episode.episode_return += difference
-
-
-class _JudgedAction(NamedTuple):
-    """What is known of an action before the step; Q* is only looked up where it is paid."""
-
-    value: float
-    action_value: float
-    gap: float
-    is_useless: bool  # as any message is that nobody understands
+    return Judged(np.zeros(size, dtype=np.int64), *(np.zeros(size) for _ in range(4)))

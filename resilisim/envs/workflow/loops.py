@@ -1,23 +1,34 @@
 """The compiled loops over the episodes of Workflow-v0: they begin, they step, and show other columns.
 
-They are the same for one environment and for thousands. Thousands of episodes do not fit into a core's own caches, so
-the loop asks for an episode's memory some environments ahead of its turn, and does not wait for it; and luck is drawn
-for some environments at once, which a processor does side by side. Neither changes a value. Plain Python leaves
-prefetching out.
+They are the same for one environment and for thousands, and under every law. Thousands of episodes do not fit into a
+core's own caches, so the loop asks for an episode's memory some environments ahead of its turn, and does not wait for
+it; and luck is drawn for some environments at once, which a processor does side by side. Neither changes a value. Plain
+Python leaves prefetching out.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.actions import show_confidences, write_mask
-from resilisim.envs.workflow.arrays import Bytes, Episode, Int, Records, World, copy_words
-from resilisim.envs.workflow.columns import show_dependency_counts, show_due, show_trainer
-from resilisim.envs.workflow.dynamics import begin_episode, step_environment, step_under_parts
-from resilisim.envs.workflow.law_parts import PartTables, allow_under_parts, begin_under_parts
+from resilisim.envs.workflow.dynamics import Outcome, begin_episode, step_environment
+from resilisim.envs.workflow.observation import (
+    show_confidences,
+    show_dependency_counts,
+    show_due,
+    show_trainer,
+    write_mask,
+)
+from resilisim.envs.workflow.records import (
+    Bytes,
+    Episode,
+    EpisodeBlocks,
+    Int,
+    Records,
+    SectionsBlocks,
+    World,
+    copy_words,
+)
 from resilisim.seeding import PURPOSE_SUCCESS
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, kernel, prefetch, scalar
 
@@ -64,7 +75,7 @@ def _drawn_task(word: int, pool: Int) -> int:
 
 
 @inlined
-def look_for_start(episode: Episode, pool: Int, tasks: Records) -> None:
+def look_for_start(episode: EpisodeBlocks, pool: Int, tasks: Records) -> None:
     """Ask for what an environment's next episode will begin with, and for where it is written."""
     start = tasks[_drawn_task(_next_words(episode)[0], pool)].start_observation
     for word in range(0, len(start), WORDS_PER_LINE):
@@ -101,33 +112,35 @@ def draw_luck(actions: Int, episodes: Records, pool: Int, tasks: Records, world:
         draws[BITS, column] = inlined_bits(key0, key1, draws[ATTEMPT, column], PURPOSE_SUCCESS)
 
 
-# Arrays of the records of `arrays`: (num_envs,), (num_envs,) or fewer, (num_tasks,), (1,).
-Episodes: TypeAlias = Records
-Finals: TypeAlias = Records
-TaskRecords: TypeAlias = Records
-Worlds: TypeAlias = Records
-
 # What `step_environments` does with an environment whose episode has ended.
 RESET_AT_ONCE = 0  # the same step begins the next episode, and keeps the last observation in `finals`
 RESET_NEXT_STEP = 1  # the next step begins it, whatever its action
 LEAVE_ENDED = 2  # nothing happens until it is reset
 
 
+@inlined
+def place_of_sections(env: int, world: World) -> int:
+    """Return where an environment's record of sections stands; under a law without there is one, which nobody reads."""
+    return env if world.has_sections else 0
+
+
 @scalar
-def _begin(episode: Episode, index: int, seed: int, pool: Int, tasks: TaskRecords, world: World) -> None:
+def _begin(
+    episode: EpisodeBlocks,
+    sections: SectionsBlocks,
+    index: int,
+    seed: int,
+    pool: Int,
+    tasks: Records,
+    world: World,
+) -> None:
     """Begin the next episode, a function of the environment's seed and the episode's number; -1 draws task or seed."""
     word0, word1 = _next_words(episode)
     if index < 0:
         index = _drawn_task(word0, pool)
     if seed < 0:
         seed = word1
-    begin_episode(episode, index, seed, tasks[index], world)
-
-
-@scalar
-def _begin_parts(episode: Episode, mine: Any, parts: PartTables, tasks: TaskRecords, world: World) -> None:
-    task, rules = tasks[episode.task], parts.rules[episode.task]
-    begin_under_parts(episode, mine, task, world, rules, parts.tables, parts.luck)
+    begin_episode(episode, sections, index, seed, tasks[index], world)
 
 
 @kernel
@@ -136,38 +149,39 @@ def begin_episodes(
     indices: Int,
     seeds: Int,
     pool: Int,
-    episodes: Episodes,
-    tasks: TaskRecords,
-    worlds: Worlds,
-    parts: PartTables | None,
+    episodes: Records,
+    sections: Records,
+    tasks: Records,
+    worlds: Records,
 ) -> None:
     """Begin episodes of `envs`: tasks `indices` and `seeds`, both (num_chosen,), -1: drawn, tasks from `pool`."""
+    world = worlds[0]
     for chosen in range(len(envs)):
-        episode = episodes[envs[chosen]]
-        _begin(episode, indices[chosen], seeds[chosen], pool, tasks, worlds[0])
-        if parts is not None:
-            _begin_parts(episode, parts.episodes[envs[chosen]], parts, tasks, worlds[0])
+        env = envs[chosen]
+        own = sections[place_of_sections(env, world)]
+        _begin(episodes[env], own, indices[chosen], seeds[chosen], pool, tasks, world)
 
 
 @kernel
 def step_environments(
     actions: Int,
-    outcome: int,
+    outcome: Outcome,
     autoreset: int,
     pool: Int,
-    episodes: Episodes,
-    finals: Finals,
-    tasks: TaskRecords,
-    worlds: Worlds,
+    episodes: Records,
+    sections: Records,
+    finals: Records,
+    final_sections: Records,
+    tasks: Records,
+    worlds: Records,
     rewards: NDArray[np.float64],
     terminated: Bytes,
-    parts: PartTables | None,
 ) -> int:
     """Step every environment with its action, and return how many episodes ended.
 
-    `rewards`, `terminated` and, under RESET_AT_ONCE, `finals` are written, all (num_envs,). `outcome` is as for
-    `step_environment`, `autoreset` one of the codes above; new tasks come from `pool` (num_choices,). Numba compiles
-    the benchmark law, without `parts`, by itself.
+    `rewards`, `terminated` and, under RESET_AT_ONCE, `finals` are written, all (num_envs,); so are `sections` and
+    `final_sections` where the law has any. `autoreset` is one of the codes above; new tasks come from `pool`
+    (num_choices,).
     """
     num_ended = 0
     world = worlds[0]
@@ -176,10 +190,9 @@ def step_environments(
         column = env % NUM_COLUMNS
         if column == 0:
             block = episodes[env : env + NUM_COLUMNS]
-            if parts is None:
-                draw_luck(actions[env : env + NUM_COLUMNS], block, pool, tasks, world, draws)
+            draw_luck(actions[env : env + NUM_COLUMNS], block, pool, tasks, world, draws)
         look_ahead(env, actions, episodes, tasks, world)
-        episode = episodes[env]
+        episode, own = episodes[env], sections[place_of_sections(env, world)]
         begins = False
         if episode.needs_reset:
             episode.reward = 0.0
@@ -190,53 +203,47 @@ def step_environments(
             episode.pattern = 0.0
             begins = autoreset == RESET_NEXT_STEP
         else:
-            if parts is not None:
-                step_under_parts(episode, parts.episodes[env], actions[env], parts, tasks[episode.task], world)
-            else:
-                luck = draws[KEY0, column], draws[KEY1, column], draws[BITS, column]
-                step_environment(episode, actions[env], outcome, luck, tasks[episode.task], world)
+            luck = draws[KEY0, column], draws[KEY1, column], draws[BITS, column]
+            step_environment(episode, own, actions[env], outcome, luck, tasks[episode.task], world)
             if episode.terminated:
                 num_ended += 1
                 begins = autoreset == RESET_AT_ONCE
                 if begins:
                     copy_words(finals[env].words, episode.observation)
-                    if parts is not None:
-                        copy_words(parts.finals[env], parts.episodes[env].observation)
+                    if world.has_sections:
+                        copy_words(final_sections[env].words, own.observation)
         rewards[env] = episode.reward
         terminated[env] = 1 if episode.terminated else 0
         if begins:
-            _begin(episode, -1, -1, pool, tasks, world)
-            if parts is not None:
-                _begin_parts(episode, parts.episodes[env], parts, tasks, world)
+            _begin(episode, own, -1, -1, pool, tasks, world)
     return num_ended
 
 
 @kernel
-def show_patterns(episodes: Episodes, tasks: TaskRecords, worlds: Worlds, parts: PartTables | None) -> None:
+def show_patterns(episodes: Records, sections: Records, tasks: Records, worlds: Records) -> None:
     """Let running episodes show other patterns: their confidences and masks follow at once."""
     world = worlds[0]
     for env in range(len(episodes)):
         episode = episodes[env]
         if not episode.needs_reset:
             show_confidences(episode, tasks[episode.task], world)
-            write_mask(episode, tasks[episode.task], world)
-            if parts is not None:
-                allow_under_parts(episode, parts.episodes[env], tasks[episode.task], world, parts.rules[episode.task])
+            write_mask(episode, sections[place_of_sections(env, world)], tasks[episode.task], world)
 
 
 @kernel
-def write_starts(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
+def write_starts(episodes: Records, sections: Records, tasks: Records, worlds: Records) -> None:
     """Complete the observations at the start of episodes with what is computed; `episodes` is one, as scratch."""
-    episode, world = episodes[0], worlds[0]
+    episode, own, world = episodes[0], sections[0], worlds[0]
     episode.running_success = world.running_success
     episode.stage = world.stage
     copy_words(episode.state, world.start_state)
+    copy_words(own.observation, world.start_sections)
     for index in range(len(tasks)):
         task = tasks[index]
         copy_words(episode.observation, task.start_observation)
-        for tool in range(world.num_tools):
+        for tool in range(world.rules.num_tools):
             show_dependency_counts(episode, tool, task, world)
-        show_due(episode, task, world)
+        show_due(episode, own, task, world)
         show_trainer(episode, world)
-        write_mask(episode, task, world)
+        write_mask(episode, own, task, world)
         copy_words(task.start_observation, episode.observation)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from resilisim.envs.drawing import Scene, ToolState
-from resilisim.envs.settings import TRAINING_LAW
-from resilisim.envs.workflow.actions import ACTION_TYPES, action_type_of, tool_of
-from resilisim.envs.workflow.columns import EXECUTIONS, STATUS, STATUSES
 from resilisim.envs.workflow.core import WorkflowCore
-from resilisim.envs.workflow.dynamics import ended_by
-from resilisim.simulator.state import TURNS_USED
+from resilisim.envs.workflow.spaces import (
+    ACTION_TYPES,
+    STATUSES,
+    TOOL_EXECUTIONS,
+    TOOL_STATUS,
+    action_type_of,
+    tool_of,
+)
+from resilisim.simulator.state import ENDED_BY, TURNS_USED
 
 _WORDS = tuple(status.lower().replace("_", " ") for status in STATUSES)
 
@@ -30,7 +34,7 @@ def scene_of(core: WorkflowCore, env: int, action: int | None) -> Scene:
     if episode.counters[TURNS_USED] == 0 and not episode.terminated:
         action = None
     tools = tuple(
-        ToolState(name, _WORDS[row[STATUS]], int(row[EXECUTIONS]))
+        ToolState(name, _WORDS[row[TOOL_STATUS]], int(row[TOOL_EXECUTIONS]))
         for name, row in zip(core.library.names, rows, strict=True)
     )
     task = core.tasks[int(episode.task)]
@@ -45,12 +49,12 @@ def scene_of(core: WorkflowCore, env: int, action: int | None) -> Scene:
             answer = f"{core.library.names[executed]}: {status if shown == 'not attempted' else shown}"
     ending, is_success = "", bool(episode.full_success)
     if action is not None and episode.terminated:
-        cause = ended_by(int(episode.ended), core.options.law == TRAINING_LAW)
+        cause = ENDED_BY[int(episode.ended)]
         ending = "full success" if is_success else f"failure: {cause}"
         if not episode.needs_reset:  # the next one has begun
             answer, ending = f"{answer}; the episode before has ended: {ending}", ""
     title = f"{task.instance_id}, episode seed {int(episode.seed)}"
-    turns = int(core.worlds["max_steps"][0])
+    turns = core.rules.max_turns
     call = "" if action is None else action_words(core, action)
     return Scene(
         title, int(episode.counters[TURNS_USED]), turns, tools, task.required_tools, call, answer, status, ending,

@@ -11,13 +11,10 @@ read is the table in SPEC section 5, repeated in docs/decisions; `printed_rules`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from resilisim.envs.workflow.records import Episode, Small, TaskRecord, World
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.state import NUM_FAILURES, TURNS_USED
-
-if TYPE_CHECKING:
-    from resilisim.envs.workflow.arrays import Episode, Int, TaskRecord, World
 
 LOW_SUCCESS = 0.1  # below it the training law and the error penalty are at their mildest
 ADAPTATION_THRESHOLD = 0.3  # theta_adapt: the sequence phase begins
@@ -78,10 +75,10 @@ STAGES = (
 MAX_STAGE = len(STAGES) - 1
 
 
-ATTEMPT = 3.0
-NOVEL_ATTEMPT = 30.0
+ATTEMPT_PAY = 3.0
+NOVEL_ATTEMPT_PAY = 30.0
 REQUIRED_SUCCESS = 50.0
-PROGRESS = 100.0
+PROGRESS_PAY = 100.0
 MILESTONE = 40.0
 PERFECT_ORDER = 15.0
 NEAR_ORDER = 5.0
@@ -110,7 +107,7 @@ LATE_PROGRESS = 0.8
 
 
 @scalar
-def longest_ascending_run(places: Int, length: int) -> int:
+def longest_ascending_run(places: Small, length: int) -> int:
     """Return the length of the longest ascending run, not necessarily adjacent, of the distinct `places[:length]`."""
     ascending = True
     for last in range(1, length):
@@ -129,7 +126,7 @@ def longest_ascending_run(places: Int, length: int) -> int:
 
 
 @scalar
-def order_reward(places: Int, length: int, printed: bool) -> float:
+def order_reward(places: Small, length: int, printed: bool) -> float:
     """Return R_order for the latest of `places[:length]`, the required places in the order of their first successes.
 
     Positions are ranks among these places. As printed, the amounts are summed over all tools so far.
@@ -204,8 +201,8 @@ def execution_reward(
     value = SEMANTIC_RETRIEVAL * max(0.0, float(task.similarity[tool]))
     value += SEMANTIC_PATTERN * pattern + SEMANTIC_TASK * float(task.task_confidence[tool])
     if phase == 0:
-        value += ATTEMPT if not world.printed_rules else 0.0  # printed: paid for every action, by the caller
-        value += NOVEL_ATTEMPT if first_attempt else 0.0
+        value += ATTEMPT_PAY if not world.printed_rules else 0.0  # printed: paid for every action, by the caller
+        value += NOVEL_ATTEMPT_PAY if first_attempt else 0.0
         if required and success and (first_success or world.printed_rules):
             value += REQUIRED_SUCCESS
     elif required and first_success and not world.printed_rules:
@@ -236,12 +233,12 @@ def step_reward(
     phase = phase_of(episode.running_success)
     printed = world.printed_rules == 1
     steps, failures = episode.counters[TURNS_USED], episode.counters[NUM_FAILURES]
-    value = PROGRESS * gain + MILESTONE * milestones
+    value = PROGRESS_PAY * gain + MILESTONE * milestones
     value += progress_reward(gain, episode.progress, steps, printed)
     if stagnated:
         value -= STAGNATION
     if phase == 0 and printed and acted:
-        value += ATTEMPT
+        value += ATTEMPT_PAY
     if phase == 1:
         if printed and episode.places_length > 0:
             value += order_reward(episode.places, episode.places_length, True)

@@ -15,9 +15,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from resilisim.envs.drawing import Pixels, draw
-from resilisim.envs.workflow.arrays import EPISODE_BLOCKS
 from resilisim.envs.workflow.core import CoreUser, Observation, WorkflowCore, plant_seeds
-from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS
+from resilisim.envs.workflow.dynamics import BY_LUCK, DRAWN, END_FIELDS
 from resilisim.envs.workflow.loops import (
     LEAVE_ENDED,
     RESET_AT_ONCE,
@@ -26,6 +25,7 @@ from resilisim.envs.workflow.loops import (
     step_environments,
 )
 from resilisim.envs.workflow.options import WorkflowOptions
+from resilisim.envs.workflow.records import BLOCKS, Records
 from resilisim.envs.workflow.scene import scene_of
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
@@ -135,7 +135,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         self._set_seeds(seed, envs)
         tasks = self._column(options.get("tasks"), len(core.tasks) - 1, "tasks")[envs]
         seeds = self._column(options.get("seeds"), MAX_SEED, "seeds")[envs]
-        begin_episodes(envs, tasks, seeds, self._pool, core.episodes, core.records, core.worlds, core.parts)
+        begin_episodes(envs, tasks, seeds, self._pool, core.episodes, core.sections, core.records, core.worlds)
         self._last_actions[envs] = NO_ACTION
         return self._observation(), {}
 
@@ -164,16 +164,17 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         def step_part(part: slice) -> int:
             num_ended = step_environments(
                 actions[part],
-                DRAWN,
+                BY_LUCK,
                 AUTORESETS[self.autoreset_mode],
                 self._pool,
                 core.episodes[part],
-                core.finals[part],
+                _part_of(core.sections, part),
+                _part_of(core.finals, part),
+                _part_of(core.final_sections, part),
                 core.records,
                 core.worlds,
                 rewards[part],
                 terminated.view(np.uint8)[part],
-                None if core.parts is None else core.parts.of(part),
             )
             if words is not None:
                 words[part] = core.episodes["observation"][part]
@@ -221,14 +222,12 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
 
     def _state_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the environment's own arrays that hold its state."""
-        sources = {"": self.core.episodes}
-        if self.core.parts is not None:
-            sources["parts_"] = self.core.parts.episodes
+        sources = {"": self.core.episodes, "sections_": self.core.sections}
         arrays = {
             f"{prefix}{name}": records[name]
             for prefix, records in sources.items()
             for name in records.dtype.names or ()
-            if name not in EPISODE_BLOCKS
+            if name not in BLOCKS
         }
         return arrays | {f"world_{name}": self.core.worlds[name] for name in TRAINER_FIELDS}
 
@@ -309,6 +308,11 @@ def _parts(num_envs: int, threads: int | None) -> list[slice]:
     threads = max(1, min(threads, num_envs))
     ends = [num_envs * number // threads for number in range(threads + 1)]
     return [slice(start, end) for start, end in itertools.pairwise(ends)]
+
+
+def _part_of(records: Records, part: slice) -> Records:
+    """Return the records of a part of a batch; where there is only one, nobody reads it."""
+    return records[part] if len(records) > 1 else records
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 
-from resilisim.envs.workflow import columns
+from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 
 # mu_performance: from this final score on, this factor; the first that fits counts.
@@ -177,7 +177,7 @@ class AdjustmentRecorder(BaseCallback):
         before: Any = self.model._last_obs
         dones, infos, row = self.locals["dones"], self.locals["infos"], buffer.pos
         buffer.data.dones[row] = dones
-        buffer.data.steps[row] = before["task"][:, columns.STEPS_USED]
+        buffer.data.steps[row] = before["task"][:, spaces.TASK_STEPS_USED]
         for env in np.flatnonzero(dones):
             buffer.data.final_scores[row, env] = infos[env]["score"]
         buffer.data.similarity[row] = np.maximum(self._episodes["named_similarity"], 0.0)
@@ -187,6 +187,6 @@ class AdjustmentRecorder(BaseCallback):
 
 def successful_tools(tools: NDArray[Any]) -> list[int]:
     """Return the tools that have succeeded, by first success, from `tools` of one observation."""
-    order = tools[:, columns.SUCCESS_ORDER]
+    order = tools[:, spaces.TOOL_SUCCESS_ORDER]
     found = np.flatnonzero(order)
     return [int(tool) for tool in found[np.argsort(order[found], kind="stable")]]

@@ -35,9 +35,15 @@ from safetensors.torch import load as read_tensors
 from safetensors.torch import save as write_tensors
 from torch import Tensor
 
-from resilisim.envs.workflow.actions import ACTION_TYPES, META_ACTIONS
-from resilisim.envs.workflow.columns import STATUSES, TASK_COLUMNS, TOOL_COLUMNS
-from resilisim.envs.workflow.law_parts import LAW_COLUMNS, PART_COLUMNS
+from resilisim.envs.workflow.spaces import (
+    ACTION_TYPES,
+    LAW_COLUMNS,
+    META_ACTIONS,
+    PART_COLUMNS,
+    STATUSES,
+    TASK_COLUMNS,
+    TOOL_COLUMNS,
+)
 from resilisim.errors import InvalidInputError, StoreError, one_line, unknown_name
 from resilisim.inputs import inside, read_json, shown, validated
 from resilisim.policies.ppo import SHIPPED_CHECKPOINTS

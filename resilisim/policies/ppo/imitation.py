@@ -23,8 +23,8 @@ from safetensors.numpy import load as decode_arrays
 from safetensors.numpy import save as encode_arrays
 from torch import Tensor, nn
 
-from resilisim.envs.workflow import law_parts
-from resilisim.envs.workflow.actions import (
+from resilisim.envs.workflow import spaces
+from resilisim.envs.workflow.spaces import (
     INVOKE_TOOL,
     META_NO_OP,
     RETRY_TOOL,
@@ -307,7 +307,7 @@ def _label_under_parts(
     num_envs, num_actions = mask.shape
     num_tools = num_tools_of(num_actions)
     invoke, retry, accept = (action_index(kind, 0, num_tools) for kind in (INVOKE_TOOL, RETRY_TOOL, VALIDATE_OUTPUT))
-    chances = observations["tool_parts"][:, :, law_parts.CHANCE]
+    chances = observations["tool_parts"][:, :, spaces.PART_CHANCE]
     chosen = np.zeros((num_envs, num_actions), dtype=np.bool_)
     values = np.zeros(num_envs, dtype=np.float32)
     is_choosing = np.zeros(num_envs, dtype=np.bool_)

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from resilisim.envs.workflow import columns, law_parts
-from resilisim.envs.workflow.actions import NUM_ACTION_TYPES, NUM_META_ACTIONS, num_actions
+from resilisim.envs.workflow import spaces
+from resilisim.envs.workflow.spaces import NUM_ACTION_TYPES, NUM_META_ACTIONS, num_actions
 from resilisim.errors import InvalidInputError
 
 NUM_VALUES = 256  # values of a column
@@ -40,8 +40,8 @@ STEPS_PER_EPISODE = 20  # the longest episode of the two laws; later steps satur
 LARGEST_SCALED = 2.0  # counts beyond twice their scale no longer differ
 
 # Columns that `expand_tools` and `expand_task` append to those of an observation.
-AGE = columns.NUM_TOOL_COLUMNS  # steps since the tool was last selected, 0: by the latest step; 255: never
-SLACK = columns.NUM_TASK_COLUMNS  # STEPS_LEFT - NUM_DUE + SLACK_OFFSET, from 0: steps that may fail
+AGE = spaces.NUM_TOOL_COLUMNS  # steps since the tool was last selected, 0: by the latest step; 255: never
+SLACK = spaces.NUM_TASK_COLUMNS  # STEPS_LEFT - NUM_DUE + SLACK_OFFSET, from 0: steps that may fail
 SLACK_OFFSET = 4
 
 
@@ -79,89 +79,89 @@ class Group:
 
 
 TOOL_GROUPS = (
-    Group(columns.STATUS, codes=len(columns.STATUSES)),
+    Group(spaces.TOOL_STATUS, codes=len(spaces.STATUSES)),
     # DUE says which tool is next; PLACE adds only whether a tool that has succeeded was required, and roughly where.
-    Group(columns.PLACE, scale=8),
-    Group(columns.DUE, codes=PLACES, scale=8),
-    Group(columns.EXECUTIONS, scale=4),
+    Group(spaces.TOOL_PLACE, scale=8),
+    Group(spaces.TOOL_DUE, codes=PLACES, scale=8),
+    Group(spaces.TOOL_EXECUTIONS, scale=4),
     # The constraint filter and the fallback look at up to three failures.
-    Group(columns.RETRIES, codes=4),
-    Group(columns.NUM_NOT_EXECUTED, positive=True, scale=4),
-    Group(columns.NUM_FAILED, positive=True, scale=4),
-    Group(columns.CLEAN_PROBABILITY, scale=255),
-    Group(columns.NUM_DEPENDENTS_DUE, scale=4),
-    Group(columns.FIRST_DEPENDENT_DUE, codes=PLACES),
-    Group(columns.FIRST_DESCENDANT_DUE, codes=PLACES),
-    Group(columns.LEVEL, scale=8),
-    Group(columns.NUM_DEPENDENCIES, scale=4),
-    Group(columns.OPERATION_TYPE, codes=6),
-    Group(columns.SIMILARITY, scale=255),
-    Group(columns.CONFIDENCE, scale=255),
-    Group(columns.IS_CANDIDATE, scale=1),
-    Group(columns.LAST_STEP, scale=STEPS_PER_EPISODE),
-    Group(columns.SUCCESS_ORDER, positive=True, scale=8),
+    Group(spaces.TOOL_RETRIES, codes=4),
+    Group(spaces.TOOL_NUM_NOT_EXECUTED, positive=True, scale=4),
+    Group(spaces.TOOL_NUM_FAILED, positive=True, scale=4),
+    Group(spaces.TOOL_CLEAN_PROBABILITY, scale=255),
+    Group(spaces.TOOL_NUM_DEPENDENTS_DUE, scale=4),
+    Group(spaces.TOOL_FIRST_DEPENDENT_DUE, codes=PLACES),
+    Group(spaces.TOOL_FIRST_DESCENDANT_DUE, codes=PLACES),
+    Group(spaces.TOOL_LEVEL, scale=8),
+    Group(spaces.TOOL_NUM_DEPENDENCIES, scale=4),
+    Group(spaces.TOOL_OPERATION_TYPE, codes=6),
+    Group(spaces.TOOL_SIMILARITY, scale=255),
+    Group(spaces.TOOL_CONFIDENCE, scale=255),
+    Group(spaces.TOOL_IS_CANDIDATE, scale=1),
+    Group(spaces.TOOL_LAST_STEP, scale=STEPS_PER_EPISODE),
+    Group(spaces.TOOL_SUCCESS_ORDER, positive=True, scale=8),
     # Selected by the latest step, by the one before it, or earlier: what a repeated choice costs depends on it.
     Group(AGE, codes=3),
 )
 TASK_GROUPS = (
-    *(Group(column, scale=255) for column in range(columns.NUM_TASK_FEATURES)),
-    Group(columns.PROGRESS, scale=255),
-    Group(columns.STEPS_USED, positive=True, scale=STEPS_PER_EPISODE),
-    Group(columns.STEPS_LEFT, codes=STEPS_PER_EPISODE + 1, scale=STEPS_PER_EPISODE),
-    Group(columns.NUM_REQUIRED, scale=8),
-    Group(columns.NUM_DUE, codes=PLACES, scale=8),
-    Group(columns.MILESTONES, scale=4),
-    Group(columns.MILESTONES_EXPECTED, scale=4),
-    Group(columns.TOTAL_FAILURES, positive=True, scale=8),
-    Group(columns.CONSECUTIVE_FAILURES, codes=4, scale=8),
-    Group(columns.HISTORY_FACTOR, scale=255),
-    Group(columns.ORDER_BROKEN, scale=1),
-    Group(columns.LOOP_COUNT, positive=True, scale=4),
-    Group(columns.BASE_PROBABILITY, scale=255),
-    Group(columns.PHASE, scale=1),
-    Group(columns.STAGE, codes=5),
-    Group(columns.HAS_CHECKPOINT, scale=1),
-    Group(columns.NUM_RUNNING, positive=True, scale=4),
-    Group(columns.DATA_FLOW, codes=5),
+    *(Group(column, scale=255) for column in range(spaces.NUM_TASK_FEATURES)),
+    Group(spaces.TASK_PROGRESS, scale=255),
+    Group(spaces.TASK_STEPS_USED, positive=True, scale=STEPS_PER_EPISODE),
+    Group(spaces.TASK_STEPS_LEFT, codes=STEPS_PER_EPISODE + 1, scale=STEPS_PER_EPISODE),
+    Group(spaces.TASK_NUM_REQUIRED, scale=8),
+    Group(spaces.TASK_NUM_DUE, codes=PLACES, scale=8),
+    Group(spaces.TASK_MILESTONES, scale=4),
+    Group(spaces.TASK_MILESTONES_EXPECTED, scale=4),
+    Group(spaces.TASK_TOTAL_FAILURES, positive=True, scale=8),
+    Group(spaces.TASK_CONSECUTIVE_FAILURES, codes=4, scale=8),
+    Group(spaces.TASK_HISTORY_FACTOR, scale=255),
+    Group(spaces.TASK_ORDER_BROKEN, scale=1),
+    Group(spaces.TASK_LOOP_COUNT, positive=True, scale=4),
+    Group(spaces.TASK_BASE_PROBABILITY, scale=255),
+    Group(spaces.TASK_PHASE, scale=1),
+    Group(spaces.TASK_STAGE, codes=5),
+    Group(spaces.TASK_HAS_CHECKPOINT, scale=1),
+    Group(spaces.TASK_NUM_RUNNING, positive=True, scale=4),
+    Group(spaces.TASK_DATA_FLOW, codes=5),
     # How many more steps there are than required tools left decides whether a risk is worth taking.
     Group(SLACK, codes=SLACK_OFFSET + 9, scale=STEPS_PER_EPISODE),
 )
 # What a law with parts adds; under other laws there is none of it, and nothing is added.
 PART_GROUPS = (
-    Group(law_parts.CHANCE, scale=255),
-    Group(law_parts.BLOCK, codes=3),
-    Group(law_parts.SOUNDNESS, codes=4),
-    Group(law_parts.CORRUPT_CHANCE, scale=255),
-    Group(law_parts.FREE_IN, codes=5, scale=8),
-    Group(law_parts.RATE_CALLS_MADE, bits=8),
-    Group(law_parts.GROUP_SEEN, codes=3),
-    Group(law_parts.SEEN_AGO, codes=3, scale=STEPS_PER_EPISODE),
-    Group(law_parts.CHANCE_DOWN, scale=255),
-    Group(law_parts.CHANCE_BROKEN, scale=255),
-    Group(law_parts.INPUT_SHARE, scale=255),
-    Group(law_parts.ACCESS_SHARE, scale=255),
-    Group(law_parts.IS_VALIDATOR, scale=1),
-    Group(law_parts.IS_OPENER, scale=1),
-    Group(law_parts.RATE_NUM_DUE, codes=4, scale=4),
-    Group(law_parts.RATE_FIRST_DUE, codes=PLACES),
-    Group(law_parts.GROUP_NUM_DUE, codes=4, scale=4),
-    Group(law_parts.GROUP_FIRST_DUE, codes=PLACES),
+    Group(spaces.PART_CHANCE, scale=255),
+    Group(spaces.PART_BLOCK, codes=3),
+    Group(spaces.PART_SOUNDNESS, codes=4),
+    Group(spaces.PART_CORRUPT_CHANCE, scale=255),
+    Group(spaces.PART_FREE_IN, codes=5, scale=8),
+    Group(spaces.PART_RATE_CALLS_MADE, bits=8),
+    Group(spaces.PART_GROUP_SEEN, codes=3),
+    Group(spaces.PART_SEEN_AGO, codes=3, scale=STEPS_PER_EPISODE),
+    Group(spaces.PART_CHANCE_DOWN, scale=255),
+    Group(spaces.PART_CHANCE_BROKEN, scale=255),
+    Group(spaces.PART_INPUT_SHARE, scale=255),
+    Group(spaces.PART_ACCESS_SHARE, scale=255),
+    Group(spaces.PART_IS_VALIDATOR, scale=1),
+    Group(spaces.PART_IS_OPENER, scale=1),
+    Group(spaces.PART_RATE_NUM_DUE, codes=4, scale=4),
+    Group(spaces.PART_RATE_FIRST_DUE, codes=PLACES),
+    Group(spaces.PART_GROUP_NUM_DUE, codes=4, scale=4),
+    Group(spaces.PART_GROUP_FIRST_DUE, codes=PLACES),
 )
 LAW_GROUPS = (
-    Group(law_parts.CAN_WAIT, scale=1),
-    Group(law_parts.FINISH_CHANCE, scale=255),
-    Group(law_parts.TIME_LEFT, scale=255),
-    Group(law_parts.CALL_TIME, scale=255),
-    Group(law_parts.CHANCE_SLOW, scale=255),
-    Group(law_parts.RATE_CALLS, codes=4, scale=8),
-    Group(law_parts.RATE_WINDOW, scale=8),
-    Group(law_parts.OUTAGE_BEGINS, positive=True, scale=255),
-    Group(law_parts.OUTAGE_ENDS, scale=255),
-    Group(law_parts.RISES, positive=True, scale=255),
-    Group(law_parts.OPENED, scale=1),
-    Group(law_parts.NOT_EXECUTED_FACTOR, scale=255),
-    Group(law_parts.FAILED_FACTOR, scale=255),
-    Group(law_parts.FALLS, positive=True, scale=255),
+    Group(spaces.LAW_CAN_WAIT, scale=1),
+    Group(spaces.LAW_FINISH_CHANCE, scale=255),
+    Group(spaces.LAW_TIME_LEFT, scale=255),
+    Group(spaces.LAW_CALL_TIME, scale=255),
+    Group(spaces.LAW_CHANCE_SLOW, scale=255),
+    Group(spaces.LAW_RATE_CALLS, codes=4, scale=8),
+    Group(spaces.LAW_RATE_WINDOW, scale=8),
+    Group(spaces.LAW_OUTAGE_BEGINS, positive=True, scale=255),
+    Group(spaces.LAW_OUTAGE_ENDS, scale=255),
+    Group(spaces.LAW_RISES, positive=True, scale=255),
+    Group(spaces.LAW_OPENED, scale=1),
+    Group(spaces.LAW_NOT_EXECUTED_FACTOR, scale=255),
+    Group(spaces.LAW_FAILED_FACTOR, scale=255),
+    Group(spaces.LAW_FALLS, positive=True, scale=255),
 )
 # 64, which is worth keeping: matrix products with a multiple of the processor's vector length are faster.
 NUM_TOOL_FEATURES = sum(group.size for group in TOOL_GROUPS)
@@ -173,7 +173,9 @@ NUM_LAW_FEATURES = sum(group.size for group in LAW_GROUPS)
 
 
 # 0 for the columns of the task that the network does not read.
-READ_COLUMNS = tuple(int(column not in (columns.PHASE, columns.STAGE)) for column in range(columns.NUM_TASK_COLUMNS))
+READ_COLUMNS = tuple(
+    int(column not in (spaces.TASK_PHASE, spaces.TASK_STAGE)) for column in range(spaces.NUM_TASK_COLUMNS)
+)
 
 
 def lookup_table(groups: Sequence[Group]) -> Tensor:
@@ -192,8 +194,8 @@ def lookup_table(groups: Sequence[Group]) -> Tensor:
 
 def expand_tools(tools: Tensor, task: Tensor) -> Tensor:
     """Return the columns of the tools with AGE: int32 (B, T, NUM_TOOL_COLUMNS) to (B, T, NUM_TOOL_COLUMNS + 1)."""
-    last = tools[..., columns.LAST_STEP]
-    age = (task[:, columns.STEPS_USED, None] - last).clamp(0, NUM_VALUES - 1)
+    last = tools[..., spaces.TOOL_LAST_STEP]
+    age = (task[:, spaces.TASK_STEPS_USED, None] - last).clamp(0, NUM_VALUES - 1)
     return torch.cat([tools, age.masked_fill(last == 0, NUM_VALUES - 1)[..., None]], dim=-1)
 
 
@@ -204,7 +206,7 @@ def expand_task(task: Tensor, read: Tensor) -> Tensor:
     READ_COLUMNS where the task lies.
     """
     task = task * read
-    slack = task[:, columns.STEPS_LEFT] - task[:, columns.NUM_DUE] + SLACK_OFFSET
+    slack = task[:, spaces.TASK_STEPS_LEFT] - task[:, spaces.TASK_NUM_DUE] + SLACK_OFFSET
     return torch.cat([task, slack.clamp(0, NUM_VALUES - 1)[:, None]], dim=-1)
 
 
@@ -274,8 +276,8 @@ HIDDEN_FACTOR = 2  # width of the feed-forward layer, in widths of a token
 
 def is_awaited(tools: Tensor) -> Tensor:
     """Return which tools the list waits for, bool (B, T): due or led to by what is due; none if the list is hidden."""
-    due = (tools[..., columns.DUE] > 0) | (tools[..., columns.FIRST_DESCENDANT_DUE] > 0)
-    return due & (tools[..., columns.STATUS] != columns.SUCCESS)
+    due = (tools[..., spaces.TOOL_DUE] > 0) | (tools[..., spaces.TOOL_FIRST_DESCENDANT_DUE] > 0)
+    return due & (tools[..., spaces.TOOL_STATUS] != spaces.STATUS_SUCCESS)
 
 
 def relevance(tools: Tensor) -> Tensor:
@@ -286,11 +288,13 @@ def relevance(tools: Tensor) -> Tensor:
     the similarity with the task's text, then the place in the library.
     """
     column = tools.to(torch.int32).unbind(dim=-1)
-    due = torch.maximum(column[columns.DUE], column[columns.FIRST_DESCENDANT_DUE])
+    due = torch.maximum(column[spaces.TOOL_DUE], column[spaces.TOOL_FIRST_DESCENDANT_DUE])
     # 255 - due for what is due, so that an earlier place counts more; 1 for what has been attempted.
-    attempted = ((column[columns.STATUS] != columns.NOT_ATTEMPTED) | (column[columns.EXECUTIONS] > 0)).to(torch.int32)
+    attempted = ((column[spaces.TOOL_STATUS] != spaces.STATUS_NOT_ATTEMPTED) | (column[spaces.TOOL_EXECUTIONS] > 0)).to(
+        torch.int32
+    )
     tier = torch.where(due > 0, 257 - due, attempted)
-    score = (tier * 256 + column[columns.CONFIDENCE]) * 256 + column[columns.SIMILARITY]
+    score = (tier * 256 + column[spaces.TOOL_CONFIDENCE]) * 256 + column[spaces.TOOL_SIMILARITY]
     num_tools = tools.shape[1]
     return score.to(torch.int64) * num_tools + torch.arange(num_tools - 1, -1, -1, device=tools.device)
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.reply import Info
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, num_tools_of, tool_of
+from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.env import Observation, WorkflowEnv
 from resilisim.envs.workflow.options import WorkflowOptions
+from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index, num_tools_of, tool_of
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import FINISH, WAIT, call_message, is_closing, search_message
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
@@ -54,7 +54,7 @@ class Preference:
 
 
 # Statuses that failures show, by their codes; all others are FAILED.
-FAILURE_STATUSES = {"TIMEOUT": columns.TIMEOUT, DEPENDENCY_ERROR: columns.DEPENDENCY_FAILED}
+FAILURE_STATUSES = {"TIMEOUT": spaces.STATUS_TIMEOUT, DEPENDENCY_ERROR: spaces.STATUS_DEPENDENCY_FAILED}
 
 
 def reads_laws(loaded: LoadedPolicy) -> bool:
@@ -74,6 +74,7 @@ def benchmark_actions(mask: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int6
     known, meant = np.zeros_like(mask), np.tile(np.arange(mask.shape[1]), (len(mask), 1))
     refused = (mask[:, invoke] != 0) & (mask[:, retry] != 0)
     known[:, invoke], known[:, retry] = np.where(refused, 0, mask[:, invoke]), mask[:, retry]
+    known[~known.any(axis=1)] = mask[~known.any(axis=1)]  # nothing to execute: whatever is legal
     meant[:, retry] = np.where(refused, meant[:, invoke], meant[:, retry])
     return known, meant
 
@@ -87,16 +88,14 @@ class LawBlindActor:
     def act(self, observation: dict[str, NDArray[Any]], mask: NDArray[Any]) -> NDArray[np.int64]:
         """Return an action for each observation: int64 (N,)."""
         known, meant = benchmark_actions(mask)
-        known[~known.any(axis=1)] = mask[~known.any(axis=1)]  # nothing to execute: whatever is legal
         chosen = self._actor.act(observation, known)
         return meant[np.arange(len(chosen)), chosen]
 
 
-def actor_of(loaded: LoadedPolicy, law: BenchmarkLaw | Law) -> Actor:
-    """Return what plays a policy in Workflow-v0 under a law."""
+def actor_of(loaded: LoadedPolicy) -> Actor:
+    """Return what plays a policy in Workflow-v0 under any law but the training law."""
     actor = WorkflowActor(loaded.network)
-    has_parts = law.has_sections
-    return LawBlindActor(actor) if has_parts and not reads_laws(loaded) else actor
+    return actor if reads_laws(loaded) else LawBlindActor(actor)
 
 
 class Mirror:
@@ -132,7 +131,7 @@ class Mirror:
     def _preferences(self) -> list[Preference]:
         """Return the legal actions likewise; to a policy that does not read laws they are those of the benchmark."""
         mask, meant = self._observation["action_mask"], np.arange(self._env.core.action_space.n)
-        if self._env.core.parts is not None and not self._reads_law:
+        if not self._reads_law:
             (mask,), (meant,) = benchmark_actions(mask[None])
         batch = {name: array[None] for name, array in self._observation.items()}
         probabilities: NDArray[np.float32] = self._actor.probabilities(batch, mask[None])[0]
@@ -144,25 +143,23 @@ class Mirror:
         ]
 
     def best_message(self) -> tuple[int, Message | None]:
-        """Return the preferred action under a law with parts, and what it is in a conversation."""
+        """Return the preferred action, and what it is in a conversation; None if it helps nobody."""
         best = self._preferences()[0].action
         return best, self._env.message(best)
 
     def follow(self, action: int, info: Info, hidden: Sequence[int]) -> None:
         """Let an action happen as the last message of a conversation did, before which `hidden` was hidden."""
         if not self.ended:
-            failed = FAILURE_STATUSES.get(info.get("execution", {}).get("error"), columns.FAILED)
-            given = (info.get("result", "failure"), failed, info.get("seconds", 0.0), hidden)
+            execution = info.get("execution") or {}
+            failed = FAILURE_STATUSES.get(str(execution.get("error")), spaces.STATUS_FAILED)
+            result = info.get("result") or ("success" if execution.get("success") else "failure")
+            given = (result, failed, info.get("seconds") or 0.0, hidden)
             self._observation, _, self.ended, _, _ = self._env.follow(action, *given)
 
     def execute(self, tool: int, status: int) -> None:
-        """Let a tool be executed with this outcome: SUCCESS or one of the failures of `envs.workflow.columns`."""
+        """Let a tool be executed with this outcome: SUCCESS or one of the failures of `envs.workflow.spaces`."""
         invoke, retry = (action_index(kind, tool, self._num_tools) for kind in (INVOKE_TOOL, RETRY_TOOL))
         self._step(invoke if self._observation["action_mask"][invoke] else retry, status)
-
-    def waste(self) -> None:
-        """Let a turn pass in which nothing is executed."""
-        self._step(self.useless, columns.FAILED)
 
     @property
     def useless(self) -> int:
@@ -286,7 +283,7 @@ def all_success_calls(mirror: Mirror, problem: Problem) -> list[list[Preference]
         if not options:  # filters or a library without another tool
             break
         calls.append(options)
-        mirror.execute(options[0].tool, columns.SUCCESS)
+        mirror.execute(options[0].tool, spaces.STATUS_SUCCESS)
         missing.discard(options[0].tool)
     return calls
 
@@ -316,7 +313,7 @@ class TrainedPolicy:
         self._mirror: Mirror | None = None
         self._of: tuple[Task, Problem] | None = None
         self._called = False
-        # Under a law with parts: the action behind the last message, whether it waits, and what was hidden before it.
+        # The action behind the last message, whether it waits, and what was hidden before it.
         self._action, self._waits, self._hidden = -1, False, ()
 
     def reset(self, observation: str, info: Info) -> None:
@@ -327,23 +324,9 @@ class TrainedPolicy:
     def act(self, observation: str, info: Info) -> str | None:
         """Return the preferred call, or the completion signal once there is nothing left to call."""
         mirror, problem = self._mirror or self._begin(info), info["problem"]
-        if problem.dynamics.has_sections:
-            return self._act_under_parts(mirror, info)
         if self._called:
-            _enter_last_message(mirror, problem, info)
-        if mirror.ended or is_closing(info):
-            return FINISH
-        self._called = True
-        options = mirror.preferences()
-        if not options:
-            return search_message("anything else")
-        tool = problem.library[options[0].tool]
-        # Parameters that say nothing, so that the call is accepted in strict mode too.
-        return call_message(tool.name, step_parameters(tool, {}, None))
-
-    def _act_under_parts(self, mirror: Mirror, info: Info) -> str | None:
-        if self._called:
-            mirror.follow(self._action if "execution" in info or self._waits else mirror.useless, info, self._hidden)
+            is_followed = info.get("execution") is not None or self._waits
+            mirror.follow(self._action if is_followed else mirror.useless, info, self._hidden)
         if mirror.ended or is_closing(info):
             return FINISH
         self._called, self._hidden = True, info["state"].hidden
@@ -353,11 +336,12 @@ class TrainedPolicy:
             return WAIT
         if message is None or message.kind == "finish":
             return search_message("anything else") if message is None else FINISH
-        problem, name = info["problem"], message.tool or ""
-        given = step_parameters(problem.library[name], {}, None)
+        # Parameters that say nothing, so that the call is accepted in strict mode too.
+        tool = problem.library[message.tool or ""]
+        parameters = step_parameters(tool, {}, None)
         if message.parameters:
-            given = changed_parameters(problem.library[name], given)
-        return call_message(name, given)
+            parameters = changed_parameters(tool, parameters)
+        return call_message(tool.name, parameters)
 
     def _begin(self, info: Info) -> Mirror:
         task, problem = info["task"], info["problem"]
@@ -367,12 +351,3 @@ class TrainedPolicy:
         self._of = (task, problem)
         self._mirror = Mirror(self._loaded, task, problem.library, problem.law, problem.rules)
         return self._mirror
-
-
-def _enter_last_message(mirror: Mirror, problem: Problem, info: Info) -> None:
-    execution = info.get("execution")
-    if execution is None:
-        mirror.waste()
-        return
-    status = columns.SUCCESS if execution["success"] else FAILURE_STATUSES.get(execution["error"], columns.FAILED)
-    mirror.execute(problem.library.index(execution["tool"]), status)

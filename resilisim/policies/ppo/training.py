@@ -568,7 +568,7 @@ def make_model(
             "attention_tokens": config.attention_tokens,
             "tool_embeddings": config.tool_embeddings,
         }
-        if law_parts or envs.core.parts is not None or config.libraries == "random":
+        if law_parts or envs.core.has_sections or config.libraries == "random":
             options["law_parts"] = True
     options["autocast"] = in_bfloat16(config, device)
     weights = TWO_PHASE_WEIGHTS if config.reward == "two_phase" else FULL_SUCCESS_WEIGHTS

@@ -190,7 +190,7 @@ def count_flawed(rules: Any, status: IntVector, counters: IntVector, parts: IntV
     """Return how many places that were taken have no output that can be sound."""
     count = 0
     for place in range(rules.num_required):
-        is_flawed = not is_missing(rules, status, counters, place)
+        is_flawed = not is_missing(rules, rules, status, counters, place)
         for tool in range(rules.num_tools):
             if rules.place[tool] == place and status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
                 is_flawed = False
@@ -234,7 +234,7 @@ def upper_value(
     num_open, share = 0, 1.0
     spare -= count_flawed(rules, status, counters, parts)
     for place in range(rules.num_required):
-        missing = is_missing(rules, status, counters, place)
+        missing = is_missing(rules, rules, status, counters, place)
         is_sound, num_unchecked, first, taken = False, 0, 1.0, 1.0
         for tool in range(rules.num_tools):
             if rules.place[tool] == place:
@@ -535,7 +535,7 @@ def look_ahead(
                 if place >= 0 and not is_told:
                     low, high, is_new = memo_low[place], memo_high[place], False
             if is_new:
-                low = finish_value(rules, counters[depth], parts[depth], hidden[depth], informed)
+                low = finish_value(rules, rules, counters[depth], parts[depth], hidden[depth], informed)
                 if used[0] >= max_states:
                     if when_full == STOPS:
                         return TOO_MANY

@@ -58,14 +58,14 @@ def value_at_once(
     turns_left = rules.max_turns - counters[TURNS_USED]
     missing = rules.num_required - counters[NEXT_PLACE]
     if missing == 0:
-        value = finish_value(rules, counters, parts, hidden, informed)
+        value = finish_value(rules, rules, counters, parts, hidden, informed)
         return value if value == 1.0 or turns_left == 0 or is_time_up(rules, parts) else NOT_KNOWN
     if turns_left < missing or is_time_up(rules, parts):
         return 0.0
     if rules.at_sound >= 0 or rules.at_ran >= 0 or (informed and rules.at_broken >= 0):
         repairs = missing
         for place in range(rules.num_required):
-            hopeless = is_missing(rules, status, counters, place)
+            hopeless = is_missing(rules, rules, status, counters, place)
             corrupt = not hopeless
             for tool in range(rules.num_tools):
                 if rules.place[tool] == place:
@@ -112,7 +112,7 @@ def mark_tools(
         tool = rules.order[number]
         place = rules.place[tool]
         if place >= 0 and (
-            is_missing(rules, status, counters, place)
+            is_missing(rules, rules, status, counters, place)
             or (rules.at_sound >= 0 and parts[rules.at_sound + tool] != SOUND)
         ):
             marks[tool] = USEFUL

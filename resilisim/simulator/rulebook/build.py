@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +26,7 @@ from resilisim.simulator.rulebook.rules import (
     MOST_EVIDENCE,
     NO_SECTION,
     NONE,
+    NUM_MEMORIES,
     Rulebook,
     Tables,
 )
@@ -351,10 +354,12 @@ def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], aims: Aims) -
         begins=outage.begins if outage else 0.0,
         ends=outage.ends if outage else 0.0,
         share_down=outage.share_down if outage else 0.0,
+        memory=_memory(1.0 - outage.begins - outage.ends if outage else 0.0),
         broken_prior=tuple(one.broken_prior for one in facts),
         corrupt_chance=tuple(one.corrupt_chance for one in facts),
         is_validator=tuple(int(one.is_validator) for one in facts),
         is_opener=tuple(int(one.is_opener) for one in facts),
+        openers=tuple(number for number, one in enumerate(facts) if one.is_opener),
         shows_payload=int(law.corrupt is None or law.corrupt.shows == "payload"),
         input_share=tuple(one.input_share for one in facts),
         access_share=tuple(one.access_share for one in facts),
@@ -368,6 +373,7 @@ def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], aims: Aims) -
         at_ran=NO_SECTION,
         num_parts=num_parts,
         num_hidden=num_hidden,
+        num_sections=sum(place != NO_SECTION for place in sections.values()) + int(law.latency is not None),
         **sections,
     )
     return with_aims(rulebook, aims)
@@ -390,6 +396,11 @@ def with_aims(rulebook: Rulebook, aims: Aims) -> Rulebook:
     )
 
 
+def _memory(kept: float) -> tuple[float, ...]:
+    """Return the products of 0, 1, ... times what one message leaves."""
+    return tuple(itertools.accumulate([1.0, *[kept] * (NUM_MEMORIES - 1)], operator.mul))
+
+
 MAX_DURATIONS = 64  # that compiled code can tell apart
 
 
@@ -404,7 +415,7 @@ def as_record(values: Mapping[str, Any], length: int, width: int) -> Any:
     Raises:
         ExactLimitError: The law has more durations.
     """
-    lengths = {"duration_ticks": MAX_DURATIONS, "duration_chance": MAX_DURATIONS}
+    lengths = {"duration_ticks": MAX_DURATIONS, "duration_chance": MAX_DURATIONS, "memory": NUM_MEMORIES}
     num_durations = len(values["duration_ticks"])
     if num_durations > MAX_DURATIONS:
         raise ExactLimitError(f"the law has {num_durations} durations: expected at most {MAX_DURATIONS}")

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.seeding import PURPOSE_CORRUPT, PURPOSE_DURATION, PURPOSE_ERROR_CODE, PURPOSE_SUCCESS, UNIFORM_BITS
-from resilisim.simulator.compiled import draw_bits, scalar, threefry
-from resilisim.simulator.law import IntVector, success_threshold
+from resilisim.seeding import PURPOSE_CORRUPT, PURPOSE_DURATION, PURPOSE_ERROR_CODE, UNIFORM_BITS
+from resilisim.simulator.compiled import draw_bits, inlined, inlined_bits, inlined_threefry, kernel, scalar
+from resilisim.simulator.law import IntVector
 from resilisim.simulator.rulebook.rules import (
     CORRUPT,
     DOWN,
@@ -23,11 +23,8 @@ from resilisim.simulator.rulebook.rules import (
     SLOW,
     SUCCESS,
     Rulebook,
-    Tables,
-    clean_probability,
     is_opened,
     is_refused,
-    law_probability,
     messages_until_free,
     time_limit,
 )
@@ -70,8 +67,13 @@ class LuckTables(NamedTuple):
 @scalar
 def uniform_of(key0: int, key1: int, words: Any, number: int) -> float:
     """Return the uniform of a name, (2,) hash words, and a number, under the key of an episode."""
-    name0, name1 = threefry(key0, key1, words[0], words[1])
-    return float(draw_bits(name0, name1, number, 0) * UNIT)
+    return float(_bits_of_name(key0, key1, words[0], words[1], number) * UNIT)
+
+
+@kernel
+def _bits_of_name(key0: int, key1: int, word0: int, word1: int, number: int) -> int:
+    name0, name1 = inlined_threefry(key0, key1, word0, word1)
+    return int(inlined_bits(name0, name1, number, 0))
 
 
 @scalar
@@ -123,13 +125,63 @@ def draw_duration(rules: Rulebook, key0: int, key1: int, attempt: int) -> int:
     return int(rules.duration_ticks[last])
 
 
-@scalar
+@inlined
 def draw_result(
     rules: Rulebook,
-    tables: Tables,
     luck: LuckTables,
     status: IntVector,
-    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    tool: int,
+    digest: int,
+    threshold: int,
+    clean_threshold: int,
+    key0: int,
+    key1: int,
+    attempt: int,
+    bits: int,
+) -> tuple[int, int, int]:
+    """Return what luck brings to an execution: its result, its ticks, and the number of the error that it shows.
+
+    Args:
+        rules: The law.
+        luck: What is drawn by.
+        status: (num_tools,) as in `EpisodeState`; so are the next two, `hidden` as it really is.
+        parts: (num_parts,).
+        hidden: (num_hidden,).
+        tool: The tool.
+        digest: What stands for its parameters.
+        threshold: What the bits must stay below to win the draw of success (`law.success_threshold`).
+        clean_threshold: The same with all dependencies in place.
+        key0: Luck key of the tool.
+        key1: Its second word.
+        attempt: Executions of the tool so far.
+        bits: The execution's luck bits of PURPOSE_SUCCESS.
+    """
+    met, ticks, is_broken = SUCCESS, 0, False
+    if rules.num_sections > 0:
+        met, ticks = _before_draw(rules, status, parts, hidden, tool, digest, key0, key1, attempt)
+        is_broken = rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
+    if met != SUCCESS:
+        return met, ticks, OTHER_ERROR
+    if bits < threshold and not is_broken:
+        is_corrupt = rules.at_sound >= 0 and _is_corrupt(rules, tool, key0, key1, attempt)
+        return CORRUPT if is_corrupt else SUCCESS, ticks, OTHER_ERROR
+    if is_broken:  # it fails as an unlucky tool does, so that its errors tell nothing
+        bits = failing_bits(bits, threshold)
+    if bits < clean_threshold:
+        return FAILURE, ticks, OF_DEPENDENCIES
+    if rules.at_block < 0:
+        return FAILURE, ticks, OTHER_ERROR
+    number = draw_error(rules, luck, status, tool, key0, key1, attempt, ANY_RESULT)
+    opened = 1 if is_opened(rules, status) else 0
+    return int(luck.error_result[tool, opened, number]), ticks, number
+
+
+@scalar
+def _before_draw(
+    rules: Rulebook,
+    status: IntVector,
     parts: IntVector,
     hidden: IntVector,
     tool: int,
@@ -137,50 +189,25 @@ def draw_result(
     key0: int,
     key1: int,
     attempt: int,
-) -> tuple[int, int, int]:
-    """Return what luck brings to an execution: its result, its ticks, and the number of the error that it shows.
-
-    Args:
-        rules: The law.
-        tables: Its tables.
-        luck: What is drawn by.
-        status: (num_tools,) as in `EpisodeState`; so are the next three, `hidden` as it really is.
-        counters: (NUM_COUNTERS,).
-        parts: (num_parts,).
-        hidden: (num_hidden,).
-        tool: The tool.
-        digest: What stands for its parameters.
-        key0: Luck key of the tool.
-        key1: Its second word.
-        attempt: Executions of the tool so far.
-    """
+) -> tuple[int, int]:
+    """Return SUCCESS if an execution comes to the draw, else what it meets before; and how long it takes."""
     if rules.at_rate >= 0 and messages_until_free(rules, parts, tool) > 0:
-        return LIMITED, 0, OTHER_ERROR
+        return LIMITED, 0
     group = rules.group[tool]
     if group >= 0 and hidden[rules.at_down + group] == 1:
-        return DOWN, 0, OTHER_ERROR
+        return DOWN, 0
     if rules.at_block >= 0 and is_refused(rules, status, parts, tool, digest):
-        return REFUSED, 0, OTHER_ERROR
-    ticks = draw_duration(rules, key0, key1, attempt) if rules.num_durations > 1 else int(rules.duration_ticks[0])
-    if rules.timeout >= 0 or rules.budget >= 0:
-        limit = time_limit(rules, parts)
-        if 0 <= limit < ticks:
-            return SLOW, limit, OTHER_ERROR
-    threshold = success_threshold(law_probability(rules, tables, status, counters, tool))
-    bits = draw_bits(key0, key1, attempt, PURPOSE_SUCCESS)
-    is_broken = rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
-    if bits < threshold and not is_broken:
-        is_corrupt = draw_bits(key0, key1, attempt, PURPOSE_CORRUPT) * UNIT < rules.corrupt_chance[tool]
-        return CORRUPT if is_corrupt else SUCCESS, ticks, OTHER_ERROR
-    if is_broken:  # it fails as an unlucky tool does, so that its errors tell nothing
-        bits = failing_bits(bits, threshold)
-    if bits < success_threshold(clean_probability(rules, tables, counters, tool)):
-        return FAILURE, ticks, OF_DEPENDENCIES
-    if rules.at_block < 0:
-        return FAILURE, ticks, OTHER_ERROR
-    number = draw_error(rules, luck, status, tool, key0, key1, attempt, ANY_RESULT)
-    opened = 1 if is_opened(rules, status) else 0
-    return int(luck.error_result[tool, opened, number]), ticks, number
+        return REFUSED, 0
+    ticks, limit = draw_duration(rules, key0, key1, attempt), time_limit(rules, parts)
+    if 0 <= limit < ticks:
+        return SLOW, limit
+    return SUCCESS, ticks
+
+
+@scalar
+def _is_corrupt(rules: Rulebook, tool: int, key0: int, key1: int, attempt: int) -> bool:
+    chance = rules.corrupt_chance[tool]
+    return bool(chance > 0.0 and draw_bits(key0, key1, attempt, PURPOSE_CORRUPT) * UNIT < chance)
 
 
 @scalar

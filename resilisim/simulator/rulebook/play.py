@@ -178,7 +178,7 @@ class Dynamics:
     def chance_done(self, state: EpisodeState) -> float:
         """Return the chance that everything required is done, by what is known in a state."""
         hidden = state.hidden or NOTHING
-        return finish_value(self.rules, state.counters, state.parts or NOTHING, hidden, bool(state.hidden))
+        return finish_value(self.rules, self.rules, state.counters, state.parts or NOTHING, hidden, bool(state.hidden))
 
     def after(
         self, state: EpisodeState, message: Message, tool: int, draw: bool | Draw, down: Sequence[int] = ()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.simulator.compiled import scalar
+from resilisim.simulator.compiled import inlined, scalar
 from resilisim.simulator.law import SUCCEEDED, IntVector, count_unmet
 from resilisim.simulator.state import (
     NEXT_PLACE,
@@ -75,6 +75,8 @@ NEVER_SEEN = 0
 SEEN_UP = 1
 SEEN_DOWN = 2
 
+NUM_MEMORIES = 32
+
 # Evidence is counted in whole units, so that the same failures add up to the same number in any order.
 EVIDENCE_UNITS = 2.0**46  # a nat
 WORKS = -(1 << 52)  # units that no failures of an episode outweigh: the tool was seen to work
@@ -111,10 +113,12 @@ class Rulebook(NamedTuple):
         num_required: Length of the required list.
         rate_key: What is counted together, or NONE.
         group: Group of outages, or NONE.
+        memory: (NUM_MEMORIES,) what is left after so many messages of having seen whether a group is down.
         broken_prior: Chance that the tool is broken.
         corrupt_chance: Chance that a successful output is corrupt.
         is_validator: 1 if its success tells of outputs.
         is_opener: 1 if its success opens what is closed.
+        openers: The tools of which that holds.
         input_share: Share of failures of the input among those that are not of dependencies.
         access_share: Likewise of access, before a tool that opens has succeeded.
         opened_input_share: `input_share` after that.
@@ -126,6 +130,7 @@ class Rulebook(NamedTuple):
         at_rate: Place of a section in `parts`; likewise the others: rate keys, groups twice, tools, tools, tools, one,
             tools.
         at_down: Place of a section in `hidden`; likewise the others: groups, tools, tools.
+        num_sections: How many of these there are, and one for durations; 0 where calls meet nothing but the draw.
     """
 
     num_tools: int
@@ -152,10 +157,12 @@ class Rulebook(NamedTuple):
     begins: float
     ends: float
     share_down: float
+    memory: Any
     broken_prior: Any
     corrupt_chance: Any
     is_validator: Any
     is_opener: Any
+    openers: Any
     shows_payload: int
     input_share: Any
     access_share: Any
@@ -178,6 +185,7 @@ class Rulebook(NamedTuple):
     at_broken: int
     at_unsound: int
     num_hidden: int
+    num_sections: int
 
 
 @scalar
@@ -213,10 +221,12 @@ def chance_down(rules: Rulebook, parts: IntVector, group: int) -> float:
     if seen == NEVER_SEEN:
         return rules.share_down
     was_down = 1.0 if seen == SEEN_DOWN else 0.0
-    memory = 1.0
-    for _ in range(parts[rules.at_outage + 2 * group + 1]):
+    ago = parts[rules.at_outage + 2 * group + 1]
+    known = min(ago, NUM_MEMORIES - 1)
+    memory = rules.memory[known]
+    for _ in range(ago - known):
         memory *= 1.0 - rules.begins - rules.ends
-    return rules.share_down + memory * (was_down - rules.share_down)
+    return float(rules.share_down + memory * (was_down - rules.share_down))
 
 
 @scalar
@@ -225,17 +235,20 @@ def chance_broken(rules: Rulebook, status: IntVector, parts: IntVector, tool: in
     prior = rules.broken_prior[tool]
     if prior <= 0.0 or status[tool] == SUCCEEDED:
         return 0.0
-    nats = parts[rules.at_evidence + tool] / EVIDENCE_UNITS
-    return float(1.0 / (1.0 + (1.0 - prior) / prior * math.exp(-nats)))
+    evidence = parts[rules.at_evidence + tool]
+    doubt = math.exp(-evidence / EVIDENCE_UNITS) if evidence != 0 else 1.0
+    return float(1.0 / (1.0 + (1.0 - prior) / prior * doubt))
 
 
 @scalar
 def is_opened(rules: Rulebook, status: IntVector) -> bool:
     """Return whether a tool that opens has succeeded."""
-    opened = False
-    for tool in range(rules.num_tools):
-        opened = opened or (rules.is_opener[tool] == 1 and status[tool] == SUCCEEDED)
-    return opened
+    for tool in rules.openers:
+        if tool < 0:
+            break
+        if status[tool] == SUCCEEDED:
+            return True
+    return False
 
 
 @scalar
@@ -394,11 +407,45 @@ def enter_execution(
     findings: int,
     signature: int,
 ) -> None:
-    """Enter what an execution brought, with the message that it was.
+    """Enter what an execution brought, with the message that it was; `signature` is what the loop rule knows it by.
+
+    The other arguments are those of `enter_result`; with OF_THE_TOOL the signature is that of the tool.
+    """
+    if signature == OF_THE_TOOL:
+        signature = signature_of_call(rules, status, parts, tool)
+    enter_result(rules, rules, tables, status, counters, parts, hidden, informed, tool, result, ticks, digest, findings)
+    record_turn(counters, signature, rules.loop_length)
+
+
+@inlined
+def signature_of_call(rules: Rulebook, status: IntVector, parts: IntVector, tool: int) -> int:
+    """Return what the loop rule knows a call by: a tool that has succeeded, unless its output may be wrong."""
+    is_finished = status[tool] == SUCCEEDED and (rules.at_sound < 0 or parts[rules.at_sound + tool] == SOUND)
+    return tool if is_finished else NO_LOOP
+
+
+@inlined
+def enter_result(
+    rules: Rulebook,
+    goal: Any,
+    tables: Tables,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    tool: int,
+    result: int,
+    ticks: int,
+    digest: int,
+    findings: int,
+) -> None:
+    """Enter what an execution brought, but for the turn that it used (`record_turn`).
 
     Args:
         rules: The law.
-        tables: Its tables.
+        goal: What has to succeed: `place` and `num_required`, as in a rulebook, which is one.
+        tables: The law's tables.
         status: (num_tools,) as in `EpisodeState`; so are the next three.
         counters: (NUM_COUNTERS,).
         parts: (num_parts,).
@@ -410,7 +457,6 @@ def enter_execution(
         digest: What stands for its parameters.
         findings: If a validator succeeds where outputs only look sound: bit i is set if it found tool i's corrupt;
             AS_HIDDEN if `hidden` says so.
-        signature: What the loop rule knows the call by, or OF_THE_TOOL.
     """
     succeeds = result in (SUCCESS, CORRUPT)
     if rules.at_evidence >= 0:
@@ -423,14 +469,26 @@ def enter_execution(
             parts[rules.at_evidence + tool] += tables.evidence[
                 table_row(rules, counters, tool), num_not_executed, num_failed, counters[NUM_FAILURES]
             ]
-    place = rules.place[tool]
+    place = goal.place[tool]
     if rules.is_more_than_order:
-        place = _enter_run(rules, status, counters, parts, tool, result)
-    # Calling a tool again is worth a turn as long as its output may be wrong.
-    if signature == OF_THE_TOOL:
-        is_finished = status[tool] == SUCCEEDED and (rules.at_sound < 0 or parts[rules.at_sound + tool] == SOUND)
-        signature = tool if is_finished else NO_LOOP
+        place = _enter_run(rules, goal, status, counters, parts, tool, result)
     record_execution(status, counters, place, tool, succeeds, rules.max_consecutive_failures)
+    if rules.num_sections > 0:
+        _enter_sections(rules, parts, hidden, informed, tool, result, ticks, digest, findings)
+
+
+@scalar
+def _enter_sections(
+    rules: Rulebook,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    tool: int,
+    result: int,
+    ticks: int,
+    digest: int,
+    findings: int,
+) -> None:
     if rules.at_block >= 0:
         if result == ACCESS_FAILURE:
             parts[rules.at_block + tool] = CLOSED
@@ -438,7 +496,7 @@ def enter_execution(
             parts[rules.at_block + tool] = digest
         elif result in (SUCCESS, CORRUPT, FAILURE, SLOW, OWN_FAILURE):
             parts[rules.at_block + tool] = OPEN
-    if rules.at_sound >= 0 and succeeds:
+    if rules.at_sound >= 0 and result in (SUCCESS, CORRUPT):
         _enter_output(rules, parts, hidden, informed, tool, result, findings)
     if rules.at_time >= 0:
         parts[rules.at_time] += ticks
@@ -447,7 +505,6 @@ def enter_execution(
     if result != LIMITED and rules.group[tool] >= 0:
         parts[rules.at_outage + 2 * rules.group[tool]] = SEEN_DOWN if result == DOWN else SEEN_UP
         parts[rules.at_outage + 2 * rules.group[tool] + 1] = 1
-    record_turn(counters, signature, rules.loop_length)
 
 
 @scalar
@@ -460,7 +517,7 @@ def has_run(rules: Rulebook, result: int) -> bool:
 
 @scalar
 def _enter_run(
-    rules: Rulebook, status: IntVector, counters: IntVector, parts: IntVector, tool: int, result: int
+    rules: Rulebook, goal: Any, status: IntVector, counters: IntVector, parts: IntVector, tool: int, result: int
 ) -> int:
     """Enter whether a tool has run that may run only once, and return the place that its success would fill."""
     if rules.is_once[tool] and has_run(rules, result):
@@ -470,22 +527,22 @@ def _enter_run(
             parts[rules.at_ran + tool] = 1
     if rules.is_program:
         succeeds = result in (SUCCESS, CORRUPT)
-        if succeeds and counters[NEXT_PLACE] < rules.num_required and rules.program[counters[NEXT_PLACE]] == tool:
+        if succeeds and counters[NEXT_PLACE] < goal.num_required and rules.program[counters[NEXT_PLACE]] == tool:
             counters[NEXT_PLACE] += 1
         return -1
-    if rules.is_ordered or rules.place[tool] < 0:
-        return int(rules.place[tool])
-    return int(counters[NEXT_PLACE]) if is_missing(rules, status, counters, rules.place[tool]) else -1
+    if rules.is_ordered or goal.place[tool] < 0:
+        return int(goal.place[tool])
+    return int(counters[NEXT_PLACE]) if is_missing(rules, goal, status, counters, goal.place[tool]) else -1
 
 
 @scalar
-def is_missing(rules: Rulebook, status: IntVector, counters: IntVector, place: int) -> bool:
+def is_missing(rules: Rulebook, goal: Any, status: IntVector, counters: IntVector, place: int) -> bool:
     """Return whether no tool of a place in the required list has succeeded yet."""
     if rules.is_ordered:
         return bool(place >= counters[NEXT_PLACE])
     missing = True
     for tool in range(rules.num_tools):
-        missing = missing and not (rules.place[tool] == place and status[tool] == SUCCEEDED)
+        missing = missing and not (goal.place[tool] == place and status[tool] == SUCCEEDED)
     return missing
 
 
@@ -524,18 +581,23 @@ def chance_unsound(rules: Rulebook, parts: IntVector, hidden: IntVector, informe
     return 0.0 if sound == SOUND else 1.0
 
 
-@scalar
-def finish_value(rules: Rulebook, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool) -> float:
-    """Return the chance of full success if the episode were finished now."""
-    if counters[SPOILT] or counters[NEXT_PLACE] < rules.num_required:
+@inlined
+def finish_value(
+    rules: Rulebook, goal: Any, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool
+) -> float:
+    """Return the chance of full success if the episode were finished now; `goal` is as for `enter_result`."""
+    if counters[SPOILT] or counters[NEXT_PLACE] < goal.num_required:
         return 0.0
-    if rules.at_sound < 0:
-        return 1.0
+    return 1.0 if rules.at_sound < 0 else _chance_all_sound(rules, goal, parts, hidden, informed)
+
+
+@scalar
+def _chance_all_sound(rules: Rulebook, goal: Any, parts: IntVector, hidden: IntVector, informed: bool) -> float:
     value = 1.0
-    for place in range(rules.num_required):
+    for place in range(goal.num_required):
         none_sound = 1.0
         for tool in range(rules.num_tools):
-            if rules.place[tool] == place:
+            if goal.place[tool] == place:
                 none_sound *= chance_unsound(rules, parts, hidden, informed, tool)
         value *= 1.0 - none_sound
     return value

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.envs.workflow.core import Observation
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.options import FILTERS
+from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import ToolLibrary

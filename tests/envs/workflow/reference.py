@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow import columns as c
-from resilisim.envs.workflow.actions import ACTION_TYPES, action_type_of, num_actions, tool_of
+from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.context import TaskContext
 from resilisim.envs.workflow.options import WorkflowOptions
+from resilisim.envs.workflow.spaces import ACTION_TYPES, action_type_of, num_actions, tool_of
 from resilisim.envs.workflow.training import STAGES
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 
-FAILURES = (c.FAILED, c.TIMEOUT, c.DEPENDENCY_FAILED)
+FAILURES = (spaces.STATUS_FAILED, spaces.STATUS_TIMEOUT, spaces.STATUS_DEPENDENCY_FAILED)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Reference:
         self.printed = self.options.printed_rules
         self.max_steps = self.options.end_rules().max_turns
         self.history: list[Execution] = []
-        self.shown = [c.NOT_ATTEMPTED] * self.num_tools
+        self.shown = [spaces.STATUS_NOT_ATTEMPTED] * self.num_tools
         self.retries = [0] * self.num_tools
         self.saved: list[int | None] = [None] * self.num_tools
         self.saved_row: int | None = None
@@ -162,13 +162,13 @@ class Reference:
         success = bits < math.ceil(Fraction(self.probability(tool)) * 2**53)
         had_succeeded = tool in self.successes()
         if success:
-            status = c.SUCCESS
+            status = spaces.STATUS_SUCCESS
         elif bits < math.ceil(Fraction(self.probability(tool, clean=True)) * 2**53):
-            status = c.DEPENDENCY_FAILED
+            status = spaces.STATUS_DEPENDENCY_FAILED
         else:
             errors = [error.code for error in self.library[name].failure_errors]
             drawn = errors[uniform_bits(*key, attempt, PURPOSE_FAILURE) % len(errors)]
-            status = c.TIMEOUT if drawn == "TIMEOUT" else c.FAILED
+            status = spaces.STATUS_TIMEOUT if drawn == "TIMEOUT" else spaces.STATUS_FAILED
         pattern = self.pattern(tool) if success else 0.0
         self.history.append(Execution(step, tool, success, status))
         self.row_of_failures = 0 if success else self.row_of_failures + 1
@@ -194,7 +194,7 @@ class Reference:
     def passes(self, tool: int) -> bool:
         filters = self.options.filters
         if "constraint" in filters:
-            if self.shown[tool] == c.SUCCESS or self.retries[tool] >= 3:
+            if self.shown[tool] == spaces.STATUS_SUCCESS or self.retries[tool] >= 3:
                 return False
             other = self.running
             if other is not None and (other in self.ancestors[tool] or tool in self.ancestors[other]):
@@ -206,25 +206,27 @@ class Reference:
     def legal(self) -> tuple[set[tuple[str, int | None]], bool]:
         """Return the legal actions, and whether the episode has a way forward."""
         executable = {tool for tool in range(self.num_tools) if self.passes(tool) and tool != self.running}
-        forward = any(self.shown[tool] != c.SUCCESS for tool in executable)
+        forward = any(self.shown[tool] != spaces.STATUS_SUCCESS for tool in executable)
         before_fallback = forward
         if not forward and self.running is None:
             scores = self.context.similarity[self.row]
             candidates = [
                 tool
                 for tool in sorted(range(self.num_tools), key=lambda tool: -scores[tool])
-                if self.context.candidates[self.row, tool] and self.shown[tool] != c.SUCCESS
+                if self.context.candidates[self.row, tool] and self.shown[tool] != spaces.STATUS_SUCCESS
             ][:2]
             if not candidates and self.steps < 10:
                 candidates = [
-                    tool for tool in range(self.num_tools) if not self.needs[tool] and self.shown[tool] != c.SUCCESS
+                    tool
+                    for tool in range(self.num_tools)
+                    if not self.needs[tool] and self.shown[tool] != spaces.STATUS_SUCCESS
                 ]
             executable |= set(candidates)
             forward = bool(candidates)
         actions: set[tuple[str, int | None]] = set()
         for tool in executable:
             actions.add(("RETRY_TOOL" if self.shown[tool] in FAILURES else "INVOKE_TOOL", tool))
-            if self.training and self.shown[tool] != c.SUCCESS:
+            if self.training and self.shown[tool] != spaces.STATUS_SUCCESS:
                 actions.add(("PARALLEL_EXECUTE", tool))
         if self.training:
             actions |= self.other_actions()
@@ -236,7 +238,7 @@ class Reference:
         actions: set[tuple[str, int | None]] = {("NO_OP", None), ("CREATE_CHECKPOINT", None)}
         restorable = False
         for tool in range(self.num_tools):
-            if self.shown[tool] == c.SUCCESS:
+            if self.shown[tool] == spaces.STATUS_SUCCESS:
                 if tool not in self.validated:
                     actions.add(("VALIDATE_OUTPUT", tool))
                 continue
@@ -247,7 +249,7 @@ class Reference:
             if self.may_restore(tool):
                 actions.add(("RESTORE_CHECKPOINT", tool))
                 restorable = True
-            if any(self.shown[other] == c.NOT_ATTEMPTED for other in self.needs[tool]):
+            if any(self.shown[other] == spaces.STATUS_NOT_ATTEMPTED for other in self.needs[tool]):
                 actions.add(("CHECK_DEPENDENCIES", tool))
         if restorable or (self.saved_row is not None and self.saved_row < self.row_of_failures):
             actions.add(("RESTORE_CHECKPOINT", None))
@@ -291,7 +293,7 @@ class Reference:
         pay = 0.0
         if legal and name == "PARALLEL_EXECUTE" and tool is not None:
             self.running = tool
-            self.shown[tool] = c.RUNNING
+            self.shown[tool] = spaces.STATUS_RUNNING
         if started is not None:
             pay += self.execute(started, self.steps + 1)
         if executes and tool is not None and self.ended is None:
@@ -333,8 +335,8 @@ class Reference:
                 self.retries[tool] = 0
         elif name == "CHECK_DEPENDENCIES" and tool is not None:
             for other in self.needs[tool]:
-                if self.shown[other] == c.NOT_ATTEMPTED:
-                    self.shown[other] = c.QUEUED
+                if self.shown[other] == spaces.STATUS_NOT_ATTEMPTED:
+                    self.shown[other] = spaces.STATUS_QUEUED
         elif name == "CREATE_CHECKPOINT":
             for one in chosen:
                 self.saved[one] = self.retries[one]
@@ -417,7 +419,7 @@ class Reference:
     # What is shown.
 
     def observation(self) -> dict[str, NDArray[Any]]:
-        tools = np.zeros((self.num_tools, c.NUM_TOOL_COLUMNS), np.int64)
+        tools = np.zeros((self.num_tools, spaces.NUM_TOOL_COLUMNS), np.int64)
         done = self.first_successes()
         due = [tool for tool in self.required if tool not in done]
         for tool in range(self.num_tools):
@@ -473,8 +475,8 @@ class Reference:
             np.int64,
         )
         if self.options.required == "hidden":
-            tools[:, list(c.HIDDEN_TOOL_COLUMNS)] = 0
-            task[list(c.HIDDEN_TASK_COLUMNS)] = 0
+            tools[:, list(spaces.HIDDEN_TOOL_COLUMNS)] = 0
+            task[list(spaces.HIDDEN_TASK_COLUMNS)] = 0
         return {
             "tools": np.minimum(tools, 255).astype(np.uint8),
             "task": np.minimum(task, 255).astype(np.uint8),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
+from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.optimum import solve
 from resilisim.simulator.messages import Message
@@ -18,7 +18,7 @@ from resilisim.simulator.state import is_done, next_state, start_state, success_
 from tests.envs.workflow.cases import TASKS
 
 # What a call that failed shows for each documented error; every other error is FAILED.
-SHOWN = {"TIMEOUT": columns.TIMEOUT, "DEPENDENCY_ERROR": columns.DEPENDENCY_FAILED}
+SHOWN = {"TIMEOUT": spaces.STATUS_TIMEOUT, "DEPENDENCY_ERROR": spaces.STATUS_DEPENDENCY_FAILED}
 HARDER: dict[str, Any] = {
     "base": 0.6,
     "not_executed": 0.7,
@@ -29,7 +29,11 @@ HARDER: dict[str, Any] = {
 
 
 def call_of(shown: dict[str, Any], tool: int) -> int:
-    failed = shown["tools"][tool, columns.STATUS] in (columns.FAILED, columns.TIMEOUT, columns.DEPENDENCY_FAILED)
+    failed = shown["tools"][tool, spaces.TOOL_STATUS] in (
+        spaces.STATUS_FAILED,
+        spaces.STATUS_TIMEOUT,
+        spaces.STATUS_DEPENDENCY_FAILED,
+    )
     return action_index(RETRY_TOOL if failed else INVOKE_TOOL, tool, 30)
 
 
@@ -51,7 +55,7 @@ def test_same_calls_same_episode(constants: dict[str, Any]) -> None:
         ended, step = False, 0
         while not ended:
             if episode % 3 == 0:  # the plan: required tools in their order until each has succeeded
-                due = shown["tools"][:, columns.DUE]
+                due = shown["tools"][:, spaces.TOOL_DUE]
                 tool = int(np.where(due == 0, 256, due.astype(np.int64)).argmin())
             else:
                 tool = int(generator.choice(closure if generator.random() < 0.8 else 30))
@@ -63,8 +67,8 @@ def test_same_calls_same_episode(constants: dict[str, Any]) -> None:
             assert info["execution"]["tool"] == execution["tool"]
             assert info["execution"]["success"] == execution["success"]
             assert chance == execution["success_probability"]
-            if not execution["success"] and shown["tools"][tool, columns.STATUS] != columns.SUCCESS:
-                assert shown["tools"][tool, columns.STATUS] == SHOWN.get(execution["error"], columns.FAILED)
+            if not execution["success"] and shown["tools"][tool, spaces.TOOL_STATUS] != spaces.STATUS_SUCCESS:
+                assert shown["tools"][tool, spaces.TOOL_STATUS] == SHOWN.get(execution["error"], spaces.STATUS_FAILED)
             state = next_state(problem, state, Message("execute", tool=names[tool]), execution["success"])
             if is_done(problem, state):  # Workflow-v0 implies the completion signal
                 assert info["ended_by"] == "completion"

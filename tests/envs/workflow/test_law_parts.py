@@ -1,7 +1,4 @@
-"""Under laws with parts Workflow-v0 is Conversation-v0 without the words, and shows what an agent can know.
-
-Compiling takes half a minute, so most tests run the same functions as plain Python; a long one compares the two.
-"""
+"""Under every law Workflow-v0 is Conversation-v0 without the words, and shows what an agent can know."""
 
 from __future__ import annotations
 
@@ -12,19 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.workflow import columns, env, law_parts, vector
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, VALIDATE_OUTPUT, action_index, meta_action_index
+from resilisim.envs.workflow import env, spaces
 from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, VALIDATE_OUTPUT, action_index, meta_action_index
+from resilisim.envs.workflow.tables import call_parameters
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
-from resilisim.seeding import EVALUATION_SALT
+from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator import Broken, Corrupt, Drift, Duration, ErrorKinds, Latency, Law, Message, Outage, RateLimit
+from resilisim.simulator.episode import Episode
 from resilisim.simulator.exact import Judge, solve
 from resilisim.simulator.law import FAILED as LAW_FAILED
+from resilisim.simulator.messages import FINISH
 from resilisim.simulator.rulebook.rules import RESULTS, SOUND, UNCHECKED, UNSOUND, messages_until_free
-from resilisim.simulator.state import EpisodeState, success_probability
+from resilisim.simulator.state import EpisodeState, outcome, success_probability
 from tests.envs.workflow.cases import random_legal, toy_task
 from tests.simulator.test_parts import SMALL
 
@@ -55,15 +57,6 @@ OPTIONS: dict[str, Any] = {"tasks": [TASK], "library": SMALL, "similarity": None
 SUCCESSES = ("success", "corrupt")
 
 
-@pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let environments run their kernels as plain Python."""
-    for module in (env, vector):
-        for name in ("begin_episodes", "step_environments"):
-            kernel = getattr(module, name)
-            monkeypatch.setattr(module, name, getattr(kernel, "py_func", kernel))
-
-
 def text_of(message: Message) -> str:
     """Return how Conversation-v0 is told a message."""
     import json
@@ -78,7 +71,6 @@ def known(state: EpisodeState) -> EpisodeState:
     return dataclasses.replace(state, hidden=())
 
 
-@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("name", LAWS)
 def test_same_messages_same_episode(name: str) -> None:
     law = LAWS[name]
@@ -92,7 +84,7 @@ def test_same_messages_same_episode(name: str) -> None:
         ended = over = False
         while not ended:
             legal = np.flatnonzero(shown["action_mask"])
-            due = [a for a in legal if a < 9 * 5 and a % 5 < 4 and shown["tools"][a % 5, columns.DUE] == 1]
+            due = [a for a in legal if a < 9 * 5 and a % 5 < 4 and shown["tools"][a % 5, spaces.TOOL_DUE] == 1]
             action = int(generator.choice(due if due and generator.random() < 0.6 else legal))
             message = workflow.message(action)
             assert message is not None
@@ -103,7 +95,7 @@ def test_same_messages_same_episode(name: str) -> None:
                 assert info["execution"]["success"] == heard["execution"]["success"]
                 tool = SMALL.index(message.tool or "")
                 if heard["state"].status[tool] == LAW_FAILED:
-                    is_timeout = shown["tools"][tool, columns.STATUS] == columns.TIMEOUT
+                    is_timeout = shown["tools"][tool, spaces.TOOL_STATUS] == spaces.STATUS_TIMEOUT
                     assert is_timeout == (heard["execution"]["error"] == "TIMEOUT")
                 assert heard["execution"]["success_probability"] == success_probability(
                     workflow.problem(), before, SMALL.index(message.tool or ""), message
@@ -127,7 +119,6 @@ def test_same_messages_same_episode(name: str) -> None:
     assert expected is None or expected in results
 
 
-@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("name", [name for name in LAWS if name != "bases"])
 def test_what_is_shown_is_what_an_agent_can_know(name: str) -> None:
     workflow, generator = WorkflowEnv(law=LAWS[name], max_turns=12, **OPTIONS), np.random.default_rng(2)
@@ -141,14 +132,14 @@ def test_what_is_shown_is_what_an_agent_can_know(name: str) -> None:
             seen |= {(column, int(value)) for row in shown["tool_parts"] for column, value in enumerate(row)}
             shown, _, ended, _, _ = workflow.step(int(random_legal(shown["action_mask"][None], generator)[0]))
     for column, part in {
-        law_parts.FREE_IN: "rate",
-        law_parts.RATE_CALLS_MADE: "rate",
-        law_parts.RATE_NUM_DUE: "rate",
-        law_parts.GROUP_NUM_DUE: "outage",
-        law_parts.GROUP_SEEN: "outage",
-        law_parts.CHANCE_BROKEN: "broken",
-        law_parts.SOUNDNESS: "corrupt",
-        law_parts.BLOCK: "error",
+        spaces.PART_FREE_IN: "rate",
+        spaces.PART_RATE_CALLS_MADE: "rate",
+        spaces.PART_RATE_NUM_DUE: "rate",
+        spaces.PART_GROUP_NUM_DUE: "outage",
+        spaces.PART_GROUP_SEEN: "outage",
+        spaces.PART_CHANCE_BROKEN: "broken",
+        spaces.PART_SOUNDNESS: "corrupt",
+        spaces.PART_BLOCK: "error",
     }.items():
         assert not name.startswith(part) or len({value for place, value in seen if place == column}) > 1
 
@@ -158,50 +149,49 @@ def _check_columns(workflow: WorkflowEnv, shown: dict[str, Any]) -> None:
     parts = problem.dynamics
     assert parts is not None
     rules, rows, law = parts.rules, shown["tool_parts"], shown["law"]
-    assert law[law_parts.FINISH_CHANCE] == columns.quantised(parts.chance_done(state))
+    assert law[spaces.LAW_FINISH_CHANCE] == spaces.quantised(parts.chance_done(state))
     if rules.budget > 0:
-        assert law[law_parts.TIME_LEFT] == columns.quantised(1.0 - state.parts[rules.at_time] / rules.budget)
+        assert law[spaces.LAW_TIME_LEFT] == spaces.quantised(1.0 - state.parts[rules.at_time] / rules.budget)
     drift = parts.numbers.law.drift.per_message if parts.numbers.law.drift is not None else 0.0
-    assert law[law_parts.RISES] == columns.quantised(max(0.0, 20.0 * drift))
-    assert law[law_parts.FALLS] == columns.quantised(max(0.0, -20.0 * drift))
+    assert law[spaces.LAW_RISES] == spaces.quantised(max(0.0, 20.0 * drift))
+    assert law[spaces.LAW_FALLS] == spaces.quantised(max(0.0, -20.0 * drift))
     for tool, name in enumerate(SMALL.names):
         chance = max(parts.chances(state, tool, digest)[1] + parts.chances(state, tool, digest)[2] for digest in (5, 7))
-        assert rows[tool, law_parts.CHANCE] == columns.quantised(chance)
-        assert rows[tool, law_parts.FREE_IN] == messages_until_free(rules, state.parts, tool)
-        for shared, column in ((rules.rate_key, law_parts.RATE_NUM_DUE), (rules.group, law_parts.GROUP_NUM_DUE)):
-            due = [shown["tools"][other, columns.DUE] for other in range(4) if 0 <= shared[tool] == shared[other]]
+        assert rows[tool, spaces.PART_CHANCE] == spaces.quantised(chance)
+        assert rows[tool, spaces.PART_FREE_IN] == messages_until_free(rules, state.parts, tool)
+        for shared, column in ((rules.rate_key, spaces.PART_RATE_NUM_DUE), (rules.group, spaces.PART_GROUP_NUM_DUE)):
+            due = [shown["tools"][other, spaces.TOOL_DUE] for other in range(4) if 0 <= shared[tool] == shared[other]]
             first = min(filter(None, due), default=0)
             assert (rows[tool, column], rows[tool, column + 1]) == (np.count_nonzero(due), first)
         called = state.parts[rules.at_rate + rules.rate_key[tool]] if rules.rate_key[tool] >= 0 else 0
-        assert rows[tool, law_parts.RATE_CALLS_MADE] == called
+        assert rows[tool, spaces.PART_RATE_CALLS_MADE] == called
         sound = state.parts[rules.at_sound + tool] if rules.at_sound >= 0 else 0
-        assert rows[tool, law_parts.SOUNDNESS] == sound
+        assert rows[tool, spaces.PART_SOUNDNESS] == sound
         if sound:
-            status = columns.FAILED if sound == UNSOUND else columns.SUCCESS
-            assert shown["tools"][tool, columns.STATUS] == status
+            status = spaces.STATUS_FAILED if sound == UNSOUND else spaces.STATUS_SUCCESS
+            assert shown["tools"][tool, spaces.TOOL_STATUS] == status
             assert sound in (SOUND, UNCHECKED, UNSOUND)
         if rules.at_block >= 0:
             block = state.parts[rules.at_block + tool]
             opened = any(rules.is_opener[i] and state.status[i] == 2 for i in range(4))
             expected = 2 if block > 1 else int(block == 1 and not opened)
-            assert rows[tool, law_parts.BLOCK] == expected
+            assert rows[tool, spaces.PART_BLOCK] == expected
             invoke, retry = (action_index(kind, tool, 4) for kind in (INVOKE_TOOL, RETRY_TOOL))
             assert shown["action_mask"][retry] + shown["action_mask"][invoke] == (2 if block > 1 else 1), name
     waits = shown["action_mask"][meta_action_index(0, 4)]
-    assert waits == law[law_parts.CAN_WAIT] == rules.waiting_is_productive
+    assert waits == law[spaces.LAW_CAN_WAIT] == rules.waiting_is_productive
     accepts = shown["action_mask"][action_index(VALIDATE_OUTPUT, 4, 4)]
     assert accepts == (0.0 < parts.chance_done(state) < 1.0)
 
 
-@pytest.mark.usefixtures("plain")
 def test_a_place_is_due_until_something_in_it_is_not_known_to_be_corrupt() -> None:
     workflow = WorkflowEnv(law=Law(corrupt=Corrupt(0.5), equivalents={"a": ("d",)}), **OPTIONS)
     shown, _ = workflow.reset(seed=0)
-    due = columns.DUE
+    due = spaces.TOOL_DUE
     assert shown["tools"][:, due].tolist() == [1, 2, 0, 1]
     shown = workflow.follow(action_index(INVOKE_TOOL, 3, 4), "corrupt")[0]
     assert shown["tools"][:, due].tolist() == [1, 2, 0, 1]
-    assert shown["tools"][3, columns.STATUS] == columns.FAILED
+    assert shown["tools"][3, spaces.TOOL_STATUS] == spaces.STATUS_FAILED
     shown = workflow.follow(action_index(RETRY_TOOL, 3, 4), "success")[0]
     assert shown["tools"][:, due].tolist() == [0, 1, 0, 0]
     shown, _, ended, _, info = workflow.follow(action_index(INVOKE_TOOL, 1, 4), "success")
@@ -209,7 +199,6 @@ def test_a_place_is_due_until_something_in_it_is_not_known_to_be_corrupt() -> No
     assert (info["full_success"], info["coverage"]) == (True, 1.0)
 
 
-@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("parts", [{}, {"latency": Latency((Duration(2, 1.0),), budget=2)}])
 @pytest.mark.parametrize("result", SUCCESSES)
 def test_the_closing_message_accepts_what_only_looks_sound(parts: dict[str, Any], result: str) -> None:
@@ -221,7 +210,6 @@ def test_the_closing_message_accepts_what_only_looks_sound(parts: dict[str, Any]
     assert reward == float(result == "success")
 
 
-@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("reward", ["value", "advantage"])
 @pytest.mark.parametrize("name", ["rate limit of tools", "outage", "error kinds", "corrupt, only validators tell"])
 def test_rewards_are_those_of_the_judge(name: str, reward: str) -> None:
@@ -250,7 +238,6 @@ def test_rewards_are_those_of_the_judge(name: str, reward: str) -> None:
         assert info["episode_return"] == pytest.approx(total, abs=1e-6)
 
 
-@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("name", ["broken with an equivalent", "much at once"])
 def test_an_episode_is_followed(name: str) -> None:
     """What another episode brought is shown as if it had been brought here."""
@@ -265,10 +252,10 @@ def test_an_episode_is_followed(name: str) -> None:
             before = workflow.episode_state()
             shown, _, ended, _, info = workflow.step(action)
             after = workflow.episode_state()
-            result, seconds, status = "failure", 0.0, columns.FAILED
+            result, seconds, status = "failure", 0.0, spaces.STATUS_FAILED
             if info["execution"] is not None:
                 result, seconds = _brought(workflow, before, after, info["execution"])
-                status = columns.STATUSES.index(info["execution"]["status"])
+                status = spaces.STATUSES.index(info["execution"]["status"])
             copied, _, over, _, _ = other.follow(action, result, status, seconds, before.hidden)
             assert ended == over
             for array in shown:
@@ -284,7 +271,7 @@ def _brought(workflow: WorkflowEnv, before: EpisodeState, after: EpisodeState, e
     for result in RESULTS:
         draw = dataclasses.replace(_draw(result), ticks=ticks, findings=parts.true_findings(before))
         digest = after.parts[parts.rules.at_block + tool] if parts.rules.at_block >= 0 else 0
-        parameters = law_parts.call_parameters(SMALL["a"], 1 if digest == _digest(execution["tool"], 1) else 0)
+        parameters = call_parameters(SMALL["a"], 1 if digest == _digest(execution["tool"], 1) else 0)
         message = Message("execute", execution["tool"], parameters)
         found = parts.after(before, message, tool, draw, after.hidden[: parts.rules.num_groups] if down else ())
         after_all = dataclasses.replace(after, counters=(*after.counters[:-1], found.counters[-1]))
@@ -302,7 +289,51 @@ def _draw(result: str) -> Any:
 def _digest(tool: str, variant: int) -> int:
     from resilisim.simulator.rulebook.play import parameter_digest
 
-    return parameter_digest(SMALL[tool], law_parts.call_parameters(SMALL[tool], variant))
+    return parameter_digest(SMALL[tool], call_parameters(SMALL[tool], variant))
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "rate_limit": {"rate_limit": RateLimit(1, 3)},
+    "outage": {"outage": Outage(0.2, 0.4)},
+    "broken": {"broken": Broken(0.3), "equivalents": {"a": ("d",)}},
+    "corrupt": {"corrupt": Corrupt(0.3)},
+    "validators": {"corrupt": Corrupt(0.3, "validators")},
+    "drift": {"drift": Drift(-0.07)},
+    "error_kinds": {"error_kinds": ErrorKinds(1, 2, 3)},
+    "latency": {"latency": LATENCY},
+}
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(sorted(PARTS)), max_size=2), st.integers(0, MAX_SEED), st.data())
+def test_scalar_batch_and_episode_agree_under_pairs_of_parts(names: list[str], seed: int, data: st.DataObject) -> None:
+    law = Law(**{field: value for name in names for field, value in PARTS[name].items()})
+    scalar = WorkflowEnv(law=law, max_turns=8, **OPTIONS)
+    batch = WorkflowVectorEnv(2, law=law, max_turns=8, autoreset_mode="DISABLED", **OPTIONS)
+    shown, _ = scalar.reset(options={"task": 0, "episode_seed": seed})
+    rows, _ = batch.reset(options={"tasks": np.zeros(2, dtype=np.int64), "seeds": np.array([seed, seed ^ 1])})
+    problem = scalar.problem()
+    episode, ended = Episode(problem, TASK.instance_id, seed, EVALUATION_SALT), False
+    while not ended:
+        assert all((shown[name] == rows[name][0]).all() for name in shown)
+        legal = np.flatnonzero(shown["action_mask"]).tolist()
+        action = data.draw(st.sampled_from(legal))
+        message = scalar.message(action)
+        assert message is not None
+        shown, reward, ended, _, info = scalar.step(action)
+        rows, rewards, over, _, _ = batch.step(np.array([action, rows["action_mask"][1].argmax()]))
+        assert (reward, ended) == (rewards[0], over[0])
+        event = episode.apply(message)
+        assert event.success == (info["execution"] and info["execution"]["success"])
+        if episode.ended_by is None:
+            mine = scalar.episode_state()
+            assert mine == dataclasses.replace(
+                episode.state, counters=(*episode.state.counters[:-1], mine.counters[-1])
+            )
+            if ended:  # Workflow-v0 implies the completion signal, and the closing message
+                episode.apply(FINISH if info["ended_by"] == "completion" else Message("search"))
+        assert ended == (episode.ended_by is not None)
+    assert (info["ended_by"], info["full_success"]) == (episode.ended_by, bool(outcome(problem, episode.state)))
 
 
 @functools.cache
@@ -336,12 +367,10 @@ def _replayed(told: list[Any]) -> Iterator[None]:
             yield
 
 
-@pytest.mark.usefixtures("plain")
 def test_the_batch_is_the_scalar_environment() -> None:
     assert len(list(_replayed(_played(batched=True)))) == 80
 
 
-@pytest.mark.usefixtures("plain")
 def test_a_saved_batch_goes_on_as_it_would_have() -> None:
     options = {**OPTIONS, "law": LAWS["much at once"], "max_turns": 8}
     first, second = (WorkflowVectorEnv(3, autoreset_mode="SAME_STEP", **options) for _ in range(2))
@@ -378,6 +407,4 @@ def test_laws_are_read_and_refused_in_one_line() -> None:
     ):
         with pytest.raises(InvalidInputError, match=said):
             WorkflowEnv(**{**OPTIONS, **options})
-    assert WorkflowEnv(law={"base": 0.7}, **OPTIONS).core.parts is None
-    with pytest.raises(InvalidInputError, match="expected a law with parts"):
-        WorkflowEnv(**OPTIONS).follow(0, "success")
+    assert not WorkflowEnv(law={"base": 0.7}, **OPTIONS).core.has_sections

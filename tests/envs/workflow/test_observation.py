@@ -7,17 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import (
+from resilisim.envs.workflow import spaces
+from resilisim.envs.workflow.core import decode_action
+from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.spaces import (
     INVOKE_TOOL,
     META_NO_OP,
+    STATUS_SUCCESS,
+    TOOL_CONFIDENCE,
     action_index,
     meta_action_index,
     num_actions,
 )
-from resilisim.envs.workflow.columns import CONFIDENCE, SUCCESS
-from resilisim.envs.workflow.core import decode_action
-from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -46,7 +47,7 @@ def test_hidden_tasks_that_differ_in_the_required_list_only_look_the_same():
             action = random_actions(shown[0]["action_mask"][None], generator)[0]
             stepped = [env.step(action) for env in pair]
             shown, ended = [step[0] for step in stepped], [step[2] for step in stepped]
-        assert shown[0]["task"][columns.STEPS_USED] > 3
+        assert shown[0]["task"][spaces.TASK_STEPS_USED] > 3
 
 
 def test_observations_do_not_change_later_unless_views_are_asked_for():
@@ -96,7 +97,7 @@ def test_patterns_are_named_as_the_source(env):
     try:
         env.reset(options={"task": 0})
         before = decode_action(env.core, action_index(INVOKE_TOOL, 29, 30))
-        env.step_with_outcome(action_index(INVOKE_TOOL, 0, 30), SUCCESS)
+        env.step_with_outcome(action_index(INVOKE_TOOL, 0, 30), STATUS_SUCCESS)
         after = decode_action(env.core, action_index(INVOKE_TOOL, 29, 30))
     finally:
         env.set_patterns({})
@@ -113,7 +114,7 @@ def test_a_meta_action_has_no_tool(env):
 
 
 def confidence_shown_and_decoded(env, tool):
-    shown = int(env.core.observation["tools"][0, tool, CONFIDENCE])
+    shown = int(env.core.observation["tools"][0, tool, TOOL_CONFIDENCE])
     return shown, int(255 * decode_action(env.core, tool).confidence + 0.5)
 
 
@@ -122,7 +123,7 @@ def test_running_episodes_follow_new_patterns():
     names = env.core.library.names
     env.reset(seed=0)
     legal = int(env.action_masks()[:30].argmax())
-    env.step_with_outcome(legal, SUCCESS)
+    env.step_with_outcome(legal, STATUS_SUCCESS)
     plain = confidence_shown_and_decoded(env, 29)
     env.set_patterns({(names[legal], names[29]): 1.0})
     raised = confidence_shown_and_decoded(env, 29)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from resilisim.envs.workflow.dynamics import END_FIELDS, ended_by
+from resilisim.envs.workflow.dynamics import END_FIELDS
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.simulator.state import ENDED_BY
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.envs.workflow.cases import assert_same, random_actions, random_legal
 
@@ -36,13 +37,13 @@ def first_row(observations, env):
     return {name: array[env] for name, array in observations.items()}
 
 
-def assert_same_end(info, ends, env, where, training_law):
+def assert_same_end(info, ends, env, where):
     """The end's info of a scalar environment is the row of the batch's infos."""
     for name in END_FIELDS:
         assert ends[f"_{name}"][env], where
         if name != "ended":
             assert info[name] == ends[name][env].item(), (name, where)
-    assert info["ended_by"] == ended_by(int(ends["ended"][env]), training_law), where
+    assert info["ended_by"] == ENDED_BY[int(ends["ended"][env])], where
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -78,7 +79,7 @@ def test_a_batch_is_many_scalar_environments(mode, options):
             assert (reward, ended) == (rewards[index], terminated[index]), where
             if ended:
                 num_ended += 1
-                assert_same_end(info, infos, index, where, options.get("law") == "training")
+                assert_same_end(info, infos, index, where)
                 over[index] = mode is not AutoresetMode.SAME_STEP
                 if mode is AutoresetMode.SAME_STEP:
                     assert infos["_final_obs"][index]

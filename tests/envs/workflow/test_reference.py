@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import ACTION_TYPES, NUM_ACTION_TYPES, RETRY_TOOL, action_index, action_type_of
+from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.spaces import ACTION_TYPES, NUM_ACTION_TYPES, RETRY_TOOL, action_index, action_type_of
 from resilisim.seeding import EVALUATION_SALT
 from tests.envs.workflow.cases import (
     LARGE,
@@ -60,7 +60,7 @@ def play(
         ended = False
         while not ended and model.steps < most_steps:
             # Successes in order are rare at random, so half of the episodes go for the required tools.
-            wanted = shown["tools"][:, columns.FIRST_DESCENDANT_DUE] + shown["tools"][:, columns.DUE]
+            wanted = shown["tools"][:, spaces.TOOL_FIRST_DESCENDANT_DUE] + shown["tools"][:, spaces.TOOL_DUE]
             mask = shown["action_mask"].copy()
             if episode % 2 == 0 and generator.random() < 0.8:
                 for tool in np.flatnonzero(wanted == 0):
@@ -71,7 +71,7 @@ def play(
             expected_reward, expected_end = model.step(action)
             where = (keywords, episode, model.steps, action)
             seen.add(ACTION_TYPES[action_type_of(action, len(wanted))])
-            seen |= {columns.STATUSES[status] for status in np.unique(shown["tools"][:, columns.STATUS])}
+            seen |= {spaces.STATUSES[status] for status in np.unique(shown["tools"][:, spaces.TOOL_STATUS])}
             assert not truncated
             assert shown["action_mask"].any(), where
             assert ended == expected_end, where
@@ -98,7 +98,7 @@ def assert_end(info: dict[str, Any], model: Reference) -> None:
 def test_laws_and_rewards(law: Any, reward: Any) -> None:
     seen = {name for trainer in TRAINERS for name in play({"tasks": TASKS, "law": law, "reward": reward}, 16, trainer)}
     if law == "training":
-        assert seen == {*ACTION_TYPES, *columns.STATUSES}
+        assert seen == {*ACTION_TYPES, *spaces.STATUSES}
 
 
 @pytest.mark.parametrize("law", ["benchmark", "training"])
@@ -181,10 +181,10 @@ def test_counts_saturate() -> None:
         shown, _, ended, _, _ = env.step(action)
         assert not ended
         model.step(action)
-    assert shown["tools"][0, columns.EXECUTIONS] == 255
-    assert shown["task"][columns.STEPS_USED] == 255
-    assert shown["task"][columns.LOOP_COUNT] == 255
-    assert shown["task"][columns.STEPS_LEFT] == 1
+    assert shown["tools"][0, spaces.TOOL_EXECUTIONS] == 255
+    assert shown["task"][spaces.TASK_STEPS_USED] == 255
+    assert shown["task"][spaces.TASK_LOOP_COUNT] == 255
+    assert shown["task"][spaces.TASK_STEPS_LEFT] == 1
     assert_same(shown, model.observation())
     _, _, ended, _, info = env.step(action)
     assert ended

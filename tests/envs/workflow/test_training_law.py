@@ -5,10 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import INVOKE_TOOL, META_NO_OP, RETRY_TOOL, action_index, meta_action_index
-from resilisim.envs.workflow.columns import FAILED, SUCCESS
+from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.spaces import (
+    INVOKE_TOOL,
+    META_NO_OP,
+    RETRY_TOOL,
+    STATUS_FAILED,
+    STATUS_SUCCESS,
+    action_index,
+    meta_action_index,
+)
 from resilisim.envs.workflow.training import (
     STAGES,
     efficiency_reward,
@@ -73,9 +80,9 @@ def test_the_rate_is_that_of_the_start_of_an_episode():
     env = training_env(rate=0.0)
     env.set_running_success(0.5)
     observation, *_ = env.step(NO_OP)
-    assert observation["task"][columns.BASE_PROBABILITY] == round(255 * 0.95)
+    assert observation["task"][spaces.TASK_BASE_PROBABILITY] == round(255 * 0.95)
     observation, _ = env.reset()
-    assert observation["task"][columns.BASE_PROBABILITY] == round(255 * 0.85)
+    assert observation["task"][spaces.TASK_BASE_PROBABILITY] == round(255 * 0.85)
 
 
 @pytest.mark.parametrize("stage", range(5))
@@ -84,8 +91,8 @@ def test_one_failure_more_than_the_stage_allows_ends_an_episode(stage):
     env = training_env(stage)
     tool = required(env)[0]
     env.core.episodes["counters"][0, CONSECUTIVE_FAILURES] = allowed - 1  # more than twenty steps can bring
-    assert not show(env, tool, FAILED)[2]
-    _, _, ended, _, info = show(env, tool, FAILED)
+    assert not show(env, tool, STATUS_FAILED)[2]
+    _, _, ended, _, info = show(env, tool, STATUS_FAILED)
     assert ended
     assert (info["ended_by"], info["success"]) == ("consecutive_failures", False)
 
@@ -106,7 +113,7 @@ def test_success_when_the_steps_run_out_depends_on_the_stage(stage, successes):
     for count in range(5):
         env = training_env(stage)
         for tool in required(env)[:count]:
-            show(env, tool, SUCCESS)
+            show(env, tool, STATUS_SUCCESS)
         ended = False
         while not ended:
             _, _, ended, _, info = env.step(NO_OP)
@@ -128,8 +135,8 @@ def test_a_deadlock_ends_an_episode():
     library = env.core.library
     roots = [tool for tool, name in enumerate(library.names) if not library.dependencies(name)]
     for tool in roots[:9]:
-        assert not show(env, tool, SUCCESS)[2]
-    _, _, ended, _, info = show(env, roots[9], SUCCESS)
+        assert not show(env, tool, STATUS_SUCCESS)[2]
+    _, _, ended, _, info = show(env, roots[9], STATUS_SUCCESS)
     assert (ended, info["ended_by"], info["success"], info["steps"]) == (True, "deadlock", False, 10)
     printed = WorkflowEnv(**options, printed_rules=True)  # before the fallback
     printed.reset(seed=0)
@@ -153,13 +160,13 @@ def test_algorithm_1_offers_the_two_best_candidates_then_the_roots():
         return np.flatnonzero(mask[invoke : invoke + NUM_TOOLS] | mask[retry : retry + NUM_TOOLS]).tolist()
 
     assert offered() == [10, 20]
-    show(env, 10, FAILED)
+    show(env, 10, STATUS_FAILED)
     assert offered() == [10, 20]
-    show(env, 10, SUCCESS)
+    show(env, 10, STATUS_SUCCESS)
     assert offered() == [20, 25]
-    show(env, 20, SUCCESS)
+    show(env, 20, STATUS_SUCCESS)
     assert offered() == [25]
-    show(env, 25, SUCCESS)
+    show(env, 25, STATUS_SUCCESS)
     assert offered() == [tool for tool in roots if tool not in (10, 20, 25)]
 
 

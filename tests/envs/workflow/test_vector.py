@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from resilisim.envs.workflow import columns
+from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
@@ -129,10 +129,10 @@ def test_a_reset_mask_leaves_the_others_alone():
     after, _ = envs.reset(options={"reset_mask": mask})
     for name, array in after.items():
         np.testing.assert_array_equal(array[~mask], observations[name][~mask])
-    assert after["task"][:, columns.STEPS_USED].tolist() == [1, 0, 1, 0]
+    assert after["task"][:, spaces.TASK_STEPS_USED].tolist() == [1, 0, 1, 0]
     assert envs.core.episodes["episode"].tolist() == [1, 2, 1, 2]
     again, _ = envs.reset(seed=50, options={"reset_mask": mask})
-    assert again["task"][:, columns.STEPS_USED].tolist() == [1, 0, 1, 0]
+    assert again["task"][:, spaces.TASK_STEPS_USED].tolist() == [1, 0, 1, 0]
     assert envs.core.episodes["episode"].tolist() == [1, 1, 1, 1]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, meta_action_index, num_actions
+from resilisim.envs.workflow import spaces
+from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, meta_action_index, num_actions
 from resilisim.policies.ppo.checkpoint import describe_policy, save_checkpoint
 from resilisim.policies.ppo.network import make_network
 from resilisim.tool_library import default_library
@@ -15,15 +15,15 @@ from resilisim.tool_library import default_library
 def observation(batch: int, num_tools: int, seed: int = 0, distinct: bool = False) -> dict[str, np.ndarray]:
     """Return random columns in plausible ranges; with `distinct`, no two tools of a row are equally relevant."""
     rng = np.random.default_rng(seed)
-    tools = rng.integers(0, 5, (batch, num_tools, columns.NUM_TOOL_COLUMNS))
-    some = rng.random((batch, num_tools, columns.NUM_TOOL_COLUMNS)) < 0.3
-    for column in (columns.STATUS, columns.DUE, columns.FIRST_DESCENDANT_DUE, columns.EXECUTIONS):
+    tools = rng.integers(0, 5, (batch, num_tools, spaces.NUM_TOOL_COLUMNS))
+    some = rng.random((batch, num_tools, spaces.NUM_TOOL_COLUMNS)) < 0.3
+    for column in (spaces.TOOL_STATUS, spaces.TOOL_DUE, spaces.TOOL_FIRST_DESCENDANT_DUE, spaces.TOOL_EXECUTIONS):
         tools[..., column] *= some[..., column]
-    for column in (columns.CLEAN_PROBABILITY, columns.SIMILARITY, columns.CONFIDENCE):
+    for column in (spaces.TOOL_CLEAN_PROBABILITY, spaces.TOOL_SIMILARITY, spaces.TOOL_CONFIDENCE):
         tools[..., column] = rng.integers(0, 256, (batch, num_tools))
     if distinct:
-        tools[..., columns.CONFIDENCE] = rng.permuted(np.tile(np.arange(num_tools), (batch, 1)), axis=1)
-    task = rng.integers(0, 20, (batch, columns.NUM_TASK_COLUMNS))
+        tools[..., spaces.TOOL_CONFIDENCE] = rng.permuted(np.tile(np.arange(num_tools), (batch, 1)), axis=1)
+    task = rng.integers(0, 20, (batch, spaces.NUM_TASK_COLUMNS))
     mask = rng.random((batch, num_actions(num_tools))) < 0.1
     mask[:, meta_action_index(0, num_tools)] = True
     return {"tools": tools.astype(np.uint8), "task": task.astype(np.uint8), "action_mask": mask.astype(np.int8)}
@@ -80,15 +80,17 @@ class FakeActor:
 
 def next_required(tools):
     """Prefer the next required tool, nine to one against all others together."""
-    return np.where(tools[:, columns.DUE] == 1, np.log(9.0 * (len(tools) - 1)), 0.0)
+    return np.where(tools[:, spaces.TOOL_DUE] == 1, np.log(9.0 * (len(tools) - 1)), 0.0)
 
 
 def dependencies_first(tools):
     """Prefer a tool that the next required one depends on and that can do without more, then that one."""
-    is_helper = (tools[:, columns.FIRST_DESCENDANT_DUE] == 1) & (tools[:, columns.STATUS] != columns.SUCCESS)
-    is_required = tools[:, columns.PLACE] > 0
-    ready = (tools[:, columns.NUM_NOT_EXECUTED] + tools[:, columns.NUM_FAILED]) == 0
-    return np.where(is_helper & ready & ~is_required, 8.0, np.where(tools[:, columns.DUE] == 1, 4.0, 0.0))
+    is_helper = (tools[:, spaces.TOOL_FIRST_DESCENDANT_DUE] == 1) & (
+        tools[:, spaces.TOOL_STATUS] != spaces.STATUS_SUCCESS
+    )
+    is_required = tools[:, spaces.TOOL_PLACE] > 0
+    ready = (tools[:, spaces.TOOL_NUM_NOT_EXECUTED] + tools[:, spaces.TOOL_NUM_FAILED]) == 0
+    return np.where(is_helper & ready & ~is_required, 8.0, np.where(tools[:, spaces.TOOL_DUE] == 1, 4.0, 0.0))
 
 
 def first_tool_for_ever(tools):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, num_actions
+from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index, num_actions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.policies.ppo.imitation import Imitation, Rehearsal, collect_batch, imitation_batches, tool_values
 from resilisim.policies.ppo.network import WorkflowTransformer

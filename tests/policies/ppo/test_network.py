@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from networks import observation, outputs, tensors
 from torch.nn import functional
 
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import (
+from resilisim.envs.workflow import spaces
+from resilisim.envs.workflow.spaces import (
     NUM_ACTION_TYPES,
     action_index,
     num_actions,
@@ -48,8 +48,8 @@ def test_the_features_of_a_group_are_codes_then_sign_then_scaled():
 
 
 def test_every_column_has_one_group():
-    assert [group.column for group in TOOL_GROUPS] == [*range(columns.NUM_TOOL_COLUMNS), AGE]
-    assert [group.column for group in TASK_GROUPS] == [*range(columns.NUM_TASK_COLUMNS), SLACK]
+    assert [group.column for group in TOOL_GROUPS] == [*range(spaces.NUM_TOOL_COLUMNS), AGE]
+    assert [group.column for group in TASK_GROUPS] == [*range(spaces.NUM_TASK_COLUMNS), SLACK]
 
 
 def test_features_are_the_rows_of_the_groups_side_by_side():
@@ -59,14 +59,16 @@ def test_features_are_the_rows_of_the_groups_side_by_side():
     assert tool_features.shape == (4, 7, NUM_TOOL_FEATURES)
     assert task_features.shape == (4, NUM_TASK_INPUTS)
     for row in range(4):
-        used, left, due = (int(seen["task"][row, c]) for c in (columns.STEPS_USED, columns.STEPS_LEFT, columns.NUM_DUE))
+        used, left, due = (
+            int(seen["task"][row, c]) for c in (spaces.TASK_STEPS_USED, spaces.TASK_STEPS_LEFT, spaces.TASK_NUM_DUE)
+        )
         slack = max(left - due + SLACK_OFFSET, 0)
         read = seen["task"][row].copy()
-        read[[columns.PHASE, columns.STAGE]] = 0  # the trainer's, which the network does not read
+        read[[spaces.TASK_PHASE, spaces.TASK_STAGE]] = 0  # the trainer's, which the network does not read
         expected = [group.table()[value] for group, value in zip(TASK_GROUPS, [*read, slack], strict=True)]
         np.testing.assert_array_equal(task_features[row].numpy(), np.concatenate(expected))
         for tool in range(7):
-            last = int(seen["tools"][row, tool, columns.LAST_STEP])
+            last = int(seen["tools"][row, tool, spaces.TOOL_LAST_STEP])
             age = max(used - last, 0) if last else 255
             values = [*seen["tools"][row, tool], age]
             expected = [group.table()[value] for group, value in zip(TOOL_GROUPS, values, strict=True)]
@@ -74,17 +76,17 @@ def test_features_are_the_rows_of_the_groups_side_by_side():
 
 
 def test_relevance_puts_due_tools_before_attempted_before_confident_before_similar_before_first():
-    tools = np.zeros((1, 8, columns.NUM_TOOL_COLUMNS), dtype=np.uint8)
-    tools[0, 1, columns.SIMILARITY] = 255
-    tools[0, 2, columns.CONFIDENCE] = 1
-    tools[0, 3, columns.STATUS] = columns.QUEUED
-    tools[0, 4, columns.EXECUTIONS] = 1
-    tools[0, 4, columns.CONFIDENCE] = 9
-    tools[0, 5, columns.DUE] = 2
-    tools[0, 6, columns.FIRST_DESCENDANT_DUE] = 1
+    tools = np.zeros((1, 8, spaces.NUM_TOOL_COLUMNS), dtype=np.uint8)
+    tools[0, 1, spaces.TOOL_SIMILARITY] = 255
+    tools[0, 2, spaces.TOOL_CONFIDENCE] = 1
+    tools[0, 3, spaces.TOOL_STATUS] = spaces.STATUS_QUEUED
+    tools[0, 4, spaces.TOOL_EXECUTIONS] = 1
+    tools[0, 4, spaces.TOOL_CONFIDENCE] = 9
+    tools[0, 5, spaces.TOOL_DUE] = 2
+    tools[0, 6, spaces.TOOL_FIRST_DESCENDANT_DUE] = 1
     scores = relevance(torch.from_numpy(tools))
     assert scores.argsort(descending=True).tolist() == [[6, 5, 4, 3, 2, 1, 0, 7]]
-    tools[0, 7, columns.DUE], tools[0, 7, columns.STATUS] = 1, columns.SUCCESS
+    tools[0, 7, spaces.TOOL_DUE], tools[0, 7, spaces.TOOL_STATUS] = 1, spaces.STATUS_SUCCESS
     awaited = is_awaited(torch.from_numpy(tools)).tolist()
     assert awaited == [[False] * 5 + [True, True, False]], "due or led to, until it has succeeded"
 
@@ -155,7 +157,7 @@ def test_the_logits_of_a_tool_stand_at_its_actions():
     seen = observation(1, num_tools)
     tool = int(relevance(torch.from_numpy(seen["tools"])).argmin())
     changed = {key: value.copy() for key, value in seen.items()}
-    changed["tools"][0, tool, columns.LEVEL] += 3
+    changed["tools"][0, tool, spaces.TOOL_LEVEL] += 3
     different = (outputs(network, seen) != outputs(network, changed))[0].nonzero().flatten().tolist()
     assert different == [action_index(kind, tool, num_tools) for kind in range(NUM_ACTION_TYPES)]
 

@@ -12,9 +12,8 @@ from networks import dependencies_first, first_tool_for_ever, next_required, sav
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.workflow import context as similarity_module
-from resilisim.envs.workflow.actions import tool_of
-from resilisim.envs.workflow.columns import SUCCESS
 from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.spaces import STATUS_SUCCESS, tool_of
 from resilisim.errors import ExactLimitError, InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.policies import make_policy, policy_names
@@ -218,7 +217,7 @@ def test_a_plan_is_what_the_network_calls_when_all_goes_well(folder):
             best = int(chances.argmax())
             assert step.tool == library.names[tool_of(best, 30)]
             assert step.confidence == pytest.approx(chances[best], abs=1e-4)
-            observation = env.step_with_outcome(best, SUCCESS)[0]
+            observation = env.step_with_outcome(best, STATUS_SUCCESS)[0]
 
 
 @pytest.mark.parametrize("seed", range(3))

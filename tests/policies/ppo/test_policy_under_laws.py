@@ -12,8 +12,8 @@ from networks import SMALL as SMALL_NETWORK
 from networks import save_random
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.workflow import env, law_parts, vector
-from resilisim.envs.workflow.actions import (
+from resilisim.envs.workflow import spaces
+from resilisim.envs.workflow.spaces import (
     INVOKE_TOOL,
     META_NO_OP,
     RETRY_TOOL,
@@ -37,15 +37,6 @@ from tests.envs.workflow.test_law_parts import LAWS, TASK
 from tests.simulator.test_parts import SMALL
 
 READING = {**SMALL_NETWORK, "law_parts": True}
-
-
-@pytest.fixture(autouse=True)
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let environments run their kernels as plain Python, which need not be compiled."""
-    for module in (env, vector):
-        for name in ("begin_episodes", "step_environments"):
-            kernel = getattr(module, name)
-            monkeypatch.setattr(module, name, getattr(kernel, "py_func", kernel))
 
 
 @pytest.mark.parametrize("reads", [False, True])
@@ -91,7 +82,7 @@ def test_a_policy_that_reads_laws_waits_and_accepts(tmp_path, monkeypatch):
             logits = np.zeros(mask.shape[1])
             due = np.flatnonzero(observation["tools"][0][:, 2] == 1)
             logits[[kind * 5 + tool for kind in (0, 2) for tool in due]] = 5.0
-            limited = len(due) and observation["tool_parts"][0][due[0], law_parts.FREE_IN] > 0
+            limited = len(due) and observation["tool_parts"][0][due[0], spaces.PART_FREE_IN] > 0
             logits[meta], logits[accept] = 9.0 if limited else -9.0, 9.0
             logits = np.where(mask[0], logits, -99.0)
             return np.exp(logits - logits.max())[None].astype(np.float32)
@@ -136,8 +127,8 @@ def test_a_policy_of_the_benchmark_calls_only_and_changes_what_was_refused():
 
 
 def test_the_network_reads_every_column_and_none_without_a_law():
-    assert len(PART_GROUPS) == law_parts.NUM_PART_COLUMNS
-    assert len(LAW_GROUPS) == law_parts.NUM_LAW_COLUMNS
+    assert len(PART_GROUPS) == spaces.NUM_PART_COLUMNS
+    assert len(LAW_GROUPS) == spaces.NUM_LAW_COLUMNS
     for number, groups in enumerate((PART_GROUPS, LAW_GROUPS)):
         assert [group.column for group in groups] == list(range(len(groups))), number
     torch.manual_seed(0)

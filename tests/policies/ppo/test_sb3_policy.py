@@ -1,16 +1,16 @@
 """The network as a policy of sb3-contrib's MaskablePPO."""
 
 import gymnasium
+import gymnasium.spaces
 import numpy as np
 import torch
-from gymnasium import spaces
 from networks import observation, outputs, tensors
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.distributions import MaskableCategoricalDistribution
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import INVOKE_TOOL, action_index, num_actions
+from resilisim.envs.workflow import spaces
+from resilisim.envs.workflow.spaces import INVOKE_TOOL, action_index, num_actions
 from resilisim.policies.ppo.sb3 import MaskedActions, WorkflowPolicy
 
 
@@ -39,12 +39,12 @@ NUM_TOOLS = 6
 class Lottery(gymnasium.Env):
     """Episodes of five steps: INVOKE_TOOL of the one tool that is due is worth 1, half of the actions are not legal."""
 
-    observation_space = spaces.Dict(
-        tools=spaces.Box(0, 255, (NUM_TOOLS, columns.NUM_TOOL_COLUMNS), np.uint8),
-        task=spaces.Box(0, 255, (columns.NUM_TASK_COLUMNS,), np.uint8),
-        action_mask=spaces.Box(0, 1, (num_actions(NUM_TOOLS),), np.int8),
+    observation_space = gymnasium.spaces.Dict(
+        tools=gymnasium.spaces.Box(0, 255, (NUM_TOOLS, spaces.NUM_TOOL_COLUMNS), np.uint8),
+        task=gymnasium.spaces.Box(0, 255, (spaces.NUM_TASK_COLUMNS,), np.uint8),
+        action_mask=gymnasium.spaces.Box(0, 1, (num_actions(NUM_TOOLS),), np.int8),
     )
-    action_space = spaces.Discrete(num_actions(NUM_TOOLS))
+    action_space = gymnasium.spaces.Discrete(num_actions(NUM_TOOLS))
 
     def __init__(self):
         self.rng = np.random.default_rng(0)
@@ -56,13 +56,13 @@ class Lottery(gymnasium.Env):
 
     def look(self):
         self.due = int(self.rng.integers(NUM_TOOLS))
-        tools = np.zeros((NUM_TOOLS, columns.NUM_TOOL_COLUMNS), np.uint8)
-        tools[self.due, columns.DUE] = 1
+        tools = np.zeros((NUM_TOOLS, spaces.NUM_TOOL_COLUMNS), np.uint8)
+        tools[self.due, spaces.TOOL_DUE] = 1
         self.mask = self.rng.random(num_actions(NUM_TOOLS)) < 0.5
         self.mask[INVOKE_TOOL * (NUM_TOOLS + 1) : NUM_TOOLS] = True
         return {
             "tools": tools,
-            "task": np.zeros(columns.NUM_TASK_COLUMNS, np.uint8),
+            "task": np.zeros(spaces.NUM_TASK_COLUMNS, np.uint8),
             "action_mask": self.mask.astype(np.int8),
         }
 
@@ -104,11 +104,11 @@ def test_maskable_ppo_trains_the_network():
 
 
 def policy_for(num_tools, **options):
-    space = spaces.Dict(
-        tools=spaces.Box(0, 255, (num_tools, columns.NUM_TOOL_COLUMNS), np.uint8),
-        task=spaces.Box(0, 255, (columns.NUM_TASK_COLUMNS,), np.uint8),
+    space = gymnasium.spaces.Dict(
+        tools=gymnasium.spaces.Box(0, 255, (num_tools, spaces.NUM_TOOL_COLUMNS), np.uint8),
+        task=gymnasium.spaces.Box(0, 255, (spaces.NUM_TASK_COLUMNS,), np.uint8),
     )
-    actions = spaces.Discrete(num_actions(num_tools))
+    actions = gymnasium.spaces.Discrete(num_actions(num_tools))
     return WorkflowPolicy(space, actions, lambda _: 1e-3, features_extractor_kwargs=options)
 
 

@@ -16,7 +16,7 @@ import torch
 from networks import SMALL as SMALL_NETWORK
 from networks import save_random
 
-from resilisim.envs.workflow import columns
+from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.policies.ppo import checkpoint, training
@@ -262,8 +262,8 @@ def test_everything_switched_on_is_logged(paper_run):
     folder, _ = paper_run
     last = without_clock(folder)[-1]
     assert set(last["training"]) == set(EPISODE_FIGURES)
-    tools = np.zeros((5, columns.NUM_TOOL_COLUMNS), dtype=np.uint8)
-    tools[[3, 0, 4], columns.SUCCESS_ORDER] = [1, 2, 3]
+    tools = np.zeros((5, spaces.NUM_TOOL_COLUMNS), dtype=np.uint8)
+    tools[[3, 0, 4], spaces.TOOL_SUCCESS_ORDER] = [1, 2, 3]
     assert successful_tools(tools) == [3, 0, 4], "by first success"
     names = {"running_success", "phase", "stage", "patterns", "learning_rate", "entropy_coefficient", "converged"}
     assert names <= set(last["parts"])

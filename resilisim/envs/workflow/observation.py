@@ -1,0 +1,576 @@
+"""What Workflow-v0 shows and allows: scalar functions that rewrite the columns and the mask where a step changed them.
+
+`spaces` says what each column means. Which actions are legal is said in appendix D.2.1 and D.2.2. Without filters every
+action is legal that has a meaning. Three filters narrow down which tools may be executed:
+
+* constraint: the tool has not succeeded, failed fewer than three times since its last recovery, and nothing runs beside
+  it that it depends on or that depends on it
+* dependency: all direct dependencies of the tool have succeeded
+* semantic: its composite confidence is above 0.3
+
+If no tool without success can be executed and none runs, Algorithm 1 steps in: the two best retrieved candidates
+without success; if there is none, the tools without dependencies (before step 10); else error recovery. A mask is never
+empty: NO_OP is what remains.
+
+Under every law but the training law only executions are legal, and NO_OP where there is none or where waiting can help.
+After a tool's input was refused, INVOKE_TOOL calls it with a parameter changed, and RETRY_TOOL as it was.
+VALIDATE_OUTPUT without a tool accepts outputs that only look sound, and so completes the episode.
+"""
+
+from __future__ import annotations
+
+from resilisim.envs.workflow.context import WEIGHT_PATTERN
+from resilisim.envs.workflow.records import Episode, Int, Sections, TaskRecord, World
+from resilisim.envs.workflow.spaces import (
+    BLOCK_CLOSED,
+    BLOCK_OPEN,
+    BLOCK_REFUSED,
+    CHECK_DEPENDENCIES,
+    CREATE_CHECKPOINT,
+    INVOKE_TOOL,
+    LARGEST,
+    LAW_CALL_TIME,
+    LAW_CAN_WAIT,
+    LAW_CHANCE_SLOW,
+    LAW_FAILED_FACTOR,
+    LAW_FALLS,
+    LAW_FINISH_CHANCE,
+    LAW_NOT_EXECUTED_FACTOR,
+    LAW_OPENED,
+    LAW_OUTAGE_BEGINS,
+    LAW_OUTAGE_ENDS,
+    LAW_RATE_CALLS,
+    LAW_RATE_WINDOW,
+    LAW_RISES,
+    LAW_TIME_LEFT,
+    META_CREATE_CHECKPOINT,
+    META_NO_OP,
+    META_RECOVER_ERROR,
+    META_RESTORE_CHECKPOINT,
+    PARALLEL_EXECUTE,
+    PART_ACCESS_SHARE,
+    PART_BLOCK,
+    PART_CHANCE,
+    PART_CHANCE_BROKEN,
+    PART_CHANCE_DOWN,
+    PART_CORRUPT_CHANCE,
+    PART_FREE_IN,
+    PART_GROUP_NUM_DUE,
+    PART_GROUP_SEEN,
+    PART_INPUT_SHARE,
+    PART_IS_OPENER,
+    PART_IS_VALIDATOR,
+    PART_RATE_CALLS_MADE,
+    PART_RATE_NUM_DUE,
+    PART_SEEN_AGO,
+    PART_SOUNDNESS,
+    RECOVER_ERROR,
+    RESTORE_CHECKPOINT,
+    RETRY_TOOL,
+    STATUS_DEPENDENCY_FAILED,
+    STATUS_FAILED,
+    STATUS_NOT_ATTEMPTED,
+    STATUS_RUNNING,
+    STATUS_SUCCESS,
+    STATUS_TIMEOUT,
+    TASK_BASE_PROBABILITY,
+    TASK_CONSECUTIVE_FAILURES,
+    TASK_HAS_CHECKPOINT,
+    TASK_HISTORY_FACTOR,
+    TASK_LOOP_COUNT,
+    TASK_MILESTONES,
+    TASK_NUM_DUE,
+    TASK_NUM_RUNNING,
+    TASK_ORDER_BROKEN,
+    TASK_PHASE,
+    TASK_PROGRESS,
+    TASK_STAGE,
+    TASK_STEPS_LEFT,
+    TASK_STEPS_USED,
+    TASK_TOTAL_FAILURES,
+    TOOL_CLEAN_PROBABILITY,
+    TOOL_CONFIDENCE,
+    TOOL_DUE,
+    TOOL_FIRST_DEPENDENT_DUE,
+    TOOL_FIRST_DESCENDANT_DUE,
+    TOOL_NUM_DEPENDENTS_DUE,
+    TOOL_NUM_FAILED,
+    TOOL_NUM_NOT_EXECUTED,
+    TOOL_STATUS,
+    VALIDATE_OUTPUT,
+    action_index,
+    meta_action_index,
+    num_actions,
+    quantised,
+    saturated,
+)
+from resilisim.envs.workflow.training import phase_of, training_base, training_probability
+from resilisim.simulator.compiled import inlined, scalar
+from resilisim.simulator.law import SUCCEEDED, count_unmet
+from resilisim.simulator.rulebook.rules import (
+    CLOSED,
+    CORRUPT,
+    NEVER_SEEN,
+    OPEN,
+    SUCCESS,
+    UNSOUND,
+    chance_broken,
+    chance_down,
+    chance_slow,
+    fill_chances,
+    finish_value,
+    is_opened,
+    messages_until_free,
+    table_row,
+    time_limit,
+)
+from resilisim.simulator.state import (
+    CONSECUTIVE_FAILURES,
+    LOOP_COUNT,
+    NUM_FAILURES,
+    SPOILT,
+    TURNS_USED,
+)
+
+SEMANTIC_THRESHOLD = 0.3  # tau_threshold, without a value in the paper (SPEC section 5)
+
+MAX_RETRIES = 3
+FALLBACK_CANDIDATES = 2
+FALLBACK_STEPS = 10
+
+# Patterns have two or three tools; a key has 20 bits for each, counted from 1, so that 0 means none.
+PATTERN_TOOL_BITS = 20
+
+DRIFT_SCALE = 20.0
+
+
+@inlined
+def show_dependency_counts(episode: Episode, tool: int, task: TaskRecord, world: World) -> None:
+    """Rewrite what a tool's row says of its direct dependencies."""
+    row, status, rules = episode.tools[tool], episode.status, world.rules
+    num_not_executed, num_failed = count_unmet(status, rules.dependencies[tool])
+    row[TOOL_NUM_NOT_EXECUTED] = saturated(num_not_executed)
+    row[TOOL_NUM_FAILED] = saturated(num_failed)
+    if world.training_law:
+        base = training_base(episode.running_success)
+        chance = training_probability(base, num_not_executed + num_failed, 0, float(task.task_confidence[tool]))
+        row[TOOL_CLEAN_PROBABILITY] = quantised(chance)
+    else:
+        place = table_row(rules, episode.counters, tool)
+        row[TOOL_CLEAN_PROBABILITY] = world.shown_probability[place, num_not_executed, num_failed]
+
+
+@inlined
+def is_believed(episode: Episode, sections: Sections, tool: int, world: World) -> bool:
+    """Return whether a tool has an output that is not known to be corrupt."""
+    at_sound = world.rules.at_sound
+    return bool(episode.status[tool] == SUCCEEDED and (at_sound < 0 or sections.parts[at_sound + tool] != UNSOUND))
+
+
+@inlined
+def show_due(episode: Episode, sections: Sections, task: TaskRecord, world: World) -> None:
+    """Count the places that are done, and rewrite TOOL_DUE and what depends on it; an output has changed."""
+    tools, closure, required = episode.tools, task.closure, task.required
+    if not world.hidden:
+        for index in range(task.closure_size):
+            row = tools[closure[index]]
+            row[TOOL_DUE] = 0
+            row[TOOL_NUM_DEPENDENTS_DUE] = 0
+            row[TOOL_FIRST_DEPENDENT_DUE] = 0
+            row[TOOL_FIRST_DESCENDANT_DUE] = 0
+    due, end = 0, 0
+    for place in range(task.num_required):
+        first, is_done = end, False
+        while end < len(required) and required[end] >= 0 and task.place[required[end]] == place:
+            is_done = is_done or is_believed(episode, sections, required[end], world)
+            end += 1
+        if is_done:
+            continue
+        due += 1
+        if world.hidden:
+            continue
+        for index in range(first, end):
+            wanted = required[index]
+            tools[wanted, TOOL_DUE] = due
+            for dependency in world.rules.dependencies[wanted]:
+                if dependency >= 0:
+                    tools[dependency, TOOL_NUM_DEPENDENTS_DUE] += 1
+                    if tools[dependency, TOOL_FIRST_DEPENDENT_DUE] == 0:
+                        tools[dependency, TOOL_FIRST_DEPENDENT_DUE] = due
+            for other in range(task.closure_size):
+                helper = closure[other]
+                if world.descends[helper, wanted] and tools[helper, TOOL_FIRST_DESCENDANT_DUE] == 0:
+                    tools[helper, TOOL_FIRST_DESCENDANT_DUE] = due
+    episode.num_done = task.num_required - due
+    if not world.hidden:
+        episode.task_columns[TASK_NUM_DUE] = due
+        if world.has_sections:
+            show_shared(episode, sections, task, world)
+
+
+@inlined
+def show_counters(episode: Episode, world: World) -> None:
+    """Rewrite the columns of `task` that can change with any step."""
+    counters, shown = episode.counters, episode.task_columns
+    steps = counters[TURNS_USED]
+    failures = counters[NUM_FAILURES]
+    shown[TASK_STEPS_USED] = saturated(steps)
+    shown[TASK_STEPS_LEFT] = saturated(world.rules.max_turns - steps)
+    shown[TASK_TOTAL_FAILURES] = saturated(failures)
+    shown[TASK_CONSECUTIVE_FAILURES] = saturated(counters[CONSECUTIVE_FAILURES])
+    shown[TASK_LOOP_COUNT] = saturated(counters[LOOP_COUNT])
+    if world.training_law:
+        shown[TASK_HAS_CHECKPOINT] = 1 if episode.checkpoint_row >= 0 else 0
+        shown[TASK_NUM_RUNNING] = 1 if episode.running >= 0 else 0
+    else:
+        shown[TASK_HISTORY_FACTOR] = world.history_factor[failures]
+    if not world.hidden:
+        shown[TASK_MILESTONES] = saturated(episode.milestones)
+        shown[TASK_PROGRESS] = quantised(episode.progress)
+        shown[TASK_ORDER_BROKEN] = counters[SPOILT]
+
+
+@scalar
+def show_trainer(episode: Episode, world: World) -> None:
+    """Write the columns of `task` that follow from what a trainer has set."""
+    shown = episode.task_columns
+    if world.training_law:
+        shown[TASK_BASE_PROBABILITY] = quantised(training_base(episode.running_success))
+    if world.training_law or world.two_phase:
+        shown[TASK_PHASE] = phase_of(episode.running_success)
+        shown[TASK_STAGE] = episode.stage
+
+
+# What a law with sections shows beside.
+
+
+@scalar
+def show_constant_sections(sections: Sections, not_executed: float, failed: float, drift: float, world: World) -> None:
+    """Write what no message changes; the first three numbers are the law's constants, and what it adds by message."""
+    rules, shown = world.rules, sections.law
+    shown[LAW_CAN_WAIT] = rules.waiting_is_productive
+    shown[LAW_RATE_CALLS] = rules.rate_calls
+    shown[LAW_RATE_WINDOW] = rules.rate_window if rules.rate_calls > 0 else 0
+    shown[LAW_OUTAGE_BEGINS] = quantised(rules.begins)
+    shown[LAW_OUTAGE_ENDS] = quantised(rules.ends)
+    shown[LAW_RISES] = quantised(max(0.0, DRIFT_SCALE * drift))
+    shown[LAW_FALLS] = quantised(max(0.0, -DRIFT_SCALE * drift))
+    shown[LAW_NOT_EXECUTED_FACTOR] = quantised(not_executed)
+    shown[LAW_FAILED_FACTOR] = quantised(failed)
+    if rules.budget >= 0:
+        mean = 0.0
+        for number in range(rules.num_durations):
+            mean += rules.duration_chance[number] * rules.duration_ticks[number]
+        shown[LAW_CALL_TIME] = quantised(mean / rules.budget)
+    for tool in range(rules.num_tools):
+        row = sections.tool_parts[tool]
+        if rules.at_block >= 0:
+            row[PART_IS_OPENER] = rules.is_opener[tool]
+        if rules.at_sound >= 0:
+            row[PART_CORRUPT_CHANCE] = quantised(rules.corrupt_chance[tool])
+            row[PART_IS_VALIDATOR] = rules.is_validator[tool]
+
+
+@scalar
+def show_clocks(sections: Sections, finish_chance: float, opened: bool, world: World) -> None:
+    """Rewrite what is shown of the episode as a whole under a law with sections."""
+    rules, shown = world.rules, sections.law
+    shown[LAW_FINISH_CHANCE] = quantised(finish_chance) if not world.hidden else 0
+    shown[LAW_OPENED] = 1 if opened else 0
+    shown[LAW_CHANCE_SLOW] = quantised(chance_slow(rules, time_limit(rules, sections.parts)))
+    shown[LAW_TIME_LEFT] = LARGEST
+    if rules.budget >= 0:
+        shown[LAW_TIME_LEFT] = quantised(1.0 - sections.parts[rules.at_time] / rules.budget)
+
+
+@scalar
+def show_tool(episode: Episode, sections: Sections, tool: int, opened: bool, world: World) -> None:
+    """Rewrite what is shown of a tool under a law with sections."""
+    rules, parts, row = world.rules, sections.parts, sections.tool_parts[tool]
+    show_chance(episode, sections, tool, world)
+    if rules.at_block >= 0:
+        block = parts[rules.at_block + tool]
+        row[PART_BLOCK] = BLOCK_OPEN
+        if block == CLOSED:
+            row[PART_BLOCK] = BLOCK_CLOSED if not opened else BLOCK_OPEN
+        elif block != OPEN:
+            row[PART_BLOCK] = BLOCK_REFUSED
+        row[PART_INPUT_SHARE] = quantised(rules.opened_input_share[tool] if opened else rules.input_share[tool])
+        row[PART_ACCESS_SHARE] = quantised(0.0 if opened else rules.access_share[tool])
+    if rules.at_sound >= 0:
+        row[PART_SOUNDNESS] = parts[rules.at_sound + tool]
+        if row[PART_SOUNDNESS] == UNSOUND and episode.tools[tool, TOOL_STATUS] == STATUS_SUCCESS:
+            episode.tools[tool, TOOL_STATUS] = STATUS_FAILED
+            allow_execution(episode, sections, tool, True, world)
+    if rules.rate_key[tool] >= 0:
+        row[PART_FREE_IN] = messages_until_free(rules, parts, tool)
+        row[PART_RATE_CALLS_MADE] = parts[rules.at_rate + rules.rate_key[tool]] & LARGEST
+    group = rules.group[tool]
+    if group >= 0:
+        seen = parts[rules.at_outage + 2 * group]
+        row[PART_GROUP_SEEN] = seen
+        row[PART_SEEN_AGO] = saturated(parts[rules.at_outage + 2 * group + 1]) if seen != NEVER_SEEN else 0
+        row[PART_CHANCE_DOWN] = quantised(chance_down(rules, parts, group))
+    if rules.at_evidence >= 0:
+        row[PART_CHANCE_BROKEN] = quantised(chance_broken(rules, episode.status, parts, tool))
+
+
+@scalar
+def show_chance(episode: Episode, sections: Sections, tool: int, world: World) -> None:
+    """Rewrite what is shown of a tool's chances under a law with sections."""
+    rules, status, counters, chances = world.rules, episode.status, episode.counters, sections.chances
+    fill_chances(rules, world.tables, status, counters, sections.parts, sections.hidden, False, tool, 0, chances)
+    sections.tool_parts[tool, PART_CHANCE] = quantised(chances[SUCCESS] + chances[CORRUPT])
+    if rules.rows_by_turn:
+        place, missing = table_row(rules, counters, tool), episode.tools[tool]
+        missing[TOOL_CLEAN_PROBABILITY] = world.shown_probability[
+            place, missing[TOOL_NUM_NOT_EXECUTED], missing[TOOL_NUM_FAILED]
+        ]
+
+
+@scalar
+def show_sections(
+    episode: Episode, sections: Sections, num_failures: int, is_first: bool, finish_chance: float, world: World
+) -> None:
+    """Rewrite what a step can have changed under a law with sections.
+
+    Args:
+        episode: The episode.
+        sections: Its record of these.
+        num_failures: How many there were before the step.
+        is_first: Whether it brought the first success of `episode.tool`.
+        finish_chance: Chance that everything required is done.
+        world: The rest.
+    """
+    rules, status, executed = world.rules, episode.status, episode.tool
+    opened = rules.at_block >= 0 and is_opened(rules, status)
+    every = opened != (sections.law[LAW_OPENED] == 1)
+    if rules.at_sound >= 0 and executed >= 0:  # it tells of the others
+        every = every or (episode.tool_success and rules.is_validator[executed] == 1)
+    every_chance = rules.rows_by_turn == 1 or rules.budget >= 0  # chances depend on the turn, or the time
+    every_chance = every_chance or num_failures != episode.counters[NUM_FAILURES]
+    for tool in range(rules.num_tools):
+        if every or tool == executed or _has_clock(sections, tool, world):
+            show_tool(episode, sections, tool, opened, world)
+        elif every_chance:
+            show_chance(episode, sections, tool, world)
+    if is_first:
+        for dependent in world.dependents[executed]:
+            if dependent < 0:
+                break
+            show_chance(episode, sections, dependent, world)
+    show_clocks(sections, finish_chance, opened, world)
+
+
+@inlined
+def _has_clock(sections: Sections, tool: int, world: World) -> bool:
+    """Return whether what is shown of a tool changes from message to message by itself."""
+    rules, parts, row = world.rules, sections.parts, sections.tool_parts[tool]
+    key, group = rules.rate_key[tool], rules.group[tool]
+    if key >= 0 and (parts[rules.at_rate + key] != 0 or row[PART_RATE_CALLS_MADE] != 0 or row[PART_FREE_IN] != 0):
+        return True
+    return bool(group >= 0 and parts[rules.at_outage + 2 * group] != NEVER_SEEN)
+
+
+@scalar
+def show_shared(episode: Episode, sections: Sections, task: TaskRecord, world: World) -> None:
+    """Rewrite how many tools are due of those that share a limit or a group, and the first of them."""
+    rules = world.rules
+    if rules.at_rate >= 0:
+        _show_sharers(episode, sections, task, rules.rate_key, PART_RATE_NUM_DUE, rules.num_tools)
+    if rules.at_outage >= 0:
+        _show_sharers(episode, sections, task, rules.group, PART_GROUP_NUM_DUE, rules.num_tools)
+
+
+@scalar
+def _show_sharers(
+    episode: Episode, sections: Sections, task: TaskRecord, shared: Int, column: int, num_tools: int
+) -> None:
+    rows = sections.tool_parts
+    for tool in range(num_tools):
+        rows[tool, column] = rows[tool, column + 1] = 0
+    for index in range(task.closure_size):
+        wanted = task.closure[index]
+        due = episode.tools[wanted, TOOL_DUE]
+        if due == 0 or shared[wanted] < 0:
+            continue
+        for tool in range(num_tools):
+            if shared[tool] == shared[wanted]:
+                rows[tool, column] += 1
+                if rows[tool, column + 1] == 0 or due < rows[tool, column + 1]:
+                    rows[tool, column + 1] = due
+
+
+# The mask.
+
+
+@scalar
+def pattern_key(first: int, second: int, third: int) -> int:
+    """Return the key of a pattern of three tools, or of two (`first` is -1)."""
+    return ((first + 1) << (2 * PATTERN_TOOL_BITS)) | ((second + 1) << PATTERN_TOOL_BITS) | (third + 1)
+
+
+@scalar
+def pattern_score(key: int, world: World) -> float:
+    """Return the score of a pattern, 0 if it was never mined."""
+    low, high = 0, world.num_patterns
+    while low < high:
+        middle = (low + high) // 2
+        if world.pattern_keys[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    if low < world.num_patterns and world.pattern_keys[low] == key:
+        return float(world.pattern_scores[low])
+    return 0.0
+
+
+@scalar
+def pattern_confidence(episode: Episode, tool: int, world: World) -> float:
+    """Return c_pattern: the best score of a pattern that a tool would extend after the latest successful tools."""
+    length = episode.sequence_length
+    if world.num_patterns == 0 or length == 0:
+        return 0.0
+    last = int(episode.sequence[length - 1])
+    best = pattern_score(pattern_key(-1, last, tool), world)
+    if length > 1:
+        best = max(best, pattern_score(pattern_key(int(episode.sequence[length - 2]), last, tool), world))
+    return best
+
+
+@scalar
+def has_failed(shown: int) -> bool:
+    """Return whether a shown status is one of the three failures, so that the tool is retried, not invoked."""
+    return shown in (STATUS_FAILED, STATUS_TIMEOUT, STATUS_DEPENDENCY_FAILED)
+
+
+@scalar
+def confidence(episode: Episode, tool: int, task: TaskRecord, world: World) -> float:
+    """Return the composite confidence of a tool, 0 to 1."""
+    static = float(task.static_confidence[tool])
+    return min(1.0, static + WEIGHT_PATTERN * pattern_confidence(episode, tool, world))
+
+
+@scalar
+def show_confidences(episode: Episode, task: TaskRecord, world: World) -> None:
+    """Rewrite TOOL_CONFIDENCE of every tool: the latest successes, and so the patterns to extend, have changed."""
+    for tool in range(world.rules.num_tools):
+        episode.tools[tool, TOOL_CONFIDENCE] = quantised(confidence(episode, tool, task, world))
+
+
+@scalar
+def passes_filters(episode: Episode, tool: int, task: TaskRecord, world: World) -> bool:
+    """Return whether the filters that are on let a tool be executed."""
+    if world.constraint_filter:
+        if episode.tools[tool, TOOL_STATUS] == STATUS_SUCCESS or episode.retries[tool] >= MAX_RETRIES:
+            return False
+        other = episode.running
+        if other >= 0 and (world.descends[other, tool] or world.descends[tool, other]):
+            return False
+    if world.dependency_filter:
+        num_not_executed, num_failed = count_unmet(episode.status, world.rules.dependencies[tool])
+        if num_not_executed + num_failed > 0:
+            return False
+    return not world.semantic_filter or confidence(episode, tool, task, world) > SEMANTIC_THRESHOLD
+
+
+@scalar
+def allow_execution(episode: Episode, sections: Sections, tool: int, allowed: bool, world: World) -> None:
+    """Write a tool's executions into the mask.
+
+    INVOKE or, after a failure, RETRY; both after a refused input; under the training law also PARALLEL.
+    """
+    num_tools = world.rules.num_tools
+    shown = episode.tools[tool, TOOL_STATUS]
+    failed = has_failed(shown)
+    refused = world.rules.at_block >= 0 and sections.tool_parts[tool, PART_BLOCK] == BLOCK_REFUSED
+    allowed = allowed and shown != STATUS_RUNNING
+    mask = episode.action_mask
+    mask[action_index(INVOKE_TOOL, tool, num_tools)] = 1 if allowed and (not failed or refused) else 0
+    mask[action_index(RETRY_TOOL, tool, num_tools)] = 1 if allowed and (failed or refused) else 0
+    if world.training_law:
+        mask[action_index(PARALLEL_EXECUTE, tool, num_tools)] = 1 if allowed and shown != STATUS_SUCCESS else 0
+
+
+@scalar
+def allow_acceptance(episode: Episode, finish_chance: float, world: World) -> None:
+    """Write into the mask whether outputs that only look sound can be accepted."""
+    num_tools = world.rules.num_tools
+    episode.action_mask[action_index(VALIDATE_OUTPUT, num_tools, num_tools)] = 1 if 0.0 < finish_chance < 1.0 else 0
+
+
+@scalar
+def write_mask(episode: Episode, sections: Sections, task: TaskRecord, world: World) -> bool:
+    """Write the mask and return whether a tool without success can be executed (as printed: before the fallback)."""
+    rules, mask = world.rules, episode.action_mask
+    num_tools = rules.num_tools
+    for action in range(num_actions(num_tools)):
+        mask[action] = 0
+    executable, way_forward = False, False
+    for tool in range(num_tools):
+        allowed = passes_filters(episode, tool, task, world)
+        allow_execution(episode, sections, tool, allowed, world)
+        shown = episode.tools[tool, TOOL_STATUS]
+        if allowed and shown != STATUS_RUNNING:
+            executable = True
+            way_forward = way_forward or shown != STATUS_SUCCESS
+    fallen_back = False
+    if not way_forward and episode.running < 0:
+        fallen_back = _fall_back(episode, sections, task, world)
+    if world.training_law:
+        _allow_other_types(episode, world)
+    else:
+        if rules.waiting_is_productive or not (executable or fallen_back):
+            mask[meta_action_index(META_NO_OP, num_tools)] = 1
+        chance = finish_value(rules, task, episode.counters, sections.parts, sections.hidden, False)
+        allow_acceptance(episode, chance, world)
+    if world.printed_rules:
+        return way_forward
+    return way_forward or fallen_back or episode.running >= 0
+
+
+@scalar
+def _fall_back(episode: Episode, sections: Sections, task: TaskRecord, world: World) -> bool:
+    """Algorithm 1; return whether it made an execution legal."""
+    rules = world.rules
+    added = 0
+    for tool in task.candidates:
+        if tool >= 0 and added < FALLBACK_CANDIDATES and episode.tools[tool, TOOL_STATUS] != STATUS_SUCCESS:
+            allow_execution(episode, sections, tool, True, world)
+            added += 1
+    if added == 0 and episode.counters[TURNS_USED] < FALLBACK_STEPS:
+        for tool in range(rules.num_tools):
+            if rules.dependencies[tool, 0] < 0 and episode.tools[tool, TOOL_STATUS] != STATUS_SUCCESS:
+                allow_execution(episode, sections, tool, True, world)
+                added += 1
+    return added > 0
+
+
+@scalar
+def _allow_other_types(episode: Episode, world: World) -> None:
+    """Write the mask of what executes nothing; each of these has a meaning under the training law only."""
+    num_tools, mask = world.rules.num_tools, episode.action_mask
+    restorable = False
+    for tool in range(num_tools):
+        shown = episode.tools[tool, TOOL_STATUS]
+        retries, saved = episode.retries[tool], episode.checkpoint[tool]
+        if shown == STATUS_SUCCESS:
+            mask[action_index(VALIDATE_OUTPUT, tool, num_tools)] = 1 - episode.validated[tool]
+            continue
+        if has_failed(shown) and retries > 0:
+            mask[action_index(RECOVER_ERROR, tool, num_tools)] = 1
+        if saved != retries:
+            mask[action_index(CREATE_CHECKPOINT, tool, num_tools)] = 1
+        if 0 <= saved < retries:
+            mask[action_index(RESTORE_CHECKPOINT, tool, num_tools)] = 1
+            restorable = True
+        for dependency in world.rules.dependencies[tool]:
+            if dependency >= 0 and episode.tools[dependency, TOOL_STATUS] == STATUS_NOT_ATTEMPTED:
+                mask[action_index(CHECK_DEPENDENCIES, tool, num_tools)] = 1
+    consecutive = episode.counters[CONSECUTIVE_FAILURES]
+    mask[meta_action_index(META_NO_OP, num_tools)] = 1
+    mask[meta_action_index(META_CREATE_CHECKPOINT, num_tools)] = 1
+    if restorable or 0 <= episode.checkpoint_row < consecutive:
+        mask[meta_action_index(META_RESTORE_CHECKPOINT, num_tools)] = 1
+    if consecutive > 0:
+        mask[meta_action_index(META_RECOVER_ERROR, num_tools)] = 1
