@@ -354,7 +354,7 @@ def summary_table(rows: Sequence[GroupSummary]) -> Table:
         values = "Both are expected values: a sample can lie above them"
     note = (
         f"Percent, with 95% intervals clustered by task. {ceiling_note(rows)} {values} by luck, which the "
-        f'luck-adjusted column takes out, as does "{share}".'
+        f"luck-adjusted column takes out; shares {share} have it taken out, too."
     )
     notes = [note, *filter(None, [bound_note(rows), overshoot_note(rows)])]
     if any(row.privileged for row in rows):

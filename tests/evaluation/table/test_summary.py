@@ -238,4 +238,6 @@ def test_the_footer_tells_of_luck_and_of_few_tasks(records: list[EpisodeRecord])
         footer = " ".join(printed(some, 100).split())
         assert words in footer
         assert "by luck, which the luck-adjusted column takes out" in footer
-    assert 'the luck-adjusted column takes out, as does "of reference"' in " ".join(printed(records, 160).split())
+    assert "the luck-adjusted column takes out; shares of reference have it taken out, too" in " ".join(
+        printed(records, 160).split()
+    )
