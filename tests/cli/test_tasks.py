@@ -37,7 +37,7 @@ def test_stats_count_the_benchmark(command):
     assert sum(counts["by_num_tools"].values()) == 5040
     text = command("tasks", "stats").out
     assert "basic_file_processing" in text
-    assert "1520" in text
+    assert "1,520" in text
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
