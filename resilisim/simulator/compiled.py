@@ -19,7 +19,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, overload, register_jitable
 from numpy.typing import NDArray
 
-from resilisim.seeding import hash_words, threefry2x32, uniform_bits
+from resilisim.seeding import WORD_MASK, hash_words, threefry2x32, uniform_bits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,6 +76,12 @@ inlined_bits = inlined(uniform_bits)
 threefry = kernel(inlined_threefry)
 draw_bits = kernel(inlined_bits)
 _name_words = functools.lru_cache(maxsize=4096)(hash_words)  # the same few names in every episode
+
+
+def episode_luck_key(salt: str, seed: int, instance_id: str) -> tuple[int, int]:
+    """Return `seeding.episode_key` of the same arguments."""
+    task0, task1 = _name_words(salt, instance_id)
+    return threefry(task0, task1, seed & WORD_MASK, seed >> 32)
 
 
 def tool_luck_key(episode0: int, episode1: int, tool_name: str) -> tuple[int, int]:

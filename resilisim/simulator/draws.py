@@ -110,7 +110,7 @@ class Keyed:
             state.parts or NOTHING,
             state.hidden or NOTHING,
             tool,
-            dynamics.digest(tool, message),
+            dynamics.digest(tool, message) if rules.at_block >= 0 else 0,
             success_threshold(law_probability(rules, numbers.tables, state.status, state.counters, tool)),
             success_threshold(clean_probability(rules, numbers.tables, state.counters, tool)),
             *key,

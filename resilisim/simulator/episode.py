@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
 from resilisim.errors import InvalidInputError, check_integer
-from resilisim.seeding import EVALUATION_SALT, MAX_SEED, episode_key
-from resilisim.simulator.compiled import tool_luck_key
+from resilisim.seeding import EVALUATION_SALT, MAX_SEED
+from resilisim.simulator.compiled import episode_luck_key, tool_luck_key
 from resilisim.simulator.draws import KEYED, Draws
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.messages import Message
@@ -16,12 +17,11 @@ from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, made_up_o
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.play import Draw
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS
-from resilisim.simulator.state import EpisodeState, is_awaiting_closing
+from resilisim.simulator.state import ENDED, RUNNING, EpisodeState, is_awaiting_closing
 from resilisim.worlds.base import DoneCall, ToolError, Workspace, called
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """What one message did.
 
     Attributes:
@@ -50,7 +50,7 @@ class Event:
     success: bool | None = None
     success_probability: float | None = None
     failure: Failure | None = None
-    output: Mapping[str, Any] = field(default_factory=dict)
+    output: Mapping[str, Any] = MappingProxyType({})
     result: str | None = None
     seconds: float | None = None
     forced: bool = False
@@ -121,7 +121,7 @@ class Episode:
     ) -> None:
         check_integer("seed", seed, 0, MAX_SEED)
         self.problem = problem
-        self._key = episode_key(salt, seed, instance_id)
+        self._key = episode_luck_key(salt, seed, instance_id)
         self._draws = draws
         self.state: EpisodeState = problem.dynamics.start(self._key if draws.tells_hidden else None)
         self.states: list[EpisodeState] = [self.state]
@@ -151,20 +151,24 @@ class Episode:
         Raises:
             RuntimeError: The episode has ended (a bug of the caller).
         """
-        self._check_running()
-        if message.kind != "execute" or is_awaiting_closing(self.problem, self.state):
+        state, problem = self.state, self.problem
+        if state.counters[ENDED] != RUNNING:
+            self._refuse()
+        if message.kind != "execute" or is_awaiting_closing(problem, state):
             return self._enter(message)
         tool, key = self._called(message)
-        draw, failure = self._draws.draw(self.problem, self.state, tool, message, key, self._errors)
+        draw, failure = self._draws.draw(problem, state, tool, message, key, self._errors)
         output: Mapping[str, Any] = {}
-        if failure is None and self._workspace is not None:
+        if failure is not None:
+            pass
+        elif self._workspace is not None:
             try:
                 output = called(self._workspace, message.tool or "", message.parameters)
             except ToolError as error:
                 failure = Failure(error.code, error.message, real=True)
                 draw = replace(draw, refused=True)
-        elif failure is None:
-            output = made_up_output(self.problem, self.state, tool, draw, key, self._payload)
+        else:
+            output = made_up_output(problem, state, tool, draw, key, self._payload)
         return self._enter(message, tool, draw, failure, output)
 
     def draw(self, message: Message) -> Event:
@@ -176,7 +180,8 @@ class Episode:
         Raises:
             RuntimeError: The episode has ended (a bug of the caller).
         """
-        self._check_running()
+        if self.state.counters[ENDED] != RUNNING:
+            self._refuse()
         if message.kind != "execute" or is_awaiting_closing(self.problem, self.state):
             return self._enter(message)
         tool, key = self._called(message)
@@ -203,11 +208,11 @@ class Episode:
         if draw is None or not draw.passes or self.events[place] is not event:
             raise RuntimeError(f"message {event.turn} is no call whose work is still to be done")
         if failure is None:
-            settled = replace(event, output=output or {})
+            settled = event._replace(output=output or {})
         else:
             self._drawn[place] = replace(draw, refused=True)
             result = RESULTS[FAILURE] if event.result is not None else None
-            settled = replace(event, success=False, failure=Failure(*failure, real=True), result=result)
+            settled = event._replace(success=False, failure=Failure(*failure, real=True), result=result)
             self._replay(place)
         self.events[place] = settled
         return settled
@@ -218,9 +223,8 @@ class Episode:
         self.states[0] = problem.dynamics.start(self._key if self._draws.tells_hidden else None)
         self._replay(0)
 
-    def _check_running(self) -> None:
-        if self.state.ended_by is not None:
-            raise RuntimeError(f"the episode was ended by {self.ended_by}: reset before sending more messages")
+    def _refuse(self) -> NoReturn:
+        raise RuntimeError(f"the episode was ended by {self.ended_by}: reset before sending more messages")
 
     def _called(self, message: Message) -> tuple[int, tuple[int, int]]:
         """Return the index of the tool that a message calls, and its luck key."""
@@ -252,21 +256,22 @@ class Episode:
             event = Event(
                 turn, message, message.tool, attempt, success, probability, failure, told, result, seconds, draw.forced
             )
-        self.state = self._after(state, message, tool, draw)
+        down = dynamics.next_down(self._key, state) if state.hidden else ()
+        self.state = dynamics.after(state, message, tool, draw or False, down)
         self.states.append(self.state)
         self.events.append(event)
         self._drawn.append(draw)
         return event
 
-    def _after(self, state: EpisodeState, message: Message, tool: int, draw: Draw | None) -> EpisodeState:
-        dynamics = self.problem.dynamics
-        return dynamics.after(state, message, tool, draw or False, dynamics.next_down(self._key, state))
-
     def _replay(self, place: int) -> None:
         """Compute the states after a message and all later ones anew, from what luck brought to them."""
         del self.states[place + 1 :]
+        dynamics = self.problem.dynamics
         for event, draw in zip(self.events[place:], self._drawn[place:], strict=True):
             tool = -1 if draw is None else self.problem.library.index(event.tool or "")
             state = self.states[-1]
-            self.states.append(state if state.ended_by else self._after(state, event.message, tool, draw))
+            if not state.ended_by:
+                down = dynamics.next_down(self._key, state)
+                state = dynamics.after(state, event.message, tool, draw or False, down)
+            self.states.append(state)
         self.state = self.states[-1]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from resilisim.provenance import canonical_json
 from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_PAYLOAD, UNIFORM_BITS
@@ -55,8 +54,7 @@ _REGIONS = ("north", "south", "east", "west", "central")
 _STATES = ("open", "closed", "pending", "review")
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """A failure: a code from the tool's documentation, or DEPENDENCY_ERROR, and its text, slots filled.
 
     One that is `real` was not drawn from the law: the tool itself refused or failed (`worlds.ToolError`).
@@ -92,7 +90,8 @@ def shown_failure(
     dynamics, described, attempt = problem.dynamics, problem.library[tool], state.executions[tool]
     rules, law = dynamics.rules, dynamics.numbers.law
     if draw.result == FAILURE and law.error_kinds is None:  # the codes have no meaning
-        return Failure(*drawn_error(law, described, key, attempt, errors))
+        specs = dynamics.numbers.documented[tool] if errors == "documented" else possible_errors(described, errors)
+        return Failure(*drawn_error(law, specs, key, attempt))
     if draw.passes:
         return None
     if draw.result == LIMITED:
@@ -133,12 +132,11 @@ def _refused(problem: Problem, state: EpisodeState, tool: int) -> Failure:
     return Failure(code, f"Access to {described.name} stays closed {what}")
 
 
-def drawn_error(law: Law, tool: Tool, key: tuple[int, int], attempt: int, errors: Errors) -> tuple[str, str]:
-    """Return code and message of a failure that has nothing to do with dependencies, by the weights of the law."""
+def drawn_error(law: Law, specs: Sequence[ErrorSpec], key: tuple[int, int], attempt: int) -> tuple[str, str]:
+    """Return code and message of one of the errors of a tool, by the weights of the law."""
     bits = draw_bits(*key, attempt, PURPOSE_FAILURE)
-    specs = possible_errors(tool, errors)
-    weights = [law.error_weight(spec.code) for spec in specs] if law.errors else []
-    if not sum(weights) > 0.0:
+    weights = [law.error_weight(spec.code) for spec in specs] if law.errors else ()
+    if not weights or not sum(weights) > 0.0:
         spec, bits = specs[bits % len(specs)], bits // len(specs)
     else:
         spec = weighted_choice(specs, weights, draw_bits(*key, attempt, PURPOSE_ERROR_CODE) * 2.0**-UNIFORM_BITS)
@@ -270,15 +268,15 @@ def _rows(bits: int, count: int, width: int = len(_COLUMNS)) -> list[dict[str, A
     rows = []
     for number in range(count):
         value = (bits >> 7) + 7919 * number
-        row = {
-            "record_id": 1000 + number,
-            "region": _REGIONS[value % 5],
-            "status": _STATES[value // 5 % 4],
-            "amount": value % 100_000 / 100.0,
-            "updated_at": f"2025-{1 + value % 12:02d}-{1 + value // 12 % 28:02d}",
-            "priority": 1 + value // 3 % 5,
-            "owner": f"team-{value // 11 % 20:02d}",
-            "quantity": value // 17 % 400,
-        }
-        rows.append({name: row[name] for name in _COLUMNS[:width]})
+        row = (
+            1000 + number,
+            _REGIONS[value % 5],
+            _STATES[value // 5 % 4],
+            value % 100_000 / 100.0,
+            f"2025-{1 + value % 12:02d}-{1 + value // 12 % 28:02d}",
+            1 + value // 3 % 5,
+            f"team-{value // 11 % 20:02d}",
+            value // 17 % 400,
+        )
+        rows.append(dict(zip(_COLUMNS[:width], row, strict=False)))
     return rows

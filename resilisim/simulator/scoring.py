@@ -89,7 +89,10 @@ def counted_executions(
         required_tools: Required tools in the required order.
         law: The law, as records hold it.
     """
+    executions = list(executions)
     equivalents = law.get("equivalents", {})
+    if not equivalents and all(result != "corrupt" for _, _, result in executions):
+        return [(tool, success) for tool, success, _ in executions]
     stands_for = {other: tool for tool in reversed(required_tools) for other in equivalents.get(tool, ())}
     stands_for |= {tool: tool for tool in required_tools}
     listed = [(stands_for.get(tool, tool), tool, success, result) for tool, success, result in executions]

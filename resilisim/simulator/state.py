@@ -146,7 +146,8 @@ def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:
     counters = state.counters
     if counters[ENDED] != RUNNING:
         return False
-    return counters[TURNS_USED] == problem.rules.max_turns or problem.dynamics.is_out_of_time(state)
+    dynamics = problem.dynamics
+    return counters[TURNS_USED] == dynamics.rules.max_turns or dynamics.is_out_of_time(state)
 
 
 def outcome(problem: Problem, state: EpisodeState) -> int:

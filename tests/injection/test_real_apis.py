@@ -87,7 +87,7 @@ def test_codes_of_failures_under_the_shipped_law_come_in_the_proportions_of_tabl
     assert law.errors == {code: float(count) for code, count in FAILURES.items()}
     tool, counted = api_library()["joke_fetcher"], Counter[str]()
     for attempt in range(4000):
-        counted[drawn_error(law, tool, (7, 11), attempt, "documented")[0]] += 1
+        counted[drawn_error(law, tool.failure_errors, (7, 11), attempt)[0]] += 1
     for code, weight in FAILURES.items():
         expected = 4000 * weight / 448
         assert abs(counted[code] - expected) < 4 * expected**0.5 + 1, code

@@ -102,6 +102,7 @@ class LawNumbers:
     Attributes:
         law: The law; that of a `BenchmarkLaw` has its constants and nothing else.
         facts: (num_tools,) what it says of each tool.
+        documented: For each tool the errors that an ordinary failure of it is drawn from.
         dependencies: For each tool the indices of its direct dependencies.
         base_index: (num_tools,) index of each tool's base probability in `table.bases`.
         table: The law's constants, tabulated for every base that a tool has at first.
@@ -114,6 +115,7 @@ class LawNumbers:
     law: Law
     rules: EndRules
     facts: tuple[ToolFacts, ...]
+    documented: tuple[tuple[ErrorSpec, ...], ...]
     dependencies: tuple[tuple[int, ...], ...]
     base_index: tuple[int, ...]
     table: LawTable
@@ -187,6 +189,7 @@ def law_numbers(library: ToolLibrary, law: BenchmarkLaw | Law, rules: EndRules) 
         law,
         rules,
         tuple(facts),
+        tuple(tool.failure_errors for tool in library),
         tuple(dependencies),
         tuple(distinct.index(base) for base in given),
         table,

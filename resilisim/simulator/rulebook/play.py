@@ -38,6 +38,7 @@ from resilisim.simulator.rulebook.rules import (
     finish_value,
     is_time_up,
     pass_message,
+    reported_chance,
     time_limit,
 )
 from resilisim.simulator.state import (
@@ -58,7 +59,7 @@ from resilisim.simulator.state import (
 from resilisim.tool_library import Tool
 from resilisim.tool_library.parameters import defaults
 
-NOTHING = (0,)  # stands for a vector that nobody reads
+NOTHING: Any = (0,)  # stands for a vector that nobody reads
 # In this order what an execution can bring is told.
 _IN_ORDER = (SUCCESS, FAILURE, CORRUPT, INPUT_FAILURE, ACCESS_FAILURE, LIMITED, DOWN, REFUSED, SLOW)
 
@@ -159,8 +160,8 @@ class Dynamics:
     def chance_of_success(self, state: EpisodeState, tool: int, message: Message | None) -> float:
         """Return the chance that success is reported, by what an agent can know."""
         digest = self.digest(tool, message) if message is not None else 0
-        chances = self.chances(state, tool, digest, informed=False)
-        return chances[SUCCESS] + chances[CORRUPT]
+        tables, parts = self.numbers.tables, state.parts or NOTHING
+        return reported_chance(self.rules, tables, state.status, state.counters, parts, NOTHING, False, tool, digest)
 
     def digest(self, tool: int, message: Message) -> int:
         """Return what stands for the parameters of a call; 0 where they do not matter."""
@@ -173,7 +174,7 @@ class Dynamics:
 
     def is_out_of_time(self, state: EpisodeState) -> bool:
         """Return whether the time of the episode is used up."""
-        return bool(is_time_up(self.rules, state.parts or NOTHING))
+        return self.rules.budget >= 0 and is_time_up(self.rules, state.parts)
 
     def chance_done(self, state: EpisodeState) -> float:
         """Return the chance that everything required is done, by what is known in a state."""
@@ -203,7 +204,7 @@ class Dynamics:
             counters[ENDED] = COMPLETION
         elif counters[TURNS_USED] >= rules.max_turns:
             counters[ENDED] = TURNS
-        elif is_time_up(rules, parts):
+        elif rules.budget >= 0 and is_time_up(rules, parts):
             counters[ENDED] = TIME
         elif tool >= 0:
             if not isinstance(draw, Draw):
@@ -211,8 +212,10 @@ class Dynamics:
             result, signature = OWN_FAILURE if draw.refused else draw.result, OF_THE_TOOL
             if self._arguments_matter:
                 signature = message.signature if result == SUCCESS else NO_LOOP
-            statuses, numbers, known, unseen = list(status), list(executions), list(parts), list(hidden)
+            statuses, numbers = list(status), list(executions)
             numbers[tool] += 1
+            known = list(parts) if parts else NOTHING
+            unseen = list(hidden) if hidden else NOTHING
             enter_execution(
                 rules,
                 self.numbers.tables,
@@ -220,15 +223,19 @@ class Dynamics:
                 counters,
                 known,
                 unseen,
-                bool(unseen),
+                bool(hidden),
                 tool,
                 result,
                 draw.ticks,
-                self.digest(tool, message),
+                self.digest(tool, message) if rules.at_block >= 0 else 0,
                 draw.findings,
                 signature,
             )
-            status, executions, parts, hidden = tuple(statuses), tuple(numbers), tuple(known), tuple(unseen)
+            status, executions = tuple(statuses), tuple(numbers)
+            if parts:
+                parts = tuple(known)
+            if hidden:
+                hidden = tuple(unseen)
         else:
             if parts:
                 known = list(parts)

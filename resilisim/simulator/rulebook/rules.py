@@ -309,6 +309,47 @@ def clean_probability(rules: Rulebook, tables: Tables, counters: IntVector, tool
 
 
 @scalar
+def reported_chance(
+    rules: Rulebook,
+    tables: Tables,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    tool: int,
+    digest: int,
+) -> float:
+    """Return the chance that an execution reports success: what `fill_chances` writes under SUCCESS and CORRUPT."""
+    chance = 1.0
+    if rules.num_sections > 0:
+        if messages_until_free(rules, parts, tool) > 0 or is_refused(rules, status, parts, tool, digest):
+            return 0.0
+        chance -= chance_group_down(rules, parts, hidden, informed, tool)
+        chance *= 1.0 - chance_slow(rules, time_limit(rules, parts))
+    if rules.at_evidence >= 0:
+        chance *= chance_works(rules, status, parts, hidden, informed, tool)
+    return chance * law_probability(rules, tables, status, counters, tool)
+
+
+@scalar
+def chance_group_down(rules: Rulebook, parts: IntVector, hidden: IntVector, informed: bool, tool: int) -> float:
+    """Return the chance that the group of a tool is down at this message, as far as it is known."""
+    group = rules.group[tool]
+    if group < 0:
+        return 0.0
+    return float(hidden[rules.at_down + group]) if informed else chance_down(rules, parts, group)
+
+
+@scalar
+def chance_works(
+    rules: Rulebook, status: IntVector, parts: IntVector, hidden: IntVector, informed: bool, tool: int
+) -> float:
+    """Return the chance that a tool is not broken, as far as it is known."""
+    return 1.0 - (float(hidden[rules.at_broken + tool]) if informed else chance_broken(rules, status, parts, tool))
+
+
+@scalar
 def fill_chances(
     rules: Rulebook,
     tables: Tables,
@@ -326,25 +367,23 @@ def fill_chances(
     To the informed, `hidden` says what is down and broken; to everybody else beliefs do. Where outputs only look sound,
     those who are not informed have the chance of both kinds of success under SUCCESS.
     """
-    if rules.at_rate >= 0 and messages_until_free(rules, parts, tool) > 0:
+    if rules.num_sections > 0 and messages_until_free(rules, parts, tool) > 0:
         clear_chances(chances)
         chances[LIMITED] = 1.0
         return
     down, slow = 0.0, 0.0
-    group = rules.group[tool]
-    if group >= 0:
-        down = float(hidden[rules.at_down + group]) if informed else chance_down(rules, parts, group)
-    if rules.at_block >= 0 and is_refused(rules, status, parts, tool, digest):
-        clear_chances(chances)
-        chances[DOWN] = down
-        chances[REFUSED] = 1.0 - down
-        return
-    if rules.timeout >= 0 or rules.budget >= 0:
+    if rules.num_sections > 0:
+        down = chance_group_down(rules, parts, hidden, informed, tool)
+        if is_refused(rules, status, parts, tool, digest):
+            clear_chances(chances)
+            chances[DOWN] = down
+            chances[REFUSED] = 1.0 - down
+            return
         slow = chance_slow(rules, time_limit(rules, parts))
     in_time = (1.0 - down) * (1.0 - slow)
     works = 1.0
     if rules.at_evidence >= 0:
-        works -= float(hidden[rules.at_broken + tool]) if informed else chance_broken(rules, status, parts, tool)
+        works = chance_works(rules, status, parts, hidden, informed, tool)
     probability = law_probability(rules, tables, status, counters, tool)
     success, corrupt = in_time * works * probability, 0.0
     if rules.at_sound >= 0 and (informed or rules.shows_payload):
@@ -500,8 +539,7 @@ def _enter_sections(
         _enter_output(rules, parts, hidden, informed, tool, result, findings)
     if rules.at_time >= 0:
         parts[rules.at_time] += ticks
-    if rules.at_rate >= 0 or rules.at_outage >= 0:
-        pass_message(rules, parts, NONE if result == LIMITED else rules.rate_key[tool])
+    pass_message(rules, parts, NONE if result == LIMITED else rules.rate_key[tool])
     if result != LIMITED and rules.group[tool] >= 0:
         parts[rules.at_outage + 2 * rules.group[tool]] = SEEN_DOWN if result == DOWN else SEEN_UP
         parts[rules.at_outage + 2 * rules.group[tool] + 1] = 1
