@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -13,6 +13,18 @@ from typing import Any
 def canonical_json(value: object) -> str:
     """Return the one JSON text of a value: keys sorted, no spaces, Unicode as it is, NaN and infinities refused."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """Return the text by which the whole arguments of a call are known again, in whatever order they were given.
+
+    It is their canonical JSON. What JSON has no words for (NaN, an object of Python) stands by its representation.
+    """
+    try:
+        return canonical_json(arguments)
+    except (TypeError, ValueError):
+        pairs = sorted(((str(name), value) for name, value in arguments.items()), key=lambda pair: pair[0])
+        return json.dumps(pairs, ensure_ascii=False, default=repr)
 
 
 def without_surrogates(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from resilisim.provenance import arguments_text
 from resilisim.seeding import hash_words
 
 MessageKind = Literal["execute", "search", "info", "format_error", "rejected", "finish", "stop", "wait", "agent_error"]
@@ -58,7 +59,7 @@ class Message:
         elif self.kind == "info":
             what = self.tool or ""
         elif self.kind in ("rejected", "execute"):
-            what = f"{self.tool} {sorted(self.parameters.items(), key=str)} {self.problems}"
+            what = f"{self.tool} {arguments_text(self.parameters)} {self.problems}"
         else:
             what = "" if self.kind == "wait" else " ".join(self.text.split())
         word0, word1 = hash_words(self.kind, what)

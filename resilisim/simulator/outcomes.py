@@ -5,7 +5,6 @@ Everything is a function of the episode's key: the same execution returns the sa
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -65,10 +64,6 @@ class Failure(NamedTuple):
     not_executed: tuple[str, ...] = ()  # dependencies that never were (DEPENDENCY_ERROR only)
     failed: tuple[str, ...] = ()  # dependencies that were executed and have not succeeded (likewise)
     real: bool = False
-
-
-# Return values that a success leaves no choice about.
-_OF_EVERY_SUCCESS: Mapping[tuple[str, str], Any] = {("status_code", "integer"): 200, ("violations", "array"): []}
 
 
 def shown_failure(
@@ -241,8 +236,10 @@ def _synthesise(tool: Tool, value: ReturnValue, bits: int, size: PayloadSize) ->
         return True
     if value.name == "metadata":
         return _metadata(tool, bits)
-    if (value.name, value.type) in _OF_EVERY_SUCCESS:
-        return copy.copy(_OF_EVERY_SUCCESS[value.name, value.type])
+    if value.name == "status_code" and value.type == "integer":  # a success leaves no choice about it
+        return 200
+    if value.name == "violations" and value.type == "array":
+        return []
     if value.name == "data" and value.type == "object":
         rows = 40 + bits % 9000
         columns = list(_COLUMNS[: 4 + bits // 9000 % 5])

@@ -10,6 +10,7 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.processes import answers_in_order
+from resilisim.provenance import arguments_text
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
 from resilisim.simulator.failure_model import Law
@@ -95,7 +96,7 @@ def _numbers(
     messages: dict[str, int] = {}  # as `simulator.messages.Message.signature` tells them apart
     refusals = []
     for step, is_refused in zip(steps, refused, strict=True):
-        text = f"{step.tool} {sorted(step.parameters.items(), key=str)}" if is_refused else ""
+        text = f"{step.tool} {arguments_text(step.parameters)}" if is_refused else ""
         refusals.append(1 + messages.setdefault(text, len(messages)) if is_refused else 0)
     tools = tuple(library.index(step.tool) for step in steps)
     return tools, tuple(refusals), tuple((step.max_tries, step.skip_from) for step in steps)
@@ -177,7 +178,7 @@ def program_costs(
     clones = dict(zip(own, (step.tool for step in reference), strict=True))
     done = 0  # calls of the reference that the plan has come to
     for step in steps:
-        words = f"{step.tool} {sorted(step.parameters.items(), key=str)}"
+        words = f"{step.tool} {arguments_text(step.parameters)}"
         if done < len(own) and (reference[done].tool, reference[done].parameters) == (step.tool, step.parameters):
             known[words] = own[done]
             done += 1

@@ -29,7 +29,7 @@ from resilisim.simulator.draws import Branch, Forced
 from resilisim.simulator.exact.plan_following import obey_plan
 from resilisim.simulator.messages import WAIT
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.rulebook.play import FAILS, SUCCEEDS, Draw
+from resilisim.simulator.rulebook.play import FAILS, SUCCEEDS, Draw, parameter_digest
 from resilisim.simulator.state import outcome
 from resilisim.tool_library import ToolLibrary
 from resilisim.worlds.base import ToolError
@@ -214,3 +214,15 @@ def test_given_results_are_those_of_a_plain_call() -> None:
     branch = Branch([FAILS, SUCCEEDS])
     assert [Episode(problem, "x", 0, draws=branch).apply(execution("a")).success] == [False]
     assert branch.probability == pytest.approx(0.3)
+
+
+def test_calls_are_the_same_by_their_whole_arguments_in_whatever_order() -> None:
+    one, other = {"a": 1, "b": {"c": [1, 2], "d": 2}}, {"b": {"d": 2, "c": [1, 2]}, "a": 1}
+    for same in (one, {**one, "e": float("nan")}, {**one, "e": {1}}):
+        again = {name: same[name] for name in reversed(same)} | {"b": other["b"]}
+        assert execution("a", same).signature == execution("a", again).signature
+        assert parameter_digest(SMALL["a"], same) == parameter_digest(SMALL["a"], again)
+    long = [execution("a", {"text": "x" * 5000 + end}) for end in "12"]
+    for told in ({"a": 1.0}, {"a": True}, {"a": "1"}, {"a": 1, "b": None}):
+        assert execution("a", {"a": 1}).signature != execution("a", told).signature
+    assert long[0].signature != long[1].signature

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from resilisim.provenance import canonical_json
+from resilisim.provenance import arguments_text
 from resilisim.seeding import hash_words
 from resilisim.simulator.messages import Message
 from resilisim.simulator.rulebook.build import Aims, LawNumbers, with_aims
@@ -95,11 +95,7 @@ SUCCEEDS, FAILS = UNTIMED[SUCCESS], UNTIMED[FAILURE]
 
 def parameter_digest(tool: Tool, parameters: Mapping[str, Any]) -> int:
     """Return a number above 1 that tells parameters of a tool apart; giving a default changes nothing."""
-    try:
-        text = canonical_json({**defaults(tool), **parameters})
-    except (TypeError, ValueError):
-        text = repr(sorted(parameters.items(), key=str))
-    word0, word1 = hash_words("parameters", text)
+    word0, word1 = hash_words("parameters", arguments_text({**defaults(tool), **parameters}))
     return (1 << 61) | (word0 << 29) ^ word1
 
 
