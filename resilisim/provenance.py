@@ -23,8 +23,18 @@ def arguments_text(arguments: Mapping[str, Any]) -> str:
     try:
         return canonical_json(arguments)
     except (TypeError, ValueError):
-        pairs = sorted(((str(name), value) for name, value in arguments.items()), key=lambda pair: pair[0])
-        return json.dumps(pairs, ensure_ascii=False, default=repr)
+        pass
+    try:
+        return json.dumps(_with_texts(arguments), sort_keys=True, ensure_ascii=False, default=repr)
+    except RecursionError:  # it holds itself
+        return repr(arguments)
+
+
+def _with_texts(value: Any) -> Any:
+    """Return a value whose mappings have texts as keys."""
+    if isinstance(value, Mapping):
+        return {str(key): _with_texts(item) for key, item in value.items()}
+    return [_with_texts(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def without_surrogates(text: str) -> str:
