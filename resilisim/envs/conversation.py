@@ -14,12 +14,12 @@ from resilisim.chat import ToolCall
 from resilisim.envs import feedback
 from resilisim.envs.drawing import Pixels, Scene, ToolState, draw
 from resilisim.envs.protocol import (
-    CUT_MARK,
     call_ids,
     decode_native,
     native_answers,
     native_text,
     native_tools,
+    presentable,
     read_call,
     read_native,
     read_text,
@@ -268,9 +268,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         given = self.settings
         told = (task.instance_id, self._seed, given.salt, given.payload, given.errors)
         self._episode = Episode(problem, *told, self._workspace, self._draws)
-        self._observation = _presentable(self._prompt.text, self._longest)
+        self._observation = presentable(self._prompt.text, self._longest)
         work = self._prompt.text.strip() if self._prompt.work is None else self._prompt.work
-        said = {"words": self._observation, "work": _presentable(work, self._longest)}
+        said = {"words": self._observation, "work": presentable(work, self._longest)}
         return self._observation, self._info(None, said)
 
     def _judge_of(self, problem: Problem) -> Judge | None:
@@ -455,10 +455,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
         else:
             ending = progress.text()
             extra["progress"] = progress
-        words = extra["words"] = _presentable(words, self._longest - len(ending) - 2)
+        words = extra["words"] = presentable(words, self._longest - len(ending) - 2)
         text = self._said = "\n\n".join(filter(None, (words, ending)))
         if self.protocol == "native":
-            ids = [_presentable(call_id, len(call_id)) for call_id in ids]
+            ids = [presentable(call_id, len(call_id)) for call_id in ids]
             extra["messages"], text = native_answers(text, ids, self._longest)
         self._observation = text
         terminated = self._episode.ended_by is not None
@@ -679,13 +679,6 @@ def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
         execution = public["execution"]
         public["execution"] = {name: value for name, value in execution.items() if name not in _PRIVATE_IN_EXECUTION}
     return public
-
-
-def _presentable(text: str, longest: int) -> str:
-    """Return an observation that lies in the observation space and can be sent anywhere as UTF-8."""
-    if len(text) > longest:
-        text = text[: longest - len(CUT_MARK)] + CUT_MARK
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _check_library(library: object, world: World | None = None) -> ToolLibrary:

@@ -497,6 +497,13 @@ def call_ids(message: Mapping[str, Any]) -> list[str]:
     return [str(call_id) if isinstance(call_id, str | int) else "" for call_id in ids]
 
 
+def presentable(text: str, longest: int) -> str:
+    """Return an observation that lies in the observation space and can be sent anywhere as UTF-8."""
+    if len(text) > longest:
+        text = text[: longest - len(CUT_MARK)] + CUT_MARK
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 def native_answers(text: str, ids: list[str], max_length: int) -> tuple[list[dict[str, str]], str]:
     """Return the messages that answer the calls, the first of which is the answer, and the JSON list of them.
 
