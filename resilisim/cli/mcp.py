@@ -194,6 +194,14 @@ def proxy(
             "--turns", help="Calls that there are.", min=1, max=MAX_TURNS, show_default="10", rich_help_panel=GOAL_GROUP
         ),
     ] = None,
+    force: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--force",
+            metavar="TOOL#NUMBER=RESULT",
+            help="What a call brings, whatever its draw is: add#2=TIMEOUT, add#1=ok; again for more. Records mark it.",
+        ),
+    ] = None,
     name: NameOption = CLIENT_NAME,
 ) -> None:
     """Put a real MCP server under a law: its tool calls are drawn first, then really made; all else passes unchanged.
@@ -221,6 +229,7 @@ def proxy(
         once=_names(once),
         name=name,
         salt=salt,
+        force=force or (),
     )
     tools = None if library is None else options.load(library)
     address, headers = _with_user_as_header(url, _headers(header or ()))

@@ -52,6 +52,7 @@ class InjectedCall:
         seconds: How long the function ran.
         arguments: What it was called with, as text that may be cut (`CallArguments.shown`).
         input: What stands for all of it (`CallArguments.digest`).
+        forced: Whether somebody said beforehand what it brings, and it was no luck.
 
     Example:
         >>> import resilisim
@@ -73,6 +74,7 @@ class InjectedCall:
     seconds: float
     arguments: str
     input: str = ""
+    forced: bool = False
 
     @property
     def passed(self) -> bool:
@@ -81,7 +83,8 @@ class InjectedCall:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the call as it stands in `calls.jsonl`."""
-        return {"success": self.outcome == "ok", **{name: getattr(self, name) for name in self.__slots__}}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "forced"}
+        return {"success": self.outcome == "ok", **fields, **({"forced": True} if self.forced else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ class DrawnCall:
         failure: Code and words of the failure that was drawn; None if it passes.
         runs: Whether the function runs: if the call passes, or if its answer is lost only then.
         number: Counts what was drawn in the episode.
+        forced: Whether it was forced instead.
     """
 
     attempt: int
@@ -101,6 +105,7 @@ class DrawnCall:
     failure: tuple[str, str] | None
     runs: bool
     number: int
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Goal, Message, Problem, build_problem
+from resilisim.simulator.draws import KEYED, Forced
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.failure_model import Law
@@ -102,6 +103,7 @@ class InjectionSettings:
     dependencies: Mapping[str, Sequence[str]] = field(hash=False)
     name: str
     salt: str
+    force: tuple[str, ...] = ()
 
     def with_dependencies(self, tools: Mapping[str, Tool]) -> list[Tool]:
         """Return the tools, each with what it depends on, and with the errors that the law draws if it says which."""
@@ -158,6 +160,9 @@ class InjectedEpisode:
         self._problem: Problem = build_problem(library, goal, settings.law, rules)
         # The draws are the same whatever is asked of the functions, so that modes and goals can be compared.
         self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
+        self._errors: Errors = "documented" if isinstance(settings.law, Law) and settings.law.errors else "transient"
+        self._forced = Forced.of(settings.force)
+        self._forced.check_results(self._problem, self._errors)
         self._begin_law()
         if self.has_goal:
             self._judge = Judge(self._problem)
@@ -187,9 +192,11 @@ class InjectedEpisode:
     def _begin_law(self) -> None:
         """Let the law begin, or begin anew, with draws of its own."""
         settings, number = self._settings, self._attempts.total()
-        errors: Errors = "documented" if isinstance(settings.law, Law) and settings.law.errors else "transient"
         instance_id = f"{self._instance_id}/{number}" if number else self._instance_id
-        self._episode = Episode(self._problem, instance_id, settings.seed, settings.salt, errors=errors)
+        draws = KEYED if number else self._forced  # what is forced is of the first time
+        self._episode = Episode(
+            self._problem, instance_id, settings.seed, settings.salt, errors=self._errors, draws=draws
+        )
 
     def _optimum(self, fail: Fail) -> float | None:
         """Return V* of the start if failures came before the functions run, or after; None where it is not known."""
@@ -220,7 +227,8 @@ class InjectedEpisode:
         runs = event.failure is None or has_run(
             self._problem.dynamics.rules, RESULTS.index(event.result or RESULTS[FAILURE])
         )
-        drawn = DrawnCall(self._attempts[name], event.success_probability or 0.0, failure, runs, self._num_drawn)
+        chance = event.success_probability or 0.0
+        drawn = DrawnCall(self._attempts[name], chance, failure, runs, self._num_drawn, event.forced)
         if step is not None:
             step["attempt"] = drawn.attempt
         place = None if step is None else len(self._steps) - 1
@@ -262,6 +270,7 @@ class InjectedEpisode:
             0.0,
             arguments.shown,
             arguments.digest,
+            drawn is not None and drawn.forced,
         )
         opened = OpenCall(self._calls, self._written(call, self._calls, is_open=True))
         if drawn is not None:
@@ -301,6 +310,7 @@ class InjectedEpisode:
             round(seconds, 6),
             arguments.shown,
             arguments.digest,
+            drawn.forced,
         )
         if begun.step is not None:
             step = self._steps[begun.step]
@@ -467,7 +477,7 @@ class InjectedEpisode:
         worth = Worth(
             value=found.value, action_value=found.action_value, regret=found.regret, luck=found.luck, label=label
         )
-        happened = Happened(success_probability=event.success_probability)
+        happened = Happened(success_probability=event.success_probability, forced=event.forced)
         if event.result is not None:
             happened["result"] = event.result
         return self._builder.add(message.text, message.kind, message.tool, worth, **happened)
@@ -528,7 +538,11 @@ class InjectedEpisode:
     def _arguments(self) -> dict[str, Any]:
         settings = self._settings
         return {
-            "inject": {"functions": [tool.to_mapping() for tool in self._library], **self._told},
+            "inject": {
+                "functions": [tool.to_mapping() for tool in self._library],
+                **self._told,
+                **({"force": list(settings.force)} if settings.force else {}),
+            },
             "environment": {
                 **({"law": self._problem.law.to_mapping()} if isinstance(self._problem.law, Law) else
                    self._problem.law.to_mapping()),

@@ -463,6 +463,7 @@ def inject(
     dependencies: Mapping[str, Sequence[str]] | None = None,
     name: str = "program",
     salt: str = EVALUATION_SALT,
+    force: Sequence[str] = (),
 ) -> Injected:
     """Put functions under a law: each call is drawn first, and really made if it passes.
 
@@ -493,6 +494,7 @@ def inject(
         dependencies: For each function the names of those that it depends on; unmet ones lower its chance.
         name: Who calls, for the record.
         salt: Any text; another one gives other draws.
+        force: What calls bring whatever is drawn, such as "charge#2=TIMEOUT" or "charge#1=ok"; the record marks them.
 
     Raises:
         InvalidInputError: An argument is unusable.
@@ -540,6 +542,7 @@ def inject(
         dependencies=needs,
         name=checked_text("name", name, 1),
         salt=checked_text("salt", salt),
+        force=checked_names("force", force),
     )
     return Injected(settings, [functions] if callable(functions) else functions)
 
@@ -554,14 +557,14 @@ def _check_parts(law: Law) -> None:
 
 def summary_of(calls: Sequence[InjectedCall], names: Iterable[str]) -> dict[str, Any]:
     """Return what became of calls of functions with these names (`Injected.summary`)."""
-    drawn = [call.probability for call in calls if call.probability is not None]
+    drawn = [call.probability for call in calls if call.probability is not None and not call.forced]
     by_tool = {name: Counter(call.outcome for call in calls if call.tool == name) for name in names}
     return {
         "calls": len(calls),
         "functions": {
             name: {outcome: found[outcome] for outcome in get_args(Outcome)} for name, found in by_tool.items()
         },
-        "luck": sum(call.passed for call in calls) - sum(drawn),
+        "luck": sum(call.passed for call in calls if not call.forced) - sum(drawn),
         "luck_spread": math.sqrt(sum(chance * (1 - chance) for chance in drawn)),
     }
 

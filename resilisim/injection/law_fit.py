@@ -53,6 +53,7 @@ class CallLine(TypedDict, total=False):
     seed: int
     outcome: Outcome
     ran: bool
+    forced: bool
     position: int  # messages before it in its episode; where none is said, calls
 
 
@@ -260,7 +261,7 @@ class _Reading:
 
     def _counts(self, call: CallLine, outcome: Outcome, told: Mapping[str, Any]) -> bool | None:
         """Return whether a call was a success in the sense that is asked for; None if it says nothing about it."""
-        if outcome == "misuse" or (call["error"] in GIVEN_UP and self._failures != "injected"):
+        if call.get("forced") or outcome == "misuse" or (call["error"] in GIVEN_UP and self._failures != "injected"):
             return None
         if self._failures == "all":
             return outcome == "ok"
@@ -298,6 +299,7 @@ def _of_episode(steps: Iterable[Mapping[str, Any]]) -> Iterator[CallLine]:
             outcome = "ok" if step["success"] else "real" if step.get("real") else "injected"
             measured = {"seconds": step["seconds"]} if "seconds" in step else {}
             found = {"tool": step["tool"], "error": step["error"], "outcome": outcome, "ran": outcome != "injected"}
+            found |= {"forced": step.get("forced", False)}
             yield cast("CallLine", found | {"position": position} | measured)
 
 
