@@ -27,7 +27,7 @@ from resilisim.simulator import (
     load_law,
     start_state,
 )
-from resilisim.simulator.exact import Judge, reachable, solve
+from resilisim.simulator.exact import Judge, solve, stage
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.messages import WAIT
 from resilisim.simulator.state import EpisodeState
@@ -183,7 +183,7 @@ def test_regret_is_never_negative_whatever_agents_send() -> None:
 
 @pytest.mark.parametrize("number", range(8))
 def test_what_is_too_large_to_be_enumerated_is_bounded(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "MAX_ENUMERATED_TOOLS", 0)
+    monkeypatch.setattr(stage, "MAX_ENUMERATED_TOOLS", 0)
     found = small_problems.compare(Draws("tests/bounded problems", number), episodes=2, most=WORK)
     assert max(found.wrong, found.lost, found.chances, found.informed) < small_problems.TOLERANCE, found
 
