@@ -103,6 +103,12 @@ class Keyed:
         """Return what luck brings to a call (`Draws.draw`)."""
         dynamics = problem.dynamics
         rules, numbers = dynamics.rules, dynamics.numbers
+        attempt, tables = state.executions[tool], numbers.tables
+        threshold = success_threshold(law_probability(rules, tables, state.status, state.counters, tool))
+        bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
+        clean_threshold = 0  # read of failures only
+        if bits >= threshold or rules.at_broken >= 0:
+            clean_threshold = success_threshold(clean_probability(rules, tables, state.counters, tool))
         result, ticks, error = draw_result(
             rules,
             numbers.luck,
@@ -111,11 +117,11 @@ class Keyed:
             state.hidden or NOTHING,
             tool,
             dynamics.digest(tool, message) if rules.at_block >= 0 else 0,
-            success_threshold(law_probability(rules, numbers.tables, state.status, state.counters, tool)),
-            success_threshold(clean_probability(rules, numbers.tables, state.counters, tool)),
+            threshold,
+            clean_threshold,
             *key,
-            state.executions[tool],
-            draw_bits(*key, state.executions[tool], PURPOSE_SUCCESS),
+            attempt,
+            bits,
         )
         if result == SUCCESS and rules.is_validator[tool] and not rules.shows_payload:
             return Draw(result, ticks, dynamics.true_findings(state)), None
