@@ -118,7 +118,8 @@ def test_messages_of_tools_and_broken_text_are_taken(model):
 def test_nothing_is_printed(tmp_path):
     script = (
         "import asyncio, sys\n"
-        "from resilisim.chat import *\n"
+        "from resilisim.chat import ChatMessage, ChatRequest, ContextOverflowError, make_chat_model\n"
+        "from resilisim.chat.middleware import ChatModelSettings\n"
         "model = make_chat_model('local', ChatModelSettings(local_context=256))\n"
         "heavy = {'torch', 'transformers', 'xllamacpp', 'openai', 'sentence_transformers'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"

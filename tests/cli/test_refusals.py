@@ -73,7 +73,7 @@ agents show kpi_chain | did you mean 'kpi-chain'?
 EVALUATE --seeds 1000000000000 | --seeds
 EVALUATE --seeds {"9" * 5000} | --seeds
 EVALUATE --tasks {"9" * 30} | {"9" * 30}
-EVALUATE --max-seconds 1e300 | 1e+300
+EVALUATE --max-seconds 1e300 | 1e300
 EVALUATE --max-cost inf | inf
 EVALUATE --timeout nan | nan
 PROFILE --turns 1000000000 | turns is 1000000000
@@ -113,7 +113,7 @@ EVALUATE --policy react | needs a language model
 EVALUATE --policy react --model opnai:x | did you mean 'openai'?
 EVALUATE --policy react --model scripted:nowhere.jsonl | nowhere.jsonl
 EVALUATE --policy react[stps=3] --model scripted:FILES/script.jsonl | did you mean 'steps'?
-EVALUATE --policy react[steps=0] --model scripted:FILES/script.jsonl | steps=0: expected a whole number of 1 or more
+EVALUATE --policy react[steps=0] --model scripted:FILES/script.jsonl | steps is 0: expected at least 1
 EVALUATE --policy react[steps] --model scripted:FILES/script.jsonl | 'steps' is no option, expected name=value
 EVALUATE --policy react[steps=3 --model scripted:FILES/script.jsonl | the bracket is not closed
 EVALUATE --policy react[templates=FILES/empty] --model scripted:FILES/script.jsonl | holds no .md file

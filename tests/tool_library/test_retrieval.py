@@ -231,7 +231,7 @@ def test_other_searches_follow_the_same_rules(retriever, cache_dir):
     assert "data_processing_validator" not in similar
     two = ToolRetriever(ToolLibrary([Tool("x_reader", "Reads."), Tool("y_poet", "Writes verse.")]), cache_dir=cache_dir)
     assert [hit.name for hit in two.search("a poem")] == ["y_poet", "x_reader"]
-    with pytest.raises(InvalidInputError, match="k=0"):
+    with pytest.raises(InvalidInputError, match="k is 0: expected at least 1"):
         retriever.search("x", 0)
 
 
