@@ -243,7 +243,7 @@ def test_what_counts_as_the_same_can_be_said():
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan])
 def test_numbers_out_of_range(value):
-    with pytest.raises(InvalidInputError, match=r"theta is .*: expected (at least 0 and at most 1|a finite number)"):
+    with pytest.raises(InvalidInputError, match=r"theta is .*: expected (at least 0 and at most 1|a number)"):
         threshold_sweep(LABELLED, [value])
     with pytest.raises(InvalidInputError, match="confidence"):
         threshold_sweep([LabelledExtraction(value, "a", "a")])
