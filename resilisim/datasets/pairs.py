@@ -73,11 +73,15 @@ class OptimumPairs:
         self._agent = Demonstrator(stage, task, spec.search, spec.pass_parameters)
         self._agent.reset(observation, info)
         self._optimum = solve(info["problem"])
-        self.gap = self._optimum.gap
         self._worse: list[Alternative] = []  # beside the last message
         self._draws = Draws(
             "resilisim/datasets/preferences", stage.settings.salt, task.instance_id, info["prompt_type"], seed
         )
+
+    @property
+    def gap(self) -> float:
+        """By how much values that were asked for so far may be too low: it grows with the states that are met."""
+        return self._optimum.gap
 
     def value(self, info: Info) -> float:
         """Return V* of the present state."""

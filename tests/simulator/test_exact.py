@@ -145,8 +145,8 @@ def test_value_at_the_end_is_the_outcome_for_every_end():
             assert episode.ended_by is None
             episode.apply(message)
         assert (episode.ended_by, optimum.value(episode.state)) == (ended_by, expected)
-    # A budget of time is a part of laws; an agent that breaks sends no message.
-    assert {ended_by for ended_by, _ in stories} == set(ENDED_BY) - {None, "time", "agent_error"}
+    # A budget of time is a part of laws; an agent that breaks sends no message; only the training law knows a deadlock.
+    assert {ended_by for ended_by, _ in stories} == set(ENDED_BY) - {None, "time", "agent_error", "deadlock"}
 
 
 def test_clairvoyance_is_worth_at_least_the_optimum_and_finds_what_one_tool_needs():

@@ -192,7 +192,10 @@ def test_a_check_of_our_own_stops_what_judges(monkeypatch: pytest.MonkeyPatch) -
     problem = build_problem(TWO, ["good", "poor"], load_law("outages"))
     optimum, start = solve(problem), start_state(problem)
     judge, message = Judge(problem), execution("good")
-    monkeypatch.setattr(type(optimum), "value", lambda self, state: 0.0)
     monkeypatch.setattr(type(optimum), "judge", lambda self, state, message, after: (0.5, 0.5))
+    assert judge.judge(start, message, start).action_value == 0.5, "V* is above that"
+    judge = Judge(problem)
+    for name in ("value", "bound"):  # as if both were underestimated
+        monkeypatch.setattr(type(optimum), name, lambda self, state: 0.0)
     with pytest.raises(CheckFailed, match=r"is above V\*"):
         judge.judge(start, message, start)

@@ -65,8 +65,9 @@ def reads_laws(loaded: LoadedPolicy) -> bool:
 def benchmark_actions(mask: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the actions that a policy of the benchmark law knows among those legal under a law with parts.
 
-    Both are (num_envs, num_actions): the mask, in which only executions are left, each once, and the actions that these
-    mean: where the input of a tool was refused, another one, because as it was the call would surely fail.
+    Both are (num_envs, num_actions): the mask, in which only executions are left, each once (where nothing can be
+    executed, whatever is legal), and the actions that these mean: where the input of a tool was refused, another one,
+    because as it was the call would surely fail.
     """
     num_tools = num_tools_of(mask.shape[1])
     first = [action_index(kind, 0, num_tools) for kind in (INVOKE_TOOL, RETRY_TOOL)]

@@ -117,13 +117,14 @@ class Judge:
         values = self.values
         value = values.value(state) if self._value is None else self._value
         if outcome is not None and after.ended_by is not None and message.kind != "execute":
-            action_value = self._value = float(outcome)
+            action_value = reached = float(outcome)
         else:
             led_to = had_it_worked(values.problem, state, message, after) if refused else after
-            action_value, self._value = values.judge(state, message, led_to)
+            action_value, reached = values.judge(state, message, led_to)
         is_above = action_value > value + values.gap + LARGEST_ERROR
         if values.is_ceiling and is_above and action_value > values.bound(state) + LARGEST_ERROR:
             raise CheckFailed(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
+        self._value = reached
         if refused:
             action_value -= self.correct(after)
         regret = regret_of(value, action_value, values.gap) if values.is_ceiling else value - action_value

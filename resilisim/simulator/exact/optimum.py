@@ -372,8 +372,6 @@ class SearchedOptimum(Optimum):
         >>> from resilisim.simulator import build_problem, start_state
         >>> from resilisim.simulator.exact.optimum import SearchedOptimum
         >>> from resilisim.simulator.exact.search import Search
-    from resilisim.simulator.exact.stage import failing_helps
-    from resilisim.simulator.exact.values import TIE_TOLERANCE, Knowledge, Values
         >>> problem = build_problem(default_library(), ["file_operations_reader"])
         >>> search = Search(problem)
         >>> round(SearchedOptimum(problem, 0.0, search.breakers, search).value(start_state(problem)), 6)
