@@ -205,7 +205,8 @@ def test_the_keys_of_info_of_conversations_are_those_of_their_page() -> None:
         infos.append(env.step(message)[-1])
     keys = rows("docs/environments/conversation.md", "## Keys of `info`")
     assert keys.keys() == {key for info in infos for key in info}
-    assert {key for key, cells in keys.items() if cells[0] == "always"} == set(infos[0])
+    assert {key for key, cells in keys.items() if cells[0] in ("always", "at the start")} == set(infos[0])
+    assert {key for key, cells in keys.items() if cells[0] == "always"} == set.intersection(*map(set, infos))
     assert {key for key, cells in keys.items() if cells[1] == "yes"} == {
         key for one in infos for key in public_info(one)
     }

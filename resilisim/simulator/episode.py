@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from resilisim.errors import InvalidInputError, check_integer
@@ -50,7 +49,7 @@ class Event(NamedTuple):
     success: bool | None = None
     success_probability: float | None = None
     failure: Failure | None = None
-    output: Mapping[str, Any] = MappingProxyType({})
+    output: Mapping[str, Any] = {}
     result: str | None = None
     seconds: float | None = None
     forced: bool = False

@@ -53,7 +53,7 @@ def test_gymnasium_makes_it():
     observation, info = env.reset(seed=3)
     assert observation in env.observation_space
     assert info["instance_id"] in TASKS
-    assert env.unwrapped.core.worlds["max_steps"][0] == 7
+    assert env.unwrapped.core.worlds["rules"]["max_turns"][0] == 7
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
