@@ -8,13 +8,15 @@ import pytest
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.schema import check_record
 from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.simulator import Law, Outage
+from resilisim.simulator import Law, Outage, build_problem
+from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import check_parameters
 from tests.datasets import rollout_tools
 from tests.datasets.rollout_tools import FILTER, PARSER, READER, TRANSFORMER, WRITER, replay, task_of, tasks
+from tests.simulator.little_room import give_little_room
 
 records_of = functools.partial(rollout_tools.records_of, PreferenceSpec)
 source_of = functools.partial(rollout_tools.source_of, PreferenceSpec)
@@ -102,12 +104,23 @@ def test_where_nothing_can_succeed_there_is_no_pair():
     assert list(source_of(max_turns=5, prompts=("optimal",)).records(task))
 
 
-def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used():
+def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used(monkeypatch):
     law = Law(outage=Outage(begins=0.3, ends=0.3))
-    records = list(source_of(prompts=("optimal",), seeds=20, law=law).records(task_of(READER)))
-    assert records
-    for record in records:
+    source, problem = (
+        source_of(prompts=("optimal",), seeds=20, law=law),
+        build_problem(default_library(), [READER], law),
+    )
+    exact = list(source.records(task_of(READER)))
+    assert {record["optimum_gap"] for record in exact} == {0.0}
+    give_little_room(monkeypatch)
+    found, at_first = [], solve(problem).gap
+    for record in source.records(task_of(READER)):
         assert record["margin"] >= record["optimum_gap"] > 0.01
+        assert record["optimum_gap"] == solve(problem).gap, "what is known now, not what was at first"
+        found.append(record)
+    assert found
+    assert solve(problem).gap > at_first
+    assert min(record["margin"] for record in exact) < max(record["optimum_gap"] for record in found)
 
 
 def test_refused_calls_are_refused_whatever_the_library_calls_its_tools_and_parameters():

@@ -12,9 +12,11 @@ from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
-from resilisim.simulator import Law, Outage
+from resilisim.simulator import Law, Outage, build_problem, start_state
+from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.scoring import rescore
 from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tool_library import default_library
 from tests.evaluation.toy_policies import (
     FILTER,
     PARSER,
@@ -27,6 +29,7 @@ from tests.evaluation.toy_policies import (
     task_of,
     toy_tasks,
 )
+from tests.simulator.little_room import give_little_room
 
 RELIABLE = "network_fetcher"
 CERTAIN = {"base": 1.0}  # a law under which calls without missing dependencies never fail
@@ -168,20 +171,23 @@ def test_the_same_episode_gives_the_same_bytes_whatever_was_played_before():
     assert encode_json_line(play_episode(ConversationEnv(), Reading(), task, "optimal", 5)) == first
 
 
-def test_where_the_optimum_is_a_bound_the_identity_is_exact_and_the_record_says_so():
-    """Under outages by category no outside tool is told apart, so V* off the best path lies between two bounds."""
-    env = environment(law=Law(outage=Outage(begins=0.3, ends=0.3)))
-    task = task_of(READER)
-    bounded = 0
+def test_where_the_optimum_is_a_bound_the_identity_is_exact_and_the_record_says_so(monkeypatch):
+    law, task = Law(outage=Outage(begins=0.3, ends=0.3)), task_of(READER)
+    problem = build_problem(default_library(), [READER], law)
+    exact, start = solve_reachable(problem), start_state(problem)
+    give_little_room(monkeypatch)
+    env, bounded = environment(law=law), 0
     for seed in range(12):
         record = play_episode(env, Scripted([call(READER)] * 2 + [call(RELIABLE)] * 3), task, "optimal", seed)
-        bounded += record["optimum_gap"] > 0.0
+        bounded += 0.0 < record["optimum_gap"] < 0.1
         assert identity_error(record) < 1e-12
+        assert record["optimum"] < exact.value(start) <= record["optimum"] + record["optimum_gap"]
         for step in record["steps"]:
             assert step["regret"] >= -record["optimum_gap"]
             assert (step["label"] is None) == (step["regret"] <= 1e-12)
-        assert sum(record["losses"].values()) >= record["regret"]
+        assert sum(record["losses"].values()) >= record["regret"] - 1e-12
     assert bounded == 12
+    assert exact.gap == 0.0
     assert play([call(READER)], READER)["optimum_gap"] == 0.0
 
 
