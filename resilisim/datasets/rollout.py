@@ -107,6 +107,10 @@ class RolloutSpec:
             raise InvalidInputError(
                 f"salt {EVALUATION_SALT!r} is the luck of evaluations: expected another one, such as {TRAINING_SALT!r}"
             )
+        if self.environment.force:
+            raise InvalidInputError(
+                f"force is {list(self.environment.force)!r:.99}: expected none, as training data hold what luck brings"
+            )
         if self.first_seed + self.seeds - 1 > MAX_SEED:
             raise InvalidInputError(f"first_seed is {self.first_seed}: expected seeds of at most 2^63 - 1")
         if self.environment.parameters == "strict" and not self.pass_parameters:

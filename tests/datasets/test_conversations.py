@@ -222,6 +222,8 @@ def test_training_luck_is_not_evaluation_luck():
     assert luck() != luck(salt="another")
     with pytest.raises(InvalidInputError, match="luck of evaluations"):
         records_of(salt=EVALUATION_SALT)
+    with pytest.raises(InvalidInputError, match="training data hold what luck brings"):
+        records_of(force=["network_fetcher#1=ok"])
     assert {record["salt"] for record in records_of()} == {TRAINING_ENVIRONMENT.salt}
 
 

@@ -12,7 +12,9 @@ shaping with the potential V* (Ng, Harada and Russell 1999), `advantage` the sam
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from resilisim.errors import CheckFailed
 from resilisim.simulator.compiled import scalar
@@ -94,6 +96,14 @@ class Judge:
     def __init__(self, problem: Problem) -> None:
         self.values = solve(problem)
         self._value: float | None = None  # V* after the last message
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is solved is locked while it is searched, and remembered by the problem: a copy solves it, or finds it.
+        return {"problem": self.values.problem, "value": self._value}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.values = solve(state["problem"])
+        self._value = state["value"]
 
     def judge(
         self,
