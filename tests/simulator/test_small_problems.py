@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -32,6 +33,7 @@ from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.messages import WAIT
 from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import ToolLibrary
+from tests.simulator.little_room import give_little_room
 from verification import small_problems
 from verification.beliefs import Beliefs
 
@@ -186,6 +188,16 @@ def test_what_is_too_large_to_be_enumerated_is_bounded(number: int, monkeypatch:
     monkeypatch.setattr(stage, "MAX_ENUMERATED_TOOLS", 0)
     found = small_problems.compare(Draws("tests/bounded problems", number), episodes=2, most=WORK)
     assert max(found.wrong, found.lost, found.chances, found.informed) < small_problems.TOLERANCE, found
+
+
+def test_without_room_values_lie_between_two_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "MAX_ENUMERATED_TOOLS", 0)
+    give_little_room(monkeypatch, math.inf)
+    problems = [Draws("tests/bounded problems", number) for number in range(8)]
+    compared = [small_problems.compare(draws, episodes=2, most=WORK) for draws in problems]
+    for found in compared:
+        assert max(found.wrong, found.lost, found.chances, found.informed) < small_problems.TOLERANCE, found
+    assert any(0.0 < found.gap < 0.5 for found in compared)
 
 
 def test_a_check_of_our_own_stops_what_judges(monkeypatch: pytest.MonkeyPatch) -> None:
