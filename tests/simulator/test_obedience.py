@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from resilisim.simulator import FINISH, BenchmarkLaw, EndRules, Message, Problem, build_problem, execution, start_state
 from resilisim.simulator.exact import obey_plan
+from resilisim.simulator.exact.plan_following import follow
 from resilisim.simulator.messages import STOP
 from resilisim.simulator.state import EpisodeState, is_awaiting_closing, next_state, outcome, success_probability
+from resilisim.tool_library import default_library
 from resilisim.workflows import PlannedStep
 from tests.simulator.brute_force import libraries, small_library
 
@@ -103,3 +105,11 @@ def test_certain_tools_show_what_a_plan_is_worth(plan, refused, success, coverag
     problem = build_problem(library, ("a", "b"), BenchmarkLaw(base=1.0))
     found = obey_plan(problem, [library.index(name) for name in plan], refused)
     assert (found.success, found.coverage) == (success, coverage)
+
+
+def test_plain_python_gives_numbers_of_its_own_that_records_can_hold(monkeypatch):
+    # The module has the name of a function that its package exports.
+    monkeypatch.setitem(obey_plan.__globals__, "follow", getattr(follow, "py_func", follow))
+    problem = build_problem(default_library(), ["file_operations_reader"])
+    found = obey_plan(problem, problem.required)
+    assert (type(found.success), type(found.coverage)) == (float, float)

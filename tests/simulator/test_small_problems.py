@@ -184,7 +184,7 @@ def test_regret_is_never_negative_whatever_agents_send() -> None:
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_what_is_too_large_to_be_enumerated_is_bounded(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_enumerated_has_the_true_values(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "MAX_ENUMERATED_TOOLS", 0)
     found = small_problems.compare(Draws("tests/bounded problems", number), episodes=2, most=WORK)
     assert max(found.wrong, found.lost, found.chances, found.informed) < small_problems.TOLERANCE, found

@@ -106,7 +106,7 @@ def obey_plan(
             f"following a plan of {len(tools)} steps, {limited} of them with limits, needs more than {MAX_ENTRIES:,} "
             "table entries: use fewer limits or fewer turns"
         )
-    return Obedience(success, coverage)
+    return Obedience(float(success), float(coverage))  # NumPy's, where nothing is compiled
 
 
 def plan_following(problem: Problem, turns: int | None = None) -> float:
