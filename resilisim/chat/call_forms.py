@@ -30,7 +30,7 @@ from resilisim.chat.call_readers import (
     read_mistral,
 )
 from resilisim.chat.json_answers import LONGEST_READ, NotALiteral, object_at
-from resilisim.chat.written_calls import WrittenCall, calls_of_value, has_arguments
+from resilisim.chat.unwrapping import WrittenCall, calls_of_value, has_arguments
 
 Call = tuple[str, Mapping[str, Any]]  # what a form writes: a name, and JSON values by parameter name
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from resilisim.chat.json_answers import NotALiteral, listed_values, object_at, value_at
-from resilisim.chat.written_calls import Words, WrittenCall, calls_of_value
+from resilisim.chat.unwrapping import Words, WrittenCall, calls_of_value
 
 Reader = Callable[[str, int], tuple[list[WrittenCall], int]]  # text, where the mark ends -> calls, where they end
 

@@ -39,7 +39,7 @@ from resilisim.chat.types import (
     is_count,
     tells_context_overflow,
 )
-from resilisim.chat.written_calls import text_of_parts
+from resilisim.chat.unwrapping import text_of_parts
 from resilisim.errors import InvalidInputError, import_extra, one_line
 from resilisim.provenance import content_hash, without_surrogates
 from resilisim.redaction import MARK, SHORTEST_SECRET, keep_secret, without_known

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from resilisim.chat import ToolCall
 from resilisim.chat.call_forms import FoundCalls, StrangeCall, find_calls, has_call_mark
 from resilisim.chat.json_answers import NotALiteral, split_thoughts
-from resilisim.chat.written_calls import WrittenCall, named_call, spellings, text_of_parts, unwrapped
+from resilisim.chat.unwrapping import WrittenCall, named_call, spellings, text_of_parts, unwrapped
 from resilisim.errors import nearest_name, one_line
 from resilisim.inputs import finite_number
 from resilisim.simulator.messages import Message, MessageKind

@@ -8,8 +8,8 @@ from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
 from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.results import EvaluationResult, evaluate, read_results
 from resilisim.evaluation.run.contestants import ModelSettings
+from resilisim.evaluation.run.limits import RunLimits
 from resilisim.evaluation.run.merge import merge_runs
-from resilisim.evaluation.run.runner import RunLimits
 from resilisim.evaluation.run.store import read_manifest, read_records
 from resilisim.evaluation.table.comparing import compare_runs
 

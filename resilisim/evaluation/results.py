@@ -14,10 +14,11 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import RecordTexts, opened
 from resilisim.evaluation.run.arguments import TaskSpec
 from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec
+from resilisim.evaluation.run.limits import CallOutcome, RunLimits
 from resilisim.evaluation.run.plan import RunPlan
 from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.ray_cluster import check_address
-from resilisim.evaluation.run.runner import CallOutcome, RunLimits, play_run
+from resilisim.evaluation.run.runner import play_run
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.evaluation.table.facts import RunFacts, read_facts

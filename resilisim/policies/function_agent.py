@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final, TypeAlias, cast
 
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
-from resilisim.policies.agent_loop import run_beside
 from resilisim.policies.agent_record import AgentRecord, Journal
+from resilisim.policies.agent_threads import run_beside
 from resilisim.policies.base import AgentFailed
 from resilisim.policies.usage import agent_part
 
@@ -27,7 +27,7 @@ class FunctionAgent:
     """An agent that is a function of one session.
 
     A sync function runs in a thread of its own, so that many can wait for their models at once; async ones in an event
-    loop of their own (`agent_loop`), so that one that blocks it, or cannot be cancelled, holds up nobody else.
+    loop of their own (`agent_threads`), so that one that blocks it, or cannot be cancelled, holds up nobody else.
 
     Args:
         function: Takes a `Session`. What it returns, unless None, is its answer and says that the task is done.

@@ -6,7 +6,7 @@ import pytest
 
 from resilisim.chat.call_forms import FORMS, FoundCalls, StrangeCall, calls_at, find_calls, find_form, has_call_mark
 from resilisim.chat.json_answers import NotALiteral, split_thoughts, without_thoughts
-from resilisim.chat.written_calls import Words, WrittenCall, arguments_object, spellings, text_of_parts
+from resilisim.chat.unwrapping import Words, WrittenCall, arguments_object, spellings, text_of_parts
 
 WEATHER = {"city": {"type": "string"}, "days": {"type": "integer"}}
 SAMPLES = [(form, sample) for form in FORMS for sample in form.samples]

@@ -14,7 +14,7 @@ from resilisim.tasks import Task
 from resilisim.tasks import benchmark as benchmark_module
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, DATA_FILE, benchmark_bytes, benchmark_tasks
 from resilisim.tasks.composition import task_statistics
-from resilisim.tasks.generation import match_steps
+from resilisim.tasks.matching import match_steps
 from resilisim.tasks.scene import domains
 from resilisim.tasks.task import FIELD_NAMES, SPLITS, TEMPLATES, instance_id_of, sorted_by_dependencies
 from resilisim.tasks.wording import GENERAL_ITEMS, clauses, vocabulary_clauses

@@ -17,18 +17,16 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.generation import (
+from resilisim.tasks.generation import draw_tools, generate_tasks, write_tasks
+from resilisim.tasks.matching import (
     NUM_HITS,
     OPERATION_WINDOW,
     UNTYPED_SHARE,
     Candidates,
-    draw_tools,
-    generate_tasks,
     match_step,
     match_steps,
     nearest_operations,
     operation_texts,
-    write_tasks,
 )
 from resilisim.tasks.scene import TICKET_MODULUS, TICKET_STEP, draw_scene
 from resilisim.tasks.task import TEMPLATE_OF_TYPE, TEMPLATES, SkeletonStep, sorted_by_dependencies

@@ -47,9 +47,10 @@ from resilisim.evaluation.robustness.points import (
 from resilisim.evaluation.robustness.profile_result import AxisProfile, ProfileResult, RunState, count_setbacks
 from resilisim.evaluation.run.arguments import TaskSpec
 from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec
+from resilisim.evaluation.run.limits import RunLimits
 from resilisim.evaluation.run.plan import RunPlan
 from resilisim.evaluation.run.player import Players
-from resilisim.evaluation.run.runner import RunInterrupted, RunLimits
+from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import read_records
 from resilisim.tasks import Task
 from resilisim.tasks.searches import all_searches_needed

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from resilisim.chat.json_answers import NotALiteral
-from resilisim.chat.written_calls import arguments_object
+from resilisim.chat.unwrapping import arguments_object
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
 from resilisim.envs.protocol import WAIT_FUNCTION, native_call, native_tools
 from resilisim.envs.reply import Reply

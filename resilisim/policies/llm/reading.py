@@ -24,7 +24,7 @@ from resilisim.chat.json_answers import (
     object_at,
     without_thoughts,
 )
-from resilisim.chat.written_calls import WrittenCall, arguments_object, by_position, calls_of_value, spellings
+from resilisim.chat.unwrapping import WrittenCall, arguments_object, by_position, calls_of_value, spellings
 from resilisim.envs.protocol import has_finish_mark
 from resilisim.policies.llm.tools import ToolSpec
 from resilisim.provenance import without_surrogates

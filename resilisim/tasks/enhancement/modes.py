@@ -21,7 +21,7 @@ from resilisim.chat import ChatMessage
 from resilisim.chat.json_answers import json_object_in
 from resilisim.inputs import json_problem, shown
 from resilisim.provenance import canonical_json, content_hash
-from resilisim.tasks.generation import match_step
+from resilisim.tasks.matching import match_step
 from resilisim.tasks.task import TEMPLATE_OF_TYPE, Task, TaskTemplate, instance_id_of, sorted_by_dependencies
 from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clauses
 from resilisim.tool_library.library import ToolLibrary
