@@ -37,7 +37,7 @@ def _episode_columns() -> tuple[Column, ...]:
     return (*KEYS, *listed[:place], *losses, *listed[place:])
 
 
-EPISODES: Final = RecordSchema("resilisim-run-episodes-3", _episode_columns())
+EPISODES: Final = RecordSchema("resilisim-run-episodes-4", _episode_columns())
 STEPS: Final = RecordSchema("resilisim-run-steps-2", (*KEYS, *shipped_columns("steps")))
 CALLS: Final = RecordSchema("resilisim-run-calls-2", (*KEYS, *shipped_columns("calls")))
 OF_UNCLEAR_FAILURES: Final = ("fault", "messages", "optimum")  # which others, and older ones, lack
@@ -45,7 +45,7 @@ FAILURES: Final = RecordSchema("resilisim-run-failures-2", (*KEYS, *shipped_colu
 # What not every record has: older ones, those of episodes without a flaw, and those that keep no texts.
 _MAY_BE_MISSING: Final = frozenset(
     {
-        *("coverage", "minimum", "order", "output", "completion"),
+        *("weight", "coverage", "minimum", "order", "output", "completion"),
         *("optimum_after_searches", "searches_needed", "no_search_ceiling"),
         *(column.name for column in EPISODES.columns if column.name.startswith("flaw_")),
         *("agent_structure", "messages", "thoughts", "text", "tool_calls"),

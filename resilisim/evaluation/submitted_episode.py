@@ -187,6 +187,8 @@ class EpisodeChecker:
             yield "other_episode", str(error)
         if record["privileged"] or record.get("agent", {}).get("oracle"):
             yield "privileged", f"policy {record['policy']} is privileged, expected one that does not see the state"
+        if "weight" in record:
+            yield "other_episode", "it has a weight, expected one that was played on the draws of the set"
         if tries_again(record):
             restarts = record["agent"]["restarts"]
             yield "tries_again", f"it began anew {restarts} times in the same draws, expected the first try alone"

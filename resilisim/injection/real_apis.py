@@ -106,7 +106,7 @@ def _scaling_table(facts: RunFacts) -> Table:
 def _error_table(facts: RunFacts) -> Table:
     counted: Counter[str] = Counter()
     for (_, _, code), count in facts.breakdown.errors.items():
-        counted[code] += count
+        counted[code] += round(count)
     failures, published = counted.total(), sum(FAILURES.values())
     executions = sum(facts.breakdown.executions.values())
     rows: list[list[object]] = []

@@ -18,7 +18,6 @@ from resilisim.reporting.page import Fold, name_cell, packaged_file, plain, say
 from resilisim.statistics import Estimate
 from resilisim.statistics.comparison import without_variation
 from resilisim.statistics.estimates import FloatArray, clustered_proportion, t_quantile
-from resilisim.statistics.luck_adjustment import cross_fitted_betas
 from resilisim.tables.table import Cell, Table
 
 # Prompt types in the order of the ResiliBench paper's tables; others follow as they were met.
@@ -68,9 +67,7 @@ def base_prompt(prompt_type: str) -> str:
 def pool(table: EpisodeTable, prompt_type: str) -> Pool:
     """Count the episodes of a table of sums, all of one policy, as one group whose prompts have one name."""
     count, full, partial = map(table.by_task, (table.count, table.outcome, table.partial))
-    betas = np.array(cross_fitted_betas(table.folds))[table.task_folds]  # (num_tasks,)
-    none = math.nan if table.has_no_ceiling else 0.0
-    adjusted = full - betas * table.by_task(table.luck) + none
+    adjusted = table.by_task(table.adjusted) + (math.nan if table.has_no_ceiling else 0.0)
     levels = (Rate(full, count), Rate(partial, count), Rate(count - full - partial, count))
     return Pool(table, summarise_group(table, prompt_type=prompt_type), levels[0], Rate(adjusted, count), levels)
 

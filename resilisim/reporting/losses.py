@@ -133,8 +133,8 @@ def worst_tasks(facts: RunFacts) -> list[Block]:
 class _Total:
     """What some calls cost together."""
 
-    episodes: int = 0
-    calls: int = 0
+    episodes: float = 0.0
+    calls: float = 0.0
     losses: Counter[str] = field(default_factory=Counter)  # points by label
 
     @classmethod
@@ -159,7 +159,7 @@ class _Total:
         ordered = sorted(self.losses.items(), key=lambda item: (-item[1], item[0]))[:MOST_CAUSES]
         return ", ".join(f"{plain(label)} {amount / whole:.0%}" for label, amount in ordered if amount / whole >= 0.005)
 
-    def per_episode(self, episodes: int | None = None) -> str:
+    def per_episode(self, episodes: float | None = None) -> str:
         """Points lost of 100 of its own episodes, or of so many."""
         number = self.episodes if episodes is None else episodes
         return percent(self.regret / number) if number else NOTHING
@@ -200,8 +200,8 @@ def totals_table(pools: PromptPools, dimension: str) -> Table | None:
         [
             (heading, name),
             ("costliest causes", lambda part: sums[part].causes),
-            ("episodes", lambda part: sums[part].episodes),
-            ("runs of the tool" if is_tool else "messages", lambda part: sums[part].calls),
+            ("episodes", lambda part: counted_text(sums[part].episodes)),
+            ("runs of the tool" if is_tool else "messages", lambda part: counted_text(sums[part].calls)),
             (whose, lambda part: sums[part].per_episode(num_counted)),
             *(map(lost, policies) if 1 < len(policies) <= MOST_POLICIES and not by_policy else ()),
         ],
@@ -210,7 +210,12 @@ def totals_table(pools: PromptPools, dimension: str) -> Table | None:
     )
 
 
-def _episodes_of(pools: PromptPools) -> Mapping[str, int]:
+def counted_text(number: float) -> str:
+    """Return a number of things, of agents that were explored an expected one."""
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
+
+
+def _episodes_of(pools: PromptPools) -> Mapping[str, float]:
     return {row.policy: row.episodes for row in pools.facts.breakdown.totals("policy")}
 
 
@@ -219,7 +224,7 @@ def errors_section(pools: PromptPools) -> Section | None:
     errors = _by_policy(pools.facts.breakdown.errors)
     if not errors:
         return None
-    executions = {policy: runs.total() for policy, runs in _by_policy(pools.facts.breakdown.executions).items()}
+    executions = {policy: sum(runs.values()) for policy, runs in _by_policy(pools.facts.breakdown.executions).items()}
     policies = [policy for policy in pools.policies if executions.get(policy)]
     names = _ordered(errors)
     shown, rest = names[: NUM_SERIES - 1], names[NUM_SERIES - 1 :]
@@ -251,25 +256,28 @@ def errors_section(pools: PromptPools) -> Section | None:
 
 
 def _errors_table(
-    pools: PromptPools, policies: Sequence[str], errors: Mapping[str, Counter[str]], executions: Mapping[str, int]
+    pools: PromptPools,
+    policies: Sequence[str],
+    errors: Mapping[str, Mapping[str, float]],
+    executions: Mapping[str, float],
 ) -> Table:
-    total: Counter[str] = sum(errors.values(), Counter())
+    total = _summed(errors)
     num_executions = sum(executions.values())
     every = "all errors"
 
-    def failures(name: str, counts: Counter[str] = total) -> int:
-        return counts.total() if name == every else counts[name]
+    def failures(name: str, counts: Mapping[str, float] = total) -> float:
+        return sum(counts.values()) if name == every else counts[name]
 
     def of_policy(policy: str) -> tuple[Cell, Callable[[str], float], str]:
         return pools.name(policy), lambda name: 100 * failures(name, errors[policy]) / executions[policy], ".1f"
 
     return Table.of(
-        f"Failed executions by type of error, of {num_executions:,} executions in all",
+        f"Failed executions by type of error, of {counted_text(num_executions)} executions in all",
         [*_ordered(errors), every],
         [
             ("error", str),
-            ("failures", failures),
-            ("% of failures", lambda name: 100 * failures(name) / total.total(), ".1f"),
+            ("failures", lambda name: counted_text(failures(name))),
+            ("% of failures", lambda name: 100 * failures(name) / failures(every), ".1f"),
             ("of 100 executions", lambda name: 100 * failures(name) / num_executions, ".1f"),
             *(map(of_policy, policies) if 1 < len(policies) <= MOST_ERROR_POLICIES else ()),
         ],
@@ -292,15 +300,23 @@ def _kinds_table(pools: PromptPools) -> Table:
     )
 
 
-def _by_policy(counts: Mapping[tuple[str, str, str], int]) -> defaultdict[str, Counter[str]]:
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+def _by_policy(counts: Mapping[tuple[str, str, str], float]) -> defaultdict[str, defaultdict[str, float]]:
+    own: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for (policy, _, name), count in counts.items():
-        found[policy][name] += count
-    return found
+        own[policy][name] += count
+    return own
 
 
-def _ordered(counts: Mapping[str, Counter[str]]) -> list[str]:
-    totals: Counter[str] = sum(counts.values(), Counter())
+def _summed(counts: Mapping[str, Mapping[str, float]]) -> defaultdict[str, float]:
+    totals: defaultdict[str, float] = defaultdict(float)
+    for own in counts.values():
+        for name, count in own.items():
+            totals[name] += count
+    return totals
+
+
+def _ordered(counts: Mapping[str, Mapping[str, float]]) -> list[str]:
+    totals = _summed(counts)
     return sorted(totals, key=lambda name: (-totals[name], name))
 
 

@@ -39,6 +39,9 @@ NO_EPISODE_DIFFERS = (
 )
 TOO_FEW_TASKS = "one task says nothing about others: at least two are needed for an interval"
 NO_LUCK = "an agent that tries again in fresh episodes has no luck to be adjusted for"
+NO_LUCK_LEFT = "both were explored: no luck is in their difference"
+NO_COUNTS = "an agent that was explored has a rate on each task, no outcomes that could be counted"
+EXACT_ON_TASK = "exact on this task, which says nothing about others"
 
 PRIOR_BETA = 1.0
 PRIOR_PAIRS = 20.0  # from trials with 5 to 100 tasks: fewer are noisy below 20 tasks, more are slow to learn
@@ -63,6 +66,8 @@ class Pairs:
         ceiling_b: (num_pairs,) the same of B.
         tries_again: Whether either may try again in fresh episodes, or nobody knows V*, so that luck means nothing.
         num_without_partner: Episodes of A and of B that the other has not played.
+        unplayed: For each of both, if it was explored, the weight that was not played in each pair, shape (num_pairs,);
+            its outcomes are then rates, and it has no luck. None if it was sampled.
 
     Example:
         >>> import numpy as np
@@ -86,6 +91,7 @@ class Pairs:
     ceiling_b: FloatArray = field(repr=False)
     tries_again: bool = False
     num_without_partner: tuple[int, int] = (0, 0)
+    unplayed: tuple[FloatArray | None, FloatArray | None] = field(default=(None, None), repr=False)
 
     def __len__(self) -> int:
         """Number of pairs."""
@@ -95,6 +101,27 @@ class Pairs:
     def num_tasks(self) -> int:
         """Number of tasks with pairs."""
         return len(self.tasks)
+
+    @property
+    def explored(self) -> tuple[bool, bool]:
+        """Whether A and B were explored: then an outcome is the rate on a task."""
+        return self.unplayed[0] is not None, self.unplayed[1] is not None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no luck is in any outcome."""
+        return all(self.explored)
+
+    @property
+    def difference_ends(self) -> tuple[FloatArray, FloatArray]:
+        """The least and the most that the difference of each pair can be by what was not played; (num_pairs,) each."""
+        (low_a, high_a), (low_b, high_b) = (
+            (outcome, outcome)
+            if unplayed is None
+            else (outcome * (1.0 - unplayed), outcome * (1.0 - unplayed) + unplayed)
+            for outcome, unplayed in zip((self.outcome_a, self.outcome_b), self.unplayed, strict=True)
+        )
+        return low_a - high_b, high_a - low_b
 
     @property
     def folds(self) -> IntArray:
@@ -188,6 +215,22 @@ def clustered_difference(
     return Difference(method, value, error, interval, p_value, len(pairs), pairs.num_tasks, note)
 
 
+def _as_far_as_known(difference: Difference, pairs: Pairs, level: float) -> Difference:
+    """Widen an interval to what was not played leaves open; on one task that is all that is not known."""
+    if not any(pairs.explored):
+        return difference
+    ends = pairs.difference_ends
+    low, high = (clustered_difference(difference.method, pairs, end, level) for end in ends)
+    if pairs.num_tasks > 1:
+        interval = (min(difference.interval[0], low.interval[0]), max(difference.interval[1], high.interval[1]))
+        return replace(difference, interval=interval)
+    if not pairs.is_exact:
+        return difference
+    is_open = low.difference < high.difference
+    interval = (low.difference, high.difference) if is_open else difference.interval
+    return replace(difference, interval=interval, note=EXACT_ON_TASK)
+
+
 def without_variation(
     value: float, num_tasks: int, level: float = CONFIDENCE_LEVEL
 ) -> tuple[tuple[float, float], float]:
@@ -223,6 +266,8 @@ def mcnemar_difference(pairs: Pairs, level: float) -> Difference:
     """
     from scipy.special import bdtr, ndtri  # a quarter of a second, which only a comparison should pay
 
+    if any(pairs.explored):
+        return _nothing(MCNEMAR, pairs, NO_COUNTS)
     count = len(pairs)
     only_a = int(np.count_nonzero(pairs.outcome_a > pairs.outcome_b))
     only_b = int(np.count_nonzero(pairs.outcome_b > pairs.outcome_a))
@@ -303,7 +348,8 @@ class Comparison:
     prompt: str  # prompt type of both, or both with an arrow if they differ
     privileged: tuple[bool, bool]  # whether A and B saw the state
     pairs: Pairs = field(repr=False, compare=False)  # the matched episodes
-    # (num_pairs,) luck-adjusted difference of each pair, or None where either may try again in fresh episodes
+    # (num_pairs,) luck-adjusted difference of each pair, or None where either may try again in fresh episodes, or both
+    # were explored
     terms: FloatArray | None = field(repr=False, compare=False)
     beta_a: float  # mean of the betas that took off A's luck; NaN without luck adjustment
     beta_b: float  # the same of B
@@ -325,11 +371,12 @@ class Comparison:
         pairs, level = self.pairs, self.level
         outcomes = pairs.outcome_a - pairs.outcome_b
         note = None if outcomes.any() else NO_EPISODE_DIFFERS
-        paired = clustered_difference(PAIRED, pairs, outcomes, level, note)
+        paired = _as_far_as_known(clustered_difference(PAIRED, pairs, outcomes, level, note), pairs, level)
         if self.terms is None:
-            adjusted = _nothing(PAIRED_LUCK_ADJUSTED, pairs, NO_LUCK)
+            adjusted = _nothing(PAIRED_LUCK_ADJUSTED, pairs, NO_LUCK_LEFT if pairs.is_exact else NO_LUCK)
         else:
-            adjusted = _no_surer(clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, self.terms, level), paired)
+            adjusted = clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, self.terms, level)
+            adjusted = _no_surer(_as_far_as_known(adjusted, pairs, level), paired)
         return {
             INDEPENDENT: independent_difference(pairs, level),
             PAIRED: paired,
@@ -372,7 +419,7 @@ class Comparison:
         return clustered_proportion(self.pairs.task_sums(outcomes), self.pairs.task_counts, self.level)
 
     def _mean(self, values: FloatArray) -> Estimate:
-        if self.terms is None:
+        if self.pairs.tries_again:
             return Estimate.nothing(self.pairs.num_tasks, len(self.pairs))
         return clustered_mean(self.pairs.task_sums(values), self.pairs.task_counts, self.level)
 
@@ -392,6 +439,7 @@ class Comparison:
             "beta_a": finite_or_none(self.beta_a),
             "beta_b": finite_or_none(self.beta_b),
             "privileged": list(self.privileged),
+            "explored": list(self.pairs.explored),
             "episodes_without_partner": list(self.num_without_partner),
             "best": self.best.method,
             **{method: difference.to_mapping() for method, difference in self.differences.items()},
@@ -417,7 +465,7 @@ def compare_pairs(
         >>> round(compare_pairs(pairs, "mine", "yours", "optimal").best.difference, 3)
         0.333
     """
-    if pairs.tries_again:
+    if pairs.tries_again or pairs.is_exact:
         return Comparison(label_a, label_b, prompt, privileged, pairs, None, math.nan, math.nan, level)
     terms, betas = adjusted_terms(pairs)
     beta_a, beta_b = betas.mean(axis=0)
@@ -443,6 +491,7 @@ def pool_comparisons(
         task=np.concatenate(numbers),
         tries_again=any(part.tries_again for part in parts),
         num_without_partner=(sum(without_a), sum(without_b)),
+        unplayed=(_joined_unplayed(parts, 0), _joined_unplayed(parts, 1)),
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _JOINED},
     )
     each = [comparison.terms for comparison in comparisons if comparison.terms is not None]
@@ -461,3 +510,11 @@ def pool_comparisons(
         float(beta_b),
         level,
     )
+
+
+def _joined_unplayed(parts: Sequence[Pairs], side: int) -> FloatArray | None:
+    """Return what was not played of one side in all parts; None if it was sampled in all of them."""
+    if not any(part.explored[side] for part in parts):
+        return None
+    unplayed = (part.unplayed[side] for part in parts)
+    return np.concatenate([np.zeros(len(p)) if u is None else u for p, u in zip(parts, unplayed, strict=True)])

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeGuard, cast
 
-from annotated_types import Ge, Le, MinLen
+from annotated_types import Ge, Gt, Le, MinLen
 from typing_extensions import TypedDict  # pydantic cannot read that of `typing` before Python 3.12
 
 from resilisim.errors import StoreError
@@ -202,7 +202,9 @@ class EpisodeRecord(Totals):
     structure (`AgentRecord`). `texts` is what the environment said; on disk it is a text that holds
     this and what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it was not
     kept. In a world, `world` is its name, `answer` what completion was signalled with, and `optimum`, values and
-    regrets are measured by the task's reference solution (`simulator.exact.program`).
+    regrets are measured by the task's reference solution (`simulator.exact.program`). Of an agent that was explored,
+    `weight` is the probability of the episode: those of one policy, prompt type and task come to at most 1, and what is
+    missing was not played.
 
     Example:
         >>> from resilisim import evaluate
@@ -238,6 +240,7 @@ class EpisodeRecord(Totals):
     world: NotRequired[str]
     answer: NotRequired[str | None]
     manifest: str
+    weight: NotRequired[Annotated[float, Gt(0.0), Le(1.0)]]
     agent: NotRequired[AgentRecord]
     texts: NotRequired[SpokenTexts | str]
 

@@ -48,7 +48,6 @@ from resilisim.statistics.estimates import (
     clustered_proportion,
     clustered_ratio,
 )
-from resilisim.statistics.luck_adjustment import cross_fitted_betas
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.plan_value import follow_steps
@@ -178,9 +177,9 @@ class TaskScores:
 def task_scores(group: EpisodeTable, place_of: Mapping[str, int]) -> TaskScores:
     """Return the scores of one policy under one prompt in one run (`EpisodeTable.group`)."""
     places = np.array([place_of[task.instance_id] for task in group.tasks], dtype=np.int64)  # (num_tasks,) of the run
-    betas = np.array(cross_fitted_betas(group.folds))[group.task_folds]
-    count, outcome, luck = (group.by_task(values) for values in (group.count, group.outcome, group.luck))
-    adjusted = np.full(len(places), np.nan) if group.has_no_ceiling else outcome - betas * luck
+    count, outcome, adjusted = map(group.by_task, (group.count, group.outcome, group.adjusted))
+    if group.has_no_ceiling:
+        adjusted = np.full(len(places), np.nan)
     scores = np.zeros((3, len(place_of)))
     scores[:, places] = count, outcome, adjusted
     return TaskScores(*scores)

@@ -322,12 +322,16 @@ def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iter
     """Yield the finished episodes of a folder with a manifest (`read_records`).
 
     Raises:
-        StoreError: As `read_records`; or an episode is one of another run, or one that stands at another place too.
+        StoreError: As `read_records`; or an episode is one of another run, stands at another place too, or has a weight
+            though the run was not explored.
     """
-    places = _Places(manifest["arguments"])
+    places, is_explored = _Places(manifest["arguments"]), bool(manifest["arguments"].get("explored", False))
     for record in read_records(directory):
         if record["manifest"] != manifest["hash"]:
             raise foreign_episode(Path(directory), record["index"])
+        if ("weight" in record) != is_explored:
+            kind = "has no weight in a run that was explored" if is_explored else "has a weight in a run of samples"
+            raise StoreError(f"episode {record['index']} in {Path(directory) / EPISODES_NAME} {kind}")
         problem = places.problem(record)
         if problem is not None:
             raise StoreError(f"episode {record['index']} in {Path(directory) / EPISODES_NAME} {problem}")
@@ -339,7 +343,9 @@ class _Places:
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         asked = [arguments.get(name) for name in ("policy_names", "prompts", "seeds")]
-        is_planned = all(isinstance(each, list) and each for each in asked) and "tasks" in arguments
+        # How many branches an agent has shows only when it is explored: their numbers are no places of a plan.
+        is_planned = "tasks" in arguments and not arguments.get("explored", False)
+        is_planned &= all(isinstance(each, list) and each for each in asked)
         self._sizes = [len(each) for each in asked if isinstance(each, list)] if is_planned else []
         self._names: dict[tuple[str, int], object] = {}
         self._of: dict[tuple[str, object], int] = {}

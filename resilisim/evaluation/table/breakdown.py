@@ -1,13 +1,14 @@
 """Where the points of a run went: losses by policy, prompt, flaw, task type and tool, errors, the costliest calls.
 
 Memory grows with policies, prompts, tools and kinds of error, never with episodes. Sums over calls are kept once, in
-the finest division; every other one is added up from it, or from the table of episodes, when it is asked for.
+the finest division; every other one is added up from it, or from the table of episodes, when it is asked for. Branches
+of an agent that was explored count by their weight, so that of them all numbers are expected ones.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -37,8 +38,8 @@ class BreakdownRow:
     policy: str
     prompt_type: str  # prompt type; "" where all prompts of the policy are counted together
     key: str  # what the row is about: the policy, prompt type, flaw type, task type or tool
-    episodes: int  # episodes; for a tool, those in which it was run
-    calls: int  # messages; for a tool, its executions
+    episodes: float  # episodes; for a tool, those in which it was run
+    calls: float  # messages; for a tool, its executions
     # Sum of regret by label (`record.LOSS_LABELS`), in points of probability; divide by `episodes` of the policy and
     # prompt for the share of episodes lost
     losses: Mapping[str, float]
@@ -47,7 +48,10 @@ class BreakdownRow:
 
 @dataclass(frozen=True, slots=True, order=True)
 class CostlyCall:
-    """One message that cost something: `index` is the episode's place in its run, `turn` counts messages from 1."""
+    """One message that cost something: `index` is the episode's place in its run, `turn` counts messages from 1.
+
+    Where the policy was explored, the regret is that of its branch by its weight.
+    """
 
     policy: str
     prompt_type: str
@@ -71,8 +75,8 @@ class _CallKey(NamedTuple):
 class _Cell:
     """Sums over some calls; `episodes` are those in which the tool was run, or a message that ran none was sent."""
 
-    calls: int = 0
-    episodes: int = 0
+    calls: float = 0.0
+    episodes: float = 0.0
     luck: float = 0.0
     losses: dict[str, float] = field(default_factory=dict)
 
@@ -98,7 +102,7 @@ class CallSums:
 
     def add(self, record: EpisodeRecord) -> None:
         """Take in the calls of one episode."""
-        policy, prompt_type = record["policy"], record["prompt_type"]
+        policy, prompt_type, weight = record["policy"], record["prompt_type"], record.get("weight", 1.0)
         ran_no_tool = False
         for step in record["steps"]:
             success, label = step["success"], step["label"]
@@ -112,18 +116,19 @@ class CallSums:
             cell = self.cells.get(key)
             if cell is None:
                 cell = self.cells[key] = _Cell()
-            cell.calls += 1
-            cell.episodes += is_first
+            cell.calls += weight
+            cell.episodes += weight * is_first
             if success is not None:
-                cell.luck += step["luck"]
+                cell.luck += weight * step["luck"]
             if label is not None:
-                cell.losses[label] = cell.losses.get(label, 0.0) + step["regret"]
-                if label != _NO_BLAME and step["regret"] >= self._lowest:
+                cell.losses[label] = cell.losses.get(label, 0.0) + weight * step["regret"]
+                if label != _NO_BLAME and weight * step["regret"] >= self._lowest:
                     self._keep(record, step, label)
 
     def _keep(self, record: EpisodeRecord, step: StepRecord, label: str) -> None:
         index, turn, message = record["index"], step["turn"], step["message"][:EXCERPT_LENGTH]
-        call = CostlyCall(record["policy"], record["prompt_type"], index, turn, message, label, step["regret"])
+        regret = record.get("weight", 1.0) * step["regret"]
+        call = CostlyCall(record["policy"], record["prompt_type"], index, turn, message, label, regret)
         heapq.heappush(self._costly, ((round(call.regret, _DIGITS), -index, -turn), call))
         if len(self._costly) > NUM_KEPT:
             heapq.heappop(self._costly)
@@ -164,8 +169,8 @@ class Breakdown:
                 policy=table.policies[names[0, place]],
                 prompt_type="" if dimension == "policy" else table.prompts[names[1, place]],
                 key=keys[names[2, place]],
-                episodes=int(episodes[place]),
-                calls=int(calls[place]),
+                episodes=float(episodes[place]),
+                calls=float(calls[place]),
                 losses={label: float(sums[place]) for label, sums in losses.items() if sums[place]},
                 luck=float(luck[place]),
             )
@@ -173,17 +178,17 @@ class Breakdown:
         ]
 
     @property
-    def errors(self) -> Mapping[tuple[str, str, str], int]:
+    def errors(self) -> Mapping[tuple[str, str, str], float]:
         """Failed executions by policy, prompt type and type of error."""
         return self._counts(lambda key: key.error if key.success is False else None)
 
     @property
-    def kinds(self) -> Mapping[tuple[str, str, str], int]:
+    def kinds(self) -> Mapping[tuple[str, str, str], float]:
         """Messages by policy, prompt type and kind (execute, search, info, format_error, rejected, finish, stop)."""
         return self._counts(lambda key: key.kind)
 
     @property
-    def executions(self) -> Mapping[tuple[str, str, str], int]:
+    def executions(self) -> Mapping[tuple[str, str, str], float]:
         """Executions by policy, prompt type and tool."""
         return self._counts(lambda key: None if key.success is None else key.tool)
 
@@ -192,8 +197,8 @@ class Breakdown:
         """The calls with the highest regret, at most `NUM_KEPT`."""
         return self.calls.costliest()
 
-    def _counts(self, name_of: Callable[[_CallKey], str | None]) -> Counter[tuple[str, str, str]]:
-        counts: Counter[tuple[str, str, str]] = Counter()
+    def _counts(self, name_of: Callable[[_CallKey], str | None]) -> Mapping[tuple[str, str, str], float]:
+        counts: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         for key, cell in self.calls.cells.items():
             name = name_of(key)
             if name is not None:

@@ -26,9 +26,12 @@ OPTIMUM_TOLERANCE = 1e-9  # V* is stored with all its digits, so only other mach
 MAY_DIFFER = frozenset(
     {
         "checkpoints",
+        "dice",
+        "explored",
         "models",
         "models_of_policies",
         "num_episodes",
+        "plays",
         "policies",
         "policy_names",
         "prompts",
@@ -38,6 +41,7 @@ MAY_DIFFER = frozenset(
         "seeds",
         "shard",
         "tasks",
+        "width",
     }
 )
 _NAMES = {
@@ -144,7 +148,10 @@ def compare_run_tables(
         comparisons.append(compare_tables(a.group(one, prompt_type), b.group(other, prompt_type), *labels))
     labels = (comparisons[0].label_a, comparisons[0].label_b) if len(matched) == 1 else names
     counted = (a.num_counted_as_lost, b.num_counted_as_lost)
-    unfinished = (max(a.num_planned - len(a) + counted[0], 0), max(b.num_planned - len(b) + counted[1], 0))
+    missing_a, missing_b = (
+        table.num_planned - table.num_episodes + lost for table, lost in zip((a, b), counted, strict=True)
+    )
+    unfinished = (max(missing_a, 0), max(missing_b, 0))
     tasks_a, tasks_b = (table.manifest.get("arguments", {}).get("tasks", {}) for table in (a, b))
     same_ids = tasks_a.get("count") == tasks_b.get("count") and set(_ids(a)) == set(_ids(b))
     tasks_differ = same_ids and tasks_a.get("sha256") != tasks_b.get("sha256")
@@ -246,18 +253,15 @@ def _only_group(table: EpisodeTable, side: str) -> tuple[str, str]:
 
 
 def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
-    """Match the episodes of two groups, each one policy under one prompt type, in the order of task id and seed."""
+    """Match the episodes of two groups, each one policy under one prompt type, in the order of task id and seed.
+
+    The row of an agent that was explored has no luck, so it stands beside every episode of its task.
+    """
     names = sorted(set(_ids(a)) & set(_ids(b)))
     _refuse_other_tasks(a, b, names)
-    places = {name: place for place, name in enumerate(names)}
-    seeds = np.union1d(a.seed, b.seed)
-    rows_a, keys_a = _keys(a, places, seeds)
-    rows_b, keys_b = _keys(b, places, seeds)
-    keys, first, second = np.intersect1d(keys_a, keys_b, assume_unique=True, return_indices=True)
-    if len(keys) == 0:
+    rows_a, rows_b, task, seed = _matched_rows(a, b, {name: place for place, name in enumerate(names)})
+    if len(task) == 0:
         raise InvalidInputError("the two have no episode in common: expected at least one task with the same seed")
-    rows_a, rows_b = rows_a[first], rows_b[second]
-    task, seed = np.divmod(keys, len(seeds))
     apart = np.abs(a.optimum[rows_a] - b.optimum[rows_b]) > OPTIMUM_TOLERANCE
     if apart.any():
         place = int(np.argmax(apart))
@@ -269,11 +273,11 @@ def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
     return Pairs(
         tasks=tuple(names[place] for place in present),
         task=task.astype(np.int64),
-        seed=seeds[seed],
+        seed=seed,
         outcome_a=a.outcome[rows_a].astype(np.float64),
         outcome_b=b.outcome[rows_b].astype(np.float64),
-        luck_a=a.luck[rows_a],
-        luck_b=b.luck[rows_b],
+        luck_a=a.luck[rows_a] * (not a.is_explored),
+        luck_b=b.luck[rows_b] * (not b.is_explored),
         optimum=a.optimum[rows_a],
         ceiling_a=a.ceiling[rows_a],
         ceiling_b=b.ceiling[rows_b],
@@ -282,8 +286,35 @@ def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
             for part, rows in ((a, rows_a), (b, rows_b))
             for column in (part.tries_again, part.no_reference)
         ),
-        num_without_partner=(len(a) - len(keys), len(b) - len(keys)),
+        num_without_partner=(len(a) - len(np.unique(rows_a)), len(b) - len(np.unique(rows_b))),
+        unplayed=(
+            a.unplayed[rows_a] if a.is_explored else None,
+            b.unplayed[rows_b] if b.is_explored else None,
+        ),
     )
+
+
+def _matched_rows(
+    a: EpisodeTable, b: EpisodeTable, places: dict[str, int]
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return the rows of A and of B that are matched, and place of the task and seed of each pair."""
+    seeds = np.unique(
+        np.concatenate([table.seed for table in (a, b) if not table.is_explored] or [np.zeros(1, np.int64)])
+    )
+    rows_a, keys_a = _keys(a, places, seeds)
+    rows_b, keys_b = _keys(b, places, seeds)
+    if a.is_explored != b.is_explored:  # of the explored one the key is the place of the task alone
+        sampled, explored = (keys_b, keys_a) if a.is_explored else (keys_a, keys_b)
+        row_of_task = np.full(len(places), -1, dtype=np.int64)
+        row_of_task[explored] = np.arange(len(explored))
+        order = np.argsort(sampled)
+        partner = row_of_task[sampled[order] // len(seeds)]
+        order, partner = order[partner >= 0], partner[partner >= 0]
+        keys, (first, second) = sampled[order], (partner, order) if a.is_explored else (order, partner)
+    else:
+        keys, first, second = np.intersect1d(keys_a, keys_b, assume_unique=True, return_indices=True)
+    task, seed = (keys, np.zeros_like(keys)) if a.is_explored and b.is_explored else np.divmod(keys, len(seeds))
+    return rows_a[first], rows_b[second], task, seeds[seed]
 
 
 def _ids(table: EpisodeTable) -> list[str]:
@@ -301,10 +332,12 @@ def _refuse_other_tasks(a: EpisodeTable, b: EpisodeTable, names: list[str]) -> N
 
 
 def _keys(table: EpisodeTable, places: dict[str, int], seeds: NDArray[np.int64]) -> tuple[IntArray, IntArray]:
-    """Return the rows whose task is common, and one number for each row's task and seed."""
+    """Return the rows whose task is common, and one number for each row's task and seed; of explored ones the task."""
     numbers = np.array([places.get(name, -1) for name in _ids(table)], dtype=np.int64)
     task = numbers[table.task]
     rows = np.flatnonzero(task >= 0)
+    if table.is_explored:
+        return rows, task[rows]
     keys = task[rows] * len(seeds) + np.searchsorted(seeds, table.seed[rows])
     values, counts = np.unique(keys, return_counts=True)
     if np.any(counts > 1):

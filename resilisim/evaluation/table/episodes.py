@@ -3,6 +3,9 @@
 Records are read once. In a table of episodes a row is one episode, which is what comparisons need: they match episodes
 by task and seed. In a table of sums a row is all episodes of one policy under one prompt type and flaw on one task: so
 its size depends on tasks and policies and never on episodes, and whatever is summed by any of these is a sum of rows.
+
+Branches of an agent that was explored are one row in both: their means by weight, which counts like one episode that
+came out as they do on average. So nothing that is summed from a table asks how its episodes came about.
 """
 
 from __future__ import annotations
@@ -23,7 +26,14 @@ from resilisim.errors import StoreError, one_line, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, has_no_ceiling, lacks_ceiling, tries_again
 from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.statistics.estimates import FloatArray, IntArray
-from resilisim.statistics.luck_adjustment import NUM_FOLDS, NUM_MOMENTS, FoldSums, fold_of, moments_of
+from resilisim.statistics.luck_adjustment import (
+    NUM_FOLDS,
+    NUM_MOMENTS,
+    FoldSums,
+    cross_fitted_betas,
+    fold_of,
+    moments_of,
+)
 
 Flaw = tuple[str, str, str]  # flaw type, severity, method
 NO_FLAW: Final[Flaw] = ("", "", "")
@@ -74,7 +84,11 @@ class EpisodeTable:
             are left out. In tables of sums only.
         policy, prompt, flaw, task: Place of each in `policies`, `prompts`, `flaws`, `tasks`.
         seed, index: Episode seed, and place in the plan of the run; in a table of sums those of the first episode.
-        count, outcome, partial, turns: Episodes, full successes, partial successes, messages.
+        count, outcome, partial, turns: Episodes, full successes, partial successes, messages. An explored row counts as
+            one episode; all other numbers of it are means by weight.
+        plays: Records: episodes, or branches.
+        explored: Those of them that are branches.
+        unplayed: Weight that is missing to 1 in explored rows: what was not played.
         after_search: Episodes whose ceiling is `optimum_after_searches`.
         without_ceiling: Episodes whose tools had to be found, and of which only V* is known.
         tries_again: Episodes whose agent may try again in fresh ones, which leaves ceiling and luck without meaning.
@@ -102,6 +116,9 @@ class EpisodeTable:
     seed: IntArray = field(repr=False)
     index: IntArray = field(repr=False)
     count: NDArray[Any] = field(repr=False)
+    plays: NDArray[Any] = field(repr=False)
+    explored: NDArray[Any] = field(repr=False)
+    unplayed: FloatArray = field(repr=False)
     outcome: NDArray[Any] = field(repr=False)
     partial: NDArray[Any] = field(repr=False)
     turns: NDArray[Any] = field(repr=False)
@@ -125,13 +142,15 @@ class EpisodeTable:
 
     @property
     def num_episodes(self) -> int:
-        """Number of episodes."""
-        return int(self.count.sum())
+        """Number of episodes, or of branches that were played."""
+        return int(self.plays.sum())
 
     @property
     def num_planned(self) -> int:
         """How many episodes the run has when it is finished."""
-        return int(self.manifest.get("arguments", {}).get("num_episodes", self.num_episodes))
+        arguments = self.manifest.get("arguments", {})
+        # How many branches it takes shows only when they are played.
+        return self.num_episodes if arguments.get("explored") else int(arguments.get("num_episodes", self.num_episodes))
 
     @property
     def world(self) -> str | None:
@@ -143,6 +162,11 @@ class EpisodeTable:
     def has_no_ceiling(self) -> bool:
         """Whether ceiling and luck mean nothing: agents try again in fresh episodes, or nobody knows V*."""
         return bool(self.tries_again.any() or self.no_reference.any())
+
+    @property
+    def is_explored(self) -> bool:
+        """Whether any row is the branches of an agent that was explored, and no sample."""
+        return bool(self.explored.any())
 
     @property
     def optimum_gap(self) -> float:
@@ -158,6 +182,16 @@ class EpisodeTable:
     def task_folds(self) -> IntArray:
         """Fold of each task in the cross-fitting of beta; shape (num_tasks,)."""
         return np.array([task.fold for task in self.tasks], dtype=np.int64)
+
+    @cached_property
+    def betas(self) -> FloatArray:
+        """How much of the luck of each task is taken off; shape (num_tasks,)."""
+        return np.array(cross_fitted_betas(self.folds))[self.task_folds]
+
+    @cached_property
+    def adjusted(self) -> FloatArray:
+        """Full successes with the luck taken off; branches that were explored have none. Shape (num_rows,)."""
+        return np.where(self.explored > 0, self.outcome, self.outcome - self.betas[self.task] * self.luck)
 
     @cached_property
     def folds(self) -> list[FoldSums]:
@@ -227,10 +261,12 @@ class EpisodeTable:
 # Type code of array.array for each column in a table of episodes; sums are all floats, keys stay as they are.
 _KEYS: Final = {"policy": "h", "prompt": "h", "flaw": "h", "task": "i", "seed": "q", "index": "q"}
 _VALUES: Final = {
-    "count": "b",
-    "outcome": "b",
-    "partial": "b",
-    "turns": "h",
+    "count": "d",
+    "plays": "i",
+    "explored": "i",
+    "outcome": "d",
+    "partial": "d",
+    "turns": "d",
     "after_search": "b",
     "without_ceiling": "b",
     "tries_again": "b",
@@ -241,7 +277,12 @@ _VALUES: Final = {
     "luck": "d",
     "regret": "d",
 }
-COLUMNS: Final = (*_KEYS, *_VALUES)
+COLUMNS: Final = (*_KEYS, *_VALUES, "unplayed")
+_COUNTS_OF_RECORDS: Final = (
+    *("plays", "explored", "after_search", "without_ceiling", "tries_again", "no_reference", "privileged"),
+)
+_WEIGHED: Final = tuple(name for name in _VALUES if name not in _COUNTS_OF_RECORDS)
+_WEIGHT_ROUNDING: Final = 1e-6  # of a sum of weights
 _DTYPES: Final = {"b": np.int8, "h": np.int16, "i": np.int32, "q": np.int64, "d": np.float64}
 
 
@@ -278,25 +319,29 @@ class TableBuilder:
         )
         row = self._row(key, task, record)
         outcome, optimum, luck, regret = record["outcome"], record["optimum"], record["luck"], record["regret"]
-        columns = self._columns
-        columns["count"][row] += 1
-        columns["outcome"][row] += outcome
-        columns["partial"][row] += record["score"]["level"] == "partial_success"
-        columns["turns"][row] += len(record["steps"])
+        columns, weight = self._columns, record.get("weight", 1.0)
+        columns["count"][row] += weight
+        columns["plays"][row] += 1
+        columns["explored"][row] += "weight" in record
+        columns["outcome"][row] += weight * outcome
+        columns["partial"][row] += weight * (record["score"]["level"] == "partial_success")
+        columns["turns"][row] += weight * len(record["steps"])
         columns["after_search"][row] += record.get("optimum_after_searches") is not None
         columns["without_ceiling"][row] += lacks_ceiling(record)
         columns["tries_again"][row] += tries_again(record)
         columns["no_reference"][row] += has_no_ceiling(record)
         columns["privileged"][row] += record["privileged"]
-        columns["optimum"][row] += optimum
-        columns["ceiling"][row] += ceiling_of(record)
-        columns["luck"][row] += luck
-        columns["regret"][row] += regret
+        columns["optimum"][row] += weight * optimum
+        columns["ceiling"][row] += weight * ceiling_of(record)
+        columns["luck"][row] += weight * luck
+        columns["regret"][row] += weight * regret
         if self._sums:
             for label, amount in record["losses"].items():
-                self._losses[label][row] += amount
-            self._ended_by[record["ended_by"]][row] += 1.0
+                self._losses[label][row] += weight * amount
+            self._ended_by[record["ended_by"]][row] += weight
             fold, moments = self._tasks[task].fold, moments_of(outcome, optimum, luck)
+            if "weight" in record:
+                moments = (0.0,) * NUM_MOMENTS  # there is no luck to be fitted
             self._moments[names][fold] += moments
             if flaw is not None:
                 self._moments[names[0], *kind][fold] += moments
@@ -304,15 +349,25 @@ class TableBuilder:
         self._largest_identity_error = max(self._largest_identity_error, abs((optimum - outcome) - (regret - luck)))
 
     def table(self, manifest: Mapping[str, Any] | None = None) -> EpisodeTable:
-        """Return the table of the episodes so far."""
+        """Return the table of the episodes so far.
+
+        Raises:
+            StoreError: The branches of a task weigh more than 1, or stand beside episodes without a weight.
+        """
+        # A table of episodes may be large and is complete: its columns are not copied.
+        views = {name: np.frombuffer(values, _DTYPES[values.typecode]) for name, values in self._columns.items()}
+        mass = np.where(views["explored"] > 0, views["count"], 1.0)
+        if views["explored"].any():
+            self._check_weights(views["explored"] != views["plays"] * (views["explored"] > 0), mass)
+            views |= {name: views[name] / mass for name in _WEIGHED}
+        unplayed = 1.0 - mass
+        unplayed[unplayed < _WEIGHT_ROUNDING] = 0.0
 
         def column_of(sums: Mapping[int, float]) -> FloatArray:
             column = np.zeros(len(self._columns["task"]))
             column[list(sums)] = list(sums.values())
-            return column
+            return column / mass
 
-        # A table of episodes may be large and is complete: its columns are not copied.
-        views = {name: np.frombuffer(values, _DTYPES[values.typecode]) for name, values in self._columns.items()}
         return EpisodeTable(
             manifest={} if manifest is None else manifest,
             policies=tuple(self._policies),
@@ -322,11 +377,24 @@ class TableBuilder:
             facts=dict(self._facts),
             moments={key: [FoldSums(*own) for own in folds.tolist()] for key, folds in self._moments.items()},
             **{name: view.copy() if self._sums else view for name, view in views.items()},
+            unplayed=unplayed,
             losses={label: column_of(sums) for label, sums in self._losses.items()},
             ended_by={reason: column_of(sums) for reason, sums in self._ended_by.items()},
             largest_identity_error=self._largest_identity_error,
             num_counted_as_lost=0,
         )
+
+    def _check_weights(self, is_mixed: BoolArray, mass: FloatArray) -> None:
+        wrong = np.flatnonzero(is_mixed | (mass > 1.0 + _WEIGHT_ROUNDING))
+        if not len(wrong):
+            return
+        row, columns = int(wrong[0]), self._columns
+        policy, prompt = list(self._policies)[columns["policy"][row]], list(self._prompts)[columns["prompt"][row]]
+        problem = f"weigh {mass[row]:.6g} together, expected at most 1"
+        if is_mixed[row]:
+            problem = "have a weight or have none, expected the one or the other"
+        task = self._tasks[columns["task"][row]].instance_id
+        raise StoreError(f"the episodes of {policy} under {prompt} on {task} {problem}")
 
     def totals(self, *columns: str) -> dict[tuple[str, str], FloatArray]:
         """Return the sums of columns so far by policy and prompt type, shape (num_columns,) each."""
@@ -348,7 +416,7 @@ class TableBuilder:
         return place
 
     def _row(self, key: tuple[int, int, int], task: int, record: EpisodeRecord) -> int:
-        if self._sums:
+        if self._sums or "weight" in record:
             rows = self._rows.get(key)
             if rows is None:
                 rows = self._rows[key] = array("i")

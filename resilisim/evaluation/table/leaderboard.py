@@ -124,7 +124,7 @@ def read_entries(directory: str) -> list[Entry]:
             episodes.add(record)
         lost[record["policy"], record["prompt_type"]] += counts_as_lost
     table = episodes.table(manifest)
-    missing = max(table.num_planned - len(table) + lost.total(), 0)
+    missing = max(table.num_planned - table.num_episodes + lost.total(), 0)
     return [
         Entry(directory, summary, table.group(*names), missing, lost[names])
         for summary in summarise(sums.table(manifest))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from resilisim.statistics.estimates import (
     fields_to_json,
     within_range,
 )
-from resilisim.statistics.luck_adjustment import cross_fitted_betas, luck_adjusted_mean
 from resilisim.tables.numbers import percent
 from resilisim.tables.table import Cell, Column, Table
 
@@ -42,6 +41,11 @@ class GroupSummary:
         tries_again: Whether it may try again in fresh episodes: then it has no ceiling and no luck adjustment (NaN).
         planner: Who made the plan in the prompt, or None.
         num_tasks: Tasks with at least one episode.
+        num_episodes: Episodes, or branches that were played.
+        is_explored: Whether the policy was explored: then its numbers are exact on these tasks, no luck is in them, and
+            intervals are over tasks alone; with one task there are none.
+        unplayed: Mean weight of what was not played of an explored policy; the intervals of its rates reach as far as
+            that leaves open, those of all other numbers are of what was played.
         success: Share of full successes.
         partial_success: Share of partial successes.
         optimum: Mean V* of the start: the best success rate that any agent can reach on these tasks.
@@ -74,6 +78,8 @@ class GroupSummary:
     planner: str | None
     num_tasks: int
     num_episodes: int
+    is_explored: bool
+    unplayed: float
     success: Estimate
     partial_success: Estimate
     optimum: Estimate
@@ -150,12 +156,10 @@ def summarise_group(
         return group.by_task(values)[present]
 
     outcome, luck, optimum = column(group.outcome), column(group.luck), column(group.optimum)
-    ceilings = column(group.ceiling)
-    betas = np.array(cross_fitted_betas(group.folds))  # (NUM_FOLDS,)
-    task_betas = betas[group.task_folds[present]]  # (num_present,)
+    adjusted, ceilings = column(group.adjusted), column(group.ceiling)
     labels = [*filter(group.losses.__contains__, ALL_LOSS_LABELS), *sorted(group.losses.keys() - ALL_LOSS_LABELS)]
     losses = {label: clustered_mean(column(group.losses[label]), count) for label in labels}
-    num_episodes = int(count.sum())
+    num_episodes = int(column(group.plays).sum())
     success = clustered_proportion(outcome, count)
     ceiling = clustered_mean(ceilings, count)
     ceiling_name: Ceiling = "optimum_after_searches" if group.after_search.any() else "optimum"
@@ -171,6 +175,8 @@ def summarise_group(
         planner=facts.planner,
         num_tasks=len(count),
         num_episodes=num_episodes,
+        is_explored=group.is_explored,
+        unplayed=0.0,
         success=success,
         partial_success=clustered_proportion(column(group.partial), count),
         optimum=clustered_mean(optimum, count),
@@ -180,20 +186,18 @@ def summarise_group(
         ceiling_name=ceiling_name,
         num_without_ceiling=int(group.without_ceiling.sum()),
         share_of_ceiling=_no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value).cut(),
-        adjusted_share=_adjusted_share(
-            outcome - task_betas * luck, ceilings, success, num_episodes, ceiling_name == "optimum"
-        ),
-        luck_adjusted=_no_narrower(
-            within_range(luck_adjusted_mean(outcome, luck, count, task_betas)), success, 1.0
-        ).cut(most=1.0),
-        luck_adjusted_beta_1=within_range(luck_adjusted_mean(outcome, luck, count, 1.0)).cut(most=1.0),
-        mean_beta=float(task_betas @ count) / num_episodes if num_episodes else math.nan,
+        adjusted_share=_adjusted_share(adjusted, ceilings, success, num_episodes, ceiling_name == "optimum"),
+        luck_adjusted=_no_narrower(within_range(clustered_mean(adjusted, count)), success, 1.0).cut(most=1.0),
+        luck_adjusted_beta_1=within_range(clustered_mean(outcome - luck, count)).cut(most=1.0),
+        mean_beta=float(group.betas[present] @ count) / float(count.sum()) if len(count) else math.nan,
         luck=clustered_mean(luck, count),
         regret=clustered_mean(optimum - outcome + luck, count).cut(),  # the identity, summed over each task
         losses={label: loss.cut() for label, loss in losses.items() if loss.value > 0.0},
         turns=clustered_mean(column(group.turns), count),
         ended_by={name: number / sum(ended.values()) for name, number in ended.items()},
     )
+    if group.is_explored:
+        summary = _exact(summary, outcome, column(group.partial), ceilings, column(group.unplayed))
     if not group.has_no_ceiling:
         return _of_the_optimum(summary) if _is_optimum(group, summary) else summary
     # The last of several tries was not drawn like a first one.
@@ -203,6 +207,52 @@ def summarise_group(
     if not summary.num_without_reference:
         return summary
     return replace(summary, luck=none, regret=none, losses={}, mean_beta=math.nan)  # nobody knows what a call cost
+
+
+def _exact(
+    summary: GroupSummary, outcome: FloatArray, partial: FloatArray, ceilings: FloatArray, unplayed: FloatArray
+) -> GroupSummary:
+    """Return the summary of a policy that was explored: its rates on each task are known, up to what was not played.
+
+    All arrays have the shape (num_tasks,).
+    """
+    plays, count = summary.num_episodes, np.ones(len(outcome))
+
+    def bracketed(values: FloatArray, interval: Callable[[FloatArray], Estimate], value: float) -> Estimate:
+        """Return an estimate whose interval holds those of the least and the most that the tasks can come to."""
+        least = values * (1.0 - unplayed)
+        low, high = interval(least), interval(least + unplayed)
+        if len(values) > 1:
+            return replace(low, value=value, low=min(low.low, value), high=max(high.high, value))
+        if unplayed.any():
+            return Estimate(value, math.nan, low.value, high.value, 1, plays)
+        return Estimate.nothing(len(values), plays, value)
+
+    def share(values: FloatArray) -> Estimate:
+        is_bound = summary.ceiling_name == "optimum"
+        return _adjusted_share(values, ceilings, clustered_proportion(values, count), plays, is_bound)
+
+    success = bracketed(outcome, lambda values: clustered_proportion(values, count), summary.success.value)
+    rates = bracketed(partial, lambda values: clustered_proportion(values, count), summary.partial_success.value)
+    of_ceiling = bracketed(outcome, share, summary.share_of_ceiling.value)
+    summary = replace(
+        summary,
+        unplayed=float(unplayed.mean()) if len(unplayed) else 0.0,
+        success=success,
+        partial_success=rates,
+        share_of_ceiling=of_ceiling,
+        adjusted_share=of_ceiling,
+        luck_adjusted=success,
+        luck_adjusted_beta_1=success,
+        luck=Estimate.nothing(len(outcome), plays, summary.luck.value),
+        mean_beta=math.nan,
+        losses={label: replace(loss, num_episodes=plays) for label, loss in summary.losses.items()},
+    )
+    numbers = ((field.name, getattr(summary, field.name)) for field in fields(summary))
+    counted: dict[str, Any] = {
+        name: replace(each, num_episodes=plays) for name, each in numbers if isinstance(each, Estimate)
+    }
+    return replace(summary, **counted)
 
 
 def _is_optimum(group: EpisodeTable, summary: GroupSummary) -> bool:
@@ -323,6 +373,20 @@ def overshoot_note(rows: Sequence[GroupSummary]) -> str | None:
     )
 
 
+def interval_note(rows: Sequence[GroupSummary]) -> str:
+    """Return what the intervals of rows are over."""
+    explored = [row for row in rows if row.is_explored]
+    note = "" if len(explored) == len(rows) and rows else "Percent, with 95% intervals clustered by task."
+    if not explored:
+        return note
+    note = f"{note} Rows that were explored are" if note else "Percent,"
+    note += " exact on these tasks, with no luck in them: episodes are plays, and 95% intervals are over tasks alone."
+    open_share = max(row.unplayed for row in explored)
+    if open_share > 0.0:
+        note += f" Up to {percent(open_share, 2)}% was not played: intervals of rates reach as far as that leaves open."
+    return note
+
+
 def summary_table(rows: Sequence[GroupSummary]) -> Table:
     """Return the summary as a table: all rates in percent, with 95% intervals clustered by task, and what they are.
 
@@ -353,15 +417,17 @@ def summary_table(rows: Sequence[GroupSummary]) -> Table:
     if searching:
         values = "Both are expected values: a sample can lie above them"
     note = (
-        f"Percent, with 95% intervals clustered by task. {ceiling_note(rows)} {values} by luck, which the "
+        f"{interval_note(rows)} {ceiling_note(rows)} {values} by luck, which the "
         f"luck-adjusted column takes out; shares {share} have it taken out, too."
     )
+    if rows and all(row.is_explored for row in rows):
+        note = f"{interval_note(rows)} {ceiling_note(rows)}"
     notes = [note, *filter(None, [bound_note(rows), overshoot_note(rows)])]
     if any(row.privileged for row in rows):
         notes.append("* privileged: sees the state.")
     if any(row.tries_again for row in rows):
         notes.append("† tries again in fresh episodes: no ceiling, no luck adjustment.")
-    fewest = min((row.num_tasks for row in rows), default=FEW_TASKS)
+    fewest = min((row.num_tasks for row in rows if row.num_tasks > 1 or not row.is_explored), default=FEW_TASKS)
     if fewest < FEW_TASKS:
         notes.append(f"Only {count_of(fewest, 'task')}: intervals say little.")
     return Table.of(

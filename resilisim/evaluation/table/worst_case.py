@@ -39,6 +39,8 @@ def counted_records(directory: Path | str, manifest: Mapping[str, Any]) -> Itera
             examples.setdefault((record["instance_id"], record["prompt_type"]), record)
             examples.setdefault((record["instance_id"], None), record)
         yield record, False
+    if manifest["arguments"].get("explored"):
+        return  # branches that broke were not played, which the bracket holds already
     for failure in unclear.values():
         task = failure["instance_id"]
         example = examples.get((task, failure["prompt_type"])) or examples.get((task, None))
