@@ -5,6 +5,7 @@ from .evaluation import compare_runs as compare_runs
 from .evaluation import evaluate as evaluate
 from .evaluation import open_session as open_session
 from .evaluation import read_results as read_results
+from .exploration import explore as explore
 from .injection import InjectedFailure as InjectedFailure
 from .injection import fit_law as fit_law
 from .injection import inject as inject

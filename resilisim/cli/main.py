@@ -43,6 +43,7 @@ COMMANDS = {
     "bound": ("evaluation.bound:bound", "Solve tasks exactly: what the best agent, or the plan, reaches."),
     "play": ("evaluation.play:play", "Play a task yourself, and see what each of your calls cost."),
     "evaluate": ("evaluation.evaluate:evaluate", "Evaluate policies and agents; write every episode to a folder."),
+    "explore": ("evaluation.explore:explore", "Compute success rates branch by branch, without a sample."),
     "report": ("evaluation.report:report", "Write the HTML report of a run, finished or not."),
     "runs": ("main:runs", "Compare, rank, rescore, merge, export and check runs."),
     "train": ("train:app", "Train a policy with PPO, or a language model, and measure it."),
@@ -119,6 +120,11 @@ MOVED = {
 
 class _Listed(Group):
     """Commands that stand in a list (`COMMANDS`, `RUNS`) until one is called."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what it is, right below the usage, so that the list fits a screen."""
+        with formatter.indentation():
+            formatter.write_text((self.help or "").partition("\f")[0])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, or a group of commands, as typer has made it."""

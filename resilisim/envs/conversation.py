@@ -30,7 +30,7 @@ from resilisim.envs.spaces import UnicodeText
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import Episode, Event, Message, Problem, build_problem
-from resilisim.simulator.draws import KEYED
+from resilisim.simulator.draws import KEYED, Draws
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.goal import world_goal
 from resilisim.simulator.law import BenchmarkLaw
@@ -394,13 +394,16 @@ class ConversationEnv(gymnasium.Env[str, str]):
         many = self._search_many if search is None else lambda queries, k: [search(query, k) for query in queries]
         return searches_needed(task, self.library, many)
 
-    def twin(self) -> ConversationEnv:
+    def twin(self, draws: Draws | None = None) -> ConversationEnv:
         """Return an environment with the same options in which another episode can be played at the same time.
 
-        What is costly is shared: the library, the planner, the prompts made so far.
+        What is costly is shared: the library, the planner, the prompts made so far. `draws` are where those of its
+        episodes come from, as here if omitted.
         """
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
+        if draws is not None:
+            twin._draws = draws
         twin._task = twin._episode = twin._prompt = twin._judge = twin._workspace = None
         return twin
 

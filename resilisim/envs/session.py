@@ -32,6 +32,7 @@ from resilisim.errors import (
     ResiliSimError,
     check_number,
     fault_of,
+    shown_value,
     told_error,
     unknown_name,
 )
@@ -218,6 +219,8 @@ class Session:
         on_failure: Whether a call that failed returns its words, or raises `ToolFailed` with them.
         sent: What an earlier try of the episode has sent, which broke for reasons that nobody can tell: it has to be
             sent again, or the episode is lost.
+        must_repeat: Whether sending something else, or beginning anew, is refused instead: whoever explores an agent
+            has it do again what it did.
 
     Attributes:
         reply: What the environment said last.
@@ -251,6 +254,7 @@ class Session:
         record: Callable[[Session], Mapping[str, Any]] | None = None,
         on_failure: OnFailure = "return",
         sent: Sequence[str | None] = (),
+        must_repeat: bool = False,
     ) -> None:
         if on_failure not in ("return", "raise"):
             raise unknown_name("on_failure", on_failure, ("return", "raise"))
@@ -264,6 +268,7 @@ class Session:
         self._make_record = record
         self._on_failure = on_failure
         self._sent_before = sent
+        self._must_repeat = must_repeat
         self._finish: str | None = None  # how whoever plays signals completion, if not as the environment says
         self._is_closed = False
         self._make_helpers()
@@ -289,6 +294,8 @@ class Session:
 
     def restart(self) -> Reply:
         """Begin the episode anew, with the same seed, and return the prompt."""
+        if self._must_repeat and self.sent:
+            raise self._refused("it begins its episode anew: expected an agent that plays each episode once")
         self.broken: Exception | None = None
         options = {"task": self._task, "prompt": self._prompt}
         observation, self._info = self._env.reset(seed=self._seed, options=options)
@@ -395,6 +402,12 @@ class Session:
             raise EpisodeEnded(self.reply)
         place = len(self.sent)
         if place < len(self._sent_before) and text != self._sent_before[place]:
+            if self._must_repeat:
+                now, before = shown_value(text, 200), shown_value(self._sent_before[place], 200)
+                raise self._refused(
+                    f"message {place + 1} is {now} and was {before} after the same replies: expected an agent that "
+                    "repeats itself"
+                )
             self._step(None, lambda: self._env.lose(PLAYED_OTHERWISE))
             raise EpisodeEnded(self.reply)
         if message is None or text is None:
@@ -423,6 +436,11 @@ class Session:
             raise
         self.reply = reply
         return reply
+
+    def _refused(self, why: str) -> InvalidInputError:
+        """Return what breaks the episode for good, whatever the agent makes of it."""
+        self.broken = InvalidInputError(f"the agent cannot be explored: {why}")
+        return self.broken
 
     async def beside(self, work: Callable[[], T]) -> T:
         """Do something to the session where other sessions share the event loop, which in a world must not wait for it.

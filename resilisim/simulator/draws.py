@@ -8,7 +8,7 @@ key in any case.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -51,7 +51,7 @@ from resilisim.simulator.rulebook.rules import (
     law_probability,
     time_limit,
 )
-from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.state import TURNS_USED, EpisodeState
 from resilisim.tool_library import ErrorSpec, ToolLibrary
 
 
@@ -141,19 +141,31 @@ class BranchingPoint:
     Attributes:
         tool: Name of the tool.
         attempt: Which execution of the tool it was, from 1.
+        turn: Number of the message that made the call, from 1.
         options: What it could bring, each with its probability.
         taken: Which of them it brought.
     """
 
     tool: str
     attempt: int
+    turn: int
     options: tuple[tuple[float, Draw], ...]
     taken: int
+
+    @property
+    def draw(self) -> Draw:
+        """What it brought."""
+        return self.options[self.taken][1]
+
+
+def likeliest(options: Sequence[tuple[float, Draw]]) -> int:
+    """Return the place of the likeliest of some options, the first of equals."""
+    return max(range(len(options)), key=lambda option: options[option][0])
 
 
 @dataclass(slots=True)
 class Branch:
-    """Draws that are given, call by call; behind their end the likeliest.
+    """Draws that are given, call by call; behind their end the likeliest, or what else `beyond` chooses.
 
     A given one is asked for wherever more than one thing can happen by what an agent can know (`Dynamics.draws`);
     durations that count and the findings of a validator are told apart, too. Nothing is hidden: an episode on a branch
@@ -161,6 +173,7 @@ class Branch:
 
     Attributes:
         results: What the first branching points bring.
+        beyond: Chooses what later ones bring: the place of one of the options, each with its probability.
         points: Branching points so far.
 
     Example:
@@ -175,8 +188,26 @@ class Branch:
     """
 
     results: Sequence[Draw] = ()
+    beyond: Callable[[Sequence[tuple[float, Draw]]], int] = likeliest
     points: list[BranchingPoint] = field(default_factory=list)
     tells_hidden: bool = field(default=False, init=False)
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[str]) -> Branch:
+        """Return the branch that a record holds (`to_texts`).
+
+        Raises:
+            InvalidInputError: A text is no result.
+        """
+        return cls([_draw_of(text) for text in texts])
+
+    def to_texts(self) -> list[str]:
+        """Return what the branching points have brought: "failure"; with ticks and findings "success 3 0"."""
+        draws = (point.draw for point in self.points)
+        return [
+            RESULTS[draw.result] + (f" {draw.ticks} {draw.findings}" if draw.ticks or draw.findings else "")
+            for draw in draws
+        ]
 
     @property
     def probability(self) -> float:
@@ -199,20 +230,31 @@ class Branch:
         if len(options) > 1:
             name, attempt = problem.library.names[tool], state.executions[tool] + 1
             taken = self._chosen(options, f"call {attempt} of {name}")
-            self.points.append(BranchingPoint(name, attempt, tuple(options), taken))
+            turn = state.counters[TURNS_USED] + 1
+            self.points.append(BranchingPoint(name, attempt, turn, tuple(options), taken))
         draw = _timed(problem, state, tool, options[taken][1], key)
         return draw, shown_failure(problem, state, tool, draw, _error(problem, state, tool, draw, key), key, errors)
 
     def _chosen(self, options: Sequence[tuple[float, Draw]], where: str) -> int:
         number = len(self.points)
         if number >= len(self.results):
-            return max(range(len(options)), key=lambda option: options[option][0])
+            return self.beyond(options)
         for option, (_, draw) in enumerate(options):
             if draw == self.results[number]:
                 return option
         wanted = self.results[number]
         there = ", ".join(dict.fromkeys(RESULTS[draw.result] for _, draw in options))
         raise InvalidInputError(f"{where} cannot bring {RESULTS[wanted.result]} ({wanted}): expected one of {there}")
+
+
+def _draw_of(text: str) -> Draw:
+    name, *numbers = text.split(" ")
+    if name not in RESULTS or len(numbers) not in (0, 2) or not all(map(str.isdecimal, numbers)):
+        raise InvalidInputError(
+            f"branch holds {text!r:.60}: expected one of {', '.join(RESULTS)}, perhaps with numbers"
+        )
+    ticks, findings = map(int, numbers or ("0", "0"))
+    return Draw(RESULTS.index(name), ticks, findings)
 
 
 OK: Final = "ok"

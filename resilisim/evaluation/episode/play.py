@@ -28,6 +28,7 @@ from resilisim.policies.usage import agent_part
 from resilisim.provenance import content_hash
 from resilisim.redaction import fit_to_show
 from resilisim.simulator import Problem
+from resilisim.simulator.draws import Branch
 from resilisim.tasks import Task
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
@@ -168,6 +169,7 @@ def play_episode(
     prompt: str | Prompt,
     seed: int,
     sent: Sequence[str | None] = (),
+    must_repeat: bool = False,
     **place: Unpack[PlaceInRun],
 ) -> EpisodeRecord:
     """Play one episode to its end.
@@ -182,6 +184,7 @@ def play_episode(
         seed: Episode seed.
         sent: What was sent in an earlier try that broke, nobody can tell why; whoever sends something else now has seen
             the draws before, and the episode is lost.
+        must_repeat: Whether sending something else is refused instead (`Session`).
         **place: For the record: its `index` in a run, the `name` of the policy (its own if omitted), the hash
             `manifest` of the run's arguments.
 
@@ -202,15 +205,33 @@ def play_episode(
         (1, 0.0, 9)
     """
     if isinstance(policy, SessionAgent):
-        return play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, sent=sent, **place))
+        return play_in_own_loop(
+            policy, play_agent_episode(env, policy, task, prompt, seed, None, sent, None, must_repeat, **place)
+        )
     judging = Judging()
-    session = Session(env, task, prompt, seed, privileged=is_privileged(policy), observers=[judging], sent=sent)
+    session = Session(
+        env,
+        task,
+        prompt,
+        seed,
+        privileged=is_privileged(policy),
+        observers=[judging],
+        sent=sent,
+        must_repeat=must_repeat,
+    )
     try:
         play(policy, session)
     except BaseException as error:
         _settle(session, judging, policy, error)
     session.raise_if_broken()
     return judging.record(policy_name(policy), **place)
+
+
+def on_branch(record: EpisodeRecord, branch: Branch | None) -> EpisodeRecord:
+    """Write into the record of an episode that was played on a branch how likely that was, and what it brought."""
+    if branch is not None:
+        record["weight"], record["branch"] = branch.probability, branch.to_texts()
+    return record
 
 
 def _settle(session: Session, judging: Judging, player: Contender, error: BaseException) -> AgentFailed | None:
@@ -282,6 +303,7 @@ async def play_agent_episode(
     journal: Journal | None = None,
     sent: Sequence[str | None] = (),
     seconds: float | None = None,
+    must_repeat: bool = False,
     **place: Unpack[PlaceInRun],
 ) -> EpisodeRecord:
     """Play one episode of an agent with a loop of its own (`play_episode`).
@@ -298,7 +320,7 @@ async def play_agent_episode(
         Exception: Whatever else an agent of this package raises.
     """
     judging = Judging()
-    session = Session(env, task, prompt, seed, observers=[judging], sent=sent)
+    session = Session(env, task, prompt, seed, observers=[judging], sent=sent, must_repeat=must_repeat)
     text = prompt if isinstance(prompt, str) else prompt.text
     identity = content_hash([task.instance_id, seed, env.settings.salt, text])
     part: AgentRecord | None = None

@@ -1,17 +1,19 @@
 """Judging a recorded episode again, from its record alone, and saying where two records of one episode differ.
 
 The recorded messages happen again on the simulator's own `Episode`, under the draws of the record's salt, seed and
-task, and what it marks as forced; where tools of a world really failed, they fail as the record says. The exact optimum
-then gives values, regret, luck and labels anew. A record that contradicts itself, the law or its draws is none.
+task, and what it marks as forced, or on its branch; where tools of a world really failed, they fail as the record says.
+The exact optimum then gives values, regret, luck and labels anew. A record that contradicts itself, the law or its
+draws is none.
 
 Of an agent that began anew in fresh episodes the record holds the steps of the last one, which is what is judged.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from resilisim.envs.feedback import output_in
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, WAIT_FUNCTION, decode_native, read_native, read_text
@@ -21,7 +23,7 @@ from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, S
 from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Law, Message, Problem, build_problem
-from resilisim.simulator.draws import CORRUPTED, OK, Forced
+from resilisim.simulator.draws import CORRUPTED, OK, Branch, Draws, Forced
 from resilisim.simulator.goal import world_goal
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.rulebook.rules import CORRUPT, RESULTS
@@ -32,6 +34,8 @@ from resilisim.worlds.base import DoneCall, Grade, graded, load_world, world_tas
 
 # What came of comparing a record with what was computed from it.
 Verdict = Literal["agreeing", "other_labels", "differing"]
+
+WEIGHT_TOLERANCE: Final = 1e-9  # products may be rounded otherwise on other machines
 
 ReadMessage = Callable[[str], Message]
 
@@ -64,7 +68,7 @@ def rejudged(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | No
     read = read or message_reader(library, {"world": record.get("world")})
     grade = None if world is None else world.grade(read)
     right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")
-    draws = _forced(record["steps"])
+    draws: Draws = Branch.of_texts(record["branch"]) if "branch" in record else _forced(record["steps"])
     episode = Episode(problem, record["instance_id"], record["seed"], record["salt"], draws=draws)
     builder = RecordBuilder()
     for recorded in record["steps"]:
@@ -76,6 +80,8 @@ def rejudged(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | No
         )
     if episode.ended_by is None:
         raise InvalidInputError(f"the episode does not end with its last message, number {len(builder.steps)}")
+    if isinstance(draws, Branch):
+        _check_weight(record, draws)
     # Taken as it stands: records do not hold what was searched.
     searches = Searches(record.get("searches_needed"), record.get("no_search_ceiling"))
     outputs = library.outputs.intersection(record["required_tools"])
@@ -117,6 +123,13 @@ def _forced(steps: Sequence[StepRecord]) -> Forced:
             passed = step["success"] or step.get("real", False)
             calls[step["tool"] or "", step["attempt"] or 0] = worked if passed else step["error"] or ""
     return Forced(calls)
+
+
+def _check_weight(record: EpisodeRecord, branch: Branch) -> None:
+    """Refuse a record whose branch is not what happened, or whose weight is not its probability."""
+    weight, probability = record.get("weight", 1.0), branch.probability
+    if len(branch.points) != len(branch.results) or not math.isclose(weight, probability, rel_tol=WEIGHT_TOLERANCE):
+        raise InvalidInputError(f"the weight is {weight:.9g}, and its branch has the probability {probability:.9g}")
 
 
 def _happened(event: Event, error: str | None) -> Happened:

@@ -45,14 +45,16 @@ def stored(record: EpisodeRecord, keep: RecordTexts | None = None) -> EpisodeRec
     """Return a record as it is written: without secrets, with its texts packed, or without them.
 
     Those of "all" episodes are kept, of "failures" (no full success), or of "none"; if omitted, all of LLM agents and
-    in worlds, and the failures of other policies.
+    in worlds, and the failures of other policies, but for those that were explored, of which there are too many.
     """
     if isinstance(record.get("texts"), str):
         return record
     record = without_secrets_in(record)  # before they are packed
     spoken, agent = record.get("texts"), record.get("agent")
     # What calls in a world returned is needed to grade the episode again.
-    keep = keep or (DEFAULT_FOR_OTHERS if agent is None and "world" not in record else DEFAULT_FOR_AGENTS)
+    if keep is None:
+        default = "none" if "branch" in record else DEFAULT_FOR_OTHERS
+        keep = default if agent is None and "world" not in record else DEFAULT_FOR_AGENTS
     kept = {name: value for name, value in record.items() if name != "texts"}
     said: dict[str, Any] = {"spoken": spoken}
     if agent is not None:

@@ -49,6 +49,7 @@ from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import checkpoint_hashes
 from resilisim.provenance import content_hash
 from resilisim.redaction import without_secrets_in
+from resilisim.simulator.draws import Branch
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
@@ -88,7 +89,8 @@ class RunSettings:
 class PlannedEpisode:
     """One episode of a run; who plays it by the place in the settings.
 
-    `sent` is what an earlier try has sent that broke for reasons nobody can tell (`Session`).
+    `sent` is what an earlier try has sent that broke for reasons nobody can tell (`Session`), or, on a `branch` of an
+    agent that is explored, what it has to send again.
     """
 
     index: int
@@ -97,6 +99,7 @@ class PlannedEpisode:
     prompt: str
     seed: int
     sent: tuple[str | None, ...] = field(default=(), repr=False)
+    branch: Branch | None = field(default=None, repr=False)  # where its draws come from, if not from the key
 
     @property
     def name(self) -> str:

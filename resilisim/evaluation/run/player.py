@@ -12,22 +12,22 @@ import json
 import math
 import pickle
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from resilisim.chat import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import CheckFailed, InfrastructureError, InvalidInputError, ResiliSimError, StoreError, one_line
-from resilisim.evaluation.episode.play import play_agent_episode, play_episode
+from resilisim.evaluation.episode.play import on_branch, play_agent_episode, play_episode
 from resilisim.evaluation.episode.record import FAILURE_SCHEMA, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.run.store import EPISODES_NAME, EpisodeJournal, JournalFolder, Journals, check_episode
-from resilisim.policies.base import AgentFailed, Policy, SessionAgent
+from resilisim.policies.base import AgentFailed, SessionAgent
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.processes import answers_of_processes
 from resilisim.provenance import canonical_json, encode_json_line
@@ -68,12 +68,22 @@ class EpisodePlayer:
             Exception: Whatever else a policy of this package raises, with a note that names the episode. What others
                 raise has lost them the episode.
         """
-        if not any(isinstance(policy, SessionAgent) for policy in self._policies):
-            for episode in pending:
-                yield self._play(episode, self._policies[episode.policy])
+        if not self.has_agents:
+            yield from map(self.play, pending)
             return
+        yield from self.play_together(pending, self._outcomes, until)
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether anybody plays in a loop of their own."""
+        return any(isinstance(policy, SessionAgent) for policy in self._policies)
+
+    def play_together(
+        self, pending: Iterator[PlannedEpisode], play: PlayInSlot, until: float | None
+    ) -> Iterator[Outcome]:
+        """Play many episodes at once, each in a slot by `play`, and yield what comes of them."""
         with asyncio.Runner() as runner:
-            team = _Team(self, pending, self._settings.models.concurrency)
+            team = _Team(play, pending, self._settings.models.concurrency)
             try:
                 while (outcome := runner.run(team.next_until(until))) is not None:
                     yield outcome
@@ -81,12 +91,15 @@ class EpisodePlayer:
                 with contextlib.suppress(KeyboardInterrupt):
                     runner.run(self._leave(team))
 
+    async def _outcomes(self, slot: Slot, episode: PlannedEpisode) -> AsyncIterator[Outcome]:
+        yield await self.play_in_slot(slot, episode)
+
     async def play_in_slot(self, slot: Slot, episode: PlannedEpisode) -> Outcome:
         """Play an episode of any policy among others that are under way; what an endpoint breaks is a value."""
         policy = self._policies[episode.policy]
         if not isinstance(policy, SessionAgent):
             await asyncio.sleep(0)  # a long row of quick episodes must not keep the others waiting
-            return self._play(episode, policy)
+            return self.play(episode)
         if episode.policy not in slot.agents:
             slot.agents[episode.policy] = self._make_policy(episode.policy)
         return await self._play_agent(slot, slot.agents[episode.policy], episode)
@@ -100,17 +113,19 @@ class EpisodePlayer:
         contestant = self._settings.contestants[place]
         return self._maker.make(contestant.policy, contestant.model)
 
-    def _play(self, episode: PlannedEpisode, policy: Policy) -> Outcome:
-        place = self._settings.place(episode)
-        with _named(self._describe(episode)):
+    def play(self, episode: PlannedEpisode) -> Outcome:
+        """Play an episode of a policy that is asked for one message after the other."""
+        place, policy = self._settings.place(episode), self._policies[episode.policy]
+        with _named(self._describe(episode)), _on_branch(self._environment, episode) as env:
             try:
                 record = play_episode(
-                    self._environment,
+                    env,
                     policy,
                     episode.task,
                     episode.prompt,
                     episode.seed,
-                    sent=episode.sent,
+                    episode.sent,
+                    episode.branch is not None,
                     **place,
                 )
             except (WorldFailed, AgentFailed) as error:  # as of those who wait: other episodes need not break with it
@@ -125,17 +140,19 @@ class EpisodePlayer:
             for retries_left in reversed(range(models.episode_retries + 1)):
                 env = slot.environment = slot.environment or self._environment.twin()
                 try:
-                    record = await play_agent_episode(
-                        env,
-                        agent,
-                        episode.task,
-                        episode.prompt,
-                        episode.seed,
-                        journal,
-                        sent,
-                        models.episode_seconds,
-                        **place,
-                    )
+                    with _on_branch(env, episode) as played_in:
+                        record = await play_agent_episode(
+                            played_in,
+                            agent,
+                            episode.task,
+                            episode.prompt,
+                            episode.seed,
+                            journal,
+                            sent,
+                            models.episode_seconds,
+                            episode.branch is not None,
+                            **place,
+                        )
                     if env.world is not None and record["ended_by"] == "agent_error":
                         slot.environment = None  # a call that was given up may still be at work in this one
                     return self._readable(record, episode, 0 if journal is None else journal.num_kept)
@@ -152,7 +169,7 @@ class EpisodePlayer:
 
     def _readable(self, record: EpisodeRecord, episode: PlannedEpisode, num_calls: int = 0) -> Outcome:
         """Return a record as it is written; one that nothing could read again is what kept the episode from its end."""
-        kept = stored(record, self._settings.record_texts)
+        kept = stored(on_branch(record, episode.branch), self._settings.record_texts)
         try:
             check_episode(encoded_line(kept, Path(EPISODES_NAME)))
         except StoreError as error:
@@ -195,6 +212,17 @@ class EpisodePlayer:
         )
 
 
+@contextlib.contextmanager
+def _on_branch(env: ConversationEnv, episode: PlannedEpisode) -> Iterator[ConversationEnv]:
+    """Be in the environment of an episode, which on a branch is one whose draws are given."""
+    if episode.branch is None:
+        yield env
+        return
+    episode.branch.points.clear()  # of a try that broke
+    with contextlib.closing(env.twin(episode.branch)) as own:
+        yield own
+
+
 @dataclass(slots=True)
 class Slot:
     """A place in which one episode after the other is played: an environment and agents of its own, once needed."""
@@ -203,11 +231,15 @@ class Slot:
     environment: ConversationEnv | None = None
 
 
+# Plays an episode in a slot, and yields what comes of it.
+PlayInSlot: TypeAlias = "Callable[[Slot, PlannedEpisode], AsyncIterator[Outcome]]"
+
+
 class _Team:
     """Slots that share a list of episodes; what they come to is fetched one by one."""
 
-    def __init__(self, player: EpisodePlayer, pending: Iterator[PlannedEpisode], slots: int) -> None:
-        self._player = player
+    def __init__(self, play: PlayInSlot, pending: Iterator[PlannedEpisode], slots: int) -> None:
+        self._play = play
         self._pending = pending
         self._num_slots = slots
         # Bounded: where models answer quickly, episodes would end faster than their records are written.
@@ -253,7 +285,8 @@ class _Team:
         try:
             try:
                 for episode in self._pending:
-                    await self._outcomes.put(await self._player.play_in_slot(slot, episode))
+                    async for outcome in self._play(slot, episode):
+                        await self._outcomes.put(outcome)
             finally:
                 for agent in slot.agents.values():
                     # The models of ours are everybody's, and closed at the very end.
@@ -297,10 +330,24 @@ class Players:
     until: float | None = None  # moment of the monotonic clock after which nothing more is waited for
 
 
+class Plays(Protocol):
+    """Whoever plays the episodes that a process is given: an `EpisodePlayer`, or one who explores."""
+
+    def play_all(self, pending: Iterator[PlannedEpisode], until: float | None = None) -> Iterator[Outcome]:
+        """Play episodes, and yield what they come to."""
+        ...
+
+
 def play_here(
-    settings: RunSettings, pending: Iterator[PlannedEpisode], num_pending: int, players: Players
+    settings: RunSettings,
+    pending: Iterator[PlannedEpisode],
+    num_pending: int,
+    players: Players,
+    make: Callable[[RunSettings], Plays] = EpisodePlayer,
 ) -> Generator[FinishedEpisode, None, None]:
     """Play episodes on this machine and yield what they come to as they end; with one worker, in this process.
+
+    `make` returns who plays in a process; it travels to each.
 
     Raises:
         InfrastructureError: A worker process died.
@@ -310,13 +357,13 @@ def play_here(
     most = min(num_pending, settings.models.concurrency) if players.wait_for_models else num_pending
     workers = min(players.workers, max(most, 1))
     if workers <= 1:
-        for outcome in EpisodePlayer(settings).play_all(pending, players.until):
+        for outcome in make(settings).play_all(pending, players.until):
             yield outcome, encode_json_line(outcome)
         return
     settings = replace(settings, models=settings.models.share(workers))
     refuse_what_cannot_travel(settings, pickle.dumps, "processes", ", or use one worker")
     jobs = EpisodeJobs(pending, math.ceil(num_pending / workers), players.wait_for_models, settings.models.concurrency)
-    for line in answers_of_processes(_job_player, settings, jobs.next, workers, players.until):
+    for line in answers_of_processes(_job_player, (make, settings), jobs.next, workers, players.until):
         yield json.loads(line), line
 
 
@@ -330,8 +377,9 @@ def refuse_what_cannot_travel(settings: RunSettings, pack: Any, where: str, else
         ) from error
 
 
-def _job_player(settings: RunSettings) -> Any:
-    player = EpisodePlayer(settings)
+def _job_player(setup: tuple[Callable[[RunSettings], Plays], RunSettings]) -> Any:
+    make, settings = setup
+    player = make(settings)
     return lambda job: map(encode_json_line, player.play_all(iter(job)))
 
 
@@ -353,7 +401,8 @@ class EpisodeJobs:
     def __init__(self, pending: Iterator[PlannedEpisode], share: int, waits_for_models: bool, concurrency: int) -> None:
         self._pending = pending
         self._grows = not waits_for_models
-        self._size = FIRST_JOB_EPISODES if self._grows else max(1, min(concurrency * WAITING_JOB_ROUNDS, share))
+        first = max(1, min(FIRST_JOB_EPISODES, share // FIRST_JOB_EPISODES))
+        self._size = first if self._grows else max(1, min(concurrency * WAITING_JOB_ROUNDS, share))
 
     def next(self, last: Job | None, seconds: float) -> Job | None:
         """Return the next job of a worker, None when there is none left; its last one has taken it so long."""

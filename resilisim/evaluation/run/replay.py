@@ -14,7 +14,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.reply import Info
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, one_line
-from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode, play_in_own_loop
+from resilisim.evaluation.episode.play import PlaceInRun, on_branch, play_agent_episode, play_episode, play_in_own_loop
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
@@ -26,6 +26,7 @@ from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW
 from resilisim.provenance import canonical_json
 from resilisim.redaction import MARK
+from resilisim.simulator.draws import Branch
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.worlds.base import world_task
@@ -210,12 +211,15 @@ def replay_episode(
     library = library_of_run(arguments, library, directory)
     settings = EnvironmentSettings(**arguments["environment"])
     env = ConversationEnv(settings, library=library)
+    recorded = finished(episode)
+    branch = None if recorded is None or "branch" not in recorded else Branch.of_texts(recorded["branch"])
+    if branch is not None:
+        env = env.twin(branch)
     spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
     if MARK in spec:
         raise InvalidInputError(
             f"policy {spec!r:.120} was played with a secret, which is not kept: it cannot be replayed"
         )
-    recorded = finished(episode)
     asked = recorded_models(recorded) if recorded is not None and models is None else None
     models_to_ask = models if models is not None else ModelSettings(prices=prices)
     answering = models_to_ask.make() if asked is None else {asked.default.name: asked}
@@ -224,14 +228,15 @@ def replay_episode(
     prompt, seed = episode["prompt_type"], episode["seed"]
     place = PlaceInRun(index=episode["index"], name=episode["policy"], manifest=manifest["hash"])
     if not isinstance(policy, LlmPolicy):
-        return play_episode(env, policy, task, prompt, seed, **place)
+        return on_branch(play_episode(env, policy, task, prompt, seed, **place), branch)
     if recorded is not None and models is None and "agent" in recorded:
-        return play_again(env, recorded, task, policy)
+        return on_branch(play_again(env, recorded, task, policy), branch)
     journal: Journal | None = None
     if recorded is None:
         identity = canonical_json(policy.models.identities())
         journal = EpisodeJournal(JournalFolder(directory).kept(episode["index"]), identity)
-    return play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, journal, **place))
+    again = play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, journal, **place))
+    return on_branch(again, branch)
 
 
 def recorded_models(record: EpisodeRecord) -> RoleModels | None:

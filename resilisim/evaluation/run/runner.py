@@ -23,8 +23,8 @@ from resilisim.evaluation.table.facts import RunFacts
 class RunInterrupted(KeyboardInterrupt):
     """Somebody stopped a run with Ctrl-C; its text says how many episodes are on disk."""
 
-    def __init__(self, num_kept: int, num_planned: int) -> None:
-        super().__init__(f"interrupted: {num_kept:,} of {count_of(num_planned, 'episode')} kept")
+    def __init__(self, num_kept: int, num_planned: int, what: str = "episode") -> None:
+        super().__init__(f"interrupted: {num_kept:,} of {count_of(num_planned, what)} kept")
 
 
 # The folder, what is known of its episodes, what the call did; and what keeps a folder alive that nobody asked for.

@@ -1,0 +1,156 @@
+"""`resilisim explore`: success rates of agents, computed branch by branch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_once
+from resilisim.cli.options import (
+    LAW,
+    PROMPT_HELP,
+    RULES,
+    JsonFlag,
+    LibraryOption,
+    OptionGroup,
+    RecordTextsOption,
+    SplitOption,
+    TasksOption,
+    ToolsOption,
+    WorkersOption,
+    scene,
+    takes,
+)
+from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import InvalidInputError, count_of
+from resilisim.evaluation import ModelSettings
+from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.evaluation.run.store import FAILURES_NAME
+from resilisim.exploration import Exploration
+from resilisim.exploration import explore as run
+from resilisim.exploration.exploring import ExplorationLimits
+from resilisim.options import OUTPUT_GROUP
+from resilisim.policies.registry import COMMAND_PREFIX
+from resilisim.seeding import MAX_SEED
+
+
+@takes(
+    environment=OptionGroup(EnvironmentSettings, [*RULES, *LAW, *WORDING]),
+    models=MODEL_OPTIONS,
+    limits=OptionGroup(ExplorationLimits),
+)
+def explore(
+    context: typer.Context,
+    *,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", help="Name, module:attribute, or policy:DIR of a policy, as in 'evaluate'; repeatable."
+        ),
+    ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent",
+            help="module:function of an agent that plays a session by itself, or NAME=module:function; again for more.",
+        ),
+    ] = None,
+    agent_command: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent-command",
+            help="A program that plays an episode over MCP, whose URL is in $RESILISIM_MCP_URL; again for more.",
+        ),
+    ] = None,
+    limits: ExplorationLimits,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for the record of every branch; the same command resumes it.",
+            rich_help_panel=OUTPUT_GROUP,
+        ),
+    ] = None,
+    tasks: TasksOption = "benchmark-v1",
+    split: SplitOption = None,
+    prompt: Annotated[
+        list[str] | None, typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Whose words the tools say; results are all played.", min=0, max=MAX_SEED)
+    ] = 0,
+    workers: WorkersOption = 1,
+    environment: EnvironmentSettings,
+    models: ModelSettings,
+    calling: ToolsOption = None,
+    library: LibraryOption = None,
+    record_texts: RecordTextsOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compute success rates branch by branch, without a sample.
+
+    For agents that do the same whenever they are told the same: each branch of what calls can bring is played once, and
+    weighs as much as it is likely.
+    """
+    agents = [*(agent or []), *(COMMAND_PREFIX + command for command in agent_command or [])]
+    if not policy and not agents:
+        raise InvalidInputError("nobody plays: expected --policy, --agent or --agent-command")
+    if calling is not None:
+        environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
+    elif agents:
+        environment = environment.for_functions()
+    where = scene(context, environment, tasks, split, library)
+    if where.environment.world is None:
+        environment.retriever(where.library)  # refuses a model that does not exist before all else
+    try:
+        explored = run(
+            policy or [],
+            where.tasks,
+            tuple(prompt or ["baseline"]),
+            agents=agents,
+            plays=limits.plays,
+            width=limits.width,
+            seed=seed,
+            out=out,
+            workers=workers,
+            environment=where.environment,
+            library=where.own_library,
+            model=asked_at_once(models),
+            record_texts=record_texts,
+        )
+    except RunInterrupted as interrupted:
+        note(f"{interrupted}; the same command resumes it")
+        raise typer.Exit(STOPPED_BY_USER) from None
+    if as_json:
+        print_json(explored.to_mapping())
+    else:
+        console().print(explored.table())
+    _tell_what_is_open(explored, limits, out)
+
+
+def _tell_what_is_open(explored: Exploration, limits: ExplorationLimits, out: Path | None) -> None:
+    """Tell of rates that are no numbers yet, and of explorations that broke.
+
+    Raises:
+        typer.Exit: Something broke.
+    """
+    wide = [row for row in explored.rows if row.high - row.low > limits.width]
+    if wide:
+        widest = max(row.high - row.low for row in wide)
+        note(
+            f"{count_of(len(wide), 'rate')} not known to within {limits.width:g} after {limits.plays:,} plays "
+            f"(the widest to {widest:.3g}): more --plays narrow them"
+        )
+    if out is not None and explored.rows:
+        note(f"every branch is in {out}; next: resilisim report {out}")
+    if explored.num_failures:
+        where = "" if out is None else f" ({out / FAILURES_NAME})"
+        note(
+            f"{count_of(explored.num_failures, 'exploration')} broke{where}, the last because {explored.last_error}; "
+            "the same command tries again"
+        )
+        raise typer.Exit(INCOMPLETE)

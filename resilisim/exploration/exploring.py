@@ -1,0 +1,216 @@
+"""Exploring an agent on one task: which branch is played next, and what all that were played come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from resilisim.errors import MAX_COUNT, CheckFailed, InvalidInputError, shown_value
+from resilisim.evaluation.episode.record import EpisodeRecord, has_no_ceiling
+from resilisim.evaluation.run.plan import PlannedEpisode
+from resilisim.exploration.estimates import LOOK_BACK, Played, drawn_by_weight, is_worth_playing, rate_of
+from resilisim.exploration.frontier import Frontier, Unplayed
+from resilisim.options import check_options, option
+from resilisim.seeding import Draws
+from resilisim.simulator.draws import Branch
+from resilisim.simulator.rulebook.play import Draw
+
+WEIGHT_TOLERANCE: Final = 1e-9  # by how much weights of all branches may miss 1, and their luck 0
+ROUNDING: Final = 1e-15  # of a width
+
+
+@dataclass(frozen=True, slots=True)
+class ExplorationLimits:
+    """Where exploring an agent on a task stops.
+
+    Raises:
+        InvalidInputError: A limit is none.
+    """
+
+    plays: int = option(2000, "Most episodes to play of each task, policy and prompt.", least=1, most=MAX_COUNT)
+    width: float = option(
+        0.0,
+        "Stop once the success rate is known to within this: at 0 it is exact, unless --plays ends it before.",
+        least=0.0,
+        most=1.0,
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse limits that are none."""
+        check_options(self, "limit ")
+
+
+@dataclass(frozen=True, slots=True)
+class ExploredRow:
+    """What is known of an agent on one task, under one prompt.
+
+    Attributes:
+        policy: Name of the agent.
+        task: `instance_id` of the task.
+        prompt: Prompt type.
+        low: Its success rate is surely not below this.
+        high: Nor above this; both are the rate itself where everything was played.
+        estimate: The rate, or an estimate of it that is unbiased within the bracket.
+        interval: 95% interval of the estimate, (2,).
+        plays: Episodes that were played.
+        drawn: Those of them that were drawn from what the others left.
+        optimum: V*; None where nobody knows it.
+        losses: By cause, what was lost against V*; where everything was played they add up to V* minus the rate.
+
+    Example:
+        >>> from resilisim import explore
+        >>> row = explore("plan-follower", tasks=1, prompts="optimal").rows[0]
+        >>> row.is_exact, row.plays, round(row.estimate, 6) == round(row.optimum - sum(row.losses.values()), 6)
+        (True, 864, True)
+    """
+
+    policy: str
+    task: str
+    prompt: str
+    low: float
+    high: float
+    estimate: float
+    interval: tuple[float, float]
+    plays: int
+    drawn: int
+    optimum: float | None
+    losses: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether everything was played."""
+        return self.low == self.high
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {**asdict(self), "interval": list(self.interval)}
+
+
+class Exploring:
+    """Explores one agent on one task under one prompt: says what to play, and takes in what comes of it.
+
+    Args:
+        episode: Who plays what; the `index` of its first record.
+        name: The agent's.
+        limits: Where to stop.
+    """
+
+    def __init__(self, episode: PlannedEpisode, name: str, limits: ExplorationLimits) -> None:
+        self._episode, self._name, self._limits = episode, name, limits
+        self._frontier, self._played, self._drawn = Frontier(), Played(), Played()
+        self._rest = 1.0  # running, for decisions; what is told is added up at the end
+        self._to_draw: Iterator[Unplayed] | None = None
+        self._share = 0.0  # weight of each that is drawn
+        self._playing: tuple[Unplayed, Branch] | None = None
+        self._optimum: float | None = None
+        self._luck_has_mean_zero = True
+        self._choices = Draws("resilisim/explore", episode.task.instance_id, episode.prompt, episode.seed, name)
+
+    @property
+    def num_played(self) -> int:
+        """Episodes that were played."""
+        return len(self._played) + len(self._drawn)
+
+    def next(self) -> PlannedEpisode | None:
+        """Return the episode to play next; None when the limits are reached, or nothing is left."""
+        if self._to_draw is None and self._is_to_be_played():
+            unplayed = self._frontier.pop()
+            branch = Branch(unplayed.results)
+        else:
+            if self._to_draw is None:
+                self._to_draw = self._draws()
+            drawn = next(self._to_draw, None)
+            if drawn is None:
+                return None
+            unplayed, branch = drawn, Branch(drawn.results, self._by_weight)
+        self._playing = unplayed, branch
+        index = self._episode.index + len(self._played)
+        return replace(self._episode, index=index, sent=unplayed.sent, branch=branch)
+
+    def enter(self, record: EpisodeRecord) -> bool:
+        """Take in what was played last; return whether its record is one of a branch of its own.
+
+        Raises:
+            InvalidInputError: The agent did not come to where it was before.
+            CheckFailed: A bug.
+        """
+        if self._playing is None:
+            raise CheckFailed("no episode is under way")
+        (unplayed, branch), self._playing = self._playing, None
+        if len(branch.points) < len(unplayed.results):
+            self._refuse(record, unplayed)
+        self._optimum = None if has_no_ceiling(record) else record["optimum"]
+        known = record.get("optimum_knowledge", "observing") == "observing" and not record["optimum_gap"]
+        self._luck_has_mean_zero = self._luck_has_mean_zero and known and not has_no_ceiling(record)
+        if self._to_draw is not None:
+            self._drawn.enter(self._share, record["outcome"], record["luck"], record["losses"])
+            return False
+        sent = [step["message"] for step in record["steps"]]
+        self._frontier.enter(branch.points, len(unplayed.results), sent)
+        weight = branch.probability
+        self._rest -= weight
+        self._played.enter(weight, record["outcome"], record["luck"], record["losses"])
+        return True
+
+    def row(self) -> ExploredRow:
+        """Return what is known.
+
+        Raises:
+            CheckFailed: The weights do not add up to 1, or everything was played and its luck is not 0: a bug.
+        """
+        rest = self._frontier.weight
+        if abs(self._played.weight + rest - 1.0) > WEIGHT_TOLERANCE:
+            raise CheckFailed(f"the branches of {self._what} add up to {self._played.weight + rest}, expected 1")
+        if rest == 0.0 and self._luck_has_mean_zero and abs(self._played.luck) > WEIGHT_TOLERANCE:
+            raise CheckFailed(f"the luck of all branches of {self._what} is {self._played.luck}, expected 0")
+        rate = rate_of(self._played, rest, self._drawn, self._luck_has_mean_zero)
+        labels = dict.fromkeys((*self._played.losses, *self._drawn.losses))
+        return ExploredRow(
+            policy=self._name,
+            task=self._episode.task.instance_id,
+            prompt=self._episode.prompt,
+            low=rate.low,
+            high=rate.high,
+            estimate=rate.estimate,
+            interval=rate.interval,
+            plays=self.num_played,
+            drawn=len(self._drawn),
+            optimum=self._optimum,
+            losses={label: self._played.loss(label) + self._drawn.loss(label) for label in labels},
+        )
+
+    @property
+    def _what(self) -> str:
+        return f"{self._name} on {self._episode.task.instance_id} under {self._episode.prompt}"
+
+    def _is_to_be_played(self) -> bool:
+        """Return whether the likeliest branch is to be played, rather than nothing, or one that is drawn."""
+        left = self._limits.plays - self.num_played
+        if not len(self._frontier) or left <= 0 or self._is_narrow():
+            return False
+        return is_worth_playing(self._played.weights[-LOOK_BACK:], self._rest, left)
+
+    def _is_narrow(self) -> bool:
+        return len(self._played) > 0 and self._rest <= self._limits.width - ROUNDING
+
+    def _draws(self) -> Iterator[Unplayed]:
+        """Return what is drawn with the plays that are left."""
+        left = self._limits.plays - self.num_played
+        rest = self._frontier.weight
+        if left <= 0 or rest == 0.0 or self._is_narrow():
+            return iter(())
+        self._share = rest / left
+        return drawn_by_weight(self._frontier.left(), left, self._choices)
+
+    def _by_weight(self, options: Sequence[tuple[float, Draw]]) -> int:
+        return self._choices.weighted(range(len(options)), [chance for chance, _ in options])
+
+    def _refuse(self, record: EpisodeRecord, unplayed: Unplayed) -> None:
+        place = min(len(record["steps"]), len(unplayed.sent)) - 1
+        step = record["steps"][place]
+        sent = step["message"] or step["error"] or step["kind"]
+        raise InvalidInputError(
+            f"{self._what} cannot be explored: message {place + 1} is {shown_value(sent, 200)} and was "
+            f"{shown_value(unplayed.sent[place], 200)} after the same replies: expected an agent that repeats itself"
+        )

@@ -1,0 +1,162 @@
+"""`explore`: rates without a sample, brackets that hold the truth, agents that must repeat themselves, and resuming."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resilisim import explore
+from resilisim.envs import ConversationEnv, EnvironmentSettings
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation import read_records
+from resilisim.evaluation.run.replay import find_episode, replay_episode
+from resilisim.evaluation.run.rescoring import rescore_run
+from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.exploration.running import ROWS_NAME
+from resilisim.simulator import EndRules, Law, build_problem
+from resilisim.simulator.exact import obey_plan
+from resilisim.tasks.benchmark import benchmark_tasks, find_task
+from resilisim.tool_library import default_library
+from resilisim.workflows.plan_value import follow_steps
+from tests.exploration.agents import CALLS, COUNTS, Whim, restless, three_tries, whims
+from tests.simulator.brute_force import small_library
+from tests.simulator.test_draws import LAWS
+
+SMALL = small_library({"a": [], "b": ["a"], "c": []})
+TASK: dict[str, Any] = {
+    "instance_id": "small",
+    "task_type": "own",
+    "description": "Do a, then b.",
+    "inputs": {},
+    "expected_outputs": {},
+    "required_tools": ["a", "b"],
+}
+SHORT = next(task for task in benchmark_tasks() if len(task.required_tools) == 2)
+
+
+def test_the_plan_followers_rate_is_the_worth_of_its_plan_and_the_optimums_is_its_own() -> None:
+    found = explore(["plan-follower", "exact-optimum"], [SHORT], "optimal", base=0.7)
+    problem = build_problem(default_library(), SHORT.required_tools, Law(base=0.7))
+    follower, best = found.rows
+    assert follower.is_exact
+    plan = ConversationEnv(base=0.7).prompt(SHORT, "optimal").workflow
+    assert plan is not None
+    assert follower.estimate == pytest.approx(follow_steps(problem, plan.steps).success, abs=1e-12)
+    assert best.low == pytest.approx(best.optimum, abs=1e-12)
+    assert not best.losses
+    assert follower.optimum is not None
+    assert follower.optimum - follower.low == pytest.approx(math.fsum(follower.losses.values()), abs=1e-12)
+    for name in ("plan-follower", "exact-optimum"):
+        records = [record for record in found.records() if record["policy"] == name]
+        assert math.fsum(record["weight"] for record in records) == pytest.approx(1.0, abs=1e-12)
+        assert math.fsum(record["weight"] * record["luck"] for record in records) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_the_bracket_holds_the_truth_and_closes_on_it(name: str) -> None:
+    settings = EnvironmentSettings(law=LAWS[name], max_turns=4)
+    problem = build_problem(SMALL, ["a", "b"], LAWS[name], EndRules(max_turns=4))
+    for agent in whims(1):
+        truth = agent.rate(problem)
+        brackets = []
+        for plays in (3, 12, 5000):
+            (row,) = explore(
+                lambda salt=agent.salt: Whim(salt), [TASK], plays=plays, environment=settings, library=SMALL
+            ).rows
+            assert row.low - 1e-12 <= truth <= row.high + 1e-12
+            assert row.interval[0] <= row.estimate <= row.interval[1]
+            brackets.append(row.high - row.low)
+        assert brackets == sorted(brackets, reverse=True)
+        assert row.is_exact
+        assert row.estimate == pytest.approx(truth, abs=1e-12)
+
+
+def test_an_agent_of_ones_own_is_explored_and_stops_where_it_is_told() -> None:
+    exact = explore(agents=three_tries, tasks=[SHORT], prompts="optimal").rows[0]
+    plan = ConversationEnv().prompt(SHORT, "optimal").workflow
+    assert plan is not None
+    problem = build_problem(default_library(), SHORT.required_tools)
+    tools = [problem.library.index(name) for name in plan.tools]
+    worth = obey_plan(problem, tools, limits=[(CALLS, None)] * len(tools)).success
+    assert exact.is_exact
+    assert exact.estimate == pytest.approx(worth, abs=1e-12)
+    wide = explore(agents=three_tries, tasks=[SHORT], prompts="optimal", width=0.1).rows[0]
+    assert 0.0 < wide.high - wide.low <= 0.1
+    assert wide.low <= exact.low <= wide.high
+    assert wide.plays < exact.plays
+
+
+def test_one_that_does_not_repeat_itself_is_told_which_message_and_both_versions() -> None:
+    COUNTS.clear()
+    with pytest.raises(InvalidInputError, match=r"cannot be explored: message 1 is .*name.* and was .*name.*"):
+        explore(agents=restless, tasks=[SHORT])
+
+
+def test_what_is_forced_leaves_nothing_to_explore() -> None:
+    with pytest.raises(InvalidInputError, match="force is 'network_fetcher#1=ok': expected none"):
+        explore("plan-follower", [SHORT], force=("network_fetcher#1=ok",))
+
+
+class Interrupted(Whim):
+    """One that somebody stops after some messages."""
+
+    left = 0
+
+    def act(self, observation: str, info: Any) -> str:
+        type(self).left -= 1
+        if not type(self).left:
+            raise KeyboardInterrupt
+        return super().act(observation, info)
+
+
+def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    settings = EnvironmentSettings(max_turns=4)
+    tasks = [TASK, TASK | {"instance_id": "other", "required_tools": ["b", "c"]}]
+
+    def play(out: Path | None) -> list[dict[str, Any]]:
+        return explore(Interrupted, tasks, environment=settings, library=SMALL, out=out).to_mapping()["rows"]
+
+    Interrupted.left = 0
+    whole = play(None)
+    Interrupted.left = -Interrupted.left  # it is stopped at its last message
+    with pytest.raises(RunInterrupted, match="1 of 2 explorations kept"):
+        play(tmp_path)
+    kept = (tmp_path / "episodes.jsonl").read_bytes()
+    assert kept.count(b"\n") > json.loads((tmp_path / ROWS_NAME).read_text(encoding="utf-8"))["plays"]
+    Interrupted.left = 0
+    assert play(tmp_path) == whole
+    assert (tmp_path / "episodes.jsonl").read_bytes().startswith(kept)
+    assert play(tmp_path) == whole  # nothing is left to play
+
+
+def test_another_agent_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    explore(agents=three_tries, tasks=[SHORT], prompts="optimal", out=tmp_path, plays=5)
+    (tmp_path / ROWS_NAME).unlink()
+    lines = (tmp_path / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
+    record = json.loads(lines[0])
+    record["steps"][0]["message"] += " "
+    (tmp_path / "episodes.jsonl").write_text("\n".join([json.dumps(record), *lines[1:], ""]), encoding="utf-8")
+    with pytest.raises(InvalidInputError, match="was played otherwise before"):
+        explore(agents=three_tries, tasks=[SHORT], prompts="optimal", out=tmp_path, plays=5)
+
+
+def test_its_records_are_judged_and_played_again(tmp_path: Path) -> None:
+    law = Law(base=0.8, corrupt=LAWS["corrupt"].corrupt, latency=LAWS["budget"].latency)
+    explore("plan-follower", [SHORT], "optimal", law=law, plays=40, out=tmp_path)
+    assert rescore_run(tmp_path).agrees
+    records = list(read_records(tmp_path))
+    record = max(records, key=lambda record: sum(result != "success" for result in record["branch"]))
+    again = replay_episode(tmp_path, find_episode(tmp_path, str(record["index"])), find_task, default_library())
+    assert {name: again[name] for name in ("weight", "branch", "outcome", "steps")} == {
+        name: record[name] for name in ("weight", "branch", "outcome", "steps")
+    }
+
+
+def test_processes_explore_the_same(tmp_path: Path) -> None:
+    agents = "tests.exploration.agents:three_tries"
+    alone = explore(agents=agents, tasks=3, prompts="optimal", plays=10)
+    assert explore(agents=agents, tasks=3, prompts="optimal", plays=10, workers=2).rows == alone.rows
