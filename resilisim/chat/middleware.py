@@ -249,10 +249,15 @@ class ResponseCache:
     text carries the hash of the reply, so whatever a kill, a power cut or another process leaves behind is noticed and
     written anew. Nothing is flushed to the platter one by one, which would cost more time than everything else: after a
     power cut some replies may have to be asked for again.
+
+    Args:
+        folder: Where they are kept.
+        dice: Which of several independent sets of replies this is; sets share the folder and no reply.
     """
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, dice: int = 0) -> None:
         self.folder = Path(folder)
+        self.dice = dice
         self._told = False
 
     def __contains__(self, key: str) -> bool:
@@ -306,7 +311,8 @@ class CachingChatModel(_AroundModel):
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Answer from the cache, or ask and keep the reply; failures are not kept."""
-        key = request_key(self._identity, request)
+        dice = self._cache.dice
+        key = request_key(f"{self._identity}, dice {dice}" if dice else self._identity, request)
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
             kept = self._cache.load(key)

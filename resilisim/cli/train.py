@@ -19,7 +19,7 @@ from resilisim.cli.output import CommandLine
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError, install_line, unknown_name
 from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing
-from resilisim.evaluation.trained import PLAIN, measure_generality, measure_policy
+from resilisim.evaluation.trained import EPISODES, PLAIN, measure_generality, measure_policy
 from resilisim.options import option
 from resilisim.simulator.failure_model import PARTS
 from resilisim.tables.table import Table
@@ -126,7 +126,15 @@ def evaluate(
     checkpoint: Annotated[
         str, typer.Argument(metavar="DIR|NAME", help="Folder of a run, or a policy that ships: default or benchmark.")
     ],
-    episodes: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 200,
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            help="Play so many episodes of each task. If left out, success rates are computed, without a sample, where "
+            f"the law has no parts, and {EPISODES} are played elsewhere.",
+            min=1,
+            max=MAX_COUNT,
+        ),
+    ] = None,
     split: Annotated[
         str | None, typer.Option(help="Tasks of train, validation or test.", show_default=DEFAULT_SPLIT)
     ] = None,
@@ -175,7 +183,7 @@ def evaluate(
                 )
         _evaluate_generality(
             *(checkpoint, random_tools, parts or [PLAIN, *PARTS], random_libraries or LIBRARIES),
-            *(tasks or 4, episodes, as_json),
+            *(tasks or 4, episodes or EPISODES, as_json),
         )
         return
     split, tool_library = split or DEFAULT_SPLIT, options.load(library)
@@ -186,7 +194,8 @@ def evaluate(
     if as_json:
         output.print_json(measured)
         return
-    columns = ["tasks", "number", "optimum", "closed loop", "share", "95% interval", "plan alone", "share"]
+    over = "95% over tasks" if "states" in measured else "95% interval"
+    columns = ["tasks", "number", "optimum", "closed loop", "share", over, "plan alone", "share"]
     rows = []
     for name, group in [*measured["by_type"].items(), (ALL, measured)]:
         row = [name, group["tasks"], group["optimum"], group["success"], group["ratio"], _interval(group)]
@@ -196,7 +205,8 @@ def evaluate(
         rows.append(row)
     columns = columns[: len(rows[0])]
     under = "" if law == BENCHMARK_LAW else f" under {law}"
-    title = f"{checkpoint} on the {split} split{under}, {measured['episodes']:,} episodes of each task"
+    how = "rates computed, not sampled" if "states" in measured else f"{measured['episodes']:,} episodes of each task"
+    title = f"{checkpoint} on the {split} split{under}, {how}"
     output.console().print(Table.of_values(title, columns, rows))
     taught, start = measured["training"].get("warm_start"), measured["training"].get("start")
     origin = "PPO alone" if not taught else f"PPO after {taught['kind']} ({taught['updates']:,} updates)"

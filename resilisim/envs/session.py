@@ -68,6 +68,14 @@ class EpisodeEnded(BaseException):
         self.reply = reply
 
 
+def not_repeated(place: int, now: str | None, before: str | None, agent: str = "the agent") -> InvalidInputError:
+    """Return the refusal of an agent that is explored and has sent something else after the same replies."""
+    return InvalidInputError(
+        f"{agent} cannot be explored: message {place + 1} is {shown_value(now, 200)} and was "
+        f"{shown_value(before, 200)} after the same replies: expected an agent that repeats itself"
+    )
+
+
 def tells_the_end(error: BaseException) -> bool:
     """Return whether what was raised comes of `EpisodeEnded` alone: frameworks raise errors of their own from it.
 
@@ -276,6 +284,7 @@ class Session:
         self.usage: list[ModelUse] = []
         self.answer: str | None = None
         self.oracle_was_asked = False
+        self.broken: Exception | None = None
         self.restart()
 
     def _make_helpers(self) -> None:
@@ -295,8 +304,11 @@ class Session:
     def restart(self) -> Reply:
         """Begin the episode anew, with the same seed, and return the prompt."""
         if self._must_repeat and self.sent:
-            raise self._refused("it begins its episode anew: expected an agent that plays each episode once")
-        self.broken: Exception | None = None
+            self.broken = InvalidInputError(
+                "the agent begins its episode anew, and cannot be explored: expected one that plays each episode once"
+            )
+            raise self.broken
+        self.broken = None
         options = {"task": self._task, "prompt": self._prompt}
         observation, self._info = self._env.reset(seed=self._seed, options=options)
         self.reply = self._begun = Reply(observation, self._view())
@@ -403,11 +415,8 @@ class Session:
         place = len(self.sent)
         if place < len(self._sent_before) and text != self._sent_before[place]:
             if self._must_repeat:
-                now, before = shown_value(text, 200), shown_value(self._sent_before[place], 200)
-                raise self._refused(
-                    f"message {place + 1} is {now} and was {before} after the same replies: expected an agent that "
-                    "repeats itself"
-                )
+                self.broken = not_repeated(place, text, self._sent_before[place])
+                raise self.broken
             self._step(None, lambda: self._env.lose(PLAYED_OTHERWISE))
             raise EpisodeEnded(self.reply)
         if message is None or text is None:
@@ -436,11 +445,6 @@ class Session:
             raise
         self.reply = reply
         return reply
-
-    def _refused(self, why: str) -> InvalidInputError:
-        """Return what breaks the episode for good, whatever the agent makes of it."""
-        self.broken = InvalidInputError(f"the agent cannot be explored: {why}")
-        return self.broken
 
     async def beside(self, work: Callable[[], T]) -> T:
         """Do something to the session where other sessions share the event loop, which in a world must not wait for it.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from resilisim.policies.ppo.checkpoint import LoadedPolicy
 
 PLAIN = "none"  # of the parts of a law
+EPISODES = 200  # of each task, where they are played and nobody says how many
 
 # Makes a context of what is done and how often; what it yields counts what is done with `advance`.
 Progress = Callable[[str, int], AbstractContextManager[Any]]
@@ -30,19 +31,21 @@ Progress = Callable[[str, int], AbstractContextManager[Any]]
 def measure_policy(
     checkpoint: str,
     tasks: Sequence[Task],
-    episodes: int,
+    episodes: int | None,
     library: ToolLibrary,
     progress: Progress,
     law: str = BENCHMARK_LAW,
 ) -> dict[str, Any]:
     """Measure a trained policy, by task type and in all; the values are fit for JSON.
 
-    The closed loop plays episodes with the luck of evaluations. The open loop is the chance of doing the policy's plan
-    to the letter, which is computed, not sampled; there is none under a law with parts. Intervals are clustered by
-    task.
+    The closed loop is computed where the law has no parts and no number of episodes is asked for: `states` is how many
+    were met, and the rates are exact on these tasks. Else so many episodes of each task, or EPISODES, are played with
+    the luck of evaluations. The open loop is the chance of doing the policy's plan to the letter, which is always
+    computed; there is none under a law with parts. Intervals are over tasks.
     """
     # They need torch, which comes with an extra.
     from resilisim.policies.ppo.checkpoint import load_checkpoint
+    from resilisim.policies.ppo.exact_rates import exact_rates
     from resilisim.policies.ppo.policy import PolicyPlanner, actor_of, check_library, observation_options, patterns_of
     from resilisim.policies.ppo.validation import optima_of, play_closed_loop
 
@@ -53,27 +56,35 @@ def measure_policy(
     with progress("solving tasks", len(tasks)) as shown:
         optima = optima_of(tasks, library, model)
         shown.advance(len(tasks))
-    with progress("playing episodes", len(tasks) * episodes) as shown:
-        played = play_closed_loop(
-            actor_of(loaded),
-            tasks,
-            episodes,
-            salt=EVALUATION_SALT,
-            progress=shown.advance,
-            options=options,
-            patterns=patterns_of(loaded, library),
-        )
+    actor, patterns, num_states = actor_of(loaded), patterns_of(loaded, library), None
+    if episodes is None and isinstance(model, BenchmarkLaw):
+        with progress("computing success rates", len(tasks)) as shown:
+            rates = exact_rates(actor, tasks, options=options, patterns=patterns, progress=shown.advance)
+        successes, num_states, per_task = rates.low.tolist(), rates.num_states, 1
+    else:
+        per_task = EPISODES if episodes is None else episodes
+        with progress("playing episodes", len(tasks) * per_task) as shown:
+            played = play_closed_loop(
+                actor,
+                tasks,
+                per_task,
+                salt=EVALUATION_SALT,
+                progress=shown.advance,
+                options=options,
+                patterns=patterns,
+            )
+        successes = [float(count) for count in played.sum(axis=1)]
     plans: list[float] | None = None
     if isinstance(model, BenchmarkLaw):
         planner = PolicyPlanner(checkpoint, library, model)
         with progress("making plans", len(tasks)) as shown:
             plans = [planner.plan(task).predicted_success_probability for task in shown.track(tasks)]
-    closed = _by_type(tasks, [float(count) for count in played.sum(axis=1)], optima, episodes)
+    closed = _by_type(tasks, successes, optima, per_task)
     by_type = closed.pop("by_type")
     return {
         "checkpoint": checkpoint,
         **closed,
-        "episodes": episodes,
+        **({"episodes": per_task} if num_states is None else {"states": num_states}),
         "by_type": by_type,
         **({} if law == BENCHMARK_LAW else {"law": model.to_mapping()}),
         "open_loop": None if plans is None else _by_type(tasks, plans, optima, 1),

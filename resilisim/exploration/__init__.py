@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from resilisim.exploration.explored import Exploration, explore
+from resilisim.exploration.programs import explore_program
 
-__all__ = ["Exploration", "explore"]
+__all__ = ["Exploration", "explore", "explore_program"]

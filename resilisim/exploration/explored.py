@@ -28,6 +28,7 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary
 
 REPLIES_NAME = "replies"  # folder in which replies of models are kept, in that of the results
+MOST_DICE = 1000
 MOST_ROWS = 40  # of tasks one by one in a table
 
 
@@ -113,6 +114,7 @@ def explore(
     agents: AgentFunction | str | Iterable[AgentFunction | str] = (),
     plays: int = 2000,
     width: float = 0.0,
+    dice: int = 1,
     seed: int = 0,
     out: Path | str | None = None,
     workers: int = 1,
@@ -140,6 +142,8 @@ def explore(
         agents: Functions of a session, or programs, that play as well.
         plays: Most episodes to play of each policy, task and prompt.
         width: Where to stop before that: the most that low and high may be apart.
+        dice: Independent sets of replies of language models, over which the interval is then: the luck of the tools is
+            gone, what is left are the model's own dice. Others play once.
         seed: Whose words the tools say, 0 to 2^63 - 1.
         out: Folder of the records; the same call resumes it. One that vanishes with the result if omitted.
         workers: Processes.
@@ -179,6 +183,7 @@ def explore(
     limits = ExplorationLimits(plays=plays, width=width)
     num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
     check_integer("seed", seed, 0, MAX_SEED)
+    check_integer("dice", dice, 1, MOST_DICE)
     temporary = None
     if out is None:
         temporary = tempfile.TemporaryDirectory(prefix="resilisim-")
@@ -198,12 +203,13 @@ def explore(
         record_texts=record_texts,
         options=options,
     )
-    plan = exploring_plan(plan, limits)
-    rows, failures, error = play_exploration(plan, Path(out), limits, Players(num_workers, plan.has_agents), progress)
+    plan = exploring_plan(plan, limits, dice)
+    players = Players(num_workers, plan.has_agents)
+    rows, failures, error = play_exploration(plan, Path(out), limits, dice, players, progress)
     return Exploration(Path(out), rows, len(plan.episodes), failures, error, temporary)
 
 
-def exploring_plan(plan: RunPlan, limits: ExplorationLimits) -> RunPlan:
+def exploring_plan(plan: RunPlan, limits: ExplorationLimits, dice: int) -> RunPlan:
     """Return a plan whose manifest says that its episodes are branches, at most so many of each.
 
     Raises:
@@ -215,7 +221,8 @@ def exploring_plan(plan: RunPlan, limits: ExplorationLimits) -> RunPlan:
     arguments = {
         **plan.arguments,
         "explored": True,
-        "num_episodes": len(plan.episodes) * limits.plays,
+        **({} if dice == 1 else {"dice": dice}),
+        "num_episodes": len(plan.episodes) * dice * limits.plays,
         "plays": limits.plays,
         "width": limits.width,
     }

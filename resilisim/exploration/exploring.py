@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from resilisim.errors import MAX_COUNT, CheckFailed, InvalidInputError, shown_value
+from resilisim.envs.session import not_repeated
+from resilisim.errors import MAX_COUNT, CheckFailed, InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord, has_no_ceiling
-from resilisim.evaluation.run.plan import PlannedEpisode
 from resilisim.exploration.estimates import LOOK_BACK, Played, drawn_by_weight, is_worth_playing, rate_of
 from resilisim.exploration.frontier import Frontier, Unplayed
 from resilisim.options import check_options, option
 from resilisim.seeding import Draws
 from resilisim.simulator.draws import Branch
 from resilisim.simulator.rulebook.play import Draw
+from resilisim.statistics.estimates import clustered_mean
 
 WEIGHT_TOLERANCE: Final = 1e-9  # by how much weights of all branches may miss 1, and their luck 0
 ROUNDING: Final = 1e-15  # of a width
@@ -53,6 +55,8 @@ class ExploredRow:
         high: Nor above this; both are the rate itself where everything was played.
         estimate: The rate, or an estimate of it that is unbiased within the bracket.
         interval: 95% interval of the estimate, (2,).
+        dice: How many independent sets of a model's replies are behind it; all numbers are means over them, and the
+            interval is one over them where there are several.
         plays: Episodes that were played.
         drawn: Those of them that were drawn from what the others left.
         optimum: V*; None where nobody knows it.
@@ -76,57 +80,107 @@ class ExploredRow:
     drawn: int
     optimum: float | None
     losses: Mapping[str, float] = field(default_factory=dict)
+    dice: int = 1
 
     @property
     def is_exact(self) -> bool:
         """Whether everything was played."""
         return self.low == self.high
 
+    @classmethod
+    def of_dice(cls, rows: Sequence[ExploredRow]) -> ExploredRow:
+        """Return what rows of one agent, task and prompt say together, each with replies of its own."""
+        first, number = rows[0], len(rows)
+        if number == 1:
+            return first
+        low, high, estimate = (
+            math.fsum(getattr(row, name) for row in rows) / number for name in ("low", "high", "estimate")
+        )
+        over_dice = clustered_mean([row.estimate for row in rows], [1.0] * number).cut(0.0, 1.0)
+        labels = dict.fromkeys(label for row in rows for label in row.losses)
+        return replace(
+            first,
+            low=low,
+            high=high,
+            estimate=estimate,
+            interval=(over_dice.low, over_dice.high),
+            plays=sum(row.plays for row in rows),
+            drawn=sum(row.drawn for row in rows),
+            losses={label: math.fsum(row.losses.get(label, 0.0) for row in rows) / number for label in labels},
+            dice=number,
+        )
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         return {**asdict(self), "interval": list(self.interval)}
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """An episode to play.
+
+    Attributes:
+        number: How many branches were played before it.
+        sent: What the agent has sent on the way there, and has to send again.
+        branch: Where its draws come from.
+    """
+
+    number: int
+    sent: tuple[str | None, ...]
+    branch: Branch
 
 
 class Exploring:
     """Explores one agent on one task under one prompt: says what to play, and takes in what comes of it.
 
     Args:
-        episode: Who plays what; the `index` of its first record.
-        name: The agent's.
+        policy: The agent's name.
+        task: Id of the task.
+        prompt: Prompt type.
+        seed: Whose words the tools say.
         limits: Where to stop.
+        make_branch: Makes the branches, from results and what chooses those behind them.
     """
 
-    def __init__(self, episode: PlannedEpisode, name: str, limits: ExplorationLimits) -> None:
-        self._episode, self._name, self._limits = episode, name, limits
+    def __init__(
+        self,
+        policy: str,
+        task: str,
+        prompt: str,
+        seed: int,
+        limits: ExplorationLimits,
+        make_branch: Callable[..., Branch] = Branch,
+    ) -> None:
+        self._policy, self._task, self._prompt, self._limits = policy, task, prompt, limits
+        self._make_branch = make_branch
         self._frontier, self._played, self._drawn = Frontier(), Played(), Played()
         self._rest = 1.0  # running, for decisions; what is told is added up at the end
         self._to_draw: Iterator[Unplayed] | None = None
         self._share = 0.0  # weight of each that is drawn
-        self._playing: tuple[Unplayed, Branch] | None = None
+        self._play: Play | None = None
         self._optimum: float | None = None
         self._luck_has_mean_zero = True
-        self._choices = Draws("resilisim/explore", episode.task.instance_id, episode.prompt, episode.seed, name)
+        self._choices = Draws("resilisim/explore", task, prompt, seed, policy)
 
     @property
     def num_played(self) -> int:
         """Episodes that were played."""
         return len(self._played) + len(self._drawn)
 
-    def next(self) -> PlannedEpisode | None:
+    def next(self) -> Play | None:
         """Return the episode to play next; None when the limits are reached, or nothing is left."""
         if self._to_draw is None and self._is_to_be_played():
             unplayed = self._frontier.pop()
-            branch = Branch(unplayed.results)
+            branch = self._make_branch(unplayed.results)
         else:
             if self._to_draw is None:
                 self._to_draw = self._draws()
             drawn = next(self._to_draw, None)
             if drawn is None:
                 return None
-            unplayed, branch = drawn, Branch(drawn.results, self._by_weight)
-        self._playing = unplayed, branch
-        index = self._episode.index + len(self._played)
-        return replace(self._episode, index=index, sent=unplayed.sent, branch=branch)
+            unplayed, branch = drawn, self._make_branch(drawn.results, self._by_weight)
+        self._play = Play(len(self._played), unplayed.sent, branch)
+        return self._play
 
     def enter(self, record: EpisodeRecord) -> bool:
         """Take in what was played last; return whether its record is one of a branch of its own.
@@ -135,11 +189,11 @@ class Exploring:
             InvalidInputError: The agent did not come to where it was before.
             CheckFailed: A bug.
         """
-        if self._playing is None:
+        if self._play is None:
             raise CheckFailed("no episode is under way")
-        (unplayed, branch), self._playing = self._playing, None
-        if len(branch.points) < len(unplayed.results):
-            self._refuse(record, unplayed)
+        play, branch, self._play = self._play, self._play.branch, None
+        if len(branch.points) < len(branch.results):
+            raise self._refusal(record, play.sent)
         self._optimum = None if has_no_ceiling(record) else record["optimum"]
         known = record.get("optimum_knowledge", "observing") == "observing" and not record["optimum_gap"]
         self._luck_has_mean_zero = self._luck_has_mean_zero and known and not has_no_ceiling(record)
@@ -147,7 +201,7 @@ class Exploring:
             self._drawn.enter(self._share, record["outcome"], record["luck"], record["losses"])
             return False
         sent = [step["message"] for step in record["steps"]]
-        self._frontier.enter(branch.points, len(unplayed.results), sent)
+        self._frontier.enter(branch.points, len(branch.results), sent)
         weight = branch.probability
         self._rest -= weight
         self._played.enter(weight, record["outcome"], record["luck"], record["losses"])
@@ -167,9 +221,9 @@ class Exploring:
         rate = rate_of(self._played, rest, self._drawn, self._luck_has_mean_zero)
         labels = dict.fromkeys((*self._played.losses, *self._drawn.losses))
         return ExploredRow(
-            policy=self._name,
-            task=self._episode.task.instance_id,
-            prompt=self._episode.prompt,
+            policy=self._policy,
+            task=self._task,
+            prompt=self._prompt,
             low=rate.low,
             high=rate.high,
             estimate=rate.estimate,
@@ -182,7 +236,7 @@ class Exploring:
 
     @property
     def _what(self) -> str:
-        return f"{self._name} on {self._episode.task.instance_id} under {self._episode.prompt}"
+        return f"{self._policy} on {self._task} under {self._prompt}"
 
     def _is_to_be_played(self) -> bool:
         """Return whether the likeliest branch is to be played, rather than nothing, or one that is drawn."""
@@ -206,11 +260,8 @@ class Exploring:
     def _by_weight(self, options: Sequence[tuple[float, Draw]]) -> int:
         return self._choices.weighted(range(len(options)), [chance for chance, _ in options])
 
-    def _refuse(self, record: EpisodeRecord, unplayed: Unplayed) -> None:
-        place = min(len(record["steps"]), len(unplayed.sent)) - 1
+    def _refusal(self, record: EpisodeRecord, sent: Sequence[str | None]) -> InvalidInputError:
+        """Return the refusal of an agent that ended before it came to where it was."""
+        place = min(len(record["steps"]), len(sent)) - 1
         step = record["steps"][place]
-        sent = step["message"] or step["error"] or step["kind"]
-        raise InvalidInputError(
-            f"{self._what} cannot be explored: message {place + 1} is {shown_value(sent, 200)} and was "
-            f"{shown_value(unplayed.sent[place], 200)} after the same replies: expected an agent that repeats itself"
-        )
+        return not_repeated(place, step["message"] or step["error"] or step["kind"], sent[place], self._what)

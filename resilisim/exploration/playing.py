@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeGuard, cast
 
+from resilisim.evaluation.episode.play import on_branch
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
-from resilisim.evaluation.run.player import EpisodePlayer, Slot
-from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring
+from resilisim.evaluation.run.player import EpisodePlayer, Outcome, Slot
+from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring, Play
 
 ROW_SCHEMA: Final = "resilisim-explored-1"
 
@@ -38,11 +42,12 @@ class BranchPlayer:
     Args:
         settings: Those of the run.
         limits: Where each exploration stops.
+        dice: How many independent sets of replies language models give.
     """
 
-    def __init__(self, settings: RunSettings, limits: ExplorationLimits) -> None:
-        self._settings, self._limits = settings, limits
-        self._player = EpisodePlayer(settings)
+    def __init__(self, settings: RunSettings, limits: ExplorationLimits, dice: int = 1) -> None:
+        self._settings, self._limits, self._dice = settings, limits, dice
+        self._players: dict[int, EpisodePlayer] = {}
 
     def play_all(self, pending: Iterator[PlannedEpisode], until: float | None = None) -> Iterator[Any]:
         """Explore one agent on one task after the other, and yield what is played and comes of it (`Explored`).
@@ -52,29 +57,59 @@ class BranchPlayer:
         Raises:
             InvalidInputError: An agent does not repeat itself.
         """
-        if self._player.has_agents:
-            yield from self._player.play_together(pending, cast("Any", self._explore_in_slot), until)
-            return
-        for episode in pending:
-            exploring = self._exploring(episode)
-            while (planned := exploring.next()) is not None:
-                outcome = self._player.play(planned)
-                if is_failure(outcome) or exploring.enter(cast("EpisodeRecord", outcome)):
-                    yield outcome
-                if is_failure(outcome):
-                    break
+        for die, episodes in itertools.groupby(pending, self._die):
+            player = self._player(die)
+            if player.has_agents:
+                explore = functools.partial(self._explore_in_slot, player)
+                yield from player.play_together(episodes, cast("Any", explore), until)
             else:
-                yield row_line(episode.index, exploring.row())
+                for episode in episodes:
+                    yield from self._explore(player, episode)
 
-    async def _explore_in_slot(self, slot: Slot, episode: PlannedEpisode) -> AsyncIterator[Explored]:
+    def _explore(self, player: EpisodePlayer, episode: PlannedEpisode) -> Iterator[Explored]:
         exploring = self._exploring(episode)
-        while (planned := exploring.next()) is not None:
-            outcome = await self._player.play_in_slot(slot, planned)
+        while (play := exploring.next()) is not None:
+            planned = _planned(episode, play)
+            outcome = player.play(planned)
             if is_failure(outcome) or exploring.enter(cast("EpisodeRecord", outcome)):
-                yield outcome
+                yield self._shared(outcome, planned)
             if is_failure(outcome):
                 return
         yield row_line(episode.index, exploring.row())
 
+    async def _explore_in_slot(
+        self, player: EpisodePlayer, slot: Slot, episode: PlannedEpisode
+    ) -> AsyncIterator[Explored]:
+        exploring = self._exploring(episode)
+        while (play := exploring.next()) is not None:
+            planned = _planned(episode, play)
+            outcome = await player.play_in_slot(slot, planned)
+            if is_failure(outcome) or exploring.enter(cast("EpisodeRecord", outcome)):
+                yield self._shared(outcome, planned)
+            if is_failure(outcome):
+                return
+        yield row_line(episode.index, exploring.row())
+
+    def _die(self, episode: PlannedEpisode) -> int:
+        """Return which set of replies an episode is played with, which its number says."""
+        return episode.index // self._limits.plays % self._dice
+
+    def _player(self, die: int) -> EpisodePlayer:
+        if die not in self._players:
+            models = replace(self._settings.models, dice=die)
+            self._players[die] = EpisodePlayer(replace(self._settings, models=models))
+        return self._players[die]
+
+    def _shared(self, outcome: Outcome, planned: PlannedEpisode) -> Outcome:
+        """Return an outcome with the weight that is its own among those of all sets of replies."""
+        if is_failure(outcome) or self._settings.contestants[planned.policy].model is None:
+            return outcome
+        return on_branch(cast("EpisodeRecord", outcome), planned.branch, self._dice)
+
     def _exploring(self, episode: PlannedEpisode) -> Exploring:
-        return Exploring(episode, self._settings.contestants[episode.policy].name, self._limits)
+        name = self._settings.contestants[episode.policy].name
+        return Exploring(name, episode.task.instance_id, episode.prompt, episode.seed, self._limits)
+
+
+def _planned(episode: PlannedEpisode, play: Play) -> PlannedEpisode:
+    return replace(episode, index=episode.index + play.number, sent=play.sent, branch=play.branch)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -12,7 +13,7 @@ from typing import Any, Final, cast
 from resilisim.chat.under_way import UNDER_WAY
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
-from resilisim.evaluation.run.plan import PlannedEpisode, PlannedEpisodes, RunPlan
+from resilisim.evaluation.run.plan import PlannedEpisode, RunPlan
 from resilisim.evaluation.run.player import Players, play_here
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.run.runner import RunInterrupted
@@ -25,9 +26,9 @@ ROWS_NAME: Final = "explored.jsonl"  # one line for each exploration that is fin
 
 
 def play_exploration(
-    plan: RunPlan, directory: Path, limits: ExplorationLimits, players: Players, progress: bool | None
+    plan: RunPlan, directory: Path, limits: ExplorationLimits, dice: int, players: Players, progress: bool | None
 ) -> tuple[tuple[ExploredRow, ...], int, str]:
-    """Play what is not finished of an exploration.
+    """Play what is not finished of an exploration, with so many independent sets of replies of language models.
 
     Returns:
         The rows in the order of the plan, how many explorations broke, and what the last of them broke on.
@@ -37,64 +38,65 @@ def play_exploration(
         StoreError: The folder holds another run, or cannot be written.
         RunInterrupted: Ctrl-C; what was played is kept.
     """
-    num_groups, plays = len(plan.episodes), limits.plays
+    plays, numbers = limits.plays, numbers_of(plan, dice)
     sent: dict[int, tuple[Any, ...]] = {}  # of records that an earlier call has left
 
     def note(record: EpisodeRecord) -> None:
         sent[record["index"]] = _sent_in(record)
 
-    with RunStore(directory, plan.arguments, num_groups * plays, on_record=note) as store:
+    with RunStore(directory, plan.arguments, plan.arguments["num_episodes"], on_record=note) as store:
         path = own_file(store.directory, ROWS_NAME)
         rows = _rows_in(path, plays)
         with JsonLinesWriter(path) as lines:
             try:
-                failures, error = _play_pending(plan, limits, players, progress, store, lines, rows, sent)
+                pending = [number for number in numbers if number not in rows]
+                make = functools.partial(BranchPlayer, limits=limits, dice=dice)
+                playing = play_here(plan.settings, _episodes(plan, pending, dice, plays), len(pending), players, make)
+                shown = Progressing("explored", len(numbers), len(rows), progress, None, lambda: _told(store))
+                failures, error = _write_down(playing, shown, plays, store, lines, rows, sent)
             except KeyboardInterrupt as interrupt:
-                raise RunInterrupted(len(rows), num_groups, "exploration") from interrupt
-    return tuple(rows[group] for group in sorted(rows)), failures, error
+                raise RunInterrupted(len(rows), len(numbers), "exploration") from interrupt
+    together: dict[int, list[ExploredRow]] = {}
+    for number in sorted(rows):
+        together.setdefault(number // dice, []).append(rows[number])
+    return tuple(map(ExploredRow.of_dice, together.values())), failures, error
 
 
-def read_rows(directory: Path | str, plays: int) -> tuple[ExploredRow, ...]:
-    """Return what a folder knows of explorations that are finished, in the order of the plan."""
-    rows = _rows_in(own_file(directory, ROWS_NAME), plays)
-    return tuple(rows[group] for group in sorted(rows))
+def numbers_of(plan: RunPlan, dice: int) -> list[int]:
+    """Return the numbers of a plan's explorations: where several sets of replies are asked for, models give each."""
+    by_die = [
+        [
+            episode.index * dice + die
+            for episode in plan.episodes
+            if not die or plan.settings.contestants[episode.policy].model is not None
+        ]
+        for die in range(dice)
+    ]
+    return list(itertools.chain.from_iterable(by_die))  # one set after the other
 
 
-def _play_pending(
-    plan: RunPlan,
-    limits: ExplorationLimits,
-    players: Players,
-    progress: bool | None,
+def _write_down(
+    playing: Generator[Any, None, None],
+    shown: Progressing,
+    plays: int,
     store: RunStore,
     lines: JsonLinesWriter,
     rows: dict[int, ExploredRow],
     sent: dict[int, tuple[Any, ...]],
 ) -> tuple[int, str]:
-    """Play what is not finished, enter the rows, and return how much broke and what on."""
-    num_groups, failures, error, num_plays = len(plan.episodes), 0, "", 0
-    num_pending = num_groups - len(rows)
-    if not num_pending:
-        return 0, ""
-    pending = _pending(plan.episodes, limits.plays, rows)
-    make = functools.partial(BranchPlayer, limits=limits)
-
-    def told() -> str:
-        return ", ".join(filter(None, (f"{num_plays:,} branches", UNDER_WAY.told())))
-
-    shown = Progressing("explored", num_groups, len(rows), progress, None, told)
-    playing = play_here(plan.settings, pending, num_pending, players, make)
+    """Write down what is played, enter the rows, and return how many explorations broke, and the last what on."""
+    failures, error = 0, ""
     with shown, contextlib.closing(playing) as outcomes:
         for outcome, line in outcomes:
             if is_row(outcome):
                 lines.write_encoded(line)
-                rows[outcome["index"] // limits.plays] = row_of(outcome)
+                rows[outcome["index"] // plays] = row_of(outcome)
                 shown.advance()
                 continue
             if is_failure(outcome):
                 store.append_failure(line)
                 failures, error = failures + 1, outcome["error"]
                 continue
-            num_plays += 1
             record = cast("EpisodeRecord", outcome)
             if not store.is_finished(record["index"]):
                 store.append_encoded(line, record["index"])
@@ -106,11 +108,14 @@ def _play_pending(
     return failures, error
 
 
-def _pending(episodes: PlannedEpisodes, plays: int, rows: dict[int, ExploredRow]) -> Iterator[PlannedEpisode]:
-    finished = frozenset(rows)  # as it is now
-    for episode in episodes:
-        if episode.index not in finished:
-            yield replace(episode, index=episode.index * plays)
+def _told(store: RunStore) -> str:
+    """Return how many branches there are, and what is waited for."""
+    return ", ".join(filter(None, (f"{store.num_finished:,} branches", UNDER_WAY.told())))
+
+
+def _episodes(plan: RunPlan, numbers: Sequence[int], dice: int, plays: int) -> Iterator[PlannedEpisode]:
+    for number in numbers:
+        yield replace(plan.episodes[number // dice], index=number * plays)
 
 
 def _rows_in(path: Path, plays: int) -> dict[int, ExploredRow]:

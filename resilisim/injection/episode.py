@@ -38,7 +38,7 @@ from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Goal, Message, Problem, build_problem
-from resilisim.simulator.draws import KEYED, Forced
+from resilisim.simulator.draws import KEYED, Draws, Forced
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.failure_model import Law
@@ -104,6 +104,7 @@ class InjectionSettings:
     name: str
     salt: str
     force: tuple[str, ...] = ()
+    draws: Draws | None = field(default=None, hash=False)  # where they come from, if not from the key
 
     def with_dependencies(self, tools: Mapping[str, Tool]) -> list[Tool]:
         """Return the tools, each with what it depends on, and with the errors that the law draws if it says which."""
@@ -193,7 +194,7 @@ class InjectedEpisode:
         """Let the law begin, or begin anew, with draws of its own."""
         settings, number = self._settings, self._attempts.total()
         instance_id = f"{self._instance_id}/{number}" if number else self._instance_id
-        draws = KEYED if number else self._forced  # what is forced is of the first time
+        draws = settings.draws or (KEYED if number else self._forced)  # what is forced is of the first time
         self._episode = Episode(
             self._problem, instance_id, settings.seed, settings.salt, errors=self._errors, draws=draws
         )

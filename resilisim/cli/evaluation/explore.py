@@ -11,6 +11,7 @@ import typer
 from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_once
 from resilisim.cli.options import (
     LAW,
+    MODEL_PANEL,
     PROMPT_HELP,
     RULES,
     JsonFlag,
@@ -32,6 +33,7 @@ from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.exploration import Exploration
 from resilisim.exploration import explore as run
+from resilisim.exploration.explored import MOST_DICE
 from resilisim.exploration.exploring import ExplorationLimits
 from resilisim.options import OUTPUT_GROUP
 from resilisim.policies.registry import COMMAND_PREFIX
@@ -80,6 +82,16 @@ def explore(
     prompt: Annotated[
         list[str] | None, typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline")
     ] = None,
+    dice: Annotated[
+        int,
+        typer.Option(
+            "--dice",
+            help="Independent sets of replies of language models; the interval is then over them.",
+            min=1,
+            max=MOST_DICE,
+            rich_help_panel=MODEL_PANEL,
+        ),
+    ] = 1,
     seed: Annotated[
         int, typer.Option("--seed", help="Whose words the tools say; results are all played.", min=0, max=MAX_SEED)
     ] = 0,
@@ -114,6 +126,7 @@ def explore(
             agents=agents,
             plays=limits.plays,
             width=limits.width,
+            dice=dice,
             seed=seed,
             out=out,
             workers=workers,

@@ -227,10 +227,15 @@ def play_episode(
     return judging.record(policy_name(policy), **place)
 
 
-def on_branch(record: EpisodeRecord, branch: Branch | None) -> EpisodeRecord:
-    """Write into the record of an episode that was played on a branch how likely that was, and what it brought."""
+def on_branch(record: EpisodeRecord, branch: Branch | None, dice: int = 1) -> EpisodeRecord:
+    """Write into the record of an episode that was played on a branch how likely that was, and what it brought.
+
+    Sets of replies of a model, `dice` many, share the weight.
+    """
     if branch is not None:
-        record["weight"], record["branch"] = branch.probability, branch.to_texts()
+        record["weight"], record["branch"] = branch.probability / dice, branch.to_texts()
+        if dice > 1:
+            record["dice"] = dice
     return record
 
 

@@ -204,7 +204,8 @@ class EpisodeRecord(Totals):
     kept. In a world, `world` is its name, `answer` what completion was signalled with, and `optimum`, values and
     regrets are measured by the task's reference solution (`simulator.exact.program`). Of an agent that was explored,
     `weight` is the probability of the episode: those of one policy, prompt type and task come to at most 1, and what is
-    missing was not played. `branch` is what its uncertain calls brought (`draws.Branch.to_texts`).
+    missing was not played. `branch` is what its uncertain calls brought (`draws.Branch.to_texts`). `dice` is there
+    where its model's replies are one of so many sets, among which the weights are shared out.
 
     Example:
         >>> from resilisim import evaluate
@@ -242,6 +243,7 @@ class EpisodeRecord(Totals):
     manifest: str
     weight: NotRequired[Annotated[float, Gt(0.0), Le(1.0)]]
     branch: NotRequired[list[str]]
+    dice: NotRequired[Count]
     agent: NotRequired[AgentRecord]
     texts: NotRequired[SpokenTexts | str]
 

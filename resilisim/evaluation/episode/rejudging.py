@@ -127,7 +127,7 @@ def _forced(steps: Sequence[StepRecord]) -> Forced:
 
 def _check_weight(record: EpisodeRecord, branch: Branch) -> None:
     """Refuse a record whose branch is not what happened, or whose weight is not its probability."""
-    weight, probability = record.get("weight", 1.0), branch.probability
+    weight, probability = record.get("weight", 1.0), branch.probability / record.get("dice", 1)
     if len(branch.points) != len(branch.results) or not math.isclose(weight, probability, rel_tol=WEIGHT_TOLERANCE):
         raise InvalidInputError(f"the weight is {weight:.9g}, and its branch has the probability {probability:.9g}")
 

@@ -201,6 +201,7 @@ class ModelSettings:
     give_up_after: int = option(
         20, "Stop after this many episodes in a row fail because the model did not answer.", least=1, most=MAX_COUNT
     )
+    dice: int = 0  # which of several independent sets of replies is taken from the folder, or put there
 
     def __post_init__(self) -> None:
         """Refuse values that are none."""
@@ -239,7 +240,7 @@ class ModelSettings:
         """
         if not self.models:
             return {}
-        cache = None if self.cache is None else ResponseCache(Path(self.cache))
+        cache = None if self.cache is None else ResponseCache(Path(self.cache), self.dice)
         return RoleModels.parse_several(self.models, self.chat, cache)
 
     def load_prices(self) -> PriceTable:

@@ -213,6 +213,7 @@ def replay_episode(
     env = ConversationEnv(settings, library=library)
     recorded = finished(episode)
     branch = None if recorded is None or "branch" not in recorded else Branch.of_texts(recorded["branch"])
+    dice = 1 if recorded is None else recorded.get("dice", 1)
     if branch is not None:
         env = env.twin(branch)
     spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
@@ -228,15 +229,15 @@ def replay_episode(
     prompt, seed = episode["prompt_type"], episode["seed"]
     place = PlaceInRun(index=episode["index"], name=episode["policy"], manifest=manifest["hash"])
     if not isinstance(policy, LlmPolicy):
-        return on_branch(play_episode(env, policy, task, prompt, seed, **place), branch)
+        return on_branch(play_episode(env, policy, task, prompt, seed, **place), branch, dice)
     if recorded is not None and models is None and "agent" in recorded:
-        return on_branch(play_again(env, recorded, task, policy), branch)
+        return on_branch(play_again(env, recorded, task, policy), branch, dice)
     journal: Journal | None = None
     if recorded is None:
         identity = canonical_json(policy.models.identities())
         journal = EpisodeJournal(JournalFolder(directory).kept(episode["index"]), identity)
     again = play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, journal, **place))
-    return on_branch(again, branch)
+    return on_branch(again, branch, dice)
 
 
 def recorded_models(record: EpisodeRecord) -> RoleModels | None:

@@ -1,0 +1,160 @@
+"""`explore_program`: the success rate of a program whose functions stand under a law, computed branch by branch."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from resilisim.envs.session import not_repeated
+from resilisim.errors import InvalidInputError, ResiliSimError
+from resilisim.evaluation.episode.play import on_branch
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.run.progress import Progressing
+from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring
+from resilisim.injection import inject
+from resilisim.injection.episode import PROMPT_TYPE
+from resilisim.injection.functions import Injected
+from resilisim.simulator.draws import Branch
+from resilisim.simulator.messages import Message
+from resilisim.simulator.outcomes import Errors, Failure
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.play import Draw
+from resilisim.simulator.state import TURNS_USED, EpisodeState
+
+# Options of `inject` that mean nothing here: every result is played, and what is played is returned.
+_NOT_HERE: Final = ("force", "record", "seed")
+
+
+@dataclass(slots=True)
+class _CallsAgain(Branch):
+    """A branch on which a program has to make the same calls as before.
+
+    Attributes:
+        sent: The calls, as records hold them.
+        refusal: What to say of one that is another.
+    """
+
+    sent: Sequence[str | None] = ()
+    refusal: InvalidInputError | None = field(default=None, init=False)
+
+    def draw(
+        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+    ) -> tuple[Draw, Failure | None]:
+        """Return what a call brings (`Draws.draw`)."""
+        place = state.counters[TURNS_USED]
+        if place < len(self.sent) and message.text != self.sent[place]:
+            self.refusal = not_repeated(place, message.text, self.sent[place], "the program")
+            raise self.refusal
+        return Branch.draw(self, problem, state, tool, message, key, errors)
+
+
+@dataclass(frozen=True, slots=True)
+class ExploredProgram:
+    """What is known of a program.
+
+    Attributes:
+        row: Its success rate, V*, and what was lost by cause.
+        records: Every branch that was played, its `weight` in it, in the order in which they were played: the likeliest
+            first, but for those that leave a likelier one.
+    """
+
+    row: ExploredRow
+    records: tuple[EpisodeRecord, ...] = field(repr=False)
+
+
+def explore_program(
+    program: Callable[[Injected], object],
+    functions: Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]],
+    *,
+    reset: Callable[[], object] | None = None,
+    plays: int = 2000,
+    width: float = 0.0,
+    seed: int = 0,
+    progress: bool | None = None,
+    **options: Any,
+) -> ExploredProgram:
+    """Compute how often a program succeeds whose functions fail as a law says (`inject`), branch by branch (`explore`).
+
+    The program is called anew for each branch, and has to make the same calls wherever they have brought the same.
+
+    Args:
+        program: Takes the functions under the law (by place or name) and calls them; it may be `async`.
+        functions: What `inject` takes. They are really called.
+        reset: Called before each play, to undo what the one before has done.
+        plays: Most times that the program is called.
+        width: Where to stop before that: the most that the bracket may be wide.
+        seed: Whose words failures say.
+        progress: Whether to show progress; None shows it for what takes more than two seconds.
+        **options: Options of `inject`, `required` among them: what has to be reached.
+
+    Raises:
+        InvalidInputError: An option is unusable, there is no goal, or the program does not repeat itself: the line
+            names the call, and what it was before.
+        Exception: What the program raises and nobody can say it is its own fault.
+
+    Example:
+        >>> from resilisim.exploration import explore_program
+        >>> def read() -> str:
+        ...     return "text"
+        >>> def post(text: str) -> int:
+        ...     return len(text)
+        >>> def program(tools):
+        ...     for _ in range(3):
+        ...         try:
+        ...             return tools["post"](tools["read"]())
+        ...         except resilisim.InjectedFailure:
+        ...             pass
+        >>> import resilisim
+        >>> found = explore_program(program, [read, post], law=0.8, required=["read", "post"])
+        >>> found.row.is_exact, round(found.row.low, 6), found.row.plays
+        (True, 0.953344, 15)
+    """
+    limits = ExplorationLimits(plays=plays, width=width)
+    for name in _NOT_HERE:
+        if name in options:
+            raise InvalidInputError(f"{name} is an option of inject alone: expected a call without it")
+    named = functions if isinstance(functions, Mapping) or callable(functions) else tuple(functions)
+    settings = inject(named, seed=seed, **options).settings
+    if not settings.required:
+        raise InvalidInputError("there is nothing to reach: expected required=[...]")
+    exploring = Exploring(settings.name, PROMPT_TYPE, PROMPT_TYPE, seed, limits, _CallsAgain)
+    records: list[EpisodeRecord] = []
+    with Progressing("plays", plays, 0, progress) as shown:
+        while (play := exploring.next()) is not None:
+            branch = play.branch
+            if isinstance(branch, _CallsAgain):
+                branch.sent = play.sent
+            if reset is not None:
+                reset()
+            tools = Injected(replace(settings, draws=branch), [named] if callable(named) else named)
+            record = _played(program, tools, branch)
+            if exploring.enter(record):
+                records.append(on_branch(record, branch))
+            shown.advance()
+    return ExploredProgram(exploring.row(), tuple(records))
+
+
+def _played(program: Callable[[Injected], object], tools: Injected, branch: Branch) -> EpisodeRecord:
+    """Let a program play, and return the record; what it raises has lost it the episode if that is its own fault."""
+    raised: Exception | None = None
+    try:
+        with tools:
+            answer = program(tools)
+            if inspect.isawaitable(answer):
+                asyncio.run(_awaited(answer))
+    except Exception as error:
+        raised = error
+    refusal = getattr(branch, "refusal", None)
+    if refusal is not None:
+        raise refusal
+    try:
+        return tools.record()
+    except ResiliSimError as error:
+        raise raised or error from error
+
+
+async def _awaited(answer: Any) -> object:
+    return await answer
