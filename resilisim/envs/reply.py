@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 # What the environment tells about the last message (docstring of the environment); it is only read.
 Info: TypeAlias = Mapping[str, Any]
@@ -140,12 +140,22 @@ class Reply:
 
 
 class CallResult(str):
-    """What a call came to: the words that the agent reads, and what they say as values.
+    """What a call came to: all the words that an agent reads, and what they say as values.
+
+    Args:
+        text: What the tool said: the result, or the words of the error.
+        error: What went wrong.
+        data: The result.
+        progress: What the environment adds to every reply (turns left, what to do next); empty elsewhere.
+        was_made: Whether there was a call.
 
     Attributes:
+        text: The words without the progress.
+        progress: The rest of them.
         ok: Whether the call succeeded.
         error: What went wrong, on one line; None if it succeeded.
-        data: The result as a JSON value; None if there is none.
+        data: The result as a JSON value; None if there is none, as there is of no failed call.
+        was_made: Whether there was a call; False where it was refused before it was sent.
 
     Example:
         >>> from resilisim import open_session
@@ -155,21 +165,32 @@ class CallResult(str):
         (True, True)
     """
 
-    ok: bool
+    text: str
     error: str | None
     data: Any
+    progress: str
+    was_made: bool
 
-    @classmethod
-    def of(cls, reply: Reply, finish: str | None = None) -> CallResult:
-        """Return a reply to a call, for whoever signals completion as `finish` says."""
-        result = cls("\n\n".join(filter(None, reply.said(finish))))
-        result.error, result.data = reply.error, reply.value
-        result.ok = result.error is None
+    def __new__(
+        cls, text: str, error: str | None = None, data: Any = None, progress: str = "", was_made: bool = True
+    ) -> Self:
+        """Put words and progress together."""
+        result = super().__new__(cls, f"{text}\n\n{progress}" if progress else text)
+        result.text, result.progress, result.error, result.data, result.was_made = text, progress, error, data, was_made
         return result
 
+    @property
+    def ok(self) -> bool:
+        """Whether the call succeeded."""
+        return self.error is None
+
     @classmethod
-    def news(cls, reply: Reply) -> CallResult:
-        """Return what the environment said last, for whoever called nothing that could fail."""
-        result = cls(reply.text)
-        result.ok, result.error, result.data = True, None, None
-        return result
+    def of(cls, reply: Reply, finish: str | None = None) -> Self:
+        """Return a reply to a call, for whoever signals completion as `finish` says (`Progress.text`)."""
+        words, progress = reply.said(finish)
+        return cls(words, reply.error, reply.value, progress)
+
+    @classmethod
+    def refused(cls, problem: str) -> Self:
+        """Return what a call brings that was not made, with what is wrong with it on one line."""
+        return cls(f"Error: {problem}", problem, was_made=False)

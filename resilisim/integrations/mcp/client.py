@@ -9,8 +9,9 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Final
 
+from resilisim.envs.reply import CallResult
 from resilisim.errors import InfrastructureError, InvalidInputError, import_extra, one_line, unknown_name
-from resilisim.policies.llm.tools import ToolResult, ToolSpec
+from resilisim.policies.llm.tools import ToolSpec
 
 _MAX_PAGES: Final = 100  # of the list of tools; a server whose list never ends is broken
 _MAX_ERROR: Final = 2_000  # characters
@@ -86,13 +87,13 @@ class McpToolbox:
         # The library's task groups would wrap an error of the block into a group of errors, so they are not told of it.
         await self._stack.aclose()
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         """Call a tool; a server that is gone or does not answer in time is an `InfrastructureError`."""
         if self._client is None:
             raise RuntimeError("the toolbox is not connected: use it in an async with block")
         names = [spec.name for spec in self._specs]
         if name not in names:
-            return ToolResult.refused(str(unknown_name("tool", name, names)))
+            return CallResult.refused(str(unknown_name("tool", name, names)))
         try:
             result = await self._client.call_tool(name, dict(arguments))
         except self._mcp.MCPError as error:
@@ -100,11 +101,11 @@ class McpToolbox:
                 raise InfrastructureError(
                     f"the MCP server did not answer the call of {name}: {error.message}"
                 ) from error
-            return ToolResult.refused(one_line(error.message, _MAX_ERROR))
+            return CallResult.refused(one_line(error.message, _MAX_ERROR))
         text = _text_of(result)
         if result.is_error:
-            return ToolResult(text, one_line(text, _MAX_ERROR) or f"{name} failed without saying why")
-        return ToolResult(text, value=result.structured_content)
+            return CallResult(text, one_line(text, _MAX_ERROR) or f"{name} failed without saying why")
+        return CallResult(text, data=result.structured_content)
 
     async def _list(self) -> tuple[ToolSpec, ...]:
         specs: list[ToolSpec] = []

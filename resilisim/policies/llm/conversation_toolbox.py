@@ -10,12 +10,11 @@ from typing import Any
 from resilisim.chat.json_answers import NotALiteral
 from resilisim.chat.unwrapping import arguments_object
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
-from resilisim.envs.protocol import WAIT_FUNCTION, native_call, native_tools
-from resilisim.envs.reply import Reply
-from resilisim.envs.session import AssistantMessage
+from resilisim.envs.protocol import WAIT_FUNCTION, AssistantMessage, native_call, native_tools
+from resilisim.envs.reply import CallResult, Reply
 from resilisim.errors import nearest_name
 from resilisim.policies.base import WAIT, call_message, info_message, search_message
-from resilisim.policies.llm.tools import ToolResult, ToolSpec
+from resilisim.policies.llm.tools import ToolSpec
 
 Send = Callable[[AssistantMessage], Awaitable[Reply]]
 
@@ -48,16 +47,16 @@ class ConversationToolbox:
         self._finish = finish
         self._shown = [work]  # and not how calls are written, whose words ("finish") are no names of tools
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         """Call a tool; only what is really sent uses a turn."""
         try:
             function, given = self._read(name, arguments)
         except _NoCallError as problem:
-            return ToolResult.refused(str(problem))
+            return CallResult.refused(str(problem))
         text = _tag(function, given)
         if len(text) > MAX_MESSAGE_LENGTH:  # under the native protocol, too: both are to give the same episodes
-            return ToolResult.refused(f"the call has {len(text):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}")
-        result = result_of(await self._send(native_call(function, given) if self._native else text), self._finish)
+            return CallResult.refused(f"the call has {len(text):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}")
+        result = CallResult.of(await self._send(native_call(function, given) if self._native else text), self._finish)
         self._shown.append(result.text)
         return result
 
@@ -138,12 +137,6 @@ def _tag(function: str, given: Mapping[str, Any]) -> str:
     if function == WAIT_FUNCTION:
         return WAIT
     return call_message(given["name"], given["parameters"])
-
-
-def result_of(reply: Reply, finish: str = "") -> ToolResult:
-    """Return what a call brought, from the environment's reply to it, for an agent that ends the episode so."""
-    words, progress = reply.said(finish)
-    return ToolResult(words, reply.error, reply.value, progress)
 
 
 def _excerpt(value: object) -> str:

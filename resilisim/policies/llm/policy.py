@@ -15,9 +15,9 @@ from resilisim.chat.middleware import PriceTable
 from resilisim.chat.models import RoleModels
 from resilisim.chat.types import ToolCall
 from resilisim.envs.conversation import public_info
-from resilisim.envs.protocol import finish_message, native_tools, openai_message
+from resilisim.envs.protocol import AssistantMessage, finish_message, native_tools, openai_message
 from resilisim.envs.reply import Info, Reply
-from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
+from resilisim.envs.session import EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, fault_of
 from resilisim.policies.agent_record import AGENT_SCHEMA, AgentRecord, Journal
 from resilisim.policies.base import AgentFailed, is_ours

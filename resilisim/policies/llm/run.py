@@ -14,8 +14,9 @@ from resilisim.chat.middleware import PriceTable
 from resilisim.chat.models import RoleModels
 from resilisim.chat.types import fitted
 from resilisim.chat.under_way import UNDER_WAY
+from resilisim.envs.protocol import AssistantMessage
 from resilisim.envs.reply import Reply
-from resilisim.envs.session import AssistantMessage, EpisodeEnded
+from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import InvalidInputError
 from resilisim.policies.agent_record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Journal, Transcript
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions

@@ -1,12 +1,13 @@
-"""Tools as agents see them: what they are, how they are called, what comes back."""
+"""Tools as agents see them: what they are, how they are called, what is made of what comes back (`CallResult`)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol
 
+from resilisim.envs.reply import CallResult
 from resilisim.errors import nearest_name
 from resilisim.sandbox import JsonValue, NotJsonError, json_value
 
@@ -126,40 +127,6 @@ def _from_text(value: Any, kinds: Sequence[str]) -> Any:
     return read if isinstance(read, Mapping | list) else value
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """What a call brought.
-
-    Attributes:
-        text: What the tool said: the result, or the words of the error.
-        error: None if the call succeeded, else what went wrong, on one line. A failed call has no result.
-        value: The result as a JSON value, where there is one.
-        progress: What the environment adds to every reply (turns left, what to do next); empty elsewhere.
-        was_made: Whether there was a call; False where it was refused before it was sent.
-    """
-
-    text: str
-    error: str | None = None
-    value: Any = None
-    progress: str = ""
-    was_made: bool = True
-
-    @property
-    def observation(self) -> str:
-        """All that an agent in a loop is shown."""
-        return f"{self.text}\n\n{self.progress}" if self.progress else self.text
-
-    @property
-    def ok(self) -> bool:
-        """Whether the call succeeded."""
-        return self.error is None
-
-    @classmethod
-    def refused(cls, problem: str) -> Self:
-        """Return what a call brings that was not made, with what is wrong with it on one line."""
-        return cls(f"Error: {problem}", problem, was_made=False)
-
-
 class Toolbox(Protocol):
     """Tools that can be called."""
 
@@ -168,7 +135,7 @@ class Toolbox(Protocol):
         """The tools."""
         ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         """Call a tool with JSON values by parameter name; what a model wrote never raises, but is an error's result."""
         ...
 
@@ -178,14 +145,14 @@ def describe_tools(specs: Iterable[ToolSpec]) -> str:
     return "\n".join(f"- {spec.signature()}: {spec.description}" for spec in specs)
 
 
-def error_of(result: ToolResult) -> str | None:
+def error_of(result: CallResult) -> str | None:
     """Return what went wrong in a call, in the tool's words, or None if it succeeded.
 
     An error is also a JSON body that says so: `error` with something in it, `isError`, or the status "error".
     """
     if result.error is not None:
         return result.error
-    body = result.value if isinstance(result.value, Mapping) else _json_object(result.text)
+    body = result.data if isinstance(result.data, Mapping) else _json_object(result.text)
     error = body.get("error")
     if error:
         return error if isinstance(error, str) else json.dumps(error, ensure_ascii=False, default=str)
@@ -200,14 +167,14 @@ def _json_object(text: str) -> Mapping[str, Any]:
     return body if isinstance(body, Mapping) else {}
 
 
-def value_for_code(tool: str, result: ToolResult) -> JsonValue:
+def value_for_code(tool: str, result: CallResult) -> JsonValue:
     """Return what a successful call brought, as code works on it.
 
     It is the call's words where there is no value, the words say more, or no sandbox takes the value.
     """
-    if result.value is None or tool in READ_AS_TEXT:
+    if result.data is None or tool in READ_AS_TEXT:
         return result.text
     try:
-        return json_value(result.value)
+        return json_value(result.data)
     except NotJsonError:  # very many items, an integer of hundreds of digits: the call has succeeded all the same
         return result.text

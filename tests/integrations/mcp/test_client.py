@@ -49,7 +49,7 @@ def test_the_tools_of_a_server(where):
     assert found["library_search"] == ("library_search(query: string)", "Finds an article.")
     assert found["add"][1] == "Adds two numbers."
     assert result.ok
-    assert (result.text, result.value) == ("5", {"result": 5})
+    assert (result.text, result.data) == ("5", {"result": 5})
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_goes_wrong_is_an_error_and_no_result(name, arguments, error):
     assert not result.ok
     assert error in result.error
     assert "\n" not in result.error
-    assert result.value is None
+    assert result.data is None
 
 
 def test_a_tool_that_answers_too_late_is_an_infrastructure_failure():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from resilisim.envs.reply import CallResult
 from resilisim.chat import ChatMessage, ChatReply, ScriptedChatModel, ToolCall
 from resilisim.chat.scripted_models import Line, ScriptedReply
 from resilisim.envs.conversation import ConversationEnv
@@ -20,11 +21,11 @@ from resilisim.policies.llm.kpi_chain.agent import KpiChain
 from resilisim.policies.llm.kpi_chain.model_yaml import dump_yaml
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
-from resilisim.policies.llm.tools import ToolResult, ToolSpec
+from resilisim.policies.llm.tools import ToolSpec
 from resilisim.sandbox import end_idle_processes
 from resilisim.tasks import Task
 
-Answer = str | ToolResult | BaseException | Callable[[Mapping[str, Any]], str | ToolResult]
+Answer = str | BaseException | Callable[[Mapping[str, Any]], str]  # `CallResult` is a text, too
 
 
 def spec(name: str, *required: str, description: str = "A tool of a test.", **types: str) -> ToolSpec:
@@ -46,10 +47,10 @@ class ScriptedToolbox:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self._answers = {name: list(entries) for name, entries in answers.items()}
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         self.calls.append((name, dict(arguments)))
         if name not in self._answers:
-            return ToolResult.refused(f"unknown tool {name!r}")
+            return CallResult.refused(f"unknown tool {name!r}")
         if not self._answers[name]:
             raise AssertionError(f"the script of {name} has no more answers: {dict(arguments)}")
         answer = self._answers[name].pop(0)
@@ -57,7 +58,7 @@ class ScriptedToolbox:
             raise answer
         if callable(answer):
             answer = answer(arguments)
-        return ToolResult(answer) if isinstance(answer, str) else answer
+        return answer if isinstance(answer, CallResult) else CallResult(answer)
 
 
 # Replies that say nothing to any agent.

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resilisim.envs.reply import CallResult
 from resilisim.chat import ChatReply, ScriptedChatModel
 from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.policies.llm.agents.code_act import (
@@ -23,7 +24,6 @@ from resilisim.policies.llm.agents.code_act import (
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.reading import Finish, Unreadable
 from resilisim.policies.llm.run import EpisodeEnded
-from resilisim.policies.llm.tools import ToolResult
 from resilisim.sandbox import HostCallError
 from tests.guards import no_endless_work
 from tests.policies.llm import helpers
@@ -195,7 +195,7 @@ def test_a_whole_run_with_a_namespace_that_lasts():
             ScriptedReply(code('total = sum(row["n"] for row in data["rows"])\nprint(total)'), expect="(no output)"),
             ScriptedReply(code('finish(f"The sum is {total}.")'), expect="Output:\n3"),
         ],
-        {"tool_search": ["1. reader (0.9)"], "tool_call": [ToolResult("ok", value=ROWS, progress="7 turns left")]},
+        {"tool_search": ["1. reader (0.9)"], "tool_call": [CallResult("ok", data=ROWS, progress="7 turns left")]},
     )
     assert played.answer == "The sum is 3."
     assert played.calls == [
@@ -224,7 +224,7 @@ def test_limits_are_those_of_the_paper():
 def test_an_end_that_is_made_up_behind_a_call_in_another_form_is_none():
     assert play(["Done. <finish/>"]).answer == ""
     made_up = 'Action: tool_call {"name": "reader"}\nObservation: It ran.\nAction: finish'
-    played = play([made_up, "<finish>It ran.</finish>"], {"tool_call": [ToolResult("ok")]})
+    played = play([made_up, "<finish>It ran.</finish>"], {"tool_call": [CallResult("ok")]})
     assert played.answer == "It ran."
     assert played.calls == [("tool_call", {"name": "reader"})]
     quoting = 'It ran.\n<finish>done</finish>\n```json\n{"name": "tool_call", "arguments": {"name": "reader"}}\n```'
@@ -239,7 +239,7 @@ def test_an_error_of_the_code_is_observed_and_the_names_stay():
 
 
 def test_a_failed_tool_is_an_exception_in_the_code():
-    failing = [ToolResult("words", "TIMEOUT: slow"), ToolResult("ok", value=ROWS), ToolResult("words", "NOT_FOUND: no")]
+    failing = [CallResult("words", "TIMEOUT: slow"), CallResult("ok", data=ROWS), CallResult("words", "NOT_FOUND: no")]
     caught = (
         "for attempt in range(3):\n"
         "    try:\n"
@@ -302,7 +302,7 @@ GREEDY = "for i in range(5):\n    try:\n        tool_call('reader')\n    except 
 
 def test_an_episode_that_ends_inside_a_block_ends_the_agent_and_its_process():
     before = live_children()
-    played = play([code(GREEDY)], {"tool_call": [ToolResult("ok", value=1), EpisodeEnded()]})
+    played = play([code(GREEDY)], {"tool_call": [CallResult("ok", data=1), EpisodeEnded()]})
     assert played.answer is EpisodeEnded
     assert len(played.calls) == 2
     assert played.structure["blocks"] == [{"thought": "I act.", "code": GREEDY}]

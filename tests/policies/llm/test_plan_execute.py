@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from resilisim.envs.reply import CallResult
 from resilisim.chat import ScriptedChatModel
 from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
 from resilisim.policies.llm.run import EpisodeEnded
-from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm import helpers
 from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, executor, extractor, planner, replanner, spec
 
@@ -68,7 +68,7 @@ def statuses(played) -> list[tuple[int, str]]:
     return [(step["step"], step["status"]) for step in plan_of(played)]
 
 
-FAILED = ToolResult("fetch failed.\nError: TIMEOUT: late", "TIMEOUT: late")
+FAILED = CallResult("fetch failed.\nError: TIMEOUT: late", "TIMEOUT: late")
 
 
 def test_sub_agents_do_the_steps_and_the_replanner_answers():
@@ -332,7 +332,7 @@ def test_without_replans_a_plan_that_succeeds_is_done_to_its_end():
     assert (options.executor, options.replans, options.replan, options.restart) == ("react", 10, "step", False)
 
 
-LATER = ToolResult("fetch failed.", "NO_SUCH_KEY: b")
+LATER = CallResult("fetch failed.", "NO_SUCH_KEY: b")
 
 
 def test_another_step_that_succeeds_makes_nothing_good():

@@ -7,12 +7,12 @@ import json
 
 import pytest
 
+from resilisim.envs.reply import CallResult
 from resilisim.chat import ChatMessage, ScriptedChatModel, ToolCall
 from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.react import FINISH, IGNORED, ReAct, react_loop
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
-from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm import helpers
 from tests.policies.llm.helpers import NONSENSE, READER, ScriptedToolbox, native, play_scripted, scripted, spec
 
@@ -36,7 +36,7 @@ def test_thought_action_observation_until_finish():
         'Thought: I add.\nAction: add {"first": 2, "second": 3}',
         ScriptedReply('Thought: Done.\nAction: finish {"answer": "5"}', role="agent"),
     ]
-    played = play(script, ["two apples"], [ToolResult("5", progress="9 turns left")])
+    played = play(script, ["two apples"], [CallResult("5", progress="9 turns left")])
     assert played.answer == "5"
     assert played.calls == [("search", {"query": "apples"}), ("add", {"first": 2, "second": 3})]
     assert [step["action"] for step in played.structure["steps"]] == ["search", "add", "finish"]
@@ -123,14 +123,14 @@ def test_a_call_that_failed_is_a_valid_action_in_every_style(style):
 
 def test_errors_of_tools_are_observations_also_of_tools_that_are_not_listed():
     # The environment takes calls by the names of tools that it has shown.
-    failed = ToolResult("search failed.\nError: TIMEOUT: late", "TIMEOUT: late", progress="3 turns left")
+    failed = CallResult("search failed.\nError: TIMEOUT: late", "TIMEOUT: late", progress="3 turns left")
     script = [
         "Action: search[a]",
         ScriptedReply("Action: search[a]", expect="Error: TIMEOUT: late\n\n3 turns left"),
         ScriptedReply("Action: add {}", expect="Observation: Error: no words"),
         ScriptedReply("Action: finish[b]", expect="search failed."),
     ]
-    played = play(script, [failed, ToolResult("", "no words")], [failed], specs=[SEARCH])
+    played = play(script, [failed, CallResult("", "no words")], [failed], specs=[SEARCH])
     assert [error for _, error in steps(played)] == ["TIMEOUT: late", "no words", "TIMEOUT: late", None]
     assert played.kinds == []
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resilisim.envs.reply import CallResult
 from resilisim.chat import ChatReply, ScriptedChatModel
 from resilisim.chat.types import estimated_tokens
 from resilisim.errors import InvalidInputError
@@ -25,7 +26,7 @@ from resilisim.policies.llm.agents.rp_react import (
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.reading import Finish, Unreadable
 from resilisim.policies.llm.run import EpisodeEnded
-from resilisim.policies.llm.tools import ToolResult, ToolSpec
+from resilisim.policies.llm.tools import ToolSpec
 from resilisim.policies.registry import make_policy
 from resilisim.tool_library import default_library
 from tests.guards import no_endless_work
@@ -339,7 +340,7 @@ def test_several_executors_are_addressed_by_name():
 
 
 ROWS = {"rows": [{"n": number, "name": f"row {number}"} for number in range(200)]}
-LONG = ToolResult(f"reader ran.\nOutput: {json.dumps(ROWS)}", value=ROWS, progress="5 turns left")
+LONG = CallResult(f"reader ran.\nOutput: {json.dumps(ROWS)}", data=ROWS, progress="5 turns left")
 COUNT = "print(len(output_1['rows']), sum(row['n'] for row in output_1['rows']))"
 RUN = [ask("Run reader."), act("tool_call", name="reader")]
 
@@ -401,9 +402,9 @@ def test_threshold_and_preview_are_in_tokens(options, length, shown):
 
 
 def test_failures_and_what_the_library_says_stay_whole_also_for_later_questions():
-    info = ToolResult("reader reads. " * 200 + "Dependencies (run these first): finder")
-    found = ToolResult("1. reader: " + "z" * 5_000, value=[{"name": "reader"}])
-    failure = ToolResult("reader failed. " + "words " * 900 + "the end", "TIMEOUT: slow")
+    info = CallResult("reader reads. " * 200 + "Dependencies (run these first): finder")
+    found = CallResult("1. reader: " + "z" * 5_000, data=[{"name": "reader"}])
+    failure = CallResult("reader failed. " + "words " * 900 + "the end", "TIMEOUT: slow")
     script = [
         ask("a"),
         act("tool_info", name="reader"),
@@ -419,7 +420,7 @@ def test_failures_and_what_the_library_says_stay_whole_also_for_later_questions(
 
 
 def test_only_the_listed_tools_are_stored_and_as_text_where_words_say_more():
-    search = ToolResult("1. reader: " + "z" * 500, value=[{"name": "reader"}])
+    search = CallResult("1. reader: " + "z" * 500, data=[{"name": "reader"}])
     reading = act("python", "output_1 (str)", code="print(output_1[-5:], len(output_1))")
     script = [ask("a"), act("tool_search", query="b"), reading, done("c", "zzzzz 511"), end("ok")]
     assert play(script, {"tool_search": [search]}, offload_tools="tool_search", offload_tokens=100).answer == "ok"
@@ -485,4 +486,4 @@ def test_after_a_kill_stored_outputs_are_there_again_and_the_rest_is_gone():
         act("python", "output_1 does not fit into the sandbox", code="1 + 1"),
         *(done("b", "Observation: 2"), end("ok")),
     ]
-    assert play(script, {"tool_call": [ToolResult("w" * 20_000_000)]}, memory_mib=8).answer == "ok"
+    assert play(script, {"tool_call": [CallResult("w" * 20_000_000)]}, memory_mib=8).answer == "ok"

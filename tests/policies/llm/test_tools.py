@@ -14,13 +14,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from resilisim.envs.reply import CallResult
 from resilisim.chat import ToolCall
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, public_info
 from resilisim.envs.protocol import finish_message, openai_message, read_call, read_native, read_text
 from resilisim.envs.reply import Progress, Reply
 from resilisim.evaluation.episode.texts import observation_text
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS, ConversationToolbox
-from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools, error_of
+from resilisim.policies.llm.tools import ToolSpec, describe_tools, error_of
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import ToolHit
@@ -61,15 +62,15 @@ def test_what_a_tool_is():
 @pytest.mark.parametrize(
     ("result", "error"),
     [
-        (ToolResult("late", "TIMEOUT: late"), "TIMEOUT: late"),
-        *((ToolResult(f'{{"error": {body}}}'), "quota") for body in ('"quota"', '{"message": "quota"}', '["quota"]')),
+        (CallResult("late", "TIMEOUT: late"), "TIMEOUT: late"),
+        *((CallResult(f'{{"error": {body}}}'), "quota") for body in ('"quota"', '{"message": "quota"}', '["quota"]')),
         *(
-            (ToolResult(f' {{{flag}, "message": "quota"}}'), "quota")
+            (CallResult(f' {{{flag}, "message": "quota"}}'), "quota")
             for flag in ('"status": "error"', '"isError": true')
         ),
-        (ToolResult("something", value={"error": "quota"}), "quota"),
+        (CallResult("something", data={"error": "quota"}), "quota"),
         *(
-            (ToolResult(t), None)
+            (CallResult(t), None)
             for t in ('{"error": null}', '{"error": ""}', "{no", '["error"]', '{"errors": 3}', "ok")
         ),
     ],
@@ -228,7 +229,7 @@ def test_whatever_is_called_both_protocols_send_the_same_or_nothing(function, ar
     assert len(in_text) == len(in_native) <= 1
     assert told == told_natively
     assert told.error is not None, "this environment refuses all"
-    assert told.value is None
+    assert told.data is None
     assert len(told.error.splitlines()) == 1
     if in_text:
         read, read_natively = understood(in_text[0]), understood(in_native[0])
@@ -285,7 +286,7 @@ def test_what_cannot_be_sent_uses_no_turn(native, function, arguments, error):
     assert len((result.error or "").splitlines()) == 1
     assert len(result.error or "") < 1000
     assert result.text == f"Error: {result.error}"
-    assert result.value is None
+    assert result.data is None
 
 
 @PROTOCOLS
@@ -361,8 +362,8 @@ def played(protocol, **options):
 @pytest.mark.parametrize("base", [1.0, 0.4, 1e-9])
 def test_both_protocols_give_the_same_episode_and_errors_never_have_a_value(base):
     (results, infos), (native_results, native_infos) = played("text", base=base), played("native", base=base)
-    assert [(result.text, result.error, result.value) for result in results] == [
-        (result.text, result.error, result.value) for result in native_results
+    assert [(result.text, result.error, result.data) for result in results] == [
+        (result.text, result.error, result.data) for result in native_results
     ]
     assert [info["event"] for info in infos] == ["search", "info", "info", "execute", "rejected", "execute", "execute"]
     for info, native_info in zip(infos, native_infos, strict=True):
@@ -371,13 +372,13 @@ def test_both_protocols_give_the_same_episode_and_errors_never_have_a_value(base
     for result, info in zip(results, infos, strict=True):
         failed = "problems" in info or not info.get("execution", {"success": True})["success"]
         assert result.ok == (not failed)
-        assert (result.value is None) == failed
+        assert (result.data is None) == failed
         assert f"{info['turns_left']} turn" in result.progress
-        assert result.observation == f"{result.text}\n\n{result.progress}"
-    assert results[0].value == [{"name": READER, "score": 0.5}, {"name": PARSER, "score": 0.25}]
-    assert results[1].value["name"] == READER
+        assert result == f"{result.text}\n\n{result.progress}"
+    assert results[0].data == [{"name": READER, "score": 0.5}, {"name": PARSER, "score": 0.25}]
+    assert results[1].data["name"] == READER
     if base == 1.0:
-        assert results[3].value == infos[3]["execution"]["output"]
+        assert results[3].data == infos[3]["execution"]["output"]
     if base == 1e-9:
         assert results[3].error.startswith(f"{READER} failed. Error: ")
 

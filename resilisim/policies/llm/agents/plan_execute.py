@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resilisim.chat import ChatMessage
+from resilisim.envs.reply import CallResult
 from resilisim.policies.llm.agent_options import AgentOptions, choice, flag, limit
 from resilisim.policies.llm.agents.react import loop_tools, react_loop
 from resilisim.policies.llm.agents.step_plan import (
@@ -24,7 +25,7 @@ from resilisim.policies.llm.agents.step_plan import (
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools, error_of
+from resilisim.policies.llm.tools import ToolSpec, describe_tools, error_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,14 +393,14 @@ class _CheckedTools:
         self._tools = run.tools
         self._data = [run.task, results]
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         """Call a tool if it takes the arguments, and if all of them are values."""
         left = step_references_in(arguments, self._data).words
         checked = _checked_arguments(self.specs, name, arguments)
         if left:
             checked = f"{excerpt(left[0], 100)} only stands for a result: write the value itself"
         if isinstance(checked, str):
-            return ToolResult.refused(checked)
+            return CallResult.refused(checked)
         result = await self._tools.call(name, checked)
         self._data.append(result.text)
         return result

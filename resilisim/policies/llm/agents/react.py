@@ -247,7 +247,7 @@ class _Loop:
         if isinstance(wish, Unreadable):
             return LoopStep(wish.thought, wish.name, None, self._invalid(wish.problem, wish.excerpt), wish.problem)
         result = await self.tools.call(wish.name, wish.arguments)
-        observation = result.observation
+        observation = str(result)
         if result.error is not None and not observation.strip():
             observation = f"Error: {result.error}"
         if result.error is not None and not result.was_made and all(spec.name != wish.name for spec in self.specs):

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage
+from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agent_options import AgentOptions, choice, length, limit
 from resilisim.policies.llm.agents.react import FINISH_FORM, LoopResult, loop_instructions, react_loop
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.tools import ToolResult
 
 MOST_LINES: Final = 3  # of a reflection
 LONGEST_LINE: Final = 400
@@ -184,11 +184,11 @@ class _WhileTurnsLast:
         self.refused = False
         self._run = run
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         """Call a tool if a turn is left."""
         if self._run.turns_left == 0:
             self.refused = True
-            return ToolResult.refused("no turns are left, so nothing was called")
+            return CallResult.refused("no turns are left, so nothing was called")
         return await self._run.tools.call(name, arguments)
 
 

@@ -13,6 +13,7 @@ from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.chat.middleware import PriceTable
 from resilisim.chat.models import RoleModels
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
+from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.policies.llm.agent_options import AgentOptions, limit, number, text
 from resilisim.policies.llm.agents.code_act import note_code
@@ -22,7 +23,7 @@ from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, kept_words, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import NO_EXAMPLES
-from resilisim.policies.llm.tools import READ_AS_TEXT, ToolResult, ToolSpec, value_for_code
+from resilisim.policies.llm.tools import READ_AS_TEXT, ToolSpec, value_for_code
 from resilisim.provenance import without_surrogates
 from resilisim.sandbox import CodeResult, JsonValue, Sandbox, SandboxLimits
 from resilisim.tool_library import ToolLibrary
@@ -306,7 +307,7 @@ class Variables:
         self._box = box
         self._waiting: dict[str, JsonValue] = {}
 
-    def store(self, tool: str, result: ToolResult, preview: int) -> Variable:
+    def store(self, tool: str, result: CallResult, preview: int) -> Variable:
         """Store what a tool brought under a new name, with a preview of so many tokens."""
         value = value_for_code(tool, result)
         name, beginning = f"output_{len(self.stored) + 1}", first_tokens(result.text, preview)
@@ -353,15 +354,15 @@ class ExecutorToolbox:
         self._options = options
         self._preview_of = preview_of
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         """Call a tool, or run Python; never raises for what a model wrote."""
         if name == PYTHON.name:
             return await self._python(arguments)
         if not self._may_call(name):
-            return ToolResult.refused(f"this executor has no tool {name[:200]!r}")
+            return CallResult.refused(f"this executor has no tool {name[:200]!r}")
         stored = [one.name for one in self._variables.stored if re.search(rf"\b{one.name}\b", str(arguments.get(CODE)))]
         if stored and name in self._names:
-            return ToolResult.refused(f"{name} cannot see the variable {stored[0]}: run this code with python")
+            return CallResult.refused(f"{name} cannot see the variable {stored[0]}: run this code with python")
         result = await self._run.tools.call(name, arguments)
         run = str(arguments.get("name")) if name == CALLS_ANY_TOOL else name
         return self._offloaded(name, result) if result.ok and self._is_long(name, run, result.text) else result
@@ -372,13 +373,13 @@ class ExecutorToolbox:
             return name in self._names
         return CALLS_ANY_TOOL in self._names or self._names == self._everybodys
 
-    async def _python(self, arguments: Mapping[str, Any]) -> ToolResult:
+    async def _python(self, arguments: Mapping[str, Any]) -> CallResult:
         problem = self._wrong(arguments)
         if problem is not None:
-            return ToolResult.refused(problem)
+            return CallResult.refused(problem)
         result = await self._variables.run(arguments["code"])
         note_code(self._run, EXECUTOR, result, result.reason or "", "python_runs")
-        return ToolResult(result.observation, result.reason)
+        return CallResult(result.observation, result.reason)
 
     def _wrong(self, arguments: Mapping[str, Any]) -> str | None:
         """Return what is wrong with the arguments of `python`; None if nothing is."""
@@ -406,14 +407,14 @@ class ExecutorToolbox:
         is_meant = offered not in READ_AS_TEXT if listed is None else not {offered, run}.isdisjoint(listed)
         return is_meant and estimated_tokens(text) > self._options.offload_tokens
 
-    def _offloaded(self, name: str, result: ToolResult) -> ToolResult:
+    def _offloaded(self, name: str, result: CallResult) -> CallResult:
         """Store a long output and leave its beginning."""
         variable = self._variables.store(name, result, self._options.preview_tokens)
         self.stored.append(variable)
         self._run.note("offload", EXECUTOR, variable.name, tool=name, tokens=variable.tokens)
         self._run.count("offloads")
         self._run.structure["variables"] = [asdict(stored) for stored in self._variables.stored]
-        return replace(result, text=self._preview_of(variable), value=None)
+        return CallResult(self._preview_of(variable), progress=result.progress)
 
 
 @dataclass(frozen=True, slots=True)

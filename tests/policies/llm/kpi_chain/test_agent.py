@@ -6,12 +6,12 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from resilisim.envs.reply import CallResult
 from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.kpi_chain.agent import ChainState, KpiChain, lineage_of
 from resilisim.policies.llm.kpi_chain.kpi_plan import ChainPlan, KpiChainOptions, PlanRules, PlanTask, read_plan
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
-from resilisim.policies.llm.tools import ToolResult
 from resilisim.tasks import Task
 from tests.policies.llm.helpers import (
     PARSER,
@@ -43,7 +43,7 @@ AGAIN = replanned(tool_task("T1a", "again", "final_answer"))
 FOUND = extracted(0.9, final_answer="x")
 UNSURE = extracted(0.1, final_answer="x")
 KIM = extracted(0.9, name="Kim")
-DOWN = ToolResult("The tool is down.", "TIMEOUT: no result within 5 seconds")
+DOWN = CallResult("The tool is down.", "TIMEOUT: no result within 5 seconds")
 
 
 def components(played, kind):
