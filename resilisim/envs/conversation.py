@@ -14,7 +14,9 @@ from resilisim.chat import ToolCall
 from resilisim.envs import feedback
 from resilisim.envs.drawing import Pixels, Scene, ToolState, draw
 from resilisim.envs.protocol import (
+    AssistantMessage,
     call_ids,
+    call_text,
     decode_native,
     native_answers,
     native_text,
@@ -32,10 +34,11 @@ from resilisim.seeding import MAX_SEED
 from resilisim.simulator import Episode, Event, Message, Problem, build_problem
 from resilisim.simulator.draws import KEYED, Draws
 from resilisim.simulator.exact import Judge
+from resilisim.simulator.exact.values import Values
 from resilisim.simulator.goal import world_goal
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.messages import STOP
-from resilisim.simulator.scoring import counted_executions, graded_score, score_episode
+from resilisim.simulator.scoring import graded_score, score_episode
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.searches import Searches, searches_needed
@@ -57,6 +60,7 @@ from resilisim.workflows.workflow import Workflow
 from resilisim.worlds.base import Grade, Workspace, World, graded, load_world, opened, world_task
 
 MAX_MESSAGE_LENGTH = 1_000_000
+_SURELY_SHORT = MAX_MESSAGE_LENGTH // 13  # characters of a call, each of which JSON writes as at most 12
 MAX_OBSERVATION_LENGTH = 1_000_000
 MAX_WORLD_OBSERVATION_LENGTH = 100_000_000  # what tools really return may be huge
 SEARCH_RESULTS = 5
@@ -75,7 +79,6 @@ _HELPERS = (
     "_read_cached",
     "_prompt_cached",
     "searches_needed",
-    "_judge",
 )
 
 Search = Callable[[str, int], Sequence[ToolHit]]
@@ -127,8 +130,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
     where the prompt lists the tools, `listed` has them as functions at reset; and `fails_by_chance` says there whether
     anything fails by chance. At the end: `score`. Not for ordinary policies (`public_info` takes them out):
     `instance_id`, `task`, `required_tools`, `seed`, `problem`, `state`, `message`, `score`, `flaw` (what is wrong with
-    the plan in the prompt, or None), `result` (what an execution brought under a law with parts), and the probability,
-    `real` and `forced` in `execution`; a flawed prompt is "optimal" to them.
+    the plan in the prompt, or None), `result` (what an execution brought under a law with parts), `judgement` (what a
+    message was worth, a `simulator.exact.judging.Judgement`, where messages are judged), and the probability, `real`
+    and `forced` in `execution`; a flawed prompt is "optimal" to them.
 
     **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
     B.4. **Version history.** v0.
@@ -236,9 +240,6 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.__dict__.update(state)
         self.world = None if self.settings.world is None else load_world(self.settings.world)
         self._workspace = None
-        self._judge = None
-        if self._episode is not None and self._task is not None:
-            self._judge = self._judge_of(self._episode.problem)
         self._make_helpers()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -260,7 +261,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._prompt_was_given = isinstance(prompt, Prompt)
         self._prompt = prompt if isinstance(prompt, Prompt) else self.prompt(task, prompt)
         problem = self.problem(task)
-        self._judge = self._judge_of(problem)
+        self._judge = Judge(problem) if self.settings.reward in JUDGED_REWARDS else None
         self._close_workspace()
         if self.world is not None:
             self._workspace = opened(self.world, task, self._seed)
@@ -273,10 +274,18 @@ class ConversationEnv(gymnasium.Env[str, str]):
         said = {"words": self._observation, "work": presentable(work, self._longest)}
         return self._observation, self._info(None, said)
 
-    def _judge_of(self, problem: Problem) -> Judge | None:
-        if self.settings.reward not in JUDGED_REWARDS:
-            return None
-        return Judge(problem)
+    def judged(self) -> Values:
+        """Have the messages of this episode judged (`judgement` in infos), and return what they are judged by.
+
+        Where they are paid by their worth (`EnvironmentSettings.reward`) they are judged anyway.
+
+        Raises:
+            ExactLimitError: The task is too large to be solved exactly.
+        """
+        if self._episode is None:
+            raise gymnasium.error.ResetNeeded("call reset first")
+        self._judge = self._judge or Judge(self._episode.problem)
+        return self._judge.values
 
     def problem(self, task: Task) -> Problem:
         """Return what has to be done in a task, under law and end rules."""
@@ -293,38 +302,37 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if workspace is not None:
             workspace.close()
 
-    def step(self, action: str) -> Step:
-        """Send one assistant message; in the native protocol as JSON text or as a mapping."""
-        given: object = action
-        if isinstance(given, str):
-            return self._step(given, self.protocol)
-        if self.protocol == "native" and isinstance(given, Mapping):
-            return self.native_step(given)
-        raise InvalidInputError(f"an action of type {type(given).__name__}: expected a text")
+    def step(self, action: AssistantMessage) -> Step:
+        """Send one assistant message: a text, or under the native protocol also a mapping or a single call.
 
-    def native_step(self, message: Mapping[str, Any]) -> Step:
-        """Send one assistant message with native tool calls (`content`, `tool_calls`); the rest is as in `step`."""
-        return self._step(native_text(message), "native")
+        A mapping is what its JSON text is, and a call what the message is that makes it and says nothing else.
+        """
+        if not isinstance(action, str):
+            if self.protocol != "native" or not isinstance(action, ToolCall | Mapping):
+                raise InvalidInputError(f"an action of type {type(action).__name__}: expected a text")
+            if isinstance(action, ToolCall):
+                return self._call(action)
+            action = native_text(action)
+        if len(action) > MAX_MESSAGE_LENGTH:
+            return self._too_long(action)
+        if self.protocol == "native":
+            message = decode_native(action)
+            return self._apply(self._read_native(message), call_ids(message))
+        read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
+        return self._apply(read(action), [])
 
-    def call_step(self, call: ToolCall, text: str) -> Step:
-        """Send one native call, whose message as records hold it is a text (`protocol.call_text`)."""
-        if len(text) > MAX_MESSAGE_LENGTH:
-            return self._too_long(text)
+    def _call(self, call: ToolCall) -> Step:
+        """Let one native call happen; its text is only made where it may be too long."""
+        if len(call.id) + len(call.name) + len(call.arguments) > _SURELY_SHORT:
+            text = call_text(call)
+            if len(text) > MAX_MESSAGE_LENGTH:
+                return self._too_long(text)
         message = read_call(call, self.library, self.settings.parameters, self._offered)
         return self._apply(message, [call.id])
 
     def _too_long(self, action: str) -> Step:
         problem = f"the message has {len(action):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
         return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
-
-    def _step(self, action: str, protocol: str) -> Step:
-        if len(action) > MAX_MESSAGE_LENGTH:
-            return self._too_long(action)
-        if protocol == "native":
-            message = decode_native(action)
-            return self._apply(self._read_native(message), call_ids(message))
-        read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
-        return self._apply(read(action), [])
 
     def prompt(self, task: Task, prompt: str) -> Prompt:
         """Return the prompt that an episode of a task begins with, unless the task's plan cannot carry its flaw."""
@@ -469,13 +477,13 @@ class ConversationEnv(gymnasium.Env[str, str]):
         success = self._succeeded = terminated and info["score"]["level"] == "full_success"
         if terminated:
             self._close_workspace()
-        if self._judge is None:
-            reward = float(success)
-        else:
+        reward = float(success)
+        if self._judge is not None:
             graded = None if self.world is None else int(success)
             after, refused = self._episode.state, event.is_real_failure
-            found = self._judge.judge(before, event.message, after, graded, refused)
-            reward = found.reward(self.settings.reward)
+            judgement = info["judgement"] = self._judge.judge(before, event.message, after, graded, refused)
+            if self.settings.reward in JUDGED_REWARDS:
+                reward = judgement.reward(self.settings.reward)
         return self._observation, reward, terminated, False, info
 
     def _read(self, text: str) -> Message:
@@ -594,11 +602,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 info["terse"] = True
         info |= extra
         if state.ended_by is not None:
-            executed = [past for past in self._episode.events if past.tool is not None]
-            told = [(past.tool or "", bool(past.success), past.result) for past in executed]
-            executions = counted_executions(told, self._task.required_tools, problem.law.to_mapping())
-            outputs = self.library.outputs.intersection(self._task.required_tools)
-            score = score_episode(self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by)
+            events = [past for past in self._episode.events if past.tool is not None]
+            executions = [(past.tool or "", bool(past.success), past.result) for past in events]
+            required, outputs = self._task.required_tools, self.library.outputs.intersection(self._task.required_tools)
+            law = problem.law.to_mapping()
+            score = score_episode(required, outputs, self._task.task_type, executions, state.ended_by, law)
             if self.world is None:
                 info["score"] = score.to_mapping()
             else:
@@ -657,6 +665,7 @@ def resolve_task(task: object, library: ToolLibrary) -> Task:
 # The id of a shipped task names its required list, and with the seed and a known salt all of its luck.
 PRIVATE_INFO = frozenset(
     {"instance_id", "task", "required_tools", "seed", "problem", "state", "message", "score", "flaw", "result"}
+    | {"judgement"}
 )
 
 

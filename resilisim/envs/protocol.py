@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from resilisim.chat import ToolCall
 from resilisim.chat.call_forms import FoundCalls, StrangeCall, find_calls, has_call_mark
@@ -21,6 +21,9 @@ from resilisim.inputs import finite_number
 from resilisim.simulator.messages import Message, MessageKind
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode, accepts, check_parameters, parameter_schema
+
+# A message to the environment: a text, one native call, or an OpenAI-style assistant message with native calls.
+AssistantMessage: TypeAlias = str | ToolCall | Mapping[str, Any]
 
 _OPEN_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>", re.IGNORECASE)
 _FINISH_MARK = re.compile(

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from resilisim.chat import ChatReply, TokenUsage, ToolCall
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.envs.functions import SessionTool, as_tool, given_arguments
-from resilisim.envs.protocol import WAIT_FUNCTION, call_text, finish_message, native_call, native_text
+from resilisim.envs.protocol import WAIT_FUNCTION, AssistantMessage, call_text, finish_message, native_call, native_text
 from resilisim.envs.reply import CallResult, Info, Reply
 from resilisim.errors import (
     InfrastructureError,
@@ -42,8 +42,6 @@ from resilisim.tasks import Task
 from resilisim.tool_library.names import RESERVED_FUNCTIONS
 from resilisim.workflows.prompts import Prompt
 
-# A message to the environment: a text, one native call, or an OpenAI-style assistant message with native calls.
-AssistantMessage: TypeAlias = str | ToolCall | Mapping[str, Any]
 OnFailure = Literal["return", "raise"]
 
 T = TypeVar("T")
@@ -369,7 +367,7 @@ class Session:
                 given = self.answer if self.reply.info.get("answers") else None
                 closing = finish_message(self._env.protocol == "native", given)
                 self._send(closing, as_text(closing))
-            return CallResult.news(self.reply)
+            return CallResult(self.reply.text)
 
     def wait(self) -> CallResult:
         """Let a turn pass; where the failure model has no part in which that can help, it is a call of no tool.
@@ -421,9 +419,8 @@ class Session:
             raise EpisodeEnded(self.reply)
         if message is None or text is None:
             return self._step(None, self._env.stop)
-        if isinstance(message, ToolCall):
-            return self._step(text, lambda: self._env.call_step(message, text))
-        return self._step(text, lambda: self._env.step(text))
+        is_call = isinstance(message, ToolCall) and self._env.protocol == "native"
+        return self._step(text, lambda: self._env.step(message if is_call else text))
 
     def _step(self, text: str | None, act: Callable[[], Any]) -> Reply:
         """Let a message happen, or what else ends the episode."""

@@ -12,14 +12,12 @@ from typing import Any, Final, get_args
 
 from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import ExactLimitError, Fault, InvalidInputError, StoreError, count_of, one_line, unknown_name
-from resilisim.evaluation.episode.attribution import loss_label, totals_of
+from resilisim.evaluation.episode.attribution import loss_label, totals_of, worth_of
 from resilisim.evaluation.episode.record import (
-    FAILURE_SCHEMA,
     REGRET_TOLERANCE,
     EpisodeRecord,
-    FailureRecord,
     StepRecord,
-    Worth,
+    failure_record,
 )
 from resilisim.evaluation.episode.record_builder import EpisodeFacts, Happened, RecordBuilder
 from resilisim.injection.call import (
@@ -45,7 +43,7 @@ from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import Fail
 from resilisim.simulator.outcomes import Errors
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS, has_run
-from resilisim.simulator.scoring import counted_executions, score_episode
+from resilisim.simulator.scoring import score_episode
 from resilisim.simulator.state import RAN_AGAIN, SPOILT, EpisodeState, is_done, outcome
 from resilisim.tasks.task import complexity_of
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
@@ -387,16 +385,14 @@ class InjectedEpisode:
             self.give_up_calls()
             if self._folder is not None and self.has_goal and fault in ("infrastructure", "unclear"):
                 self._folder.write_failure(
-                    FailureRecord(
-                        schema=FAILURE_SCHEMA,
-                        index=self._index,
-                        policy=self._settings.name,
-                        prompt_type=PROMPT_TYPE,
-                        instance_id=self._instance_id,
-                        seed=self._settings.seed,
+                    failure_record(
+                        self._index,
+                        self._settings.name,
+                        PROMPT_TYPE,
+                        self._instance_id,
+                        self._settings.seed,
                         error=words,
                         reason=reason,
-                        calls=0,
                         fault=fault,
                     )
                 )
@@ -470,18 +466,15 @@ class InjectedEpisode:
     def _judged(self, before: EpisodeState, event: Event, veto: str | None = None) -> StepRecord:
         """Add the step of a message to the record, and return it."""
         message, after = event.message, self._state
-        found = self._judge.judge(before, message, after, None if veto is None else 0)
+        judgement = self._judge.judge(before, message, after, None if veto is None else 0)
         label = None
-        if found.regret > REGRET_TOLERANCE:
+        if judgement.regret > REGRET_TOLERANCE:
             spoils = after.counters[SPOILT] & ~before.counters[SPOILT] & RAN_AGAIN
             label = "ran_again" if spoils else self._reason(before, message, veto)
-        worth = Worth(
-            value=found.value, action_value=found.action_value, regret=found.regret, luck=found.luck, label=label
-        )
         happened = Happened(success_probability=event.success_probability, forced=event.forced)
         if event.result is not None:
             happened["result"] = event.result
-        return self._builder.add(message.text, message.kind, message.tool, worth, **happened)
+        return self._builder.add(message.text, message.kind, message.tool, worth_of(judgement, label), **happened)
 
     def _reason(self, before: EpisodeState, message: Message, veto: str | None) -> str:
         if veto is not None and is_done(self._problem, before):
@@ -490,18 +483,14 @@ class InjectedEpisode:
 
     def _scored(self, veto: str | None) -> None:
         settings, state = self._settings, self._state
-        listed = [
+        executions = [
             (step["tool"] or "", bool(step["success"]), step.get("result"))
             for step in self._steps
             if step["attempt"] is not None
         ]
-        executions = counted_executions(listed, settings.required, self._problem.law.to_mapping())
-        required: Sequence[str] = settings.required
-        if not settings.ordered:  # in the order in which they came
-            came = dict.fromkeys(name for name, success in executions if success and name in required)
-            required = [*came, *(name for name in required if name not in came)]
-        ended_by = state.ended_by or "completion"
-        score = score_episode(required, (), TASK_TYPE, executions, ended_by).to_mapping()
+        ended_by, law = state.ended_by or "completion", self._problem.law.to_mapping()
+        judged = score_episode(settings.required, (), TASK_TYPE, executions, ended_by, law, settings.ordered)
+        score = judged.to_mapping()
         reached, ran_once = outcome(self._problem, state), not state.counters[SPOILT] & RAN_AGAIN
         if score["level"] == "full_success" and not (reached and veto is None):
             score["level"] = "partial_success"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from resilisim.tasks.task import minimum_for_partial
@@ -25,7 +26,7 @@ class Score:
         level: full_success, partial_success or failure.
         coverage: Share of the required tools that succeeded, 0 to 1.
         minimum: Whether enough of them succeeded for a partial success.
-        order: Whether their first successes came in the required order (also if there were none).
+        order: Whether their first successes came in the required order (also if there were none, or any order will do).
         output: Whether a required output tool succeeded (also if the list has none).
         completion: Whether completion was signalled.
         ended_by: completion, turns, time, consecutive_failures, loop, stopped or agent_error.
@@ -48,22 +49,27 @@ def score_episode(
     required_tools: Sequence[str],
     required_outputs: Collection[str],
     task_type: str,
-    executions: Iterable[tuple[str, bool]],
+    executions: Iterable[tuple[str, bool, str | None]],
     ended_by: str,
+    law: Mapping[str, Any] = MappingProxyType({}),
+    ordered: bool = True,
 ) -> Score:
-    """Score an ended episode.
+    """Score an ended episode: the one place where that is done, while it is played and from its record.
 
     Args:
         required_tools: Required tools in the required order.
         required_outputs: Those among them that are output tools (writer, poster, notifier, exporter).
         task_type: Type of the task; it sets the minimum for a partial success.
-        executions: Every execution in time order: tool name, and whether it succeeded.
+        executions: Every execution in time order: tool name, whether it reported success, and the event's `result`.
         ended_by: What ended the episode.
+        law: The law, as records hold it.
+        ordered: Whether the required tools have to succeed in their order.
     """
-    first_successes = list(dict.fromkeys(tool for tool, success in executions if success))
+    counted = counted_executions(executions, required_tools, law)
+    first_successes = list(dict.fromkeys(tool for tool, success in counted if success))
     succeeded = [tool for tool in first_successes if tool in required_tools]
     places = [required_tools.index(tool) for tool in succeeded]
-    order = places == sorted(places)
+    order = not ordered or places == sorted(places)
     output_succeeded = any(tool in required_outputs for tool in succeeded)
     minimum = len(succeeded) >= minimum_for_partial(task_type, len(required_tools))
     completion = ended_by in _COMPLETION_ENDS
@@ -118,6 +124,12 @@ def rescore(record: Mapping[str, Any]) -> Score:
         for step in record["steps"]
         if step["kind"] == "execute" and step["success"] is not None
     ]
-    required = record["required_tools"]
-    counted = counted_executions(executions, required, record.get("law", {}))
-    return score_episode(required, record["required_outputs"], record["task_type"], counted, record["ended_by"])
+    return score_episode(
+        record["required_tools"],
+        record["required_outputs"],
+        record["task_type"],
+        executions,
+        record["ended_by"],
+        record.get("law", {}),
+        record.get("goal", {}).get("ordered", True),
+    )

@@ -226,7 +226,7 @@ def test_parallel_native_calls_are_answered_with_ignored():
         {"id": f"c{number}", "function": {"name": "tool_call", "arguments": json.dumps({"name": name})}}
         for number, name in enumerate(TASK["required_tools"])
     ]
-    observation, *_, info = env.native_step({"content": None, "tool_calls": calls})
+    observation, *_, info = env.step({"content": None, "tool_calls": calls})
     replies = json.loads(observation)
     assert [reply["tool_call_id"] for reply in replies] == ["c0", "c1", "c2"]
     assert [reply["content"] for reply in replies[1:]] == ["ignored", "ignored"]
@@ -335,7 +335,7 @@ def test_native_nonsense_is_an_observation_of_valid_json(message, kind, part):
 
     env = certain_env(protocol="native")
     env.reset(seed=0, options={"task": TASK})
-    first = sent_to(env.native_step)
+    first = sent_to(env.step)
     session = Session(certain_env(protocol="native"), Task.from_mapping(TASK, default_library()), "baseline", 0)
     assert session.send(message).observation == first, "as a mapping, which records keep as a text"
 

@@ -80,14 +80,14 @@ def test_what_the_infrastructure_broke_counts_nowhere(tmp_path: Path, monkeypatc
     from resilisim.envs.conversation import ConversationEnv
     from resilisim.worlds.base import WorldFailed
 
-    step, calls = ConversationEnv.call_step, iter(range(1000))
+    step, calls = ConversationEnv.step, iter(range(1000))
 
     def breaks(self: ConversationEnv, *call: Any) -> Any:
         if next(calls) == 3:
             raise WorldFailed("the server is gone", "Gone")
         return step(self, *call)
 
-    monkeypatch.setattr(ConversationEnv, "call_step", breaks)
+    monkeypatch.setattr(ConversationEnv, "step", breaks)
     result = evaluate(agents=honest, tasks=toy_tasks(3), prompts="optimal", out=tmp_path)
     assert (result.num_episodes, result.call.num_failures) == (2, 1)
     (row,) = read_leaderboard([tmp_path]).sections["optimal"]

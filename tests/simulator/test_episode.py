@@ -234,13 +234,13 @@ ABC = ["a", "b", "c"]
     ],
 )
 def test_levels(succeeded, ended_by, outputs, level):
-    score = score_episode(ABC, outputs, "custom", [(tool, True) for tool in succeeded], ended_by)
+    score = score_episode(ABC, outputs, "custom", [(tool, True, None) for tool in succeeded], ended_by)
     assert score.level == level
     assert score.coverage == pytest.approx(len(set(succeeded) & set(ABC)) / 3)
 
 
 def test_minimum_depends_on_the_type():
-    done = [("a", True), ("b", True)]
+    done = [("a", True, None), ("b", True, None)]
     five = ["a", "b", "c", "d", "e"]
     assert score_episode(five, [], "basic_file_processing", done, "turns").level == "partial_success"
     assert score_episode(five, [], "complex_validation_pipeline", done, "turns").level == "failure"
@@ -266,7 +266,7 @@ def test_only_sound_outputs_count_and_a_tool_counts_as_the_one_that_it_stands_in
         ("write", True),
         ("log", False),
     ]
-    assert score_episode(["read", "write"], ["write"], "custom", counted, "completion").level == "full_success"
+    assert score_episode(["read", "write"], ["write"], "custom", calls, "completion", law).level == "full_success"
     replaced = [*calls, ("scan", True, "corrupt")]  # a later output takes the place of a sound one
     assert ("read", True) not in counted_executions(replaced, ["read", "write"], law)
     assert counted_executions([("read", True, None)], ["read"], {}) == [("read", True)]

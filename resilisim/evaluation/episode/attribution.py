@@ -27,7 +27,8 @@ from resilisim.evaluation.episode.record import (
     Totals,
     Worth,
 )
-from resilisim.simulator.exact import Judge, solve
+from resilisim.simulator.exact import solve
+from resilisim.simulator.exact.judging import Judgement
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED
@@ -56,53 +57,48 @@ _QUESTIONS = ("search", "info")
 
 
 class Attribution:
-    """Says of the messages of one episode, as they come, what each was worth.
-
-    `planner` is who made the plan in the prompt (None without one), `flaw` what is wrong with it, as it stands in
-    records. Without its part `plan` nothing is put down to the flaw.
+    """Says of the messages of one episode, as they come, why each cost what it did.
 
     In a world messages are measured by the task's reference solution (`Goal.program`).
 
-    Raises:
-        ExactLimitError: The task is too large to be solved exactly.
+    Args:
+        values: The solved task, by which a `Judge` judges the messages.
+        planner: Who made the plan in the prompt; None without one.
+        flaw: What is wrong with that plan, as it stands in records. Without its part `plan` nothing is put down to it.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        planner: str | None,
-        flaw: Mapping[str, Any] | None,
-    ) -> None:
-        self._problem, self._is_world = problem, problem.goal.program is not None
-        self._judge = Judge(problem)
-        self._has_hidden_state = isinstance(problem.law, Law) and problem.law.has_hidden_state
+    def __init__(self, values: Values, planner: str | None, flaw: Mapping[str, Any] | None) -> None:
+        self._values, self._problem = values, values.problem
+        self._is_world = self._problem.goal.program is not None
+        self._has_hidden_state = isinstance(self._problem.law, Law) and self._problem.law.has_hidden_state
         self._plan_in_prompt = has_sound_plan(planner, flaw)
         self._asked: set[int] = set()
         self._flawed_plan: FlawedPlan | None = None
         if flaw is not None and "plan" in flaw:
-            self._flawed_plan = FlawedPlan(flaw, problem.library)
+            self._flawed_plan = FlawedPlan(flaw, self._problem.library)
 
-    def judge(
-        self, state: EpisodeState, message: Message, after: EpisodeState, outcome: int = 0, refused: bool = False
+    def worth(
+        self,
+        judgement: Judgement,
+        state: EpisodeState,
+        message: Message,
+        after: EpisodeState,
+        refused: bool = False,
     ) -> Worth:
         """Say what the next message was worth, which was sent in one state and led to another.
 
-        Worlds also need the `outcome` if the episode has ended, and whether the tool itself `refused` the call.
+        In worlds that also hangs on whether the tool itself `refused` the call.
         """
-        graded = outcome if self._is_world else None
-        found = self._judge.judge(state, message, after, graded, refused)
-        label = self._reason(state, message, refused) if found.regret > REGRET_TOLERANCE else None
+        label = self._reason(state, message, refused) if judgement.regret > REGRET_TOLERANCE else None
         if message.kind in _QUESTIONS:
             self._asked.add(message.signature)
         if self._flawed_plan is not None:
             self._flawed_plan.note(message, has_succeeded(state, message, after))
-        return Worth(
-            value=found.value, action_value=found.action_value, regret=found.regret, luck=found.luck, label=label
-        )
+        return worth_of(judgement, label)
 
     def totals(self, steps: Sequence[StepRecord], searches: Searches) -> Totals:
         """Return what a record says of its steps together."""
-        values, after_search = self._judge.values, None
+        values, after_search = self._values, None
         if searches.fewest is not None and not self._is_world:
             after_search = values.after_search(searches.fewest)
         totals = totals_of(steps, values.gap, searches, after_search)
@@ -118,8 +114,19 @@ class Attribution:
         if self._is_world and obeys_flaw:
             return "obeyed_flaw"
         if self._is_world:
-            return world_loss_label(self._judge.values, state, message, refused, asked_before)
+            return world_loss_label(self._values, state, message, refused, asked_before)
         return loss_label(self._problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
+
+
+def worth_of(judgement: Judgement, label: str | None) -> Worth:
+    """Return a judgement as a step holds it, with the reason for its regret."""
+    return Worth(
+        value=judgement.value,
+        action_value=judgement.action_value,
+        regret=judgement.regret,
+        luck=judgement.luck,
+        label=label,
+    )
 
 
 def totals_of(

@@ -84,7 +84,7 @@ class Judging:
         self._start = start
         self.problem: Problem = start.info["problem"]
         self._flaw = _flaw_with_plan(start)
-        self._attribution = Attribution(self.problem, start.info["planner"], self._flaw)
+        self._attribution = Attribution(start.env.judged(), start.info["planner"], self._flaw)
         self._builder = RecordBuilder()
         self.texts = SpokenTexts(prompt=start.reply.observation, replies=[])
         self.outcome = 0
@@ -96,7 +96,7 @@ class Judging:
         self._used_native_calls = self._used_native_calls or info["message"].native
         self.outcome = step.outcome
         refused = bool(info.get("execution", {}).get("real"))
-        worth = self._attribution.judge(step.before, info["message"], info["state"], self.outcome, refused)
+        worth = self._attribution.worth(info["judgement"], step.before, info["message"], info["state"], refused)
         self.texts["replies"].append(step.reply.observation)
         execution = info.get("execution")
         happened = Happened(error=_problem_told(info)) if execution is None else _what_happened(info, execution)

@@ -273,6 +273,33 @@ class FailureRecord(TypedDict):
     traceback: NotRequired[str]
 
 
+def failure_record(
+    index: int,
+    policy: str,
+    prompt_type: str,
+    instance_id: str,
+    seed: int,
+    *,
+    error: str,
+    reason: str,
+    fault: Literal["infrastructure", "unclear"],
+    calls: int = 0,
+) -> FailureRecord:
+    """Return the record of an episode that did not come to its end; the fields are those of `FailureRecord`."""
+    return FailureRecord(
+        schema=FAILURE_SCHEMA,
+        index=index,
+        policy=policy,
+        prompt_type=prompt_type,
+        instance_id=instance_id,
+        seed=seed,
+        error=error,
+        reason=reason,
+        calls=calls,
+        fault=fault,
+    )
+
+
 def is_failure(value: Mapping[str, Any]) -> TypeGuard[FailureRecord]:
     """Tell whether a JSON value is the record of a failure."""
     return value.get("schema") == FAILURE_SCHEMA

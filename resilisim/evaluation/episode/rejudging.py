@@ -24,6 +24,7 @@ from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Law, Message, Problem, build_problem
 from resilisim.simulator.draws import CORRUPTED, OK, Branch, Draws, Forced
+from resilisim.simulator.exact import Judge
 from resilisim.simulator.goal import world_goal
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.rulebook.rules import CORRUPT, RESULTS
@@ -64,17 +65,20 @@ def rejudged(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | No
     world = _WorldOf(record) if "world" in record else None
     goal = record["required_tools"] if world is None else world_goal(world.task)
     problem = build_problem(library, goal, *_law_and_rules(record), world is not None)
-    attribution = Attribution(problem, record["planner"], record["flaw"])
+    judge = Judge(problem)
+    attribution = Attribution(judge.values, record["planner"], record["flaw"])
     read = read or message_reader(library, {"world": record.get("world")})
     grade = None if world is None else world.grade(read)
-    right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")
+    is_right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")
+    outcome = None if world is None else int(is_right)
     draws: Draws = Branch.of_texts(record["branch"]) if "branch" in record else _forced(record["steps"])
     episode = Episode(problem, record["instance_id"], record["seed"], record["salt"], draws=draws)
     builder = RecordBuilder()
     for recorded in record["steps"]:
         message, before = _message_of(recorded, read, problem), episode.state
         event = _again(episode, recorded, message)
-        worth = attribution.judge(before, message, episode.state, int(right), event.is_real_failure)
+        judgement = judge.judge(before, message, episode.state, outcome, event.is_real_failure)
+        worth = attribution.worth(judgement, before, message, episode.state, event.is_real_failure)
         builder.add(
             recorded["message"], recorded["kind"], recorded["tool"], worth, **_happened(event, recorded["error"])
         )

@@ -22,7 +22,7 @@ from resilisim.chat import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import CheckFailed, InfrastructureError, InvalidInputError, ResiliSimError, StoreError, one_line
 from resilisim.evaluation.episode.play import on_branch, play_agent_episode, play_episode
-from resilisim.evaluation.episode.record import FAILURE_SCHEMA, EpisodeRecord, FailureRecord
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, failure_record
 from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
@@ -184,18 +184,16 @@ class EpisodePlayer:
         return EpisodeJournal(self._journals.kept(episode.index), identity, write)
 
     def _failure(self, episode: PlannedEpisode, error: Exception, num_calls: int) -> FailureRecord:
-        words = fit_to_show(str(error), one_line=True)
-        failure = FailureRecord(
-            schema=FAILURE_SCHEMA,
-            index=episode.index,
-            policy=self._settings.contestants[episode.policy].name,
-            prompt_type=episode.prompt,
-            instance_id=episode.task.instance_id,
-            seed=episode.seed,
-            error=words,
+        failure = failure_record(
+            episode.index,
+            self._settings.contestants[episode.policy].name,
+            episode.prompt,
+            episode.task.instance_id,
+            episode.seed,
+            error=fit_to_show(str(error), one_line=True),
             reason=error.reason if isinstance(error, AgentFailed | WorldFailed) else type(error).__name__,
-            calls=num_calls,
             fault="unclear" if isinstance(error, AgentFailed) else "infrastructure",
+            calls=num_calls,
         )
         if isinstance(error, AgentFailed):
             failure["messages"] = list(error.messages)

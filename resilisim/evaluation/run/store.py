@@ -19,10 +19,10 @@ from resilisim.chat import ChatReply, ChatRequest
 from resilisim.chat.middleware import request_key
 from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import (
-    FAILURE_SCHEMA,
     EpisodeRecord,
     FailureRecord,
     checked_record,
+    failure_record,
     is_failure,
 )
 from resilisim.evaluation.run.chain import Chain, read_chain
@@ -383,18 +383,8 @@ def read_failures(directory: Path | str) -> Iterator[FailureRecord]:
 
 def begun(index: int, policy: str, prompt_type: str, instance_id: str, seed: int) -> FailureRecord:
     """Return the line that says of an episode that it was handed out (`RunStore.begin`)."""
-    return FailureRecord(
-        schema=FAILURE_SCHEMA,
-        index=index,
-        policy=policy,
-        prompt_type=prompt_type,
-        instance_id=instance_id,
-        seed=seed,
-        error="it was handed out, and not finished",
-        reason=BEGUN,
-        calls=0,
-        fault="unclear",
-    )
+    words = "it was handed out, and not finished"
+    return failure_record(index, policy, prompt_type, instance_id, seed, error=words, reason=BEGUN, fault="unclear")
 
 
 def foreign_episode(directory: Path, index: int) -> StoreError:
