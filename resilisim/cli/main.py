@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import re
 import sys
 import traceback
 import warnings
@@ -23,7 +24,7 @@ from resilisim.cli.output import (
     give_up_output,
     prepare_streams,
 )
-from resilisim.errors import InfrastructureError, ResiliSimError
+from resilisim.errors import InfrastructureError, ResiliSimError, nearest_name
 from resilisim.redaction import fit_to_show
 
 BUG = 1  # as Python itself leaves after a traceback
@@ -186,6 +187,7 @@ def _usage_message(error: Exception, arguments: Sequence[str]) -> str:
         for words in (" ".join(arguments[:2]), " ".join(arguments[:1])):
             if words in MOVED:
                 return f"`resilisim {words}` is now `resilisim {MOVED[words]}`"
+        return _near_command(message)
     for option in getattr(getattr(error, "param", None), "opts", ()):
         for place, argument in enumerate(arguments):
             name, separator, value = argument.partition("=")
@@ -195,6 +197,14 @@ def _usage_message(error: Exception, arguments: Sequence[str]) -> str:
                 continue
             return message if value in message else f"{message} (got {value!r:.200})"
     return message
+
+
+def _near_command(message: str) -> str:
+    """Return the parser's message for a command that there is not, with the nearest of all groups if it names none."""
+    misspelt = re.search(r"'([^']+)'", message)
+    places = {**{name: name for name in COMMANDS}, **{name: f"runs {name}" for name in RUNS}}
+    near = nearest_name(misspelt[1], places) if misspelt and "Did you mean" not in message else None
+    return message if near is None else f"{message} Did you mean `resilisim {places[near]}`?"
 
 
 def _refuse(text: str, code: int = BAD_INPUT) -> NoReturn:

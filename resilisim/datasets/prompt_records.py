@@ -93,6 +93,9 @@ class PromptSpec:
         if self.methods:
             _check_names("method", self.methods, every_method, "the chosen flaws")
         check_style(self.environment.prompt_style, self.plan_format)
+        if self.environment.force:
+            forced = list(self.environment.force)
+            raise InvalidInputError(f"force is {forced!r:.99}: expected none, as nothing is drawn for a prompt")
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the records; templates by their texts."""

@@ -93,7 +93,7 @@ def test_no_text_names_an_old_spelling():
 
 
 def test_a_command_that_never_was_is_none_that_has_moved(command):
-    assert command("compar").refusal() == "resilisim: No such command 'compar'."
+    assert command("compar").refusal() == "resilisim: No such command 'compar'. Did you mean `resilisim runs compare`?"
     assert "Did you mean 'compare'?" in command("runs", "compar").refusal()
 
 
