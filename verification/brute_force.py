@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from resilisim.seeding import PURPOSE_SUCCESS, Draws, episode_key, tool_key, uniform_bits
-from resilisim.simulator import FINISH, BenchmarkLaw, EndRules, Episode, Message, Problem, build_problem, execution
+from resilisim.simulator import FINISH, EndRules, Episode, Law, Message, Problem, build_problem, execution
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.optimum import SearchedOptimum
 from resilisim.simulator.exact.references import clairvoyant
@@ -192,7 +192,7 @@ def random_problem(draws: Draws, num_tools: int, max_turns: int) -> Problem:
     required = draws.shuffled(names)[: draws.between(2, num_tools - 1)]
     if draws.uniform() < 0.5:
         required.sort()
-    law = draws.choice((BenchmarkLaw(), BenchmarkLaw(), BenchmarkLaw(0.9, 0.4, 0.6, 0.8)))
+    law = draws.choice((Law(), Law(), Law(base=0.9, not_executed=0.4, failed=0.6, history=0.8)))
     rules = EndRules(
         max_turns=draws.between(max_turns - 2, max_turns),
         max_consecutive_failures=draws.choice((0, 2, 3, 5)),

@@ -20,7 +20,7 @@ from resilisim.simulator import build_problem
 from resilisim.simulator.exact import plan_following
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.law import SUCCEEDED
-from resilisim.simulator.state import is_done
+from resilisim.simulator.problem import is_done
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner, PlannedStep

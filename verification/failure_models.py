@@ -30,7 +30,7 @@ from resilisim.simulator import (
     start_state,
 )
 from resilisim.simulator.exact import solve
-from resilisim.simulator.state import outcome
+from resilisim.simulator.problem import outcome
 from resilisim.tool_library import ToolLibrary, default_library
 from verification.findings import Finding
 

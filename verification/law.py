@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from resilisim.seeding import Draws
-from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Message, build_problem, execution
+from resilisim.simulator import EndRules, Episode, Law, Message, build_problem, execution
 from resilisim.simulator.messages import MessageKind
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.tool import DEPENDENCY_ERROR
@@ -35,7 +35,7 @@ class Setting:
 
     name: str
     library: ToolLibrary
-    law: BenchmarkLaw
+    law: Law
     rules: EndRules
 
 
@@ -44,9 +44,11 @@ def settings() -> tuple[Setting, ...]:
     """Return the settings: the benchmark as it is, and two that reach cells which it never does."""
     many_rules = EndRules(max_turns=16, max_consecutive_failures=0, loop_length=0)
     return (
-        Setting("benchmark", default_library(), BenchmarkLaw(), EndRules()),
-        Setting("many bases", _many_bases(), BenchmarkLaw(), many_rules),
-        Setting("another law", default_library(), BenchmarkLaw(0.95, 0.6, 0.85, 0.96), many_rules),
+        Setting("benchmark", default_library(), Law(), EndRules()),
+        Setting("many bases", _many_bases(), Law(), many_rules),
+        Setting(
+            "another law", default_library(), Law(base=0.95, not_executed=0.6, failed=0.85, history=0.96), many_rules
+        ),
     )
 
 
@@ -89,7 +91,7 @@ class Tally:
     wrong_lists: int = 0
 
 
-def formula(law: BenchmarkLaw, cell: Cell) -> float:
+def formula(law: Law, cell: Cell) -> float:
     """Return p = p_base x 0.5^Nu x 0.7^Nf x 0.9^Nh (SPEC section 3), with the law's constants."""
     _, base, num_not_executed, num_failed, num_failures = cell
     return math.prod((base, law.not_executed**num_not_executed, law.failed**num_failed, law.history**num_failures))
@@ -165,7 +167,7 @@ def judge(tallies: Sequence[Tally]) -> list[Finding]:
         findings += _judge_setting(setting, setting.law, cells)
     benchmark = settings()[0]
     law = benchmark.law
-    wrong = BenchmarkLaw(law.base, law.not_executed, law.failed, WRONG_HISTORY)
+    wrong = Law(base=law.base, not_executed=law.not_executed, failed=law.failed, history=WRONG_HISTORY)
     cells = {cell: counts for cell, counts in total.cells.items() if cell[0] == benchmark.name}
     findings.append(_judge_setting(benchmark, wrong, cells, control=True)[0])
     findings += _judge_errors(total)
@@ -187,9 +189,7 @@ def judge(tallies: Sequence[Tally]) -> list[Finding]:
     return findings
 
 
-def _judge_setting(
-    setting: Setting, law: BenchmarkLaw, cells: dict[Cell, list[int]], control: bool = False
-) -> list[Finding]:
+def _judge_setting(setting: Setting, law: Law, cells: dict[Cell, list[int]], control: bool = False) -> list[Finding]:
     order = sorted(cells)
     counts = np.array([cells[cell] for cell in order])
     success = np.array([formula(law, cell) for cell in order])

@@ -30,7 +30,7 @@ from resilisim.seeding import (
     tool_key,
     uniform_bits,
 )
-from resilisim.simulator import BenchmarkLaw, EndRules, Episode, build_problem, execution
+from resilisim.simulator import EndRules, Episode, Law, build_problem, execution
 from resilisim.tool_library import default_library
 from verification.findings import Finding
 from verification.statistics import (
@@ -224,7 +224,7 @@ def _engine(shift: int) -> list[Finding]:
             if threshold == 0:
                 continue
             # With factors of 1 the probability is the base in every state.
-            law = BenchmarkLaw(threshold * 2.0**-UNIFORM_BITS, 1.0, 1.0, 1.0)
+            law = Law(base=threshold * 2.0**-UNIFORM_BITS, not_executed=1.0, failed=1.0, history=1.0)
             episode = Episode(build_problem(library, [tool], law, rules), task, seed, salt)
             for _ in range(attempt):
                 episode.apply(execution(tool))

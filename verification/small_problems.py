@@ -123,7 +123,6 @@ def enumerated(problem: Problem, informed: bool = False, most: int = MOST_WORK) 
     """Return the problem with as many turns as can be enumerated, and its values."""
     while True:
         law, rules = problem.law, problem.rules
-        assert isinstance(law, Law)
         beliefs = Beliefs(problem.library, problem.goal, law, rules, informed, most)
         try:
             beliefs.start_value()
@@ -202,7 +201,7 @@ def compare(
     error = solved.value(start_state(informed_problem)) - informed.start_value()
     control = 0.0
     if with_control:
-        costlier = replace(_law_of(problem), history=_law_of(problem).history - 0.02)
+        costlier = replace(problem.law, history=problem.law.history - 0.02)
         changed = Beliefs(problem.library, problem.goal, costlier, problem.rules, most=beliefs.most)
         control = abs(changed.start_value() - beliefs.start_value())
     tools = [(one.name, one.dependencies, one.success_probability, one.category) for one in problem.library]
@@ -217,11 +216,6 @@ def compare(
         informed=max(error, -error - solved.gap),
         control=control,
     )
-
-
-def _law_of(problem: Problem) -> Law:
-    assert isinstance(problem.law, Law)
-    return problem.law
 
 
 def _messages(problem: Problem, watcher: Watcher) -> list[tuple[Message, int]]:

@@ -18,7 +18,8 @@ from resilisim.simulator import Message, Problem
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.messages import execution
-from resilisim.simulator.state import EpisodeState, is_done
+from resilisim.simulator.problem import is_done
+from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters

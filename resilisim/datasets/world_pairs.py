@@ -26,7 +26,8 @@ from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.values import Values
-from resilisim.simulator.state import NEXT_PLACE, EpisodeState, branches
+from resilisim.simulator.problem import branches
+from resilisim.simulator.state import NEXT_PLACE, EpisodeState
 from resilisim.tasks import Task
 from resilisim.worlds.answers import normalized
 from resilisim.worlds.base import ToolError, World, called, graded, load_world, opened, reference_calls

@@ -35,8 +35,8 @@ from resilisim.simulator import Episode, Event, Message, Problem, build_problem
 from resilisim.simulator.draws import KEYED, Draws
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.values import Values
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import world_goal
-from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.messages import STOP
 from resilisim.simulator.scoring import graded_score, score_episode
 from resilisim.tasks import Task
@@ -180,7 +180,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.world = None if settings.world is None else load_world(settings.world)
         self.library = _check_library(library, self.world)
         self.law = settings.failure_model()
-        self._fails_by_chance = self.law != BenchmarkLaw(1.0, 1.0, 1.0, 1.0) or any(
+        self._fails_by_chance = self.law != Law(base=1.0, not_executed=1.0, failed=1.0, history=1.0) or any(
             tool.success_probability not in (None, 1.0) for tool in self.library
         )
         self.rules = settings.rules()

@@ -11,8 +11,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.simulator.episode import Event
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.law import SUCCEEDED
-from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState, is_awaiting_closing
+from resilisim.simulator.problem import Problem, is_awaiting_closing
+from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import Parameter, Tool
 from resilisim.tool_library.tool import DEPENDENCY_ERROR
 

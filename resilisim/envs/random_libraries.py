@@ -42,8 +42,7 @@ from resilisim.simulator.failure_model import (
     RateLimit,
 )
 from resilisim.simulator.law import EndRules
-from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.state import start_state
+from resilisim.simulator.problem import Problem, build_problem, start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.tool import CATEGORY_ERROR_CODES, SEMANTIC_TYPES

@@ -37,7 +37,8 @@ from resilisim.errors import (
     unknown_name,
 )
 from resilisim.redaction import fit_to_show
-from resilisim.simulator.state import EpisodeState, is_done, outcome
+from resilisim.simulator.problem import is_done, outcome
+from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tool_library.names import RESERVED_FUNCTIONS
 from resilisim.workflows.prompts import Prompt

@@ -18,7 +18,7 @@ from resilisim.seeding import EVALUATION_SALT
 if TYPE_CHECKING:
     from resilisim.simulator.draws import Draws
     from resilisim.simulator.failure_model import Law
-    from resilisim.simulator.law import BenchmarkLaw, EndRules
+    from resilisim.simulator.law import EndRules
     from resilisim.tasks.searches import SearchMany
     from resilisim.tool_library import Retriever, ToolLibrary
     from resilisim.workflows.flaws import Perturber
@@ -361,15 +361,13 @@ class EnvironmentSettings(LawOptions):
             return self
         return self.with_options(protocol="native", tools="native" if self.tools == "discovery" else self.tools)
 
-    def failure_model(self) -> BenchmarkLaw | Law:
-        """Return what decides whether calls succeed; a law that is plain is a `BenchmarkLaw`."""
-        from resilisim.simulator.law import BenchmarkLaw  # with its compiler; commands read these options without it
-
+    def failure_model(self) -> Law:
+        """Return what decides whether calls succeed."""
         if not isinstance(self.law, str):
             return cast("Law", self.law)
-        return BenchmarkLaw(self.base, self.not_executed, self.failed, self.history)
+        return Law(base=self.base, not_executed=self.not_executed, failed=self.failed, history=self.history)
 
-    def planning_law(self) -> BenchmarkLaw | Law:
+    def planning_law(self) -> Law:
         """Return the law that plans are made by: without the parts, which say nothing about the order of tools."""
         if isinstance(self.law, str):
             return self.failure_model()

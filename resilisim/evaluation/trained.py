@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.seeding import EVALUATION_SALT
-from resilisim.simulator.law import BenchmarkLaw
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_mean, clustered_ratio
 from resilisim.tasks import Task
@@ -75,7 +74,7 @@ def measure_policy(
             )
         successes = [float(count) for count in played.sum(axis=1)]
     plans: list[float] | None = None
-    if isinstance(model, BenchmarkLaw):
+    if model.is_plain:
         planner = PolicyPlanner(checkpoint, library, model)
         with progress("making plans", len(tasks)) as shown:
             plans = [planner.plan(task).predicted_success_probability for task in shown.track(tasks)]

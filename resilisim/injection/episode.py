@@ -35,16 +35,16 @@ from resilisim.injection.folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine
-from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Goal, Message, Problem, build_problem
+from resilisim.simulator import EndRules, Episode, Event, Goal, Law, Message, Problem, build_problem
 from resilisim.simulator.draws import KEYED, Draws, Forced
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.optimum import start_optimum
-from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import Fail
 from resilisim.simulator.outcomes import Errors
+from resilisim.simulator.problem import is_done, outcome
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS, has_run
 from resilisim.simulator.scoring import score_episode
-from resilisim.simulator.state import RAN_AGAIN, SPOILT, EpisodeState, is_done, outcome
+from resilisim.simulator.state import RAN_AGAIN, SPOILT, EpisodeState
 from resilisim.tasks.task import complexity_of
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
 from resilisim.tool_library.tool import standard_error_specs
@@ -88,7 +88,7 @@ class _Begun:
 class InjectionSettings:
     """What `inject` was asked for."""
 
-    law: BenchmarkLaw | Law
+    law: Law
     seed: int
     directory: Path | None
     required: tuple[str, ...]
@@ -110,7 +110,7 @@ class InjectionSettings:
         for name in (*self.dependencies, *self.required, *self.once, *depended_on):
             if name not in tools:
                 raise unknown_name("function", name, tools)
-        known, codes = standard_error_specs(), self.law.errors if isinstance(self.law, Law) else {}
+        known, codes = standard_error_specs(), self.law.errors
         errors = tuple(known.get(code) or ErrorSpec(code, code, f"The call failed with {code}") for code in codes)
         return [
             replace(tool, dependencies=tuple(self.dependencies.get(name, ())), errors=errors or tool.errors)
@@ -159,7 +159,7 @@ class InjectedEpisode:
         self._problem: Problem = build_problem(library, goal, settings.law, rules)
         # The draws are the same whatever is asked of the functions, so that modes and goals can be compared.
         self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
-        self._errors: Errors = "documented" if isinstance(settings.law, Law) and settings.law.errors else "transient"
+        self._errors: Errors = "documented" if settings.law.errors else "transient"
         self._forced = Forced.of(settings.force)
         self._forced.check_results(self._problem, self._errors)
         self._begin_law()
@@ -519,14 +519,14 @@ class InjectedEpisode:
         )
         values = self._judge.values
         totals = totals_of(self._steps, values.gap)
-        if isinstance(settings.law, Law) and settings.law.has_hidden_state:
+        if settings.law.has_hidden_state:
             totals["optimum_knowledge"] = values.knowledge
         self.record = self._builder.record(facts, self._problem, score, (), totals)
         if self._folder is not None:
             self._folder.write_episode(self.record)
 
     def _arguments(self) -> dict[str, Any]:
-        settings = self._settings
+        settings, law = self._settings, self._problem.law
         return {
             "inject": {
                 "functions": [tool.to_mapping() for tool in self._library],
@@ -534,8 +534,7 @@ class InjectedEpisode:
                 **({"force": list(settings.force)} if settings.force else {}),
             },
             "environment": {
-                **({"law": self._problem.law.to_mapping()} if isinstance(self._problem.law, Law) else
-                   self._problem.law.to_mapping()),
+                **(law.to_mapping() if law.is_plain else {"law": law.to_mapping()}),
                 **self._problem.rules.to_mapping(),
                 "salt": settings.salt,
             },

@@ -50,8 +50,8 @@ from resilisim.injection.inject_options import (
 )
 from resilisim.injection.promises import async_generating, generated, kept, kind_of, note
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
-from resilisim.simulator import FINISH, BenchmarkLaw, Message, load_law
-from resilisim.simulator.failure_model import Law
+from resilisim.simulator import FINISH, Law, Message, load_law
+from resilisim.simulator.failure_model import BENCHMARK
 from resilisim.simulator.goal import Fail
 from resilisim.simulator.messages import AGENT_ERROR, STOP
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
@@ -524,12 +524,11 @@ def inject(
         raise InvalidInputError("once says what spoils a goal: expected required=[...]")
     check_functions(functions)
     needs = checked_options(fail, check, ordered, record, dependencies)
-    chosen = BenchmarkLaw() if law is None else load_law(law)
-    if isinstance(chosen, Law):
-        _check_parts(chosen)
-    allowed = 10 if goal else MAX_TURNS if isinstance(chosen, BenchmarkLaw) or not chosen.parts else PARTS_CALLS
+    failure_model = BENCHMARK if law is None else load_law(law)
+    _check_parts(failure_model)
+    allowed = 10 if goal else PARTS_CALLS if failure_model.parts else MAX_TURNS
     settings = InjectionSettings(
-        law=chosen,
+        law=failure_model,
         seed=check_integer("seed", seed, 0, MAX_SEED),
         directory=None if record is None else Path(record),
         required=goal,
@@ -538,7 +537,7 @@ def inject(
         check=check,
         fail=fail,
         once=only_once,
-        raises=raiser_of(raises, chosen),
+        raises=raiser_of(raises, failure_model),
         dependencies=needs,
         name=checked_text("name", name, 1),
         salt=checked_text("salt", salt),

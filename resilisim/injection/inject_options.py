@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias, cast, get_args
 from resilisim.errors import InvalidInputError, one_line, shown_value, unknown_name
 from resilisim.injection.call import InjectedFailure, Raiser
 from resilisim.injection.promises import kind_of
-from resilisim.simulator import BenchmarkLaw
-from resilisim.simulator.failure_model import Law
+from resilisim.simulator import Law
 from resilisim.simulator.goal import Fail
 from resilisim.tool_library.tool import standard_error_specs
 
@@ -74,7 +73,7 @@ _SAMPLE: Final = InjectedFailure("function", "TIMEOUT", "Operation timed out")
 _CODES_OF_PARTS: Final = ("RATE_LIMIT_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT")
 
 
-def raiser_of(raises: Raises, law: BenchmarkLaw | Law) -> Raiser:
+def raiser_of(raises: Raises, law: Law) -> Raiser:
     """Return what makes the exception that a failure is raised as; each way is tried once, before a call needs it.
 
     Raises:
@@ -82,11 +81,9 @@ def raiser_of(raises: Raises, law: BenchmarkLaw | Law) -> Raiser:
     """
     if not isinstance(raises, Mapping):
         return _tried(raises, "raises")
-    codes = {*standard_error_specs(), *_CODES_OF_PARTS}
-    if isinstance(law, Law):
-        codes |= {*law.errors}
-        if law.error_kinds is not None:
-            codes |= {*law.error_kinds.input_codes, *law.error_kinds.access_codes}
+    codes = {*standard_error_specs(), *_CODES_OF_PARTS, *law.errors}
+    if law.error_kinds is not None:
+        codes |= {*law.error_kinds.input_codes, *law.error_kinds.access_codes}
     for code in raises:
         if code not in codes:
             raise unknown_name("code", code, sorted(codes), "raises")

@@ -19,8 +19,7 @@ from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.simulator.exact import solve
 from resilisim.simulator.failure_model import load_law
 from resilisim.simulator.law import EndRules
-from resilisim.simulator.problem import build_problem
-from resilisim.simulator.state import start_state
+from resilisim.simulator.problem import build_problem, start_state
 from resilisim.statistics.estimates import clustered_proportion
 from resilisim.tables.markdown import markdown_lines
 from resilisim.tables.numbers import NOTHING, percent

@@ -17,14 +17,12 @@ from resilisim.simulator.failure_model import (
     shipped_laws,
 )
 from resilisim.simulator.goal import Goal
-from resilisim.simulator.law import BenchmarkLaw, EndRules
+from resilisim.simulator.law import EndRules
 from resilisim.simulator.messages import FINISH, Message, execution
-from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.state import start_state
+from resilisim.simulator.problem import Problem, build_problem, start_state
 
 __all__ = [
     "FINISH",
-    "BenchmarkLaw",
     "Broken",
     "Corrupt",
     "Drift",

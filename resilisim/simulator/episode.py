@@ -13,10 +13,10 @@ from resilisim.simulator.draws import KEYED, Draws
 from resilisim.simulator.failure_model import TICKS_PER_SECOND
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, made_up_output
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.problem import Problem, is_awaiting_closing
 from resilisim.simulator.rulebook.play import Draw
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS
-from resilisim.simulator.state import ENDED, RUNNING, EpisodeState, is_awaiting_closing
+from resilisim.simulator.state import ENDED, RUNNING, EpisodeState
 from resilisim.worlds.base import DoneCall, ToolError, Workspace, called
 
 

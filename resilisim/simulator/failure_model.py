@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from importlib import resources
 from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast, get_args, get_type_hints
 
 from annotated_types import Ge, Gt, Le
 
 from resilisim.errors import InvalidInputError, nearest_name, shown_value
 from resilisim.inputs import read_json, read_text, shown, validated
 from resilisim.provenance import content_hash
-from resilisim.simulator.law import BenchmarkLaw
 from resilisim.yaml_text import read_yaml
 
 Probability = Annotated[float, Ge(0.0), Le(1.0)]
@@ -48,7 +47,7 @@ class _Checked:
             value = getattr(self, name)
             if value is None and bounds.optional:
                 continue
-            is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            is_number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
             if not is_number or not bounds.holds(value) or (bounds.whole and value != int(value)):
                 raise InvalidInputError(f"{name} is {shown_value(value)}: expected {bounds.text}")
             object.__setattr__(self, name, int(value) if bounds.whole else float(value))  # 1 and 1.0 are one content
@@ -298,12 +297,13 @@ class Latency(_Checked):
             raise InvalidInputError(f"the probabilities of distribution sum to {total:g}: expected 1")
 
 
+CONSTANTS = ("base", "not_executed", "failed", "history")
 PARTS = ("rate_limit", "outage", "broken", "corrupt", "drift", "error_kinds", "latency")
 
 
 @dataclass(frozen=True)
 class Law(_Checked):
-    """What decides whether calls succeed, as a law file says it.
+    """What decides whether calls succeed, as a law file says it; without arguments the benchmark law.
 
     Attributes:
         name: What it is called; no part of its content.
@@ -372,14 +372,25 @@ class Law(_Checked):
         """Return a hash of the content."""
         return hash(self.content_hash)
 
-    @property
-    def constants(self) -> BenchmarkLaw:
-        """The four constants of the benchmark law."""
-        return BenchmarkLaw(self.base, self.not_executed, self.failed, self.history)
-
     def probability(self, base: float, num_not_executed: int, num_failed_dependencies: int, num_failures: int) -> float:
-        """Return the benchmark's success probability of an execution, parts apart; see `BenchmarkLaw.probability`."""
-        return self.constants.probability(base, num_not_executed, num_failed_dependencies, num_failures)
+        """Return the success probability of an execution, parts apart; the definition that a table repeats (SPEC 3).
+
+        It is base * 0.5^Nu * 0.7^Nf * 0.9^Nh, where Nu counts the tool's direct dependencies that were never executed
+        in this episode, Nf those executed but not yet successful, and Nh every failed execution so far, of all tools.
+
+        Example:
+            >>> from resilisim.simulator import Law
+            >>> round(Law().probability(0.8, num_not_executed=1, num_failed_dependencies=0, num_failures=2), 3)
+            0.324
+        """
+        value = base
+        for _ in range(num_not_executed):
+            value *= self.not_executed
+        for _ in range(num_failed_dependencies):
+            value *= self.failed
+        for _ in range(num_failures):
+            value *= self.history
+        return value
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -439,11 +450,14 @@ class Law(_Checked):
     def to_mapping(self) -> dict[str, Any]:
         """Return the law as it stands in records: the four constants if it is plain, else all of it with its hash."""
         if self.is_plain:
-            return dict(self.constants.to_mapping())
+            return self._constants()
         return {"name": self.name, **self._content(), "hash": self.content_hash}
 
+    def _constants(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in CONSTANTS}
+
     def _content(self) -> dict[str, Any]:
-        content: dict[str, Any] = dict(self.constants.to_mapping())
+        content = self._constants()
         for name in ("bases", "equivalents", "errors", *PARTS):
             value = getattr(self, name)
             if value:
@@ -463,6 +477,9 @@ class Law(_Checked):
         if given != law.content_hash:
             raise InvalidInputError(f"{where}: the hash is {shown_value(given)}: expected {law.content_hash!r}")
         return law
+
+
+BENCHMARK: Final = Law("benchmark")  # where no other law is named
 
 
 def _plain(value: Any) -> Any:

@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.simulator.failure_model import ACCESS_CODES, INPUT_CODES, Law
+from resilisim.simulator.failure_model import ACCESS_CODES, BENCHMARK, INPUT_CODES, Law
 from resilisim.simulator.goal import Goal
-from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable
+from resilisim.simulator.law import SUCCEEDED, EndRules
+from resilisim.simulator.messages import Message
 from resilisim.simulator.rulebook.build import Aims, law_numbers
-from resilisim.simulator.rulebook.play import Dynamics
+from resilisim.simulator.rulebook.play import Draw, Dynamics
+from resilisim.simulator.rulebook.rules import Tables
+from resilisim.simulator.state import COMPLETION, ENDED, NEXT_PLACE, RUNNING, STOPPED, TURNS_USED, EpisodeState
 from resilisim.tool_library import ToolLibrary
 
 
@@ -43,7 +46,7 @@ class Problem:
     """
 
     library: ToolLibrary
-    law: BenchmarkLaw | Law
+    law: Law
     rules: EndRules
     goal: Goal
     required: tuple[int, ...]
@@ -73,13 +76,18 @@ class Problem:
 
     @property
     def base_index(self) -> tuple[int, ...]:
-        """(num_tools,) index of each tool's base probability in `table.bases`."""
+        """(num_tools,) index of each tool's base probability in `bases`."""
         return self.dynamics.numbers.base_index
 
     @property
-    def table(self) -> LawTable:
-        """The law's constants, tabulated for this library and these rules."""
-        return self.dynamics.numbers.table
+    def bases(self) -> tuple[float, ...]:
+        """The distinct base probabilities that tools have at first, ascending."""
+        return self.dynamics.numbers.bases
+
+    @property
+    def tables(self) -> Tables:
+        """What executions read: the law's constants, tabulated for this library and these rules."""
+        return self.dynamics.numbers.tables
 
     @property
     def required_tools(self) -> tuple[str, ...]:
@@ -88,7 +96,7 @@ class Problem:
 
     def base(self, tool: int) -> float:
         """Return the base success probability of a tool."""
-        return self.table.bases[self.base_index[tool]]
+        return self.bases[self.base_index[tool]]
 
 
 def dependencies_within(problem: Problem, tools: Sequence[int]) -> NDArray[np.int64]:
@@ -106,7 +114,7 @@ def dependencies_within(problem: Problem, tools: Sequence[int]) -> NDArray[np.in
 def _build_problem(
     library: ToolLibrary,
     goal: Goal,
-    law: BenchmarkLaw | Law,
+    law: Law,
     rules: EndRules,
     arguments_matter: bool,
 ) -> Problem:
@@ -125,7 +133,7 @@ def _build_problem(
                 place[other] = place[tool]
     wanted = [name for tool, name in enumerate(library.names) if place[tool] >= 0]
     closure = tuple(sorted(library.index(name) for name in library.closure(wanted)))
-    if isinstance(law, Law) and arguments_matter:
+    if arguments_matter:
         law.check_world()
     only_once = {library.index(name) for name in goal.once}
     once = tuple(tool in only_once for tool in range(len(library)))
@@ -171,14 +179,14 @@ _law_numbers = functools.lru_cache(maxsize=16)(law_numbers)
 def build_problem(
     library: ToolLibrary,
     goal: Goal | Sequence[str],
-    law: BenchmarkLaw | Law | None = None,
+    law: Law | None = None,
     rules: EndRules | None = None,
     arguments_matter: bool = False,
 ) -> Problem:
     """Turn a goal, or names in the required order, into a problem; equal arguments give the same object.
 
-    A `Law` that is plain is the `BenchmarkLaw` of its constants. One that breaks tools and names no equivalents takes
-    those that the library declares, except where `arguments_matter`.
+    A law that breaks tools and names no equivalents takes those that the library declares, except where
+    `arguments_matter`. Without one it is the benchmark's.
 
     Raises:
         InvalidInputError: An unknown, repeated or missing tool, or one that the law names and the library lacks.
@@ -189,10 +197,77 @@ def build_problem(
         >>> build_problem(default_library(), ["network_fetcher"], rules=EndRules(max_turns=5)).required_tools
         ('network_fetcher',)
     """
-    law = law or BenchmarkLaw()
-    if isinstance(law, Law) and law.is_plain:
-        law = law.constants
-    if isinstance(law, Law) and law.broken is not None and not law.equivalents and not arguments_matter:
+    law = law or BENCHMARK
+    if law.broken is not None and not law.equivalents and not arguments_matter:
         law = _with_declared_equivalents(library, law)
     goal = goal if isinstance(goal, Goal) else Goal(tuple(goal))
     return _build_problem(library, goal, law, rules or EndRules(), arguments_matter)
+
+
+# Questions about states.
+
+
+def start_state(problem: Problem, key: tuple[int, int] | None = None) -> EpisodeState:
+    """Return the state in which an episode of a problem begins; without its luck key, what is hidden is left open.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem, start_state
+        >>> sum(start_state(build_problem(default_library(), ["network_fetcher"])).executions)
+        0
+    """
+    return problem.dynamics.start(key)
+
+
+def is_done(problem: Problem, state: EpisodeState) -> bool:
+    """Return whether all required tools have succeeded, in the required order, with outputs that are surely sound."""
+    return problem.dynamics.chance_done(state) == 1.0
+
+
+def next_required(problem: Problem, state: EpisodeState) -> int:
+    """Return the first required tool that has not succeeded, or the last one if all have."""
+    if problem.goal.ordered:
+        return problem.required[min(state.counters[NEXT_PLACE], len(problem.required) - 1)]
+    missing = (tool for tool in problem.required if state.status[tool] != SUCCEEDED)
+    return next(missing, problem.required[-1])
+
+
+def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:
+    """Return whether every turn is used, or all time, and only the closing message is left."""
+    counters = state.counters
+    if counters[ENDED] != RUNNING:
+        return False
+    dynamics = problem.dynamics
+    return counters[TURNS_USED] == dynamics.rules.max_turns or dynamics.is_out_of_time(state)
+
+
+def outcome(problem: Problem, state: EpisodeState) -> int:
+    """Return 1 if an ended episode is a full success, else 0; an agent's own stop counts as completion."""
+    return int(state.counters[ENDED] in (COMPLETION, STOPPED) and is_done(problem, state))
+
+
+def success_probability(problem: Problem, state: EpisodeState, tool: int, message: Message | None = None) -> float:
+    """Return the probability that an execution of a tool (its index) succeeds in a state.
+
+    It is the probability by what an agent can know; a `message` gives the parameters.
+    """
+    return problem.dynamics.chance_of_success(state, tool, message)
+
+
+def next_state(problem: Problem, state: EpisodeState, message: Message, success: bool | Draw = False) -> EpisodeState:
+    """Return the state after a message in a running state; for an execution, given whether it succeeds.
+
+    There are more results than two, which a `Draw` tells; `branches` has all of them.
+    """
+    tool = problem.library.index(message.tool or "") if message.kind == "execute" else -1
+    return problem.dynamics.after(state, message, tool, success)
+
+
+def branches(problem: Problem, state: EpisodeState, message: Message) -> list[tuple[float, EpisodeState]]:
+    """Return every state that a message in a running state can lead to, with its probability.
+
+    Where `state.hidden` is left open, probabilities are those of an agent that knows the law and what it saw.
+    """
+    executes = message.kind == "execute" and not is_awaiting_closing(problem, state)
+    tool = problem.library.index(message.tool or "") if executes else -1
+    return problem.dynamics.branches(state, message, tool)

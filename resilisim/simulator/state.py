@@ -1,4 +1,4 @@
-"""The state of an episode as a value, and what a message makes of it: the transition, written once for every user.
+"""The state of an episode as a value, and how executions and turns enter it; `problem` says what states lead to.
 
 The scalar functions work on two plain vectors, `status` (num_tools,) with the codes of `law`, and `counters`
 (NUM_COUNTERS,) with the columns below. Python hands in lists, compiled code int64 arrays.
@@ -7,19 +7,10 @@ The scalar functions work on two plain vectors, `status` (num_tools,) with the c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from resilisim.simulator.compiled import scalar
-from resilisim.simulator.law import (
-    FAILED,
-    SUCCEEDED,
-    IntVector,
-)
+from resilisim.simulator.law import FAILED, SUCCEEDED, IntVector
 from resilisim.simulator.messages import Message
-
-if TYPE_CHECKING:
-    from resilisim.simulator.problem import Problem
-    from resilisim.simulator.rulebook.play import Draw
 
 # Columns of `counters`.
 TURNS_USED = 0
@@ -116,62 +107,6 @@ class EpisodeState:
         return self.counters[TURNS_USED]
 
 
-def start_state(problem: Problem, key: tuple[int, int] | None = None) -> EpisodeState:
-    """Return the state in which an episode of a problem begins; without its luck key, what is hidden is left open.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem, start_state
-        >>> sum(start_state(build_problem(default_library(), ["network_fetcher"])).executions)
-        0
-    """
-    return problem.dynamics.start(key)
-
-
-def is_done(problem: Problem, state: EpisodeState) -> bool:
-    """Return whether all required tools have succeeded, in the required order, with outputs that are surely sound."""
-    return problem.dynamics.chance_done(state) == 1.0
-
-
-def next_required(problem: Problem, state: EpisodeState) -> int:
-    """Return the first required tool that has not succeeded, or the last one if all have."""
-    if problem.goal.ordered:
-        return problem.required[min(state.counters[NEXT_PLACE], len(problem.required) - 1)]
-    missing = (tool for tool in problem.required if state.status[tool] != SUCCEEDED)
-    return next(missing, problem.required[-1])
-
-
-def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:
-    """Return whether every turn is used, or all time, and only the closing message is left."""
-    counters = state.counters
-    if counters[ENDED] != RUNNING:
-        return False
-    dynamics = problem.dynamics
-    return counters[TURNS_USED] == dynamics.rules.max_turns or dynamics.is_out_of_time(state)
-
-
-def outcome(problem: Problem, state: EpisodeState) -> int:
-    """Return 1 if an ended episode is a full success, else 0; an agent's own stop counts as completion."""
-    return int(state.counters[ENDED] in (COMPLETION, STOPPED) and is_done(problem, state))
-
-
-def success_probability(problem: Problem, state: EpisodeState, tool: int, message: Message | None = None) -> float:
-    """Return the probability that an execution of a tool (its index) succeeds in a state.
-
-    It is the probability by what an agent can know; a `message` gives the parameters.
-    """
-    return problem.dynamics.chance_of_success(state, tool, message)
-
-
-def next_state(problem: Problem, state: EpisodeState, message: Message, success: bool | Draw = False) -> EpisodeState:
-    """Return the state after a message in a running state; for an execution, given whether it succeeds.
-
-    There are more results than two, which a `Draw` tells; `branches` has all of them.
-    """
-    tool = problem.library.index(message.tool or "") if message.kind == "execute" else -1
-    return problem.dynamics.after(state, message, tool, success)
-
-
 def has_succeeded(state: EpisodeState, message: Message, after: EpisodeState) -> bool:
     """Return whether a message was an execution that succeeded, by the states before and after it."""
     if message.kind != "execute" or after.counters[ENDED] == TURNS:
@@ -182,13 +117,3 @@ def has_succeeded(state: EpisodeState, message: Message, after: EpisodeState) ->
 def loop_count_of(state: EpisodeState, signature: int) -> int:
     """Return how many messages with this signature stand at the end of the episode so far, in a row."""
     return state.counters[LOOP_COUNT] if state.counters[LOOP_SIGNATURE] == signature else 0
-
-
-def branches(problem: Problem, state: EpisodeState, message: Message) -> list[tuple[float, EpisodeState]]:
-    """Return every state that a message in a running state can lead to, with its probability.
-
-    Where `state.hidden` is left open, probabilities are those of an agent that knows the law and what it saw.
-    """
-    executes = message.kind == "execute" and not is_awaiting_closing(problem, state)
-    tool = problem.library.index(message.tool or "") if executes else -1
-    return problem.dynamics.branches(state, message, tool)

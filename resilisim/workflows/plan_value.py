@@ -13,9 +13,9 @@ from resilisim.processes import answers_in_order
 from resilisim.provenance import arguments_text
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
-from resilisim.simulator.failure_model import Law
+from resilisim.simulator.failure_model import BENCHMARK, Law
 from resilisim.simulator.goal import Goal
-from resilisim.simulator.law import BenchmarkLaw, EndRules
+from resilisim.simulator.law import EndRules
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.statistics.estimates import NORMAL_95
 from resilisim.tasks import Task
@@ -109,10 +109,10 @@ class CostCalculator:
     """
 
     def __init__(
-        self, library: ToolLibrary | None = None, law: BenchmarkLaw | Law | None = None, rules: EndRules | None = None
+        self, library: ToolLibrary | None = None, law: Law | None = None, rules: EndRules | None = None
     ) -> None:
         self.library = library if library is not None else default_library()
-        self.law = law or BenchmarkLaw()
+        self.law = law or BENCHMARK
         self.rules = rules or EndRules()
         self._ceiling = functools.lru_cache(maxsize=KEPT_RESULTS)(start_optimum)
         self._obeyed = functools.lru_cache(maxsize=KEPT_RESULTS)(obey_plan)
@@ -140,7 +140,7 @@ def program_costs(
     library: ToolLibrary,
     reference: Sequence[Step],
     steps: Sequence[Step],
-    law: BenchmarkLaw | Law | None = None,
+    law: Law | None = None,
     rules: EndRules | None = None,
 ) -> PlanCosts:
     """Return what a plan in a world is worth, measured by the task's reference solution.
@@ -171,7 +171,7 @@ def program_costs(
         >>> costs.obey, round(costs.obey_coverage, 3), round(costs.deviate, 3)
         (0.0, 0.498, 0.993)
     """
-    law, rules = law or BenchmarkLaw(), rules or EndRules()
+    law, rules = law or BENCHMARK, rules or EndRules()
     names: list[str] = []  # of steps, each call of the reference under a name of its own
     own = Program.of(Workflow("", tuple(reference), "", 1.0), library).workflow.tools
     known: dict[str, str] = {}  # name of each call, by its words
@@ -192,12 +192,12 @@ def program_costs(
     ]
     added = tuple((name, tool) for name, tool in clones.items() if name != tool)
     larger = with_clones(library, added)
-    if isinstance(law, Law) and law.parts:
+    if law.parts:
         raise InvalidInputError(
             f"law {law.name!r:.100} has parts ({', '.join(law.parts)}), under which it is not known what a plan for a "
             "world costs: expected a law without"
         )
-    if isinstance(law, Law) and law.bases:
+    if law.bases:
         law = replace(law, bases={**law.bases, **{name: law.bases[tool] for name, tool in added if tool in law.bases}})
     problem = build_problem(larger, own, law, rules, arguments_matter=True)
     renamed = [replace(step, tool=name) for step, name in zip(steps, names, strict=True)]

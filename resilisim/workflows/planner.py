@@ -7,7 +7,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from resilisim.errors import (
     ExactLimitError,
@@ -20,11 +20,10 @@ from resilisim.errors import (
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import best_limits
-from resilisim.simulator.failure_model import Law
+from resilisim.simulator.failure_model import BENCHMARK, Law
 from resilisim.simulator.goal import world_goal
-from resilisim.simulator.law import BenchmarkLaw, EndRules
-from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, start_state
+from resilisim.simulator.law import EndRules
+from resilisim.simulator.problem import Problem, build_problem, is_awaiting_closing, is_done, next_state, start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.steps import REASON_REQUIRED, SemanticMatch, chance, expected_outcome, reason, step_parameters
@@ -47,8 +46,6 @@ KEPT_PLANS = 8192
 NUM_ALTERNATIVES = 3
 
 Key = TypeVar("Key", bound=Hashable)
-
-AnyLaw: TypeAlias = BenchmarkLaw | Law
 
 # Names the tools most like a given one, the most similar first.
 SimilarTools = Callable[[str], Sequence[str]]
@@ -84,14 +81,14 @@ class KeepingPlanner(ABC, Generic[Key]):
         self,
         name: str,
         library: ToolLibrary | None,
-        law: BenchmarkLaw | Law | None,
+        law: Law | None,
         rules: EndRules | None,
         similar: SimilarTools | None,
         match: SemanticMatch | None,
     ) -> None:
         self.name = name
         self.library = library if library is not None else default_library()
-        self.law = law or BenchmarkLaw()
+        self.law = law or BENCHMARK
         self.rules = rules or EndRules()
         self.similar = similar
         self.match = match
@@ -153,7 +150,7 @@ class ExactPlanner(KeepingPlanner[tuple[str, ...]]):
     def __init__(
         self,
         library: ToolLibrary | None = None,
-        law: BenchmarkLaw | Law | None = None,
+        law: Law | None = None,
         rules: EndRules | None = None,
         similar: SimilarTools | None = None,
         match: SemanticMatch | None = None,
@@ -214,7 +211,7 @@ def with_limits(
     workflow: Workflow,
     required_tools: Sequence[str],
     library: ToolLibrary | None = None,
-    law: BenchmarkLaw | Law | None = None,
+    law: Law | None = None,
     rules: EndRules | None = None,
 ) -> Workflow:
     """Return a workflow with limits on its steps outside the required list, so that it succeeds as often as it can.
@@ -278,7 +275,7 @@ class ReferencePlanner:
 
     name = "reference"
 
-    def __init__(self, library: ToolLibrary, law: AnyLaw | None = None, rules: EndRules | None = None) -> None:
+    def __init__(self, library: ToolLibrary, law: Law | None = None, rules: EndRules | None = None) -> None:
         self.library = library
         self.law = law
         self.rules = rules
@@ -346,7 +343,7 @@ class AutoPlanner:
 def resolve_planner(
     name: str,
     library: ToolLibrary | None = None,
-    law: BenchmarkLaw | Law | None = None,
+    law: Law | None = None,
     rules: EndRules | None = None,
     similar: SimilarTools | None = None,
     fallback: Planner | None = None,

@@ -18,7 +18,8 @@ from resilisim.envs import ConversationEnv, Session
 from resilisim.envs.protocol import read_text
 from resilisim.simulator import Problem
 from resilisim.simulator.messages import execution
-from resilisim.simulator.state import ENDED, RUNNING, EpisodeState, next_state, success_probability
+from resilisim.simulator.problem import next_state, success_probability
+from resilisim.simulator.state import ENDED, RUNNING, EpisodeState
 from resilisim.tasks import Task
 from resilisim.tool_library import Parameter, ToolLibrary
 from resilisim.workflows.flaws import FLAW_TYPES

@@ -16,14 +16,14 @@ from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings, Sea
 from resilisim.errors import InvalidInputError
 from resilisim.options import options_of
 from resilisim.provenance import content_hash
-from resilisim.simulator import BenchmarkLaw, EndRules, Law, RateLimit, load_law
+from resilisim.simulator import EndRules, Law, RateLimit, load_law
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import SEARCHES, default_retriever
 
 
 def test_defaults_are_those_of_the_benchmark():
     settings = EnvironmentSettings()
-    assert (settings.failure_model(), settings.rules()) == (BenchmarkLaw(), EndRules())
+    assert (settings.failure_model(), settings.rules()) == (Law(), EndRules())
 
 
 def test_the_manifest_of_a_run_holds_the_options_as_it_always_has():
@@ -117,7 +117,7 @@ def test_numbers_become_plain_and_options_replace_those_of_settings():
     assert [type(value) for value in (settings.max_turns, settings.base, settings.failed)] == [int, float, float]
     env = ConversationEnv(settings, failed=0.25)
     assert env.settings == settings.with_options(failed=0.25)
-    assert env.law == BenchmarkLaw(0.5, failed=0.25)
+    assert env.law == Law(base=0.5, failed=0.25)
     assert env.rules.max_turns == 3
 
 

@@ -11,7 +11,8 @@ from resilisim.policies.registry import make_policy
 from resilisim.simulator import FINISH, EndRules, Episode, Law, Message, Outage, build_problem, execution, start_state
 from resilisim.simulator.exact import solve
 from resilisim.simulator.messages import STOP, WAIT
-from resilisim.simulator.state import has_succeeded, is_awaiting_closing, next_state
+from resilisim.simulator.problem import is_awaiting_closing, next_state
+from resilisim.simulator.state import has_succeeded
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import PlannedStep, Step, Workflow

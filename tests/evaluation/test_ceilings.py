@@ -22,7 +22,7 @@ from resilisim.policies.scripted import ExactOptimumPolicy
 from resilisim.simulator import EndRules, Message, build_problem, start_state
 from resilisim.simulator.exact import solve
 from resilisim.simulator.messages import FINISH, execution
-from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, success_probability
+from resilisim.simulator.problem import is_awaiting_closing, is_done, next_state, success_probability
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.searches import fewest_searches, searches_needed
 from resilisim.tasks.wording import SEARCH_SIZE, clauses

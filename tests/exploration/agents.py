@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from resilisim.envs import Session
 from resilisim.seeding import Draws, hash_words
 from resilisim.simulator import FINISH, Message, Problem, execution
-from resilisim.simulator.state import EpisodeState, branches, outcome, start_state
+from resilisim.simulator.problem import branches, outcome, start_state
+from resilisim.simulator.state import EpisodeState
 from resilisim.workflows import parse_plan
 
 CALLS = 3  # of a tool, at most

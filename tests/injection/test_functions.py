@@ -25,7 +25,7 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.reporting import write_report
-from resilisim.simulator import BenchmarkLaw, Broken, EndRules, Goal, Law, Outage, RateLimit, build_problem, start_state
+from resilisim.simulator import Broken, EndRules, Goal, Law, Outage, RateLimit, build_problem, start_state
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.tool_library import Tool, ToolLibrary
@@ -222,14 +222,17 @@ def library(dependencies: dict[str, tuple[str, ...]]) -> ToolLibrary:
 def test_the_optimum_of_a_goal_in_order_is_that_of_the_exact_solver(turns: int) -> None:
     rules = EndRules(turns, max_consecutive_failures=0, loop_length=0)
     chain = library({"a": (), "b": ("a",), "c": ("b", "h"), "h": ()})
-    for law in (BenchmarkLaw(), BenchmarkLaw(0.6, 0.3, 0.5, 0.8)):
+    for law in (Law(), Law(base=0.6, not_executed=0.3, failed=0.5, history=0.8)):
         problem = build_problem(chain, ["a", "c"], law, rules)
         by_layers = solve_reachable(problem).value(start_state(problem))
         assert start_optimum(problem) == pytest.approx(by_layers, abs=1e-12)
 
 
 def test_closed_forms_of_goals_in_any_order_and_of_answers_that_are_lost() -> None:
-    rules, law = EndRules(5, max_consecutive_failures=0, loop_length=0), BenchmarkLaw(0.7, 1, 1, 1)
+    rules, law = (
+        EndRules(5, max_consecutive_failures=0, loop_length=0),
+        Law(base=0.7, not_executed=1, failed=1, history=1),
+    )
 
     def optimum(**goal: Any) -> float:
         two = library({"a": (), "b": ()})
@@ -244,7 +247,11 @@ def test_closed_forms_of_goals_in_any_order_and_of_answers_that_are_lost() -> No
     assert optimum(ordered=False, once=("a",), fail="after") == pytest.approx(0.7 * tail(1, 4))
     assert optimum(ordered=False, once=("a", "b"), fail="after") == pytest.approx(0.7**2)
     # In a bad order the dependency counts, so the optimum takes the other one.
-    chain, falling, short = library({"a": (), "b": ("a",)}), BenchmarkLaw(0.8, 0.5, 0.7, 1), EndRules(2, 0, 0)
+    chain, falling, short = (
+        library({"a": (), "b": ("a",)}),
+        Law(base=0.8, not_executed=0.5, failed=0.7, history=1),
+        EndRules(2, 0, 0),
+    )
     for ordered, value in ((False, 0.64), (True, 0.32)):
         bad = build_problem(chain, Goal(("b", "a"), ordered), falling, short)
         assert start_optimum(bad) == pytest.approx(value)

@@ -16,7 +16,7 @@ from resilisim.injection.real_apis import LAW, TABLE_14, TABLE_15, real_api_tabl
 from resilisim.simulator import build_problem, load_law
 from resilisim.simulator.exact import solve
 from resilisim.simulator.outcomes import drawn_error
-from resilisim.simulator.state import start_state
+from resilisim.simulator.problem import start_state
 from resilisim.worlds import load_world
 from resilisim.worlds.apis import TwinLaw
 from resilisim.worlds.apis.api import api_library

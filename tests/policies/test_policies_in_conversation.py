@@ -18,8 +18,7 @@ from resilisim.policies import make_policy
 from resilisim.policies.base import is_privileged
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.plan_following import plan_following
-from resilisim.simulator.problem import build_problem
-from resilisim.simulator.state import start_state
+from resilisim.simulator.problem import build_problem, start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner, Step

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from resilisim.simulator import FINISH, Message, Problem, execution, start_state
 from resilisim.simulator.messages import STOP
-from resilisim.simulator.state import EpisodeState, is_awaiting_closing, next_state, outcome, success_probability
+from resilisim.simulator.problem import is_awaiting_closing, next_state, outcome, success_probability
+from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import ToolLibrary
 
 UNPRODUCTIVE = (Message("search", query="a"), Message("search", query="b"), Message("format_error", text="?"))

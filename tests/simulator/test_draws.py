@@ -28,9 +28,8 @@ from resilisim.simulator import (
 from resilisim.simulator.draws import Branch, Forced
 from resilisim.simulator.exact.plan_following import obey_plan
 from resilisim.simulator.messages import WAIT
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.problem import Problem, outcome
 from resilisim.simulator.rulebook.play import FAILS, SUCCEEDS, Draw, parameter_digest
-from resilisim.simulator.state import outcome
 from resilisim.tool_library import ToolLibrary
 from resilisim.worlds.base import ToolError
 from tests.simulator.brute_force import small_library

@@ -13,8 +13,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.simulator import FINISH, EndRules, Episode, Message, build_problem, execution
 from resilisim.simulator.messages import STOP
 from resilisim.simulator.outcomes import possible_errors
+from resilisim.simulator.problem import outcome, success_probability
 from resilisim.simulator.scoring import counted_executions, score_episode
-from resilisim.simulator.state import outcome, success_probability
 from resilisim.tool_library import ErrorSpec, default_library
 from tests.simulator.brute_force import small_library
 

@@ -11,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import ExactLimitError, InvalidInputError
-from resilisim.simulator import FINISH, BenchmarkLaw, EndRules, Episode, Message, build_problem, execution
+from resilisim.simulator import FINISH, EndRules, Episode, Law, Message, build_problem, execution
 from resilisim.simulator.exact import bound, plan_following, search, solve
 from resilisim.simulator.exact import references as exact_references
 from resilisim.simulator.exact.arena import build_arena
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import plan_following_with_search
 from resilisim.simulator.exact.references import clairvoyant, luck_table, solve_all, solved_references
+from resilisim.simulator.law import success_thresholds
 from resilisim.simulator.messages import STOP
-from resilisim.simulator.state import ENDED_BY, next_state, outcome, success_probability
+from resilisim.simulator.problem import next_state, outcome, success_probability
+from resilisim.simulator.state import ENDED_BY
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import small_library
 
@@ -203,15 +205,18 @@ def test_outside_tools_that_can_break_no_row_are_left_out_of_the_clairvoyant_sea
     assert counted == list(range(150))
     every = luck_table(problem, "s", [0], "t")[0, 4:]
     outside = np.array(problem.base_index[4:])
-    assert 0 < len(exact_references._can_break(problem, every, outside)) < 30
-    monkeypatch.setattr(exact_references, "_can_break", lambda problem, luck, base_index: np.arange(len(luck)))
+    thresholds = success_thresholds(problem.tables.probability)
+    assert 0 < len(exact_references._can_break(problem, thresholds, every, outside)) < 30
+    monkeypatch.setattr(
+        exact_references, "_can_break", lambda problem, thresholds, luck, base_index: np.arange(len(luck))
+    )
     assert clairvoyant(problem, range(150), "s", "t") == found
     assert 0.0 < found[0] < 1.0
 
 
 def test_all_thirty_tools_in_one_list():
     assert start_optimum(build_problem(LIBRARY, LIBRARY.names)) == 0.0
-    certain = BenchmarkLaw(1.0, 1.0, 1.0, 1.0)
+    certain = Law(base=1.0, not_executed=1.0, failed=1.0, history=1.0)
     assert start_optimum(build_problem(LIBRARY, LIBRARY.names[::-1], certain, EndRules(max_turns=30))) == 1.0
 
 

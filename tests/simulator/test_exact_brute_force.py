@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.seeding import Draws
-from resilisim.simulator import BenchmarkLaw, EndRules, Problem, build_problem, execution, start_state
+from resilisim.simulator import EndRules, Law, Problem, build_problem, execution, start_state
 from resilisim.simulator.exact import arena, solve
 from resilisim.simulator.exact.arena import MAX_EXACT_ENTRIES
 from resilisim.simulator.exact.optimum import SearchedOptimum, tabulate
 from resilisim.simulator.exact.search import Search
-from resilisim.simulator.state import next_state
+from resilisim.simulator.problem import next_state
 from resilisim.tool_library import ToolLibrary
 from tests.simulator.brute_force import BruteForce, libraries, small_library
 
@@ -23,9 +23,7 @@ def searched(problem: Problem) -> SearchedOptimum:
     return SearchedOptimum(problem, 0.0, search.breakers, search)
 
 
-def assert_equal_everywhere(
-    library: ToolLibrary, required: list[str], rules: EndRules, law: BenchmarkLaw | None = None
-) -> int:
+def assert_equal_everywhere(library: ToolLibrary, required: list[str], rules: EndRules, law: Law | None = None) -> int:
     """Compare V of every reachable state, and Q of every message there; return the number of states."""
     problem = build_problem(library, required, law, rules)
     brute = BruteForce(problem)
@@ -53,7 +51,12 @@ def test_solver_equals_brute_force(data: st.DataObject, library: ToolLibrary) ->
         loop_length=data.draw(st.sampled_from([0, 2, 3])),
     )
     # The last law is an odd one: what was tried in vain is worse than what was never tried.
-    laws = (None, None, BenchmarkLaw(0.9, 0.4, 0.6, 0.8), BenchmarkLaw(0.9, 0.7, 0.4, 0.9))
+    laws = (
+        None,
+        None,
+        Law(base=0.9, not_executed=0.4, failed=0.6, history=0.8),
+        Law(base=0.9, not_executed=0.7, failed=0.4, history=0.9),
+    )
     assert_equal_everywhere(library, required, rules, data.draw(st.sampled_from(laws)))
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from resilisim import default_library
 from resilisim.errors import InvalidInputError
 from resilisim.simulator import (
-    BenchmarkLaw,
     Broken,
     Corrupt,
     Drift,
@@ -73,7 +72,7 @@ def test_a_name_is_no_part_of_the_content() -> None:
 
 def test_a_plain_law_is_the_benchmark_law() -> None:
     benchmark, problem = load_law("benchmark"), build_problem(default_library(), ["network_fetcher"])
-    assert benchmark.to_mapping() == BenchmarkLaw().to_mapping()
+    assert benchmark.to_mapping() == Law().to_mapping()
     assert build_problem(default_library(), ["network_fetcher"], benchmark) is problem
 
 

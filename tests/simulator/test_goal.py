@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from resilisim.simulator import BenchmarkLaw, EndRules, Goal, Law, build_problem
+from resilisim.simulator import EndRules, Goal, Law, build_problem
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.tool_library import Tool, ToolLibrary
 from tests.simulator.goal_by_hand import GoalByHand
 
 
-def computed(goal: GoalByHand, problem_law: str = "law") -> float:
+def computed(goal: GoalByHand) -> float:
     names = [f"f{number}" for number in range(len(goal.bases))]
     tools = [
         Tool(name, f"Does {name}.", success_probability=base, dependencies=tuple(names[other] for other in needs))
@@ -20,7 +20,7 @@ def computed(goal: GoalByHand, problem_law: str = "law") -> float:
     ]
     not_executed, failed, history = goal.factors
     constants = {"not_executed": not_executed, "failed": failed, "history": history}
-    law = Law(**constants) if problem_law == "law" else BenchmarkLaw(**constants)
+    law = Law(**constants)
     rules = EndRules(goal.calls, max_consecutive_failures=0, loop_length=0)
     required = tuple(names[function] for function in goal.required)
     once = tuple(names[function] for function in goal.once)
@@ -82,4 +82,4 @@ def test_random_goals_are_worth_what_trying_everything_says(first: int) -> None:
 def test_many_random_goals_are_worth_what_trying_everything_says() -> None:
     for number in range(400, 12_000):
         goal = drawn(number)
-        assert computed(goal, "plain") == pytest.approx(goal.value(), abs=1e-12), (number, goal)
+        assert computed(goal) == pytest.approx(goal.value(), abs=1e-12), (number, goal)

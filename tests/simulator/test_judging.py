@@ -14,7 +14,7 @@ from resilisim.errors import ExactLimitError
 from resilisim.simulator import EndRules, build_problem, execution, start_state
 from resilisim.simulator.exact import Judge, solve
 from resilisim.simulator.exact.optimum import compute_optimum
-from resilisim.simulator.state import is_awaiting_closing, next_state, outcome, success_probability
+from resilisim.simulator.problem import is_awaiting_closing, next_state, outcome, success_probability
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import all_messages, libraries, small_library
 

@@ -9,24 +9,26 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, execution, start_state
-from resilisim.simulator.law import SUCCEEDED, success_threshold, tabulate_law
-from resilisim.simulator.state import next_state, success_probability
+from resilisim.simulator import EndRules, Law, build_problem, execution, start_state
+from resilisim.simulator.law import SUCCEEDED, success_threshold, success_thresholds
+from resilisim.simulator.problem import next_state, success_probability
+from resilisim.simulator.rulebook.build import tabulate_law
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import small_library
 
 
 def test_table_is_the_formula():
-    table = tabulate_law(BenchmarkLaw(), [0.8, 0.95], max_dependencies=3, max_failures=10)
-    assert table.probability.shape == (2, 4, 4, 11)
+    table = tabulate_law(Law(), [0.8, 0.95], max_dependencies=3, max_failures=10)
+    thresholds = success_thresholds(table)
+    assert table.shape == (2, 4, 4, 11)
     for base_index, base in enumerate((0.8, 0.95)):
         for not_executed in range(4):
             for failed in range(4 - not_executed):
                 for failures in range(11):
                     expected = base * 0.5**not_executed * 0.7**failed * 0.9**failures
                     entry = (base_index, not_executed, failed, failures)
-                    assert table.probability[entry] == pytest.approx(expected, rel=1e-14)
-                    assert table.threshold[entry] == math.ceil(table.probability[entry] * 2**53)
+                    assert table[entry] == pytest.approx(expected, rel=1e-14)
+                    assert thresholds[entry] == math.ceil(table[entry] * 2**53)
 
 
 @given(st.floats(0.0, 1.0))
@@ -41,10 +43,7 @@ def test_threshold_gives_the_probability_to_53_bits(probability):
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
     [
-        *(
-            (BenchmarkLaw, *constant)
-            for constant in [("base", 0.0), ("base", 1.2), ("failed", -0.1), ("history", 1.01)]
-        ),
+        *((Law, *constant) for constant in [("base", 0.0), ("base", 1.2), ("failed", -0.1), ("history", 1.01)]),
         *((EndRules, *rule) for rule in [("max_turns", 0), ("max_consecutive_failures", -1), ("loop_length", 1)]),
     ],
 )

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.simulator import FINISH, BenchmarkLaw, EndRules, Message, Problem, build_problem, execution, start_state
+from resilisim.simulator import FINISH, EndRules, Law, Message, Problem, build_problem, execution, start_state
 from resilisim.simulator.exact import obey_plan
 from resilisim.simulator.exact.plan_following import follow
 from resilisim.simulator.messages import STOP
-from resilisim.simulator.state import EpisodeState, is_awaiting_closing, next_state, outcome, success_probability
+from resilisim.simulator.problem import is_awaiting_closing, next_state, outcome, success_probability
+from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import default_library
 from resilisim.workflows import PlannedStep
 from tests.simulator.brute_force import libraries, small_library
@@ -78,7 +79,7 @@ def test_obeying_equals_its_definition(library, data):
     limit = st.one_of(st.none(), st.integers(1, 9))
     limits = data.draw(of_each(plan, st.one_of(st.just((None, None)), st.tuples(limit, limit))))
     rules = EndRules(data.draw(st.integers(1, 7)), data.draw(st.integers(0, 3)), data.draw(st.sampled_from([0, 2, 3])))
-    law = BenchmarkLaw(data.draw(st.sampled_from([0.3, 0.8, 1.0])))
+    law = Law(base=data.draw(st.sampled_from([0.3, 0.8, 1.0])))
     problem = build_problem(library, required, law, rules)
     tools = tuple(library.index(name) for name in plan)
     found = obey_plan(problem, tools, refused, limits)
@@ -102,7 +103,7 @@ def test_obeying_equals_its_definition(library, data):
 )
 def test_certain_tools_show_what_a_plan_is_worth(plan, refused, success, coverage):
     library = small_library({"a": (), "b": ()})
-    problem = build_problem(library, ("a", "b"), BenchmarkLaw(base=1.0))
+    problem = build_problem(library, ("a", "b"), Law(base=1.0))
     found = obey_plan(problem, [library.index(name) for name in plan], refused)
     assert (found.success, found.coverage) == (success, coverage)
 

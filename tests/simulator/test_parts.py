@@ -17,7 +17,6 @@ from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.simulator import (
     FINISH,
-    BenchmarkLaw,
     Broken,
     Corrupt,
     Drift,
@@ -40,7 +39,8 @@ from resilisim.simulator.exact import Judge, plan_following, reachable, solve
 from resilisim.simulator.exact.plan_following import obey_plan
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.messages import STOP, WAIT
-from resilisim.simulator.state import EpisodeState, branches, outcome
+from resilisim.simulator.problem import branches, outcome
+from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import ToolLibrary
 
 
@@ -349,7 +349,7 @@ def test_a_law_that_breaks_tools_takes_the_equivalents_of_the_library_and_record
     declaring = ToolLibrary(dataclasses.replace(tool, equivalents=("d",) if tool.name == "a" else ()) for tool in SMALL)
     breaking, named = Law(broken=Broken(0.9)), Law(broken=Broken(0.9), equivalents={"a": ("d",)})
 
-    def problem(library: ToolLibrary, law: Law | BenchmarkLaw) -> Problem:
+    def problem(library: ToolLibrary, law: Law) -> Problem:
         return build_problem(library, ["a"], law, EndRules(6))
 
     assert problem(declaring, breaking).law == named
@@ -357,7 +357,7 @@ def test_a_law_that_breaks_tools_takes_the_equivalents_of_the_library_and_record
     values = [solve(problem(*case)).value(start) for case in ((declaring, breaking), (SMALL, named), (SMALL, breaking))]
     assert values[0] == values[1] > values[2]
     own = dataclasses.replace(named, equivalents={"b": ("d",)})
-    for law in (own, Law(rate_limit=RateLimit(1, 3)), Law(bases={"a": 0.5}), BenchmarkLaw()):
+    for law in (own, Law(rate_limit=RateLimit(1, 3)), Law(bases={"a": 0.5}), Law()):
         assert problem(declaring, law).law == law, "the law's own come first, and nothing else asks for any"
     assert build_problem(declaring, ["a"], breaking, arguments_matter=True).law == breaking, "none in worlds"
 

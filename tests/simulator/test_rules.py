@@ -24,10 +24,11 @@ from resilisim.simulator import (
     start_state,
 )
 from resilisim.simulator.messages import WAIT
+from resilisim.simulator.problem import outcome, success_probability
 from resilisim.simulator.rulebook.luck import is_down_next, share_of_bits, write_first_hidden
 from resilisim.simulator.rulebook.play import Draw, Dynamics
 from resilisim.simulator.rulebook.rules import CORRUPT, DOWN, FAILURE, SLOW, SUCCESS, chance_down, messages_until_free
-from resilisim.simulator.state import EpisodeState, outcome, success_probability
+from resilisim.simulator.state import EpisodeState
 from tests.simulator.test_parts import SMALL
 
 A, B, C = (SMALL.index(name) for name in "abc")

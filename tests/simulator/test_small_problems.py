@@ -12,7 +12,6 @@ from resilisim.errors import CheckFailed
 from resilisim.seeding import Draws
 from resilisim.simulator import (
     FINISH,
-    BenchmarkLaw,
     Broken,
     Corrupt,
     EndRules,
@@ -73,14 +72,14 @@ TWO = library({"good": (0.95, (), "left", "reader"), "poor": (0.3, (), "right", 
 @pytest.mark.parametrize(
     ("law", "value"),
     [
-        (BenchmarkLaw(), 0.816407),
+        (Law(), 0.816407),
         (Law(error_kinds=ErrorKinds(input=0.0, access=0.0)), 0.816407),
         (Law(rate_limit=RateLimit(60, 60)), 0.816407),
         (Law(broken=Broken(0.0)), 0.816407),
         (load_law("outages"), 0.718247),
     ],
 )
-def test_a_tool_that_has_succeeded_breaks_a_row_of_failures(law: Law | BenchmarkLaw, value: float) -> None:
+def test_a_tool_that_has_succeeded_breaks_a_row_of_failures(law: Law, value: float) -> None:
     optimum = solve(build_problem(TWO, ["good", "poor"], law))
     assert optimum.value(start_state(optimum.problem)) == pytest.approx(value, abs=1e-6)
     assert optimum.gap == 0.0
@@ -88,7 +87,7 @@ def test_a_tool_that_has_succeeded_breaks_a_row_of_failures(law: Law | Benchmark
     counters = list(state.counters)
     counters[0:4] = [5, 4, 4, 1]  # turns, failures, of them in a row, places done
     state = EpisodeState((2, 1), tuple(counters), (1, 4), state.parts)
-    if not isinstance(law, Law) or law.outage is None:
+    if law.outage is None:
         assert optimum.best_action(state) == execution("good"), "one failure more would end the episode"
 
 

@@ -16,7 +16,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact import solve
-from resilisim.simulator.state import start_state
+from resilisim.simulator.problem import start_state
 from resilisim.tasks import benchmark_tasks
 from resilisim.tasks.task import split_of_task
 from resilisim.tool_library import default_library

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from resilisim.seeding import Draws
-from resilisim.simulator import BenchmarkLaw, EndRules, build_problem, start_state
+from resilisim.simulator import EndRules, Law, build_problem, start_state
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.tool_library import default_library
@@ -20,7 +20,7 @@ pytest_plugins = ["pytester"]
 
 def test_the_formula_is_the_one_of_the_specification():
     cell = ("benchmark", 0.8, 2, 1, 3)
-    assert law.formula(BenchmarkLaw(), cell) == pytest.approx(0.8 * 0.5**2 * 0.7 * 0.9**3, rel=1e-15)
+    assert law.formula(Law(), cell) == pytest.approx(0.8 * 0.5**2 * 0.7 * 0.9**3, rel=1e-15)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_simulator_with_another_law_is_found_out(monkeypatch):
     # The same simulation under a law whose constants are not the ones that its counts are compared with.
     honest = law.settings()[0]
     monkeypatch.setattr(law, "EXECUTIONS", 80_000)
-    monkeypatch.setattr(law, "settings", lambda: (dataclasses.replace(honest, law=BenchmarkLaw(not_executed=0.4)),))
+    monkeypatch.setattr(law, "settings", lambda: (dataclasses.replace(honest, law=Law(not_executed=0.4)),))
     tallies = [law.work((0, 0, 0))]
     monkeypatch.setattr(law, "settings", lambda: (honest,))
     assert [test for test in failing(law.judge(tallies)) if test.startswith("successes (benchmark")]
@@ -72,7 +72,9 @@ def test_comparison_with_the_definition_fails_for_other_values(monkeypatch):
 
 def _solve_a_better_law(problem):
     law_ = problem.law
-    better = BenchmarkLaw(law_.base, law_.not_executed, law_.failed, min(1.0, law_.history + 0.05))
+    better = Law(
+        base=law_.base, not_executed=law_.not_executed, failed=law_.failed, history=min(1.0, law_.history + 0.05)
+    )
     return solve(build_problem(problem.library, problem.required_tools, better, problem.rules))
 
 

@@ -15,7 +15,7 @@ from resilisim.chat.local import shipped_model_path
 from resilisim.chat.local.gguf import TokenCounter
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError
-from resilisim.simulator import BenchmarkLaw, EndRules
+from resilisim.simulator import EndRules, Law
 from resilisim.tool_library import default_library
 from resilisim.workflows.plan_text import read_compact_steps, render_compact_plan
 from resilisim.workflows.planner import resolve_planner
@@ -29,7 +29,7 @@ LONG_CLOSURE = 10  # tools; of lists whose plans are the longest
 def test_prompts_with_the_longest_plans_are_short_enough():
     library = default_library()
     counter = TokenCounter(shipped_model_path())
-    planner = resolve_planner("exact", library, BenchmarkLaw(), EndRules())
+    planner = resolve_planner("exact", library, Law(), EndRules())
     # What plans say depends on the list and on the names of the inputs alone.
     chosen = {
         (task.required_tools, tuple(task.inputs)): task

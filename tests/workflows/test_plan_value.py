@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from resilisim import benchmark_tasks
 from resilisim.errors import InvalidInputError
-from resilisim.simulator import BenchmarkLaw, EndRules, build_problem
+from resilisim.simulator import EndRules, Law, build_problem
 from resilisim.simulator.exact import obey_plan
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
@@ -51,13 +51,17 @@ def calculator(law=None, turns=10):
 )
 def test_certain_tools_in_four_turns(steps, obey, coverage):
     # Only writing before parsing can fail, with 0.5 each time: one turn or two are left to it, the last is for parsing.
-    found = calculator(BenchmarkLaw(1.0, 0.5, 1.0, 1.0), turns=4).costs(("read", "parse"), steps)
+    found = calculator(Law(base=1.0, not_executed=0.5, failed=1.0, history=1.0), turns=4).costs(
+        ("read", "parse"), steps
+    )
     assert (found.obey, found.obey_coverage, found.deviate) == (obey, coverage, 1.0)
 
 
 def test_half_of_all_calls_succeed():
     # Two steps in three turns: at least two successes among three fair throws; none 1/8, one 3/8, both 1/2.
-    found = calculator(BenchmarkLaw(0.5, 1.0, 1.0, 1.0), turns=3).costs(("read", "parse"), (READ, PARSE))
+    found = calculator(Law(base=0.5, not_executed=1.0, failed=1.0, history=1.0), turns=3).costs(
+        ("read", "parse"), (READ, PARSE)
+    )
     assert found.to_mapping() == {"obey": 0.5, "obey_coverage": 0.5 * 3 / 8 + 0.5, "deviate": 0.5}
     assert PlanCosts(0.25, 0.5, 0.75).price_of_obedience == 0.5
 

@@ -12,10 +12,10 @@ from toy_workflows import LIBRARY, task
 
 from resilisim.errors import ExactLimitError, InvalidInputError, MissingExtraError
 from resilisim.simulator.exact import solve
-from resilisim.simulator.law import BenchmarkLaw, EndRules
+from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import EndRules
 from resilisim.simulator.messages import execution
-from resilisim.simulator.problem import build_problem
-from resilisim.simulator.state import next_state, start_state, success_probability
+from resilisim.simulator.problem import build_problem, next_state, start_state, success_probability
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
@@ -42,7 +42,7 @@ def test_every_step_of_the_path_is_an_optimal_call_and_states_its_chance(require
         one = task(*required)
         workflow = ExactPlanner(LIBRARY, rules=rules, limits=False).plan(one)
     assert (workflow.instance_id, workflow.planner) == (one.instance_id, "exact-path")
-    problem = build_problem(LIBRARY, required, BenchmarkLaw(), rules)
+    problem = build_problem(LIBRARY, required, Law(), rules)
     optimum, state = solve(problem), start_state(problem)
     assert workflow.predicted_success_probability == optimum.value(state)
     assert [tool for tool in workflow.tools if tool in required] == list(required)
@@ -63,7 +63,7 @@ def test_every_step_of_the_path_is_an_optimal_call_and_states_its_chance(require
 @settings(max_examples=60, deadline=None)
 @given(toy_lists(), st.integers(1, 10), st.sampled_from([0, 3, 5]), st.sampled_from([0.4, 0.8, 1.0]))
 def test_no_other_limit_and_no_missing_helper_would_make_the_plan_better(required, turns, failures, base):
-    law, rules = BenchmarkLaw(base), EndRules(turns, failures, 4)
+    law, rules = Law(base=base), EndRules(turns, failures, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         workflow = ExactPlanner(LIBRARY, law, rules).plan(task(*required))
@@ -213,7 +213,7 @@ class Prefixed:
 
 def test_planners_of_higher_floors_are_imported_when_they_are_made(monkeypatch, tmp_path):
     monkeypatch.setattr(planner_module, "POLICY_PLANNER", (__name__, "Prefixed"))
-    rules, law = EndRules(3), BenchmarkLaw(0.5)
+    rules, law = EndRules(3), Law(base=0.5)
     made = resolve_planner("policy:runs/1:2", LIBRARY, law, rules, similar=list, match=max)
     assert made.name == "policy:runs/1:2"
     assert made.options == (LIBRARY, law, rules, list, max)

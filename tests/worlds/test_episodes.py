@@ -128,22 +128,26 @@ def _chance(calls: int, turns: int, chance: float) -> float:
 
 @pytest.mark.parametrize(("calls", "turns"), [(1, 1), (2, 3), (3, 7), (4, 3)])
 def test_the_ceiling_is_the_binomial_tail_where_every_call_has_one_chance(calls: int, turns: int) -> None:
-    from resilisim.simulator import BenchmarkLaw
+    from resilisim.simulator import Law
 
     rules = EndRules(max_turns=turns, max_consecutive_failures=0)
     goal = Goal(("notebook_reader",), program=("notebook_reader",) * calls)
-    problem = build_problem(LIBRARY, goal, BenchmarkLaw(0.7, 1, 1, 1), rules, arguments_matter=True)
+    problem = build_problem(
+        LIBRARY, goal, Law(base=0.7, not_executed=1, failed=1, history=1), rules, arguments_matter=True
+    )
     assert start_optimum(problem) == pytest.approx(_chance(calls, turns, 0.7), abs=1e-12)
 
 
 def test_the_ceiling_is_that_of_brute_force_under_the_whole_law() -> None:
-    from resilisim.simulator import BenchmarkLaw, execution
-    from resilisim.simulator.state import next_state, success_probability
+    from resilisim.simulator import Law, execution
+    from resilisim.simulator.problem import next_state, success_probability
 
     rules = EndRules(max_turns=6, max_consecutive_failures=3)
     tools = ("arithmetic_calculator", "notebook_reader", "arithmetic_calculator")
     goal = Goal(TASK.required_tools, program=tools)
-    problem = build_problem(LIBRARY, goal, BenchmarkLaw(0.6, 0.5, 0.7, 0.9), rules, arguments_matter=True)
+    problem = build_problem(
+        LIBRARY, goal, Law(base=0.6, not_executed=0.5, failed=0.7, history=0.9), rules, arguments_matter=True
+    )
 
     def follow(state: Any, done: int) -> float:
         if state.ended_by is not None:

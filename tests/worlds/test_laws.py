@@ -34,8 +34,9 @@ from resilisim.simulator import (
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.messages import WAIT
+from resilisim.simulator.problem import branches
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS
-from resilisim.simulator.state import branches, has_succeeded
+from resilisim.simulator.state import has_succeeded
 from resilisim.workflows import Step
 from tests.worlds.notebook import LIBRARY, NAME, Notebook
 

@@ -20,7 +20,7 @@ from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import bound as computed_bounds
 from resilisim.simulator.exact.references import References, clairvoyant_if_known, solved_references
 from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import BenchmarkLaw, EndRules
+from resilisim.simulator.law import EndRules
 from resilisim.tables.table import Table
 from resilisim.tasks import Task
 from resilisim.tasks.searches import SearchMany, all_searches_needed
@@ -104,9 +104,9 @@ def bound(
     answer(as_json, values, found_table, notes=notes)
 
 
-def _knowledge(law: BenchmarkLaw | Law, knowledge: object) -> list[str]:
+def _knowledge(law: Law, knowledge: object) -> list[str]:
     """Say what the best agent knows under a law of whose state agents cannot see everything."""
-    if not isinstance(law, Law) or not law.has_hidden_state:
+    if not law.has_hidden_state:
         return []
     if knowledge == "observing":
         return ["V* is that of an agent that sees what agents can see (observing)"]
@@ -121,7 +121,7 @@ def _no_ceiling(values: Mapping[str, Any]) -> list[str]:
 def means_by_type(
     tasks: Sequence[Task],
     library: ToolLibrary,
-    law: BenchmarkLaw | Law,
+    law: Law,
     rules: EndRules,
     clairvoyant_seeds: int,
     search_many: SearchMany | None = None,
@@ -188,7 +188,7 @@ def means_by_type(
 def _solve_each(
     lists: Sequence[tuple[str, ...]],
     library: ToolLibrary,
-    law: BenchmarkLaw | Law,
+    law: Law,
     rules: EndRules,
     clairvoyant_seeds: int,
 ) -> Iterator[tuple[tuple[str, ...], References | None, float | None, float | None]]:

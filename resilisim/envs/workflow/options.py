@@ -22,7 +22,7 @@ from resilisim.errors import InvalidInputError, unknown_argument, unknown_name
 from resilisim.options import check_options, option
 from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.failure_model import Law, shipped_laws
-from resilisim.simulator.law import BenchmarkLaw, EndRules
+from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.task import SPLITS, split_of
@@ -118,11 +118,11 @@ class WorkflowOptions(LawOptions):
         """Return the tool library."""
         return default_library() if self.library is None else self.library
 
-    def failure_model(self) -> BenchmarkLaw | Law:
-        """Return what decides whether calls succeed, but for the training law; a plain law is a `BenchmarkLaw`."""
+    def failure_model(self) -> Law:
+        """Return what decides whether calls succeed, but for the training law."""
         if isinstance(self.law, Law):
             return self.law
-        return BenchmarkLaw(self.base, self.not_executed, self.failed, self.history)
+        return Law(base=self.base, not_executed=self.not_executed, failed=self.failed, history=self.history)
 
     def end_rules(self) -> EndRules:
         """Return the end rules; the training law has its own and reads only the number of turns."""

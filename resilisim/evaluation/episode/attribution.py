@@ -30,13 +30,12 @@ from resilisim.evaluation.episode.record import (
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.judging import Judgement
 from resilisim.simulator.exact.values import Values
-from resilisim.simulator.failure_model import Law
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.problem import Problem, is_done
 from resilisim.simulator.rulebook.play import Dynamics
 from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND, is_refused, messages_until_free
-from resilisim.simulator.state import NEXT_PLACE, SPOILT, EpisodeState, has_succeeded, is_done, loop_count_of
+from resilisim.simulator.state import NEXT_PLACE, SPOILT, EpisodeState, has_succeeded, loop_count_of
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import accepts, check_parameters
@@ -70,7 +69,7 @@ class Attribution:
     def __init__(self, values: Values, planner: str | None, flaw: Mapping[str, Any] | None) -> None:
         self._values, self._problem = values, values.problem
         self._is_world = self._problem.goal.program is not None
-        self._has_hidden_state = isinstance(self._problem.law, Law) and self._problem.law.has_hidden_state
+        self._has_hidden_state = self._problem.law.has_hidden_state
         self._plan_in_prompt = has_sound_plan(planner, flaw)
         self._asked: set[int] = set()
         self._flawed_plan: FlawedPlan | None = None

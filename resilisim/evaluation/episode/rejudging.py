@@ -22,9 +22,10 @@ from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribu
 from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, StepRecord, differences
 from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
-from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Event, Law, Message, Problem, build_problem
+from resilisim.simulator import EndRules, Episode, Event, Law, Message, Problem, build_problem
 from resilisim.simulator.draws import CORRUPTED, OK, Branch, Draws, Forced
 from resilisim.simulator.exact import Judge
+from resilisim.simulator.failure_model import CONSTANTS
 from resilisim.simulator.goal import world_goal
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.rulebook.rules import CORRUPT, RESULTS
@@ -176,10 +177,11 @@ class _WorldOf:
         return graded(self._world, self.task, record.get("answer"), calls).to_mapping()
 
 
-def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw | Law, EndRules]:
+def _law_and_rules(record: EpisodeRecord) -> tuple[Law, EndRules]:
     law = record["law"]
     try:
-        return Law.from_mapping(law) if "hash" in law else BenchmarkLaw(**law), EndRules(**record["rules"])
+        is_plain = law.keys() <= set(CONSTANTS)
+        return Law(**law) if is_plain else Law.from_mapping(law), EndRules(**record["rules"])
     except TypeError as error:
         raise InvalidInputError(f"law or end rules of the record are not known: {error}") from error
 

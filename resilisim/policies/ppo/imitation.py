@@ -44,7 +44,8 @@ from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.reachable import Choices, ReachableOptimum
 from resilisim.simulator.exact.values import TIE_TOLERANCE
 from resilisim.simulator.law import SUCCEEDED
-from resilisim.simulator.state import EpisodeState, is_awaiting_closing, is_done, success_probability
+from resilisim.simulator.problem import is_awaiting_closing, is_done, success_probability
+from resilisim.simulator.state import EpisodeState
 
 # About a kilobyte each. Most states of a batch are the first few of some task, so even this much finds many again.
 CACHED_STATES = 2**16

@@ -25,7 +25,7 @@ from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.validation import Actor
 from resilisim.simulator.exact.plan_following import best_limits
 from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
+from resilisim.simulator.law import SUCCEEDED, EndRules
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
@@ -102,14 +102,12 @@ def actor_of(loaded: LoadedPolicy) -> Actor:
 class Mirror:
     """One episode that a trained policy looks at."""
 
-    def __init__(
-        self, loaded: LoadedPolicy, task: Task, library: ToolLibrary, law: BenchmarkLaw | Law, rules: EndRules
-    ) -> None:
+    def __init__(self, loaded: LoadedPolicy, task: Task, library: ToolLibrary, law: Law, rules: EndRules) -> None:
         check_library(loaded, library)
         self._actor = WorkflowActor(loaded.network)
         self._reads_law = reads_laws(loaded)
         options = observation_options(loaded, library)
-        given = {"law": law} if isinstance(law, Law) else law.to_mapping()
+        given = law.to_mapping() if law.is_plain else {"law": law}
         self._env = WorkflowEnv(options.with_options({"tasks": [task], **given, **asdict(rules)}))
         self._env.set_patterns(patterns_of(loaded, library))
         self._num_tools = len(library)
@@ -231,7 +229,7 @@ class PolicyPlanner(KeepingPlanner[Task]):
         self,
         checkpoint: Path | str,
         library: ToolLibrary | None = None,
-        law: BenchmarkLaw | None = None,
+        law: Law | None = None,
         rules: EndRules | None = None,
         similar: SimilarTools | None = None,
         match: SemanticMatch | None = None,

@@ -501,7 +501,7 @@ def in_bfloat16(config: TrainingConfig, device: torch.device) -> bool:
 def law_with_parts(config: TrainingConfig) -> Law | None:
     """Return the law of a configuration if it has parts, which observations then show."""
     law = WorkflowOptions(law=config.law).failure_model()
-    return law if isinstance(law, Law) and law.has_sections else None
+    return law if law.has_sections else None
 
 
 def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[Task], list[Task]]:

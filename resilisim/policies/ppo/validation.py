@@ -18,7 +18,6 @@ from resilisim.policies.ppo.network import Network, WorkflowActor
 from resilisim.seeding import VALIDATION_SALT
 from resilisim.simulator.exact.references import solve_all
 from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import build_problem
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
@@ -82,7 +81,7 @@ def play_closed_loop(
     return success.reshape(len(tasks), episodes)
 
 
-def optima_of(tasks: Sequence[Task], library: ToolLibrary, law: BenchmarkLaw | Law | None = None) -> list[float]:
+def optima_of(tasks: Sequence[Task], library: ToolLibrary, law: Law | None = None) -> list[float]:
     """Return V* of each task under the benchmark law, or another."""
     problems = [build_problem(library, task.required_tools, law) for task in tasks]
     values = solve_all(problems)

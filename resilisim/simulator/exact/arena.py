@@ -50,7 +50,7 @@ def exact_breakers(problem: Problem) -> Breakers:
     if problem.rules.max_consecutive_failures == 0:
         return Breakers()
     outside, free = _outside(problem)
-    if len(free) >= 2 and problem.base(free[1]) == max(problem.table.bases):
+    if len(free) >= 2 and problem.base(free[1]) == max(problem.bases):
         return Breakers(tuple(free[:2]), (), problem.base_index[free[1]])
     enough = second_free_base(problem)
     joining = {*free[:2], *(tool for tool in outside if problem.base(tool) > enough)}
@@ -68,7 +68,7 @@ def bounding_breakers(problem: Problem) -> Breakers:
     """Return breakers that need no digits and bound the optimum from both sides."""
     _, free = _outside(problem)
     neutral = problem.base_index[free[1]] if len(free) >= 2 else NO_TOOL
-    return Breakers(tuple(free[:2]), (), neutral, len(problem.table.bases) - 1)
+    return Breakers(tuple(free[:2]), (), neutral, len(problem.bases) - 1)
 
 
 def second_free_base(problem: Problem) -> float:

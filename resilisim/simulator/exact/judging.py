@@ -21,10 +21,10 @@ from resilisim.simulator.compiled import scalar
 from resilisim.simulator.exact.optimum import solve
 from resilisim.simulator.exact.values import TIE_TOLERANCE
 from resilisim.simulator.messages import Message
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.problem import Problem, next_state
 from resilisim.simulator.rulebook.play import Draw
 from resilisim.simulator.rulebook.rules import SUCCESS
-from resilisim.simulator.state import EpisodeState, next_state
+from resilisim.simulator.state import EpisodeState
 
 LARGEST_ERROR = 1e-9  # Q* above V* by more is no rounding error
 
@@ -84,7 +84,7 @@ class Judge:
     Example:
         >>> from resilisim import default_library
         >>> from resilisim.simulator import FINISH, build_problem, start_state
-        >>> from resilisim.simulator.state import next_state
+        >>> from resilisim.simulator.problem import next_state
         >>> from resilisim.simulator.exact import Judge
         >>> problem = build_problem(default_library(), ["network_fetcher"])
         >>> state = start_state(problem)

@@ -41,7 +41,15 @@ from resilisim.simulator.law import (
     count_not_executed,
 )
 from resilisim.simulator.messages import FINISH, Message, execution
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.problem import (
+    Problem,
+    is_awaiting_closing,
+    is_done,
+    next_state,
+    outcome,
+    start_state,
+    success_probability,
+)
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     ENDED,
@@ -53,12 +61,6 @@ from resilisim.simulator.state import (
     SPOILT,
     TURNS_USED,
     EpisodeState,
-    is_awaiting_closing,
-    is_done,
-    next_state,
-    outcome,
-    start_state,
-    success_probability,
 )
 
 
@@ -516,7 +518,7 @@ def _sweep(problem: Problem, arena: Arena, neutral_base: int) -> NDArray[np.floa
         arena.radix,
         arena.codes,
         arena.compact,
-        problem.table.probability,
+        problem.tables.probability,
         neutral_base,
         arena.loop_tools,
         len(problem.required),

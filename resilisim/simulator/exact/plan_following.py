@@ -19,7 +19,7 @@ from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
 from resilisim.simulator.messages import Message, execution
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.problem import Problem, branches, is_awaiting_closing, start_state
 from resilisim.simulator.state import (
     ENDED,
     NEXT_PLACE,
@@ -28,11 +28,8 @@ from resilisim.simulator.state import (
     SPOILT,
     TURNS_USED,
     EpisodeState,
-    branches,
     has_succeeded,
-    is_awaiting_closing,
     record_execution,
-    start_state,
 )
 
 # Chances that are kept apart: at ten turns, those of eleven steps with limits, each left in any of three ways.
@@ -209,7 +206,7 @@ def _numbers(
         )
     rules = problem.rules
     of_rules = (turns, rules.max_consecutive_failures, rules.loop_length)
-    return steps, dependencies, len(signatures), len(problem.required), problem.table.probability, *of_rules
+    return steps, dependencies, len(signatures), len(problem.required), problem.tables.probability, *of_rules
 
 
 @scalar

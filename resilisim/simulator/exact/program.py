@@ -24,7 +24,7 @@ from resilisim.errors import ExactLimitError
 from resilisim.simulator.exact.values import TIE_TOLERANCE, Knowledge, Values
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.problem import Problem, branches, is_awaiting_closing
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     ENDED,
@@ -36,8 +36,6 @@ from resilisim.simulator.state import (
     RUNNING,
     TURNS_USED,
     EpisodeState,
-    branches,
-    is_awaiting_closing,
 )
 
 MOST_ENTRIES = 20_000_000  # of a table of values: reference calls, turns, failures, failures in a row
@@ -134,7 +132,7 @@ def _chances(problem: Problem, rest: tuple[int, ...], status: tuple[int, ...]) -
     for tool in rest:
         dependencies = problem.dependencies[tool]
         missing, failed = count_not_executed(now, dependencies), count_failed_dependencies(now, dependencies)
-        found.append(tuple(problem.table.probability[problem.base_index[tool], missing, failed].tolist()))
+        found.append(tuple(problem.tables.probability[problem.base_index[tool], missing, failed].tolist()))
         now[tool] = SUCCEEDED
     return tuple(found)
 

@@ -46,7 +46,7 @@ from resilisim.simulator.exact.stage import (
 )
 from resilisim.simulator.exact.values import TIE_TOLERANCE, Knowledge, Values
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.problem import Problem, branches, is_awaiting_closing, next_required, outcome, start_state
 from resilisim.simulator.rulebook.play import parameter_digest
 from resilisim.simulator.rulebook.rules import CLOSED, NUM_RESULTS, OPEN, chance_broken
 from resilisim.simulator.state import (
@@ -58,11 +58,6 @@ from resilisim.simulator.state import (
     NUM_COUNTERS,
     RUNNING,
     EpisodeState,
-    branches,
-    is_awaiting_closing,
-    next_required,
-    outcome,
-    start_state,
 )
 from resilisim.tool_library.parameters import changed_parameters
 

@@ -35,14 +35,13 @@ from resilisim.simulator.law import (
     FAILED,
     NOT_EXECUTED,
     SUCCEEDED,
-    BenchmarkLaw,
     EndRules,
     IntVector,
     count_failed_dependencies,
     count_not_executed,
+    success_thresholds,
 )
-from resilisim.simulator.problem import Problem, build_problem, dependencies_within
-from resilisim.simulator.state import start_state
+from resilisim.simulator.problem import Problem, build_problem, dependencies_within, start_state
 from resilisim.tasks import Task
 from resilisim.tasks.searches import SearchMany, searches_needed
 from resilisim.tool_library import ToolLibrary, default_library
@@ -97,11 +96,12 @@ def clairvoyant(
     place = np.array([problem.place[tool] for tool in problem.closure], dtype=np.int64)
     charged = _charge_helpers(problem, slot)
     luck = luck_table(problem, salt, seeds, instance_id)
+    thresholds = success_thresholds(problem.tables.probability)
     visited = np.zeros(_VISITED_SIZE, dtype=np.uint64)
     num_visited = np.zeros(1, dtype=np.int64)
     found = np.zeros(len(seeds))
     for number in track(range(len(seeds))):
-        breakers = outside[_can_break(problem, luck[number][outside], base_index[outside])]
+        breakers = outside[_can_break(problem, thresholds, luck[number][outside], base_index[outside])]
         found[number] = _search(
             np.ascontiguousarray(luck[number][closure]),
             np.ascontiguousarray(luck[number][breakers]),
@@ -111,7 +111,7 @@ def clairvoyant(
             required,
             dependencies,
             charged,
-            problem.table.threshold,
+            thresholds,
             problem.rules.max_turns,
             problem.rules.max_consecutive_failures,
             number,
@@ -142,7 +142,9 @@ def _charge_helpers(problem: Problem, slot: Mapping[int, int]) -> NDArray[np.int
     return np.array([[*helpers, *[-1] * (most - len(helpers))] for helpers in charged], dtype=np.int64)
 
 
-def _can_break(problem: Problem, luck: NDArray[np.int64], base_index: NDArray[np.int64]) -> NDArray[np.int64]:
+def _can_break(
+    problem: Problem, thresholds: NDArray[np.int64], luck: NDArray[np.int64], base_index: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return the outside tools that the search can take to break a row, ascending; `luck` is (num_outside, max_turns).
 
     It takes the one with the largest luck number that succeeds. After `failures` failed executions fewer than that many
@@ -151,7 +153,7 @@ def _can_break(problem: Problem, luck: NDArray[np.int64], base_index: NDArray[np
     """
     chosen: set[int] = set()
     for failures in range(1, problem.rules.max_turns - len(problem.required)):
-        succeeds = np.flatnonzero(luck[:, 0] < problem.table.threshold[base_index, 0, 0, failures])
+        succeeds = np.flatnonzero(luck[:, 0] < thresholds[base_index, 0, 0, failures])
         order = np.argsort(-luck[succeeds, 0], kind="stable")
         chosen.update(succeeds[order[:failures]].tolist())
     return np.array(sorted(chosen), dtype=np.int64)
@@ -409,7 +411,7 @@ def bound(
     required_tools: Sequence[str] | Task,
     *,
     library: ToolLibrary | None = None,
-    law: BenchmarkLaw | Law | None = None,
+    law: Law | None = None,
     rules: EndRules | None = None,
     clairvoyant_seeds: int = 200,
     salt: str = EVALUATION_SALT,

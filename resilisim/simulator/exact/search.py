@@ -214,7 +214,7 @@ def _make_field(problem: Problem, members: Sequence[int], breakers: Breakers, le
         place,
         dependencies,
         base_index,
-        problem.table.probability,
+        problem.tables.probability,
         is_breaker,
         matters,
         twins,
@@ -223,7 +223,7 @@ def _make_field(problem: Problem, members: Sequence[int], breakers: Breakers, le
             problem,
             members,
             np.repeat([[problem.base(tool)] for tool in members], problem.rules.max_turns + 1, axis=1),
-            np.full(problem.rules.max_turns + 1, problem.table.bases[max(neutral, 0)]),
+            np.full(problem.rules.max_turns + 1, problem.bases[max(neutral, 0)]),
             problem.rules.max_consecutive_failures,
         ),
     )

@@ -197,7 +197,7 @@ def neutral_tools(problem: Problem, tools: Sequence[int], informed: bool) -> tup
     dynamics, rules = problem.dynamics, problem.rules
     facts, law, told = dynamics.numbers.facts, dynamics.numbers.law, set(tools)
     outside = [tool for tool in range(problem.num_tools) if tool not in told]
-    highest = max(problem.table.bases)
+    highest = max(problem.bases)
     free = [tool for tool in outside if not facts[tool].dependencies and not problem.once[tool]]
     best = [tool for tool in free if problem.base(tool) == highest and facts[tool].access_share == 0.0]
     per_tool = law.rate_limit is not None and law.rate_limit.per == "tool"

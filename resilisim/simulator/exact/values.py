@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 from resilisim.simulator.messages import Message
-from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState, branches, next_state, start_state
+from resilisim.simulator.problem import Problem, branches, next_state, start_state
+from resilisim.simulator.state import EpisodeState
 
 Knowledge = Literal["observing", "informed"]
 

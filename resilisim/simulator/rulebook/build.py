@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from resilisim.errors import ExactLimitError, InvalidInputError, unknown_name
 from resilisim.seeding import hash_words
 from resilisim.simulator.failure_model import TICKS_PER_SECOND, Law
-from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable, tabulate_law
+from resilisim.simulator.law import EndRules
 from resilisim.simulator.rulebook.luck import OTHER_ERROR, LuckTables
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
@@ -100,13 +100,14 @@ class LawNumbers:
     """A law and end rules, in numbers for a library.
 
     Attributes:
-        law: The law; that of a `BenchmarkLaw` has its constants and nothing else.
+        law: The law.
         facts: (num_tools,) what it says of each tool.
         documented: For each tool the errors that an ordinary failure of it is drawn from.
         dependencies: For each tool the indices of its direct dependencies.
-        base_index: (num_tools,) index of each tool's base probability in `table.bases`.
-        table: The law's constants, tabulated for every base that a tool has at first.
-        tables: What executions read: the same for every base that a tool has at some turn, and what failures say.
+        bases: The distinct base probabilities that tools have at first, ascending.
+        base_index: (num_tools,) index of each tool's in `bases`.
+        tables: What executions read: the law's constants, tabulated for every base that a tool has at some turn, and
+            what failures say. Without drift the rows are those of `bases`.
         luck: What luck is drawn by.
         equivalents: For each tool (its index) those that can stand in for it.
         groups: Names of the groups of outages, as a `Rulebook` of all tools numbers them.
@@ -117,8 +118,8 @@ class LawNumbers:
     facts: tuple[ToolFacts, ...]
     documented: tuple[tuple[ErrorSpec, ...], ...]
     dependencies: tuple[tuple[int, ...], ...]
+    bases: tuple[float, ...]
     base_index: tuple[int, ...]
-    table: LawTable
     tables: Tables
     luck: LuckTables
     equivalents: Mapping[int, tuple[int, ...]]
@@ -130,27 +131,24 @@ class LawNumbers:
         return make_rulebook(self, self.facts, Aims([NONE] * len(self.facts), 0))
 
 
-def law_numbers(library: ToolLibrary, law: BenchmarkLaw | Law, rules: EndRules) -> LawNumbers:
+def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
     """Work out what a law says of each tool of a library.
 
     Raises:
         InvalidInputError: The law names a tool or category that the library lacks, or puts a tool into two groups.
     """
-    if isinstance(law, BenchmarkLaw):
-        law = Law("benchmark", "", law.base, law.not_executed, law.failed, law.history)
     for name in law.bases:
         library.index(name)
     given = [law.bases.get(tool.name, tool.success_probability or law.base) for tool in library]
     distinct = sorted(set(given))
     dependencies = [tuple(library.index(name) for name in library.dependencies(tool.name)) for tool in library]
     most = max(map(len, dependencies))
-    table = tabulate_law(law.constants, distinct, most, rules.max_turns)
-    probability, rows_of_base = table.probability, 1
+    bases, rows_of_base = distinct, 1
     if law.drift is not None:
         rows_of_base = rules.max_turns + 1
         drifted = [base + law.drift.per_message * turn for base in distinct for turn in range(rows_of_base)]
-        by_turn = [min(max(base, 0.0), 1.0) for base in drifted]
-        probability = tabulate_law(law.constants, by_turn, most, rules.max_turns).probability
+        bases = [min(max(base, 0.0), 1.0) for base in drifted]
+    probability = tabulate_law(law, bases, most, rules.max_turns)
     group = _groups(library, law)
     broken = _chosen(library, law.broken.tools if law.broken else (), "broken")
     corrupt = _chosen(library, law.corrupt.tools if law.corrupt else (), "corrupt")
@@ -191,13 +189,32 @@ def law_numbers(library: ToolLibrary, law: BenchmarkLaw | Law, rules: EndRules) 
         tuple(facts),
         tuple(tool.failure_errors for tool in library),
         tuple(dependencies),
+        tuple(distinct),
         tuple(distinct.index(base) for base in given),
-        table,
         Tables(probability, _evidence(probability) if law.broken is not None else _NO_EVIDENCE),
         _luck_tables(facts, weighed),
         equivalents,
         tuple(dict.fromkeys(one.group for one in facts if one.group is not None)),
     )
+
+
+def tabulate_law(law: Law, bases: Sequence[float], max_dependencies: int, max_failures: int) -> NDArray[np.float64]:
+    """Tabulate a law for every base and every count that an episode can meet.
+
+    Returns:
+        float64 (num_bases, max_dependencies + 1, max_dependencies + 1, max_failures + 1), by base, Nu, Nf and Nh;
+        entries with Nu + Nf above the most dependencies are never read. It is computed once, in one order of
+        multiplication: Python, NumPy and compiled code compare luck to the same numbers, so they cannot differ in a single bit.
+    """
+    probability = np.zeros((len(bases), max_dependencies + 1, max_dependencies + 1, max_failures + 1))
+    for row, base in enumerate(bases):
+        for num_not_executed in range(max_dependencies + 1):
+            for num_failed in range(max_dependencies + 1 - num_not_executed):
+                value = law.probability(base, num_not_executed, num_failed, 0)
+                for num_failures in range(max_failures + 1):
+                    probability[row, num_not_executed, num_failed, num_failures] = value
+                    value *= law.history  # the next step of the definition's own product
+    return probability
 
 
 def _luck_tables(

@@ -84,7 +84,7 @@ MOST_EVIDENCE = 64.0  # nats of one failure, where success was certain but for t
 
 
 class Tables(NamedTuple):
-    """The success law, tabulated (`LawTable`), and what a failure says.
+    """The success law, tabulated (`build.tabulate_law`), and what a failure says.
 
     Attributes:
         probability: float64 (num_rows, max_dependencies + 1, max_dependencies + 1, max_failures + 1).

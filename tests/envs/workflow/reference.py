@@ -21,7 +21,7 @@ from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.spaces import ACTION_TYPES, action_type_of, num_actions, tool_of
 from resilisim.envs.workflow.training import STAGES
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
-from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.failure_model import Law
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 
@@ -150,7 +150,7 @@ class Reference:
             for _ in range(self.retries[tool] if with_history else 0):
                 value *= 0.95
             return min(1.0, value)
-        law: BenchmarkLaw = self.options.failure_model()
+        law: Law = self.options.failure_model()
         own = self.library[self.library.names[tool]].success_probability
         return law.probability(law.base if own is None else own, never, failed, self.failures() if with_history else 0)
 

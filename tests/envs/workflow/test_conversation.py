@@ -14,7 +14,7 @@ from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.optimum import solve
 from resilisim.simulator.messages import Message
-from resilisim.simulator.state import is_done, next_state, start_state, success_probability
+from resilisim.simulator.problem import is_done, next_state, start_state, success_probability
 from tests.envs.workflow.cases import TASKS
 
 # What a call that failed shows for each documented error; every other error is FAILED.

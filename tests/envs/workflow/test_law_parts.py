@@ -25,8 +25,9 @@ from resilisim.simulator.episode import Episode
 from resilisim.simulator.exact import Judge, solve
 from resilisim.simulator.law import FAILED as LAW_FAILED
 from resilisim.simulator.messages import FINISH
+from resilisim.simulator.problem import outcome, success_probability
 from resilisim.simulator.rulebook.rules import RESULTS, SOUND, UNCHECKED, UNSOUND, messages_until_free
-from resilisim.simulator.state import EpisodeState, outcome, success_probability
+from resilisim.simulator.state import EpisodeState
 from tests.envs.workflow.cases import random_legal, toy_task
 from tests.simulator.test_parts import SMALL
 

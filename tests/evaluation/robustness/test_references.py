@@ -14,7 +14,8 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError
 from resilisim.evaluation.robustness.analysis import carried_at_every_severity, obedience, setting_references
 from resilisim.simulator.exact import bound
-from resilisim.simulator.law import BenchmarkLaw, EndRules
+from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
@@ -44,7 +45,7 @@ def test_references_are_those_of_each_task_under_the_setting() -> None:
             expected, fewer = (
                 bound(
                     task.required_tools,
-                    law=BenchmarkLaw(base=changed.base),
+                    law=Law(base=changed.base),
                     rules=EndRules(max_turns=turns),
                     clairvoyant_seeds=0,
                 )

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resilisim.envs.reply import CallResult
 from resilisim.chat import ChatMessage, ChatReply, ScriptedChatModel, ToolCall
 from resilisim.chat.scripted_models import Line, ScriptedReply
 from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.reply import CallResult
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.llm.kpi_chain.agent import KpiChain

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.envs.reply import CallResult
 from resilisim.chat import ChatReply, ScriptedChatModel
 from resilisim.chat.scripted_models import ScriptedReply
+from resilisim.envs.reply import CallResult
 from resilisim.policies.llm.agents.code_act import (
     Block,
     CodeAct,

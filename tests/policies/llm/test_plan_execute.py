@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from resilisim.envs.reply import CallResult
 from resilisim.chat import ScriptedChatModel
 from resilisim.chat.scripted_models import ScriptedReply
+from resilisim.envs.reply import CallResult
 from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
 from resilisim.policies.llm.run import EpisodeEnded
 from tests.policies.llm import helpers

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from resilisim.envs.reply import CallResult
 from resilisim.chat import ChatMessage, ScriptedChatModel, ToolCall
 from resilisim.chat.scripted_models import ScriptedReply
+from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.react import FINISH, IGNORED, ReAct, react_loop
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.envs.reply import CallResult
 from resilisim.chat import ChatReply, ScriptedChatModel
 from resilisim.chat.types import estimated_tokens
+from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.rp_react import (
     BEGIN_QUERY,

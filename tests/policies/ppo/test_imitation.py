@@ -18,7 +18,7 @@ from resilisim.policies.ppo.imitation import Imitation, Rehearsal, collect_batch
 from resilisim.policies.ppo.network import WorkflowTransformer
 from resilisim.simulator import EndRules, build_problem, execution, start_state
 from resilisim.simulator.exact import solve
-from resilisim.simulator.state import is_done, next_state
+from resilisim.simulator.problem import is_done, next_state
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 

@@ -26,9 +26,10 @@ from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.policy import PolicyPlanner, TrainedPolicy
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact import plan_following, solve
-from resilisim.simulator.law import BenchmarkLaw, EndRules
-from resilisim.simulator.problem import build_problem
-from resilisim.simulator.state import ENDED, start_state
+from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import EndRules
+from resilisim.simulator.problem import build_problem, start_state
+from resilisim.simulator.state import ENDED
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
@@ -193,7 +194,7 @@ def no_retrieval(monkeypatch):
 
 
 def problem_of(one, library=None, rules=None):
-    return build_problem(library or default_library(), one.required_tools, BenchmarkLaw(), rules or EndRules())
+    return build_problem(library or default_library(), one.required_tools, Law(), rules or EndRules())
 
 
 def task_with(*required):

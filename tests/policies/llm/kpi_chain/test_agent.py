@@ -6,8 +6,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from resilisim.envs.reply import CallResult
 from resilisim.chat import ScriptedChatModel
+from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.kpi_chain.agent import ChainState, KpiChain, lineage_of
 from resilisim.policies.llm.kpi_chain.kpi_plan import ChainPlan, KpiChainOptions, PlanRules, PlanTask, read_plan
