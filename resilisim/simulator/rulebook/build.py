@@ -204,7 +204,8 @@ def tabulate_law(law: Law, bases: Sequence[float], max_dependencies: int, max_fa
     Returns:
         float64 (num_bases, max_dependencies + 1, max_dependencies + 1, max_failures + 1), by base, Nu, Nf and Nh;
         entries with Nu + Nf above the most dependencies are never read. It is computed once, in one order of
-        multiplication: Python, NumPy and compiled code compare luck to the same numbers, so they cannot differ in a single bit.
+        multiplication: Python, NumPy and compiled code compare luck to the same numbers, so they cannot differ in a
+        single bit.
     """
     probability = np.zeros((len(bases), max_dependencies + 1, max_dependencies + 1, max_failures + 1))
     for row, base in enumerate(bases):
