@@ -363,6 +363,8 @@ class EnvironmentSettings(LawOptions):
 
     def failure_model(self) -> Law:
         """Return what decides whether calls succeed."""
+        from resilisim.simulator.failure_model import Law  # commands read these options without the simulator
+
         if not isinstance(self.law, str):
             return cast("Law", self.law)
         return Law(base=self.base, not_executed=self.not_executed, failed=self.failed, history=self.history)
