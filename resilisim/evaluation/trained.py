@@ -56,7 +56,7 @@ def measure_policy(
         optima = optima_of(tasks, library, model)
         shown.advance(len(tasks))
     actor, patterns, num_states = actor_of(loaded), patterns_of(loaded, library), None
-    if episodes is None and isinstance(model, BenchmarkLaw):
+    if episodes is None and model.is_plain:
         with progress("computing success rates", len(tasks)) as shown:
             rates = exact_rates(actor, tasks, options=options, patterns=patterns, progress=shown.advance)
         successes, num_states, per_task = rates.low.tolist(), rates.num_states, 1
