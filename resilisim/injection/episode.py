@@ -15,11 +15,12 @@ from resilisim.errors import ExactLimitError, Fault, InvalidInputError, StoreErr
 from resilisim.evaluation.episode.attribution import loss_label, totals_of, worth_of
 from resilisim.evaluation.episode.record import (
     REGRET_TOLERANCE,
+    EpisodeFacts,
     EpisodeRecord,
     StepRecord,
     failure_record,
 )
-from resilisim.evaluation.episode.record_builder import EpisodeFacts, Happened, RecordBuilder
+from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
 from resilisim.injection.call import (
     GONE,
     NO_END,

@@ -12,8 +12,15 @@ from resilisim.envs.session import EpisodeEnded, OnFailure, Session, Start, Step
 from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings, Tools
 from resilisim.errors import fault_of, told_error
 from resilisim.evaluation.episode.attribution import Attribution
-from resilisim.evaluation.episode.record import EpisodeRecord, FlawRecord, SpokenTexts, StepRecord, fitting_ceiling
-from resilisim.evaluation.episode.record_builder import EpisodeFacts, Happened, RecordBuilder, first_problem
+from resilisim.evaluation.episode.record import (
+    EpisodeFacts,
+    EpisodeRecord,
+    FlawRecord,
+    SpokenTexts,
+    StepRecord,
+    fitting_ceiling,
+)
+from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder, first_problem
 from resilisim.policies.agent_record import AgentRecord, EventRecord, Journal, empty_part
 from resilisim.policies.base import (
     AgentFailed,

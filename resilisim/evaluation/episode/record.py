@@ -189,7 +189,36 @@ class Totals(TypedDict):
     losses: dict[str, Number]
 
 
-class EpisodeRecord(Totals):
+class EpisodeFacts(TypedDict):
+    """What an episode's record holds that does not follow from what happened in it; fields as in `EpisodeRecord`."""
+
+    index: Count
+    policy: str
+    privileged: bool
+    prompt_type: str
+    planner: str | None
+    flaw: FlawRecord | None
+    protocol: str
+    instance_id: str
+    task_type: str
+    complexity: str
+    required_tools: list[str]
+    seed: Count
+    salt: str
+    search: NotRequired[str]
+    errors: NotRequired[str]
+    goal: NotRequired[dict[str, Any]]
+    world: NotRequired[str]
+    answer: NotRequired[str | None]
+    manifest: str
+    weight: NotRequired[Annotated[float, Gt(0.0), Le(1.0)]]
+    branch: NotRequired[list[str]]
+    dice: NotRequired[Count]
+    agent: NotRequired[AgentRecord]
+    texts: NotRequired[SpokenTexts | str]
+
+
+class EpisodeRecord(EpisodeFacts, Totals):
     """One episode; the identity 1 - outcome = (1 - optimum) + regret - luck holds to 1e-9.
 
     `index` is the episode's place in the plan of its run, `manifest` the hash of the run's arguments. `protocol` is
@@ -215,37 +244,13 @@ class EpisodeRecord(Totals):
     """
 
     schema: Literal["resilisim-episode-1"]
-    index: Count
-    policy: str
-    privileged: bool
-    prompt_type: str
-    planner: str | None
-    flaw: FlawRecord | None
-    protocol: str
-    instance_id: str
-    task_type: str
-    complexity: str
-    required_tools: list[str]
     required_outputs: list[str]
-    seed: Count
     steps: Annotated[list[StepRecord], MinLen(1)]
     ended_by: str
     score: ScoreRecord
     outcome: Annotated[int, Ge(0), Le(1)]
     law: dict[str, Any]
     rules: dict[str, WholeNumber]
-    salt: str
-    search: NotRequired[str]
-    errors: NotRequired[str]
-    goal: NotRequired[dict[str, Any]]
-    world: NotRequired[str]
-    answer: NotRequired[str | None]
-    manifest: str
-    weight: NotRequired[Annotated[float, Gt(0.0), Le(1.0)]]
-    branch: NotRequired[list[str]]
-    dice: NotRequired[Count]
-    agent: NotRequired[AgentRecord]
-    texts: NotRequired[SpokenTexts | str]
 
 
 class FailureRecord(TypedDict):

@@ -13,14 +13,12 @@ from resilisim.errors import CheckFailed, one_line
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, identity_error
 from resilisim.evaluation.episode.record import (
     RECORD_SCHEMA,
+    EpisodeFacts,
     EpisodeRecord,
-    FlawRecord,
-    SpokenTexts,
     StepRecord,
     Totals,
     Worth,
 )
-from resilisim.policies.agent_record import AgentRecord
 from resilisim.simulator import Problem
 
 PROBLEM_LENGTH = 300  # characters of a problem in a record
@@ -37,32 +35,6 @@ class Happened(TypedDict, total=False):
     forced: bool
     result: str
     seconds: float
-
-
-class EpisodeFacts(TypedDict, total=False):
-    """What an episode's record holds that does not follow from what happened in it (`EpisodeRecord`)."""
-
-    index: int
-    policy: str
-    privileged: bool
-    prompt_type: str
-    planner: str | None
-    flaw: FlawRecord | None
-    protocol: str
-    instance_id: str
-    task_type: str
-    complexity: str
-    required_tools: list[str]
-    seed: int
-    salt: str
-    search: str
-    errors: str
-    goal: dict[str, Any]
-    world: str
-    answer: str | None
-    manifest: str
-    agent: AgentRecord
-    texts: SpokenTexts
 
 
 class RecordBuilder:
