@@ -2,7 +2,7 @@
 
     @dataclass(frozen=True, slots=True)
     class Settings:
-        turns: int = option(10, "Turns of an episode.", least=1)
+        turns: Annotated[int, Ge(1)] = option(10, "Turns of an episode.")
 
         def __post_init__(self) -> None:
             check_options(self)
@@ -20,6 +20,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
+from resilisim.bounds import bounds_of
 from resilisim.errors import (
     InvalidInputError,
     check_integer,
@@ -103,7 +104,7 @@ def options_of(settings: type[Any]) -> dict[str, OptionField]:
 
 @cache
 def _read_once(settings: Any) -> dict[str, OptionField]:
-    hints = get_type_hints(settings)
+    hints = get_type_hints(settings, include_extras=True)
     declared = [field for field in dataclasses.fields(settings) if "option" in field.metadata]
     return {field.name: _option_field(field, hints[field.name]) for field in declared}
 
@@ -112,9 +113,14 @@ def _option_field(field: dataclasses.Field[Any], kind: Any) -> OptionField:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     takes_objects = len(kinds) > 1 and Any in kinds
     kind = next(kind for kind in kinds if kind is not NoneType)
+    bounds = bounds_of(kind)
+    kind = kind if bounds is None else bounds.kind
     is_tuple = get_origin(kind) is tuple
     kind = get_args(kind)[0] if is_tuple else kind
     known = field.metadata["option"]
+    if bounds is not None:
+        limits = {name: getattr(bounds, name) for name in ("least", "most", "above", "below")}
+        known = dataclasses.replace(known, **limits)
     choices = get_args(kind) if get_origin(kind) is Literal else known.choices
     kind = str if choices else kind
     return OptionField(field.name, field.default, kind, choices, NoneType in kinds, is_tuple, known, takes_objects)

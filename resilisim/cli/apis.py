@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from resilisim.bounds import Count, CountOrNone, Port, Speed
 from resilisim.cli.options import JsonFlag, OptionGroup, output_option, takes
 from resilisim.cli.output import INCOMPLETE, answer, command_group, note, plain
-from resilisim.errors import MAX_COUNT, InvalidInputError, count_of, unknown_name
+from resilisim.errors import InvalidInputError, count_of, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.injection.law_fit import fit_law
 from resilisim.injection.real_apis import real_api_tables
@@ -24,7 +25,7 @@ from resilisim.statistics.estimates import fields_to_json
 from resilisim.tables.table import Table
 from resilisim.worlds.apis import Address, ApiClient, Twin, TwinLaw, find_api
 from resilisim.worlds.apis.api import PublicApi, public_apis
-from resilisim.worlds.apis.api_client import MOST_CALLS_A_HOST, ApiCall, reached
+from resilisim.worlds.apis.api_client import ApiCall, PerHost, reached
 from resilisim.worlds.apis.assessment import PERCENTILES, Assessment, assess
 from resilisim.worlds.apis.twin import CALLS, FAILURES, SUCCESSES
 
@@ -41,8 +42,8 @@ TwinOption = Annotated[
     str | None, typer.Option("--twin", metavar="URL", help="Call a twin that runs already (resilisim apis twin).")
 ]
 SpeedOption = Annotated[
-    float,
-    typer.Option("--speed", help="How much faster than real hosts' the clock of that twin runs.", min=0.01, max=10_000),
+    Speed,
+    typer.Option("--speed", help="How much faster than real hosts' the clock of that twin runs."),
 ]
 
 
@@ -71,9 +72,7 @@ def call_api(
     live: LiveOption = False,
     twin: TwinOption = None,
     speed: SpeedOption = 1.0,
-    attempt: Annotated[
-        int, typer.Option("--attempt", help="Which call it is; a twin draws by it.", min=0, max=MAX_COUNT)
-    ] = 0,
+    attempt: Annotated[CountOrNone, typer.Option("--attempt", help="Which call it is; a twin draws by it.")] = 0,
     law: TwinLaw,
     as_json: JsonFlag = False,
 ) -> None:
@@ -131,10 +130,8 @@ def _parameters(api: PublicApi, texts: list[str]) -> dict[str, Any]:
 def assess_apis(
     *,
     names: Annotated[list[str] | None, typer.Argument(help="Names of APIs.", show_default="all")] = None,
-    calls: Annotated[int, typer.Option("--calls", help="Calls of each API.", min=1, max=MAX_COUNT)] = 20,
-    per_host: Annotated[
-        int, typer.Option("--per-host", help="Calls of one host at a time.", min=1, max=MOST_CALLS_A_HOST)
-    ] = 4,
+    calls: Annotated[Count, typer.Option("--calls", help="Calls of each API.")] = 20,
+    per_host: Annotated[PerHost, typer.Option("--per-host", help="Calls of one host at a time.")] = 4,
     live: LiveOption = False,
     twin: TwinOption = None,
     speed: SpeedOption = 1.0,
@@ -224,13 +221,9 @@ def print_tables(
 @takes(law=TWIN_LAW)
 def serve_twin(
     *,
-    port: Annotated[
-        int, typer.Option("--port", help="Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)
-    ] = 8750,
+    port: Annotated[Port, typer.Option("--port", help="Port on 127.0.0.1; 0 takes a free one.")] = 8750,
     law: TwinLaw,
-    speed: Annotated[
-        float, typer.Option("--speed", help="How much faster than real hosts' its clock runs.", min=0.01, max=10_000)
-    ] = 1.0,
+    speed: Annotated[Speed, typer.Option("--speed", help="How much faster than real hosts' its clock runs.")] = 1.0,
 ) -> None:
     """Serve the twin: the routes of all APIs behind one address, with made-up answers and with faults."""
     asyncio.run(_serve(Twin(law, port, speed)))

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from resilisim.bounds import Count, CountOrNone
 from resilisim.cli import options
 from resilisim.cli.output import STOPPED_BY_USER, answer, command_group, console, note, plain, print_json, say
 from resilisim.datasets import export_dataset, read_records, verify_dataset
@@ -21,7 +22,7 @@ from resilisim.datasets.export import ExportInterrupted, chosen_in_worlds
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompt_records import PromptSpec
 from resilisim.envs.settings import ENVIRONMENT_GROUP
-from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.options import options_of
 from resilisim.tables.table import Table
@@ -121,10 +122,8 @@ def export(
     ] = "jsonl",
     workers: options.WorkersOption = 1,
     tasks_per_shard: Annotated[
-        int,
-        options.output_option(
-            help="Tasks in each file; an export that is stopped keeps its complete files.", min=1, max=MAX_COUNT
-        ),
+        Count,
+        options.output_option(help="Tasks in each file; an export that is stopped keeps its complete files."),
     ] = 50,
     overwrite: Annotated[
         bool,
@@ -209,7 +208,7 @@ def verify(directory: DirectoryArgument, as_json: options.JsonFlag = False) -> N
 @app.command("show")
 def show(
     directory: DirectoryArgument,
-    limit: Annotated[int, typer.Option(help="Show this many records; 0 shows all.", min=0, max=MAX_COUNT)] = 1,
+    limit: Annotated[CountOrNone, typer.Option(help="Show this many records; 0 shows all.")] = 1,
     split: Annotated[str | None, typer.Option(help="Only records of train, validation or test.")] = None,
     as_json: options.JsonFlag = False,
 ) -> None:

@@ -15,17 +15,18 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import typer
 
+from resilisim.bounds import Seconds, Seed, Turns
 from resilisim.cli import options
 from resilisim.cli.output import command_group, note
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import MAX_TURNS, InvalidInputError, count_of, import_extra
+from resilisim.errors import InvalidInputError, count_of, import_extra
 from resilisim.injection.functions import inject
 from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK
 from resilisim.integrations.mcp.server import CLIENT_NAME, ServedRun, serve_http
 from resilisim.integrations.mcp.server import serve as serve_stdio
 from resilisim.options import OUTPUT_GROUP
 from resilisim.redaction import keep_secret, without_credentials
-from resilisim.seeding import EVALUATION_SALT, MAX_SEED
+from resilisim.seeding import EVALUATION_SALT
 
 TOKEN_VARIABLE = "RESILISIM_TOKEN"
 SERVED = (
@@ -76,9 +77,7 @@ def serve(
     http: HttpOption = None,
     host: HostOption = None,
     task: Annotated[str | None, typer.Option("--task", help="instance_id of the only task.")] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="The only seed; it fixes all draws.", min=0, max=MAX_SEED)
-    ] = None,
+    seed: Annotated[Seed | None, typer.Option("--seed", help="The only seed; it fixes all draws.")] = None,
     tasks: options.TasksOption = "benchmark-v1",
     split: options.SplitOption = None,
     prompt: Annotated[
@@ -95,7 +94,7 @@ def serve(
     ] = None,
     name: NameOption = CLIENT_NAME,
     episode_timeout: Annotated[
-        float | None, typer.Option("--episode-timeout", help="Give an episode up after so many seconds.", min=0.001)
+        Seconds | None, typer.Option("--episode-timeout", help="Give an episode up after so many seconds.")
     ] = None,
 ) -> None:
     """Serve episodes to MCP clients: the tools of the library, episode_start and episode_finish."""
@@ -140,7 +139,7 @@ def proxy(
         ),
     ] = None,
     law: Annotated[str, typer.Option("--law", help="Name of a law that ships, or the path of a law file.")],
-    seed: Annotated[int, typer.Option("--seed", help="Fixes all draws.", min=0, max=MAX_SEED)] = 0,
+    seed: Annotated[Seed, typer.Option("--seed", help="Fixes all draws.")] = 0,
     record: Annotated[
         Path | None,
         typer.Option("--record", help="Folder of the record: every call at once, every episode that has ended."),
@@ -161,12 +160,11 @@ def proxy(
         typer.Option("--fail", help="Calls fail before the server sees them, or after, when their answer is lost."),
     ] = "before",
     call_timeout: Annotated[
-        float | None,
+        Seconds | None,
         typer.Option(
             "--call-timeout",
             help="The server hangs if it takes more seconds than this to answer anything: a call, its list of tools, "
             "the beginning.",
-            min=0.001,
             show_default="600",
         ),
     ] = None,
@@ -189,10 +187,8 @@ def proxy(
         typer.Option("--once", metavar="TOOL,TOOL", help="Tools that must not run twice.", rich_help_panel=GOAL_GROUP),
     ] = None,
     turns: Annotated[
-        int | None,
-        typer.Option(
-            "--turns", help="Calls that there are.", min=1, max=MAX_TURNS, show_default="10", rich_help_panel=GOAL_GROUP
-        ),
+        Turns | None,
+        typer.Option("--turns", help="Calls that there are.", show_default="10", rich_help_panel=GOAL_GROUP),
     ] = None,
     force: Annotated[
         list[str] | None,

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from resilisim.bounds import Count, Workers
 from resilisim.envs.settings import ENVIRONMENT_GROUP, EnvironmentSettings
-from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.arguments import in_world, library_in
 from resilisim.options import OUTPUT_GROUP, OptionField, options_of
 from resilisim.tasks import Task
@@ -50,10 +51,8 @@ TasksOption = Annotated[
 SplitOption = Annotated[
     str | None, typer.Option("--split", help="Only tasks of train, validation or test; N tasks drawn from it.")
 ]
-SeedsOption = Annotated[
-    int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1, max=MAX_COUNT)
-]
-WorkersOption = Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)]
+SeedsOption = Annotated[Count, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...")]
+WorkersOption = Annotated[Workers, typer.Option("--workers", help="Processes.")]
 ToolsOption = Annotated[
     Literal["native", "discovery", "listed"] | None,
     typer.Option(

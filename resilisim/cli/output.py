@@ -7,6 +7,8 @@ its own, in a terminal of 80 columns.
 from __future__ import annotations
 
 import contextlib
+import copy
+import inspect
 import io
 import json
 import os
@@ -14,12 +16,15 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from types import GenericAlias
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import typer
 import typer.core
 from rich.console import Console, RenderableType
+from typer.models import ParameterInfo
 
+from resilisim.bounds import bounds_of
 from resilisim.redaction import fit_to_show, json_without_steering, without_secrets, without_steering
 from resilisim.terminal import SafeConsole
 from resilisim.terminal import plain as plain
@@ -170,6 +175,29 @@ class Group(typer.core.TyperGroup):
             formatter.write_dl([(name, text.split("\n\n")[0]) for name, text in commands])
 
 
+def with_bounds(command: CommandT) -> CommandT:
+    """Give the options of a command the bounds that the types of its parameters state (`resilisim.bounds`)."""
+    shown: Any = command
+    hints = get_type_hints(command, include_extras=True)
+    for name, hint in hints.items():
+        kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        infos = [note for note in notes if isinstance(note, ParameterInfo)]
+        limits = [note for note in notes if note not in infos]
+        stated = Annotated[kind, *limits] if limits else kind
+        is_optional = type(None) in get_args(kind)
+        listed = next((member for member in get_args(kind) or (kind,) if get_origin(member) is list), None)
+        bounds = bounds_of(stated if listed is None else get_args(listed)[0])
+        if bounds is not None and infos:
+            info = copy.copy(infos[0])
+            info.min, info.max = bounds.least, bounds.most
+            plain_kind: Any = bounds.kind if listed is None else GenericAlias(list, (bounds.kind,))
+            hints[name] = Annotated[plain_kind | None if is_optional else plain_kind, info]
+    signature = inspect.signature(command)
+    typed = [each.replace(annotation=hints.get(each.name, each.annotation)) for each in signature.parameters.values()]
+    shown.__signature__, shown.__annotations__ = signature.replace(parameters=typed), hints
+    return command
+
+
 class CommandLine(typer.Typer):
     """Commands that explain themselves in this form; its arguments are Typer's."""
 
@@ -179,7 +207,7 @@ class CommandLine(typer.Typer):
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandT], CommandT]:
         """Return the decorator that adds a command."""
         decorator: Callable[[CommandT], CommandT] = super().command(name, cls=Command, **settings)
-        return decorator
+        return lambda command: decorator(with_bounds(command))
 
 
 def command_group(help: str | None = None, cls: type[Group] = Group) -> CommandLine:

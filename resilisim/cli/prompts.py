@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from resilisim.bounds import Seed
 from resilisim.cli import options
 from resilisim.cli.output import answer, command_group, console, plain, print_json, say
 from resilisim.datasets.export import write_record_file
@@ -20,7 +21,7 @@ from resilisim.datasets.prompt_records import PromptSource, PromptSpec
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
-from resilisim.seeding import MAX_SEED, Draws
+from resilisim.seeding import Draws
 from resilisim.tables.table import Table
 from resilisim.tasks.sources import read_tasks
 from resilisim.workflows.flaws import FlawedWorkflow
@@ -41,7 +42,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "protocol": {"help": "How the prompt says that tools are called."},
     "semantic_match": {"default": None},
 }
-SeedOption = Annotated[int, typer.Option("--seed", help="A different seed makes different flaws.", min=0, max=MAX_SEED)]
+SeedOption = Annotated[Seed, typer.Option("--seed", help="A different seed makes different flaws.")]
 
 app = command_group()
 

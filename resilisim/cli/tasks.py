@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.columns import Columns
 
+from resilisim.bounds import Count, CountOrNone, Seed
 from resilisim.chat import make_chat_model
 from resilisim.chat.middleware import ChatModelSettings, ResponseCache, request_key
 from resilisim.chat.models import model_identity
@@ -19,10 +20,9 @@ from resilisim.chat.openai import endpoint_url
 from resilisim.cli import options, prompts
 from resilisim.cli.output import answer, command_group, note, plain
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.redaction import SHORTEST_SECRET
-from resilisim.seeding import MAX_SEED
 from resilisim.tables.table import Table
 from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
 from resilisim.tasks.enhancement.enhancer import (
@@ -50,10 +50,8 @@ app.add_typer(prompts.app, name="prompts", help="Make prompts of four types from
 def generate(
     *,
     out: Annotated[Path, typer.Option(help="JSON Lines file to write, one task a line.", dir_okay=False)],
-    seed: Annotated[int, typer.Option(help="A different seed makes different tasks.", min=0, max=MAX_SEED)] = 0,
-    count: Annotated[
-        int, typer.Option(help="Number of tasks; 5040 with seed 0 are benchmark-v1.", min=1, max=MAX_COUNT)
-    ] = 5040,
+    seed: Annotated[Seed, typer.Option(help="A different seed makes different tasks.")] = 0,
+    count: Annotated[Count, typer.Option(help="Number of tasks; 5040 with seed 0 are benchmark-v1.")] = 5040,
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
@@ -75,7 +73,7 @@ def list_tasks(
     task_type: Annotated[str | None, typer.Option("--type", help="Only tasks of this type.")] = None,
     complexity: Annotated[str | None, typer.Option(help="Only easy, medium or hard tasks.")] = None,
     split: Annotated[str | None, typer.Option(help="Only tasks of train, validation or test.")] = None,
-    limit: Annotated[int, typer.Option(help="Show this many; 0 shows all.", min=0, max=MAX_COUNT)] = 20,
+    limit: Annotated[CountOrNone, typer.Option(help="Show this many; 0 shows all.")] = 20,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -205,8 +203,8 @@ def enhance(
     reach: ChatModelSettings,
     wanted: EnhancementOptions,
     give_up_after: Annotated[
-        int,
-        typer.Option(help="Failed tasks in a row that end the run; 0 keeps originals instead.", min=0, max=MAX_COUNT),
+        CountOrNone,
+        typer.Option(help="Failed tasks in a row that end the run; 0 keeps originals instead."),
     ] = 50,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what it would take in calls and tokens; nothing is sent.")

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from resilisim.bounds import Count
 from resilisim.cli import options
 from resilisim.cli.output import answer, command_group, error_console, note, plain, write_json
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import MAX_COUNT, unknown_name
+from resilisim.errors import unknown_name
 from resilisim.tables.table import Table
 from resilisim.tool_library.parameters import mcp_definitions
 
@@ -78,7 +79,7 @@ def show_tool(
 def search_tools(
     *,
     query: Annotated[str, typer.Argument(help="What the tool should do, in words.")],
-    count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1, max=MAX_COUNT)] = 5,
+    count: Annotated[Count, typer.Option("-k", "--count", help="Number of hits.")] = 5,
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,

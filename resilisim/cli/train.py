@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from annotated_types import Ge, Le
 
+from resilisim.bounds import Count
 from resilisim.cli import options, output
 from resilisim.cli.output import CommandLine
 from resilisim.envs.settings import BENCHMARK_LAW
-from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError, install_line, unknown_name
+from resilisim.errors import InvalidInputError, MissingExtraError, install_line, unknown_name
 from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing
 from resilisim.evaluation.trained import EPISODES, PLAIN, measure_generality, measure_policy
 from resilisim.options import option
@@ -127,35 +129,29 @@ def evaluate(
         str, typer.Argument(metavar="DIR|NAME", help="Folder of a run, or a policy that ships: default or benchmark.")
     ],
     episodes: Annotated[
-        int | None,
+        Count | None,
         typer.Option(
             help="Play so many episodes of each task. If left out, success rates are computed, without a sample, where "
             f"the law has no parts, and {EPISODES} are played elsewhere.",
-            min=1,
-            max=MAX_COUNT,
         ),
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="Tasks of train, validation or test.", show_default=DEFAULT_SPLIT)
     ] = None,
     tasks: Annotated[
-        int | None,
-        typer.Option(
-            help="Draw this many tasks; the whole split if left out, 4 of each random library.", min=1, max=MAX_COUNT
-        ),
+        Count | None,
+        typer.Option(help="Draw this many tasks; the whole split if left out, 4 of each random library."),
     ] = None,
     law: Annotated[str, typer.Option(help="Name of a law that ships, or the path of a law file.")] = BENCHMARK_LAW,
     random_tools: Annotated[
-        list[int] | None,
+        list[Annotated[int, Ge(FEWEST_TOOLS), Le(MAX_TOOLS)]] | None,
         typer.Option(
             help="Measure on random libraries of so many tools instead, under each part of a law; repeatable.",
-            min=FEWEST_TOOLS,
-            max=MAX_TOOLS,
         ),
     ] = None,
     random_libraries: Annotated[
-        int | None,
-        typer.Option(help="Random libraries of each size and part.", min=1, max=MAX_COUNT, show_default=str(LIBRARIES)),
+        Count | None,
+        typer.Option(help="Random libraries of each size and part.", show_default=str(LIBRARIES)),
     ] = None,
     parts: Annotated[
         list[str] | None,

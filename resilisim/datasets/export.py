@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
+from resilisim.bounds import Count, Workers, checked
 from resilisim.datasets.card import describe_lengths, measure_lengths, render_card, token_counter
 from resilisim.datasets.dataset_folder import (
     FORMATS,
@@ -46,12 +47,9 @@ from resilisim.datasets.schema import (
 )
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import (
-    MAX_COUNT,
-    MAX_WORKERS,
     InvalidInputError,
     ResiliSimError,
     StoreError,
-    check_integer,
     unknown_name,
 )
 from resilisim.evaluation.run.arguments import check_tasks, in_world, library_in
@@ -393,8 +391,8 @@ def export_dataset(
     """
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS)
-    tasks_per_shard = check_integer("tasks_per_shard", tasks_per_shard, 1, MAX_COUNT)
-    workers = check_integer("workers", workers, 1, MAX_WORKERS)
+    tasks_per_shard = checked(Count, "tasks_per_shard", tasks_per_shard)
+    workers = checked(Workers, "workers", workers)
     spec, tasks, chosen_library = _played_where(spec, tasks, library)
     shards = plan_shards(check_tasks(tasks, chosen_library), tasks_per_shard)
     if format == "parquet":
@@ -482,7 +480,7 @@ def write_record_file(
         raise InvalidInputError(f"{str(out)!r} is a folder: expected the name of a file, such as prompts.jsonl")
     if path.suffix.lower() in OTHER_FORMATS:
         raise InvalidInputError(f"{str(out)!r}: expected a name that ends in .jsonl or {PARQUET_SUFFIX}")
-    workers = check_integer("workers", workers, 1, MAX_WORKERS)
+    workers = checked(Workers, "workers", workers)
     report = progress or _say_nothing
     chosen_library = default_library() if library is None else library
     source = spec.make(chosen_library)

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
+from resilisim.bounds import Workers, checked
 from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
-from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, shown_value, unknown_name
+from resilisim.errors import InvalidInputError, shown_value, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import RecordTexts, opened
 from resilisim.evaluation.run.arguments import TaskSpec
@@ -233,7 +234,7 @@ def evaluate(
     if ray is not None:
         check_address(ray)
     limits = RunLimits() if limits is None else limits
-    num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
+    num_workers = checked(Workers, "workers", workers)
     plan = RunPlan.of(
         policies,
         tasks,

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from resilisim.bounds import Seed, Workers, checked
 from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
-from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
+from resilisim.errors import InvalidInputError, check_integer
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import RecordTexts, opened
 from resilisim.evaluation.results import folder_of
@@ -22,7 +23,6 @@ from resilisim.exploration.exploring import ExplorationLimits, ExploredRow
 from resilisim.exploration.running import play_exploration
 from resilisim.policies.function_agent import AgentFunction
 from resilisim.provenance import content_hash
-from resilisim.seeding import MAX_SEED
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary
@@ -181,8 +181,8 @@ def explore(
     if out is not None:
         folder_of(out)
     limits = ExplorationLimits(plays=plays, width=width)
-    num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
-    check_integer("seed", seed, 0, MAX_SEED)
+    num_workers = checked(Workers, "workers", workers)
+    checked(Seed, "seed", seed)
     check_integer("dice", dice, 1, MOST_DICE)
     temporary = None
     if out is None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar, cast, get_args, overload
 
+from resilisim.bounds import Seed, Turns, checked
 from resilisim.envs.session import EpisodeEnded, tells_the_end
 from resilisim.errors import (
     MAX_TURNS,
@@ -28,7 +29,6 @@ from resilisim.errors import (
     InvalidInputError,
     ResiliSimError,
     StoreError,
-    check_integer,
     fault_of,
     shown_value,
     told_error,
@@ -49,7 +49,7 @@ from resilisim.injection.inject_options import (
     words_of,
 )
 from resilisim.injection.promises import async_generating, generated, kept, kind_of, note
-from resilisim.seeding import EVALUATION_SALT, MAX_SEED
+from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import FINISH, Law, Message, load_law
 from resilisim.simulator.failure_model import BENCHMARK
 from resilisim.simulator.goal import Fail
@@ -529,11 +529,11 @@ def inject(
     allowed = 10 if goal else PARTS_CALLS if failure_model.parts else MAX_TURNS
     settings = InjectionSettings(
         law=failure_model,
-        seed=check_integer("seed", seed, 0, MAX_SEED),
+        seed=checked(Seed, "seed", seed),
         directory=None if record is None else Path(record),
         required=goal,
         ordered=ordered,
-        turns=allowed if turns is None else check_integer("turns", turns, 1, MAX_TURNS),
+        turns=allowed if turns is None else checked(Turns, "turns", turns),
         check=check,
         fail=fail,
         once=only_once,

@@ -14,16 +14,17 @@ from dataclasses import dataclass, field
 from importlib import resources
 from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from annotated_types import Ge, Gt, Le
 
+from resilisim.bounds import Share, check_fields
 from resilisim.errors import InvalidInputError, nearest_name, shown_value
 from resilisim.inputs import read_json, read_text, shown, validated
 from resilisim.provenance import content_hash
 from resilisim.yaml_text import read_yaml
 
-Probability = Annotated[float, Ge(0.0), Le(1.0)]
+Probability = Share
 Weight = Annotated[float, Ge(0.0)]
 Names = tuple[str, ...]
 
@@ -43,49 +44,7 @@ class _Checked:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        for name, bounds in _bounds_of(cast("Any", type(self))).items():
-            value = getattr(self, name)
-            if value is None and bounds.optional:
-                continue
-            is_number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-            if not is_number or not bounds.holds(value) or (bounds.whole and value != int(value)):
-                raise InvalidInputError(f"{name} is {shown_value(value)}: expected {bounds.text}")
-            object.__setattr__(self, name, int(value) if bounds.whole else float(value))  # 1 and 1.0 are one content
-
-
-@dataclass(frozen=True)
-class _Bounds:
-    above: float | None
-    least: float | None
-    most: float | None
-    whole: bool
-    optional: bool
-
-    def holds(self, value: float) -> bool:
-        low = (self.above is None or value > self.above) and (self.least is None or value >= self.least)
-        return low and (self.most is None or value <= self.most)
-
-    @property
-    def text(self) -> str:
-        parts = [] if self.above is None else [f"above {self.above:g}"]
-        parts += [] if self.least is None else [f"at least {self.least:g}"]
-        parts += [] if self.most is None else [f"at most {self.most:g}"]
-        return f"a {'whole ' if self.whole else ''}number {' and '.join(parts)}"
-
-
-@functools.cache
-def _bounds_of(kind: Any) -> dict[str, _Bounds]:
-    found = {}
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        optional = type(None) in get_args(hint)
-        for member in get_args(hint) if optional else (hint,):
-            limits: tuple[Any, ...] = getattr(member, "__metadata__", ())
-            if limits:
-                above = next((cast("Any", limit).gt for limit in limits if isinstance(limit, Gt)), None)
-                least = next((cast("Any", limit).ge for limit in limits if isinstance(limit, Ge)), None)
-                most = next((cast("Any", limit).le for limit in limits if isinstance(limit, Le)), None)
-                found[name] = _Bounds(above, least, most, get_args(member)[0] is int, optional)
-    return found
+        check_fields(self)  # 1 and 1.0 are one content
 
 
 @dataclass(frozen=True)

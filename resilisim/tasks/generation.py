@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from resilisim.errors import MAX_COUNT, InvalidInputError, StoreError, check_integer
+from resilisim.bounds import Count, Seed, checked
+from resilisim.errors import InvalidInputError, StoreError
 from resilisim.provenance import describe_os_error
 from resilisim.run_folder import is_stream, temporary_path
-from resilisim.seeding import MAX_SEED, Draws
+from resilisim.seeding import Draws
 from resilisim.tasks.matching import Candidates, match_steps
 from resilisim.tasks.scene import describe, draw_destination, draw_expected_outputs, draw_inputs, draw_scene
 from resilisim.tasks.task import (
@@ -57,8 +58,8 @@ def generate_tasks(
         >>> [task.complexity for task in generate_tasks(seed=7, count=3)]
         ['easy', 'medium', 'medium']
     """
-    seed = check_integer("seed", seed, 0, MAX_SEED)
-    count = check_integer("count", count, 1, MAX_COUNT)
+    seed = checked(Seed, "seed", seed)
+    count = checked(Count, "count", count)
     if library is None:
         library = default_library() if retriever is None else retriever.library
     if retriever is None:

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from resilisim.bounds import CountOrNone
 from resilisim.cli import options
 from resilisim.cli.output import answer, console, note, print_json
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
+from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Problem, build_problem
@@ -58,11 +59,9 @@ def bound(
     tools: Annotated[str | None, typer.Option(help="Required tools in order, separated by commas.")] = None,
     environment: EnvironmentSettings,
     clairvoyant_seeds: Annotated[
-        int | None,
+        CountOrNone | None,
         typer.Option(
             help="Seeds for the clairvoyant reference: 200 for one task, 5 for each list of all; 0 leaves it out.",
-            min=0,
-            max=MAX_COUNT,
         ),
     ] = None,
     tasks: options.TasksOption = "benchmark-v1",

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from annotated_types import Ge, Le
 from rich.console import Console
 
+from resilisim.bounds import Count, CountOrNone, Workers
 from resilisim.chat.local import SHIPPED_ADAPTER, make_local_model
 from resilisim.chat.middleware import ChatModelSettings
 from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json
 from resilisim.cli.runs.compare import comparison_table
-from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, MissingExtraError, count_of
+from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError, count_of
 from resilisim.evaluation.results import EvaluationResult, evaluate
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.table.comparing import compare_tables
@@ -44,14 +46,12 @@ BOUNDS = {
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-results"),
-    tasks: Annotated[int, typer.Option(help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)] = 120,
-    seeds: Annotated[int, typer.Option(help="Episodes of each task.", min=1, max=MAX_COUNT)] = 4,
+    tasks: Annotated[int, Ge(5), Le(MAX_COUNT), typer.Option(help="Held-out tasks to evaluate on.")] = 120,
+    seeds: Annotated[Count, typer.Option(help="Episodes of each task.")] = 4,
     model_tasks: Annotated[
-        int, typer.Option(help="How many of them a language model plays; some ten seconds each.", min=0, max=MAX_COUNT)
+        CountOrNone, typer.Option(help="How many of them a language model plays; some ten seconds each.")
     ] = 6,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes; as many as cores, up to 4.", min=1, max=MAX_WORKERS)
-    ] = None,
+    workers: Annotated[Workers | None, typer.Option(help="Processes; as many as cores, up to 4.")] = None,
     record_texts: RecordTextsOption = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from resilisim.bounds import Seed
 from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_once
 from resilisim.cli.options import (
     LAW,
@@ -37,7 +38,6 @@ from resilisim.exploration.explored import MOST_DICE
 from resilisim.exploration.exploring import ExplorationLimits
 from resilisim.options import OUTPUT_GROUP
 from resilisim.policies.registry import COMMAND_PREFIX
-from resilisim.seeding import MAX_SEED
 
 
 @takes(
@@ -92,9 +92,7 @@ def explore(
             rich_help_panel=MODEL_PANEL,
         ),
     ] = 1,
-    seed: Annotated[
-        int, typer.Option("--seed", help="Whose words the tools say; results are all played.", min=0, max=MAX_SEED)
-    ] = 0,
+    seed: Annotated[Seed, typer.Option("--seed", help="Whose words the tools say; results are all played.")] = 0,
     workers: WorkersOption = 1,
     environment: EnvironmentSettings,
     models: ModelSettings,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from resilisim.bounds import Seed
 from resilisim.cli import options
 from resilisim.cli.output import console, error_console, plain, print_json
 from resilisim.cli.runs.episode import points_lost, result_of
@@ -19,7 +20,6 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.base import WAIT
-from resilisim.seeding import MAX_SEED
 from resilisim.tables.table import Table
 from resilisim.tool_library.retrieval import ToolHit
 
@@ -71,7 +71,7 @@ def play(
     *,
     task: Annotated[str, typer.Option(help="instance_id of a task.")],
     prompt: Annotated[str, typer.Option(help=options.PROMPT_HELP + ".")] = "baseline",
-    seed: Annotated[int, typer.Option(help="The seed fixes all draws of the episode.", min=0, max=MAX_SEED)] = 0,
+    seed: Annotated[Seed, typer.Option(help="The seed fixes all draws of the episode.")] = 0,
     environment: EnvironmentSettings,
     tasks: options.TasksOption = "benchmark-v1",
     library: options.LibraryOption = None,

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from resilisim.bounds import Workers
 from resilisim.chat import ChatModel
 from resilisim.cli.options import MODEL_PANEL, JsonFlag, LibraryOption, OptionGroup, load, output_option, takes
 from resilisim.cli.output import answer, error_console, note, plain, print_json, say
 from resilisim.datasets.run_tables import export_run
-from resilisim.errors import MAX_WORKERS, InvalidInputError
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation import ModelSettings
 from resilisim.evaluation.answer_judge import JudgedAnswer, judge_agreement, judge_run, judged_accuracy
 from resilisim.evaluation.run.merge import merge_runs
@@ -47,7 +48,7 @@ def rescore(
     out: Annotated[
         Path | None, typer.Option(help="Write the episodes as they are scored now to this new folder.", file_okay=False)
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes.", min=1, max=MAX_WORKERS)] = 1,
+    workers: Annotated[Workers, typer.Option(help="Processes.")] = 1,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:

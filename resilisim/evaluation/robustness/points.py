@@ -15,12 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.bounds import Turns, checked
 from resilisim.envs.settings import CONSTANTS, EnvironmentSettings
 from resilisim.errors import (
-    MAX_TURNS,
     InvalidInputError,
     StoreError,
-    check_integer,
     check_number,
     check_share,
     unknown_name,
@@ -274,7 +273,8 @@ def _strength(value: Any) -> float:
 
 
 def _turns(value: object) -> int:
-    return check_integer("turns", value, 1, MAX_TURNS)
+    turns: int = checked(Turns, "turns", value)
+    return turns
 
 
 def _names(what: str, values: object, known: Sequence[str]) -> tuple[str, ...]:

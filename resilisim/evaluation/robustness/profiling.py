@@ -12,8 +12,9 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from resilisim.bounds import Workers, checked
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.episode.texts import RecordTexts
 from resilisim.evaluation.results import EvaluationResult, folder_of, play_plan
@@ -299,7 +300,7 @@ def plan_profile(
         InvalidInputError: An argument is unusable.
         StoreError: The folder holds something else.
     """
-    directory, num_workers = folder_of(out), check_integer("workers", workers, 1, MAX_WORKERS)
+    directory, num_workers = folder_of(out), checked(Workers, "workers", workers)
     plan = RunPlan.of(
         policies,
         tasks,

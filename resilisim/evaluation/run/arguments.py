@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
+from resilisim.bounds import Count, Seed, checked
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings
-from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError, check_integer, shown_value, unknown_name
+from resilisim.errors import ExactLimitError, InvalidInputError, shown_value, unknown_name
 from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
 from resilisim.evaluation.run.contestants import AgentSpec, PolicySpec
 from resilisim.policies.function_agent import AGENT_PREFIX
 from resilisim.policies.registry import COMMAND_PREFIX
-from resilisim.seeding import MAX_SEED
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact.optimum import check_solvable as check_problem_solvable
 from resilisim.tasks import Task
@@ -89,11 +89,11 @@ def check_seeds(seeds: object) -> tuple[int, ...]:
     if isinstance(seeds, str):
         raise InvalidInputError(f"seeds is {seeds!r:.60}: expected {expected}")
     if _is_integer(seeds):
-        return tuple(range(check_integer("seeds", seeds, 1, MAX_COUNT)))
-    checked = [check_integer("seed", seed, 0, MAX_SEED) for seed in _listed("seeds", seeds, expected)]
-    if not checked or len(set(checked)) != len(checked):
-        raise InvalidInputError(f"seeds are {checked!r:.80}: expected at least one, each once")
-    return tuple(checked)
+        return tuple(range(checked(Count, "seeds", seeds)))
+    listed = [checked(Seed, "seed", seed) for seed in _listed("seeds", seeds, expected)]
+    if not listed or len(set(listed)) != len(listed):
+        raise InvalidInputError(f"seeds are {listed!r:.80}: expected at least one, each once")
+    return tuple(listed)
 
 
 def check_shard(shard: object, num_tasks: int) -> slice:

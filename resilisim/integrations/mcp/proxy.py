@@ -47,7 +47,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, check_integer, count_of, one_line
+from resilisim.bounds import Seed, checked
+from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, count_of, one_line
 from resilisim.injection.call import Outcome
 from resilisim.injection.episode import InjectionSettings
 from resilisim.injection.folder import InjectionFolder
@@ -58,7 +59,6 @@ from resilisim.integrations.mcp.server import on_signals
 from resilisim.integrations.mcp.streams import process_streams, standard_streams
 from resilisim.integrations.mcp.wire import Unreadable, read_messages
 from resilisim.redaction import fit_to_show, without_credentials
-from resilisim.seeding import MAX_SEED
 from resilisim.tool_library import ToolLibrary
 
 _IDLE_SECONDS: Final = 30 * 60  # after which a session over HTTP that nobody has closed is over
@@ -553,7 +553,7 @@ class ProxyEpisodes:
                 if len(self._urls) >= MOST_SERVERS:
                     await self._make_room()
                 more = int(name) if name.isdecimal() and len(name) < 20 else 0
-                seed = check_integer("seed", self._proxied.injection.seed + more, 0, MAX_SEED)
+                seed = checked(Seed, "seed", self._proxied.injection.seed + more)
                 url = _Url(self._proxied, seed, self._folder)
                 await url.connection.open()
                 self._urls[name] = url

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from resilisim.bounds import Seed, checked
 from resilisim.envs.session import Session
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import (
     InfrastructureError,
     InvalidInputError,
     StoreError,
-    check_integer,
     import_extra,
     unknown_name,
 )
@@ -33,7 +33,6 @@ from resilisim.evaluation.run.store import RunStore, begun
 from resilisim.integrations.mcp.host import LOOPBACK, EpisodeHost, Hosts, http_server, mcp_server
 from resilisim.policies.usage import agent_part
 from resilisim.provenance import encode_json_line
-from resilisim.seeding import MAX_SEED
 from resilisim.tasks.benchmark import find_task
 from resilisim.tool_library import ToolLibrary
 
@@ -165,7 +164,7 @@ class Episodes:
                     raise unknown_name("task", str(name)[:100], tasks)
                 tasks[name] = find_task(name)
             task = tasks[name]
-        seed = check_integer("seed", seed, 0, MAX_SEED)
+        seed = checked(Seed, "seed", seed)
         if not isinstance(self._run.seeds, int) and seed not in self._planned.seeds:
             raise InvalidInputError(f"seed is {seed!r:.60}: expected one of {_shortened(self._planned.seeds)}")
         (chosen,) = (first.prompt,) if prompt is None else check_prompts([prompt])

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import MAX_COUNT, ExactLimitError, check_integer
+from resilisim.bounds import CountOrNone, checked
+from resilisim.errors import ExactLimitError
 from resilisim.seeding import EVALUATION_SALT, PURPOSE_SUCCESS, episode_key, hash_words, threefry2x32, uniform_bits
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.optimum import solve, solve_afresh
@@ -451,7 +452,7 @@ def bound(
         >>> round(found["optimum"], 6), found["first_call"]
         (0.996096, 'file_operations_reader')
     """
-    clairvoyant_seeds = check_integer("clairvoyant_seeds", clairvoyant_seeds, 0, MAX_COUNT)
+    clairvoyant_seeds = checked(CountOrNone, "clairvoyant_seeds", clairvoyant_seeds)
     library = library or default_library()
     task = required_tools if isinstance(required_tools, Task) else None
     names = required_tools.required_tools if isinstance(required_tools, Task) else required_tools

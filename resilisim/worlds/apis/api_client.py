@@ -13,11 +13,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import quote, urlsplit
 
+from annotated_types import Ge, Le
+
 from resilisim import __version__
-from resilisim.errors import InvalidInputError, check_integer, check_number, import_extra, one_line
+from resilisim.bounds import Speed, checked
+from resilisim.errors import InvalidInputError, import_extra, one_line
 from resilisim.inputs import json_problem, read_json
 from resilisim.redaction import without_credentials
 from resilisim.tool_library.parameters import check_parameters
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 LARGEST_ANSWER = 2_000_000  # bytes; the answers of the APIs are a thousandth of it
 MOST_REDIRECTS = 5
 MOST_CALLS_A_HOST = 1000
+PerHost = Annotated[int, Ge(1), Le(MOST_CALLS_A_HOST)]
 TWIN_SPEED = 5.0  # of a twin that is started for calls: 30 seconds without an answer take 6
 
 
@@ -91,7 +95,7 @@ class Address:
             raise InvalidInputError(
                 f"the twin's address is {shown!r:.80}: expected a URL, such as http://127.0.0.1:8750"
             )
-        check_number("speed", self.speed, 0.01, 10_000)
+        checked(Speed, "speed", self.speed)
         if not self.twin and self.speed != 1.0:
             raise InvalidInputError(f"speed is {self.speed:g}: expected 1, the clock of real hosts cannot be changed")
 
@@ -148,7 +152,7 @@ class ApiClient:
     def __init__(self, address: Address | None = None, per_host: int = 4) -> None:
         self.address = address or Address()
         self._httpx = import_extra("httpx2", "calling an API needs", "apis")
-        per_host = check_integer("per_host", per_host, 1, MOST_CALLS_A_HOST)
+        per_host = checked(PerHost, "per_host", per_host)
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(per_host))
         self._client: httpx2.AsyncClient = self._httpx.AsyncClient(
             headers={"User-Agent": f"resilisim/{__version__}", "Accept": "application/json"},

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer
+from resilisim.bounds import Count, checked
+from resilisim.errors import InvalidInputError
 from resilisim.provenance import content_hash, encode_json
 from resilisim.redaction import without_credentials
 from resilisim.run_folder import RunFolder, write_file_atomically
@@ -144,7 +145,7 @@ def assess(
     """
     if not apis:
         raise InvalidInputError("no API to assess: expected at least one")
-    calls = check_integer("calls", calls, 1, MAX_COUNT)
+    calls = checked(Count, "calls", calls)
     law = law or TwinLaw()
     arguments = {
         "assess": {api.name: content_hash(fields_to_json(api))[:16] for api in apis},

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from resilisim.bounds import Speed, checked
 from resilisim.errors import InvalidInputError, check_number, one_line, unknown_name
 from resilisim.inputs import json_problem
 from resilisim.options import check_options, option
@@ -137,7 +138,7 @@ class Twin:
         self.law = law or TwinLaw()
         self.url = ""
         self.calls: defaultdict[str, int] = defaultdict(int)
-        self._speed = check_number("speed", speed, 0.01, 10_000)
+        self._speed = checked(Speed, "speed", speed)
         self._port = port
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()

@@ -16,10 +16,10 @@ from importlib import resources
 from itertools import chain, zip_longest
 from typing import ClassVar, Final, get_args
 
+from resilisim.bounds import Seed, checked
 from resilisim.errors import check_integer
 from resilisim.inputs import numbers_by_name
 from resilisim.provenance import content_hash, encode_json_line
-from resilisim.seeding import MAX_SEED
 from resilisim.tasks import Task
 from resilisim.worlds.answers import normalized
 from resilisim.worlds.pages.graph import LEAST_SIZE, MOST_SIZE, Graph, generate_graph
@@ -59,7 +59,7 @@ class Recipe:
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
         check_integer("size", self.size, LEAST_SIZE, MOST_SIZE)
-        check_integer("seed", self.seed, 0, MAX_SEED)
+        checked(Seed, "seed", self.seed)
         check_integer("questions", self.questions, 1, MOST_QUESTIONS)
 
     @cached_property

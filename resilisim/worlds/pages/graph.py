@@ -14,8 +14,9 @@ from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeAlias
 
+from resilisim.bounds import Seed, checked
 from resilisim.errors import InvalidInputError, check_integer
-from resilisim.seeding import MAX_SEED, Draws
+from resilisim.seeding import Draws
 
 Kind = Literal["person", "city", "region", "river", "institution", "society", "company", "work", "event"]
 Value: TypeAlias = str | int
@@ -129,7 +130,7 @@ def generate_graph(size: int = 240, seed: int = 0) -> Graph:
         InvalidInputError: Size or seed is out of range.
     """
     check_integer("the size of an encyclopedia", size, LEAST_SIZE, MOST_SIZE)
-    check_integer("the seed of an encyclopedia", seed, 0, MAX_SEED)
+    checked(Seed, "the seed of an encyclopedia", seed)
     return _Generator(size, seed).graph()
 
 
