@@ -50,7 +50,7 @@ class Bounds:
     def checked(self, name: str, value: object) -> Any:
         """Return a number as a plain one; InvalidInputError if it is none, or out of bounds."""
         if self.kind is int:
-            return check_integer(name, value, 0 if self.least is None else self.least, self.most)
+            return check_integer(name, value, int(self.least or 0), None if self.most is None else int(self.most))
         number = check_number(name, value, self.least, self.most, above=self.above, below=self.below)
         if not math.isfinite(number):
             raise InvalidInputError(f"{name} is {number}: expected a finite number")

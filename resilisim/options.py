@@ -20,11 +20,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from resilisim.bounds import bounds_of
+from resilisim.bounds import Bounds, bounds_of
 from resilisim.errors import (
     InvalidInputError,
-    check_integer,
-    check_number,
     shown_value,
     unknown_argument,
     unknown_name,
@@ -67,20 +65,22 @@ class OptionField:
     option: Option
     takes_objects: bool = False  # Python may also give something that no text says; whoever declares it checks that
 
+    @property
+    def bounds(self) -> Bounds:
+        """What a number may be."""
+        return Bounds(self.kind, self.option.least, self.option.most, self.option.above, self.option.below)
+
     def checked(self, value: object, called: str = "") -> Any:
         """Return a value as a plain one (no number of NumPy's, say); `called` names it in refusals."""
         name = called or self.name
-        least, most = self.option.least, self.option.most
         if (value is None and self.optional) or (self.takes_objects and not isinstance(value, str)):
             return value
         if self.is_tuple:
             if isinstance(value, str) or not isinstance(value, Iterable):
                 raise InvalidInputError(f"{name} is {shown_value(value)}: expected a list")
             return tuple(dataclasses.replace(self, is_tuple=False).checked(item, name) for item in value)
-        if self.kind is int:
-            return check_integer(name, value, int(least or 0), None if most is None else int(most))
-        if self.kind is float:
-            return check_number(name, value, least, most, above=self.option.above, below=self.option.below)
+        if self.kind in (int, float):
+            return self.bounds.checked(name, value)
         if self.kind is bool and not isinstance(value, bool):
             raise InvalidInputError(f"{name} is {shown_value(value)}: expected True or False")
         if self.option.path and isinstance(value, Path):

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import gymnasium
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
-from resilisim.envs.conversation import public_info
+from resilisim.envs.reply import public_info
 from resilisim.envs.settings import JUDGED_REWARDS
 from resilisim.seeding import Draws
 from resilisim.simulator.messages import MessageKind

@@ -662,37 +662,6 @@ def resolve_task(task: object, library: ToolLibrary) -> Task:
     raise InvalidInputError(f"a task of type {type(task).__name__}: expected an id, a mapping or a Task")
 
 
-# The id of a shipped task names its required list, and with the seed and a known salt all of its luck.
-PRIVATE_INFO = frozenset(
-    {"instance_id", "task", "required_tools", "seed", "problem", "state", "message", "score", "flaw", "result"}
-    | {"judgement"}
-)
-
-
-# Nobody is told why a call has failed, by chance or by the tool itself: what the error says is what agents have.
-_PRIVATE_IN_EXECUTION = frozenset({"success_probability", "real", "forced"})
-
-
-def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an ordinary policy may know of an info: no probabilities, no required list, no state, no luck.
-
-    Example:
-        >>> from resilisim.envs import ConversationEnv, public_info
-        >>> _, info = ConversationEnv().reset(seed=0)
-        >>> "required_tools" in info, "required_tools" in public_info(info)
-        (True, False)
-    """
-    public = dict(info)
-    for name in PRIVATE_INFO:
-        public.pop(name, None)
-    if str(public.get("prompt_type", "")).startswith(FLAWED):
-        public["prompt_type"] = "optimal"  # what the prompt claims to be
-    if "execution" in public:
-        execution = public["execution"]
-        public["execution"] = {name: value for name, value in execution.items() if name not in _PRIVATE_IN_EXECUTION}
-    return public
-
-
 def _check_library(library: object, world: World | None = None) -> ToolLibrary:
     if world is not None:
         if library is not None and library != world.library:

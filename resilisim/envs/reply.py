@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeAlias
 
+from resilisim.workflows.prompts import FLAWED
+
 # What the environment tells about the last message (docstring of the environment); it is only read.
 Info: TypeAlias = Mapping[str, Any]
 
@@ -194,3 +196,34 @@ class CallResult(str):
     def refused(cls, problem: str) -> Self:
         """Return what a call brings that was not made, with what is wrong with it on one line."""
         return cls(f"Error: {problem}", problem, was_made=False)
+
+
+# The id of a shipped task names its required list, and with the seed and a known salt all of its luck.
+PRIVATE_INFO = frozenset(
+    {"instance_id", "task", "required_tools", "seed", "problem", "state", "message", "score", "flaw", "result"}
+    | {"judgement"}
+)
+
+
+# Nobody is told why a call has failed, by chance or by the tool itself: what the error says is what agents have.
+_PRIVATE_IN_EXECUTION = frozenset({"success_probability", "real", "forced"})
+
+
+def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an ordinary policy may know of an info: no probabilities, no required list, no state, no luck.
+
+    Example:
+        >>> from resilisim.envs import ConversationEnv, public_info
+        >>> _, info = ConversationEnv().reset(seed=0)
+        >>> "required_tools" in info, "required_tools" in public_info(info)
+        (True, False)
+    """
+    public = dict(info)
+    for name in PRIVATE_INFO:
+        public.pop(name, None)
+    if str(public.get("prompt_type", "")).startswith(FLAWED):
+        public["prompt_type"] = "optimal"  # what the prompt claims to be
+    if "execution" in public:
+        execution = public["execution"]
+        public["execution"] = {name: value for name, value in execution.items() if name not in _PRIVATE_IN_EXECUTION}
+    return public

@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from resilisim.chat import ChatReply, TokenUsage, ToolCall
-from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.functions import SessionTool, as_tool, given_arguments
 from resilisim.envs.protocol import WAIT_FUNCTION, AssistantMessage, call_text, finish_message, native_call, native_text
-from resilisim.envs.reply import CallResult, Info, Reply
+from resilisim.envs.reply import CallResult, Info, Reply, public_info
 from resilisim.errors import (
     InfrastructureError,
     InvalidInputError,

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, public_info
-from resilisim.envs.reply import Reply
+from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv
+from resilisim.envs.reply import Reply, public_info
 from resilisim.envs.session import Session
 from resilisim.policies.base import is_privileged
 from resilisim.tasks import Task

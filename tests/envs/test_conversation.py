@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import resilisim  # noqa: F401  (registers the ids)
 from resilisim.envs.checks import check_conversation_env
-from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import CUT_MARK, native_answers
+from resilisim.envs.reply import public_info
 from resilisim.envs.session import Session
 from resilisim.envs.spaces import UnicodeText
 from resilisim.errors import InvalidInputError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from resilisim.envs.conversation import PRIVATE_INFO, ConversationEnv, public_info
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.reply import PRIVATE_INFO, public_info
 from resilisim.envs.session import EpisodeEnded, Session
 from resilisim.policies import make_policy
 from resilisim.policies.base import play

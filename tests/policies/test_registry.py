@@ -298,7 +298,8 @@ TESTS = Path(__file__).resolve().parents[1]
 # Runs in a process of its own, in which the plug-in is installed.
 PLAY = """
 import json, sys
-from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.reply import public_info
 from resilisim.errors import InvalidInputError
 from resilisim.policies import make_policy, policy_names
 from resilisim.policies.base import is_privileged, policy_name

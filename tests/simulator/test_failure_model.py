@@ -119,7 +119,7 @@ def test_a_malformed_law_file_is_refused_in_one_line(text: str, tmp_path: Path) 
 
 
 def test_what_python_builds_is_checked_like_a_file() -> None:
-    with pytest.raises(InvalidInputError, match="calls is 0: expected a whole number at least 1"):
+    with pytest.raises(InvalidInputError, match="calls is 0: expected at least 1"):
         RateLimit(calls=0, window=3)
     with pytest.raises(InvalidInputError, match="did you mean 'benchmark'"):
         load_law("benchmrk")

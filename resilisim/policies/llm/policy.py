@@ -14,9 +14,8 @@ from resilisim.chat import ChatModel
 from resilisim.chat.middleware import PriceTable
 from resilisim.chat.models import RoleModels
 from resilisim.chat.types import ToolCall
-from resilisim.envs.conversation import public_info
 from resilisim.envs.protocol import AssistantMessage, finish_message, native_tools, openai_message
-from resilisim.envs.reply import Info, Reply
+from resilisim.envs.reply import Info, Reply, public_info
 from resilisim.envs.session import EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, fault_of
 from resilisim.policies.agent_record import AGENT_SCHEMA, AgentRecord, Journal

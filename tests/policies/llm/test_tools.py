@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from resilisim.chat import ToolCall
-from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, public_info
+from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv
 from resilisim.envs.protocol import finish_message, openai_message, read_call, read_native, read_text
-from resilisim.envs.reply import CallResult, Progress, Reply
+from resilisim.envs.reply import CallResult, Progress, Reply, public_info
 from resilisim.evaluation.episode.texts import observation_text
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS, ConversationToolbox
 from resilisim.policies.llm.tools import ToolSpec, describe_tools, error_of
