@@ -56,7 +56,9 @@ def group() -> None:
 def list_apis(as_json: JsonFlag = False) -> None:
     """List the APIs with host, category and parameters."""
     apis = public_apis()
-    rows = [[api.name, api.host, api.category, ", ".join(one.name for one in api.parameters)] for api in apis]
+    rows = [
+        [api.name, api.host, api.category, ", ".join(parameter.name for parameter in api.parameters)] for api in apis
+    ]
     shown_table = Table.of_values(f"{len(apis)} APIs", ["name", "host", "category", "parameters"], rows)
     answer(as_json, [fields_to_json(api) for api in apis], shown_table)
 
@@ -107,7 +109,7 @@ def _address(live: bool, twin: str | None, speed: float) -> Address | None:
 
 def _parameters(api: PublicApi, texts: list[str]) -> dict[str, Any]:
     """Return parameters as values of their types, from texts such as latitude=52.5."""
-    types = {one.name: one.type for one in api.parameters}
+    types = {parameter.name: parameter.type for parameter in api.parameters}
     result: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -142,7 +142,15 @@ def fit(
         for row in fitted.tools
     ]
     width = max(map(len, rows))
-    columns = ["tool", "calls", "ok", "base", "95% interval", "failures", *(f"p{one} s" for one in PERCENTILES)]
+    columns = [
+        "tool",
+        "calls",
+        "ok",
+        "base",
+        "95% interval",
+        "failures",
+        *(f"p{percentile} s" for percentile in PERCENTILES),
+    ]
     factors = [[each, factor.value, _interval(factor)] for each, factor in fitted.factors.items()]
     answer(
         as_json,

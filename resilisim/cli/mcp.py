@@ -252,8 +252,8 @@ def _headers(lines: Sequence[str]) -> dict[str, str]:
 
 
 def _filled(value: str, header: str) -> str:
-    def variable(found: re.Match[str]) -> str:
-        name = found[1] or found[2]
+    def variable(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
         if not os.environ.get(name):
             raise InvalidInputError(f"--header {header} needs the variable {name} of the environment, which is not set")
         keep_secret(os.environ[name])
@@ -309,12 +309,13 @@ def _tell_url(token: str | None) -> Callable[[str], None]:
 
 def _address(http: str, host: str | None) -> tuple[str, int]:
     """Return host and port of an address; only `--host` opens one that other machines reach."""
-    given, colon, port = http.rpartition(":")
-    given = given.strip("[]")
+    address, colon, port = http.rpartition(":")
+    address = address.strip("[]")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise InvalidInputError(f"--http is {http!r:.80}: expected HOST:PORT, such as 127.0.0.1:8000")
-    if host is None and given not in LOOPBACK:
+    if host is None and address not in LOOPBACK:
         raise InvalidInputError(
-            f"--http is {http!r:.80}, which other machines may reach: expected {LOOPBACK[0]}, or --host {given} as well"
+            f"--http is {http!r:.80}, which other machines may reach: expected {LOOPBACK[0]}, or --host {address} "
+            "as well"
         )
-    return host or given, int(port)
+    return host or address, int(port)

@@ -265,8 +265,8 @@ def scene(
     if split is not None or library is not None:
         option = "--split" if split is not None else "--library"
         raise InvalidInputError(f"--tasks {tasks} is a world, which has its own tasks and tools: expected no {option}")
-    environment, found = in_world(environment, tasks, {*given_options(context), *chosen})
-    return Scene(environment, found, library_in(environment, None), None)
+    environment, world_tasks = in_world(environment, tasks, {*given_options(context), *chosen})
+    return Scene(environment, world_tasks, library_in(environment, None), None)
 
 
 def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:

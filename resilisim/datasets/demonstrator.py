@@ -225,12 +225,12 @@ class Demonstrator:
     def _look_up(self, tool: str, problem: Problem) -> str | None:
         """Return the message that finds out about a tool, or None if enough was read or nothing more can be."""
         if tool not in self._read:
-            found = self._find_name(tool, problem)
+            question = self._find_name(tool, problem)
         else:
             required = (parameter.name for parameter in self._library[tool].parameters if parameter.required)
             unknown = any(not self._knows_parameter(tool, name) for name in required)
-            found = info_message(tool) if unknown and self._stage.parameters == "strict" else None
-        return None if found in self._asked else found
+            question = info_message(tool) if unknown and self._stage.parameters == "strict" else None
+        return None if question in self._asked else question
 
     def _find_name(self, tool: str, problem: Problem) -> str | None:
         if tool in problem.required_tools:

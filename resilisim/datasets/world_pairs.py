@@ -78,13 +78,13 @@ class ReferencePairs:
         value = self.value(info)
         self._worse_ones = self._worse(info["state"], said)
         rejected = self._first_wrong(
-            [one for one in self._worse_ones if value - one.action_value >= self._min_margin], said
+            [worse for worse in self._worse_ones if value - worse.action_value >= self._min_margin], said
         )
         return None if rejected is None else Pair(value, rejected, _text_of(rejected.message))
 
     def mistake(self, said: Message, info: Info, share: float) -> str | None:
         """Return one that runs nothing: a wrong call could change what later calls find."""
-        harmless = [one for one in self._worse_ones if one.message.kind in ("format_error", "rejected")]
+        harmless = [worse for worse in self._worse_ones if worse.message.kind in ("format_error", "rejected")]
         if not harmless or self._draws.uniform() >= share:
             return None
         return _text_of(draw_alternative(harmless, self._draws).message)

@@ -192,10 +192,10 @@ class _Digest:
 
 
 def _each(values: Iterable[Any]) -> Generator[Any, bytes, list[bytes]]:
-    found = []
+    texts = []
     for value in values:
-        found.append((yield value))
-    return found
+        texts.append((yield value))
+    return texts
 
 
 def _of_atom(value: Any) -> bytes | None:

@@ -167,8 +167,8 @@ class InjectedEpisode:
         if self.has_goal:
             self._judge = Judge(self._problem)
             self._optima = {fail: self._optimum(fail) for fail in get_args(Fail)}
-        told = {"required": list(settings.required), "ordered": settings.ordered, "once": list(settings.once)}
-        self._told = {**told, "fail": settings.fail, "check": settings.check is not None}
+        goal_fields = {"required": list(settings.required), "ordered": settings.ordered, "once": list(settings.once)}
+        self._told = {**goal_fields, "fail": settings.fail, "check": settings.check is not None}
         self._builder = RecordBuilder()
         self._steps = self._builder.steps
         self._under_way: dict[int, _Begun] = {}

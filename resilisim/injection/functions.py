@@ -216,12 +216,12 @@ class Injected(Sequence[Callable[..., Any]]):
                     self._episode.give_up_calls()
                 self._episode.close()
 
-    def _add(self, function: Callable[..., Any], given: str | None = None) -> Callable[..., Any]:
+    def _add(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
         if not callable(function):
             raise InvalidInputError(f"{shown_value(function, 80)} is no function: expected callables")
         if self._episode is not None:
             raise InvalidInputError("functions were called already: expected all of them before the first call")
-        tool = _described(function, given)
+        tool = _described(function, name)
         if tool.name in self._wrapped:
             raise InvalidInputError(
                 f"function {tool.name!r} was given twice: expected each name once; as a mapping of names and functions "
@@ -561,7 +561,7 @@ def summary_of(calls: Sequence[InjectedCall], names: Iterable[str]) -> dict[str,
     return {
         "calls": len(calls),
         "functions": {
-            name: {outcome: found[outcome] for outcome in get_args(Outcome)} for name, found in by_tool.items()
+            name: {outcome: outcomes[outcome] for outcome in get_args(Outcome)} for name, outcomes in by_tool.items()
         },
         "luck": sum(call.passed for call in calls if not call.forced) - sum(drawn),
         "luck_spread": math.sqrt(sum(chance * (1 - chance) for chance in drawn)),
@@ -575,14 +575,14 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _described(function: Callable[..., Any], given: object = None) -> Tool:
+def _described(function: Callable[..., Any], own_name: object = None) -> Tool:
     """Return a function as a tool: its name, the first line of its docstring, its parameters."""
-    if given is not None and not (isinstance(given, str) and given):
-        raise InvalidInputError(f"{shown_value(given)} names a function: expected a text")
+    if own_name is not None and not (isinstance(own_name, str) and own_name):
+        raise InvalidInputError(f"{shown_value(own_name)} names a function: expected a text")
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func
-    name = str(given or getattr(inner, "__name__", type(inner).__name__))
+    name = str(own_name or getattr(inner, "__name__", type(inner).__name__))
     doc = (inspect.getdoc(inner) or "").strip().splitlines()
     signature = _signature(function)
     parameters = []

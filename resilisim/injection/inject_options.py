@@ -33,8 +33,8 @@ def checked_options(
         raise InvalidInputError(f"record is {shown_value(record)}: expected the path of a folder")
     if not isinstance(dependencies or {}, Mapping):
         raise InvalidInputError(f"dependencies is {shown_value(dependencies)}: expected a mapping of lists of names")
-    given = cast("Mapping[str, object]", dependencies or {})
-    return {name: checked_names(f"dependencies of {name}", needed) for name, needed in given.items()}
+    needs = cast("Mapping[str, object]", dependencies or {})
+    return {name: checked_names(f"dependencies of {name}", needed) for name, needed in needs.items()}
 
 
 def check_functions(functions: object) -> None:

@@ -134,9 +134,9 @@ class FittedLaw:
         import yaml
 
         content = {name: value for name, value in self.law.to_mapping().items() if name != "hash"}
-        told = [f"{row.tool}: {row.successes} of {row.calls} calls, {_shown(row.base)}" for row in self.tools]
-        told += [f"{name}: {_shown(factor)}" for name, factor in self.factors.items()]
-        head = "".join(f"# {line}\n" for line in (*told, *self.untold))
+        lines = [f"{row.tool}: {row.successes} of {row.calls} calls, {_shown(row.base)}" for row in self.tools]
+        lines += [f"{name}: {_shown(factor)}" for name, factor in self.factors.items()]
+        head = "".join(f"# {line}\n" for line in (*lines, *self.untold))
         return head + str(
             yaml.safe_dump({"description": self.law.description, **content}, sort_keys=False, allow_unicode=True)
         )
@@ -182,8 +182,8 @@ def fit_law(
     return _fitted(reading, latency, name)
 
 
-def _shown(found: Bounded) -> str:
-    return f"{found.value:.3f}, 95% interval {found.low:.3f} to {found.high:.3f}"
+def _shown(estimate: Bounded) -> str:
+    return f"{estimate.value:.3f}, 95% interval {estimate.low:.3f} to {estimate.high:.3f}"
 
 
 class _Reading:
@@ -214,11 +214,11 @@ class _Reading:
             )
 
     def _read_calls(self, path: Path, arguments: Mapping[str, Any]) -> None:
-        told = arguments.get("inject") or {}
+        program = arguments.get("inject") or {}
         if self._library is not None:
             self._depend(self._library)
-        elif told:
-            self.dependencies |= {tool["name"]: tuple(tool["dependencies"]) for tool in told["functions"]}
+        elif program:
+            self.dependencies |= {tool["name"]: tuple(tool["dependencies"]) for tool in program["functions"]}
         episodes: dict[int, list[CallLine]] = {}
         alone = []
         for number, line in enumerate(read_json_lines(path), start=1):
@@ -228,14 +228,14 @@ class _Reading:
             else:
                 alone.append(call)
         for calls in (episodes if self._failures == "real" else _of_other_draws(episodes)).values():
-            self._take(calls, told, True)
+            self._take(calls, program, True)
         for call in alone:
-            self._take([call], told, False)
+            self._take([call], program, False)
 
     def _depend(self, library: ToolLibrary) -> None:
         self.dependencies |= {name: tuple(library.dependencies(name)) for name in library.names}
 
-    def _take(self, calls: Iterable[CallLine], told: Mapping[str, Any], has_order: bool) -> None:
+    def _take(self, calls: Iterable[CallLine], program: Mapping[str, Any], has_order: bool) -> None:
         """Take the calls of an episode, in order."""
         status: dict[str, bool] = {}
         failures = Counter[str]()
@@ -244,7 +244,7 @@ class _Reading:
         for position, call in enumerate(calls):
             tool, outcome = call["tool"], _outcome(call)
             self.outcomes[outcome] += 1
-            success = self._counts(call, outcome, told)
+            success = self._counts(call, outcome, program)
             if success is not None:
                 unmet = [status.get(needed) for needed in self.dependencies.get(tool, ())]
                 counts = (failures.total(), unmet.count(False), unmet.count(None))
@@ -259,7 +259,7 @@ class _Reading:
                 status[tool] = done or status.get(tool, False)
                 failures[tool] += not done
 
-    def _counts(self, call: CallLine, outcome: Outcome, told: Mapping[str, Any]) -> bool | None:
+    def _counts(self, call: CallLine, outcome: Outcome, program: Mapping[str, Any]) -> bool | None:
         """Return whether a call was a success in the sense that is asked for; None if it says nothing about it."""
         if call.get("forced") or outcome == "misuse" or (call["error"] in GIVEN_UP and self._failures != "injected"):
             return None
@@ -268,7 +268,7 @@ class _Reading:
         if self._failures == "real":
             return None if outcome == "injected" and not call.get("ran", True) else outcome != "real"
         # A function that ran and failed hides whether its answer would have been lost afterwards.
-        return None if outcome == "real" and told.get("fail") == "after" else outcome != "injected"
+        return None if outcome == "real" and program.get("fail") == "after" else outcome != "injected"
 
 
 def _of_other_draws(episodes: Mapping[int, list[CallLine]]) -> dict[int, list[CallLine]]:
@@ -298,15 +298,15 @@ def _of_episode(steps: Iterable[Mapping[str, Any]]) -> Iterator[CallLine]:
         if step["attempt"] is not None:
             outcome = "ok" if step["success"] else "real" if step.get("real") else "injected"
             measured = {"seconds": step["seconds"]} if "seconds" in step else {}
-            found = {"tool": step["tool"], "error": step["error"], "outcome": outcome, "ran": outcome != "injected"}
-            found |= {"forced": step.get("forced", False)}
-            yield cast("CallLine", found | {"position": position} | measured)
+            line = {"tool": step["tool"], "error": step["error"], "outcome": outcome, "ran": outcome != "injected"}
+            line |= {"forced": step.get("forced", False)}
+            yield cast("CallLine", line | {"position": position} | measured)
 
 
 def _fitted(reading: _Reading, latency: bool, name: str) -> FittedLaw:
     calls = reading.calls
     names = sorted({call.tool for call in calls})
-    factors, told = _estimable(calls, names, FACTORS if any(reading.dependencies.values()) else FACTORS[:1])
+    factors, warnings = _estimable(calls, names, FACTORS if any(reading.dependencies.values()) else FACTORS[:1])
     places = [FACTORS.index(factor) for factor in factors]
     cells: dict[tuple[int, ...], list[int]] = {}
     for call in calls:
@@ -316,13 +316,13 @@ def _fitted(reading: _Reading, latency: bool, name: str) -> FittedLaw:
     keys, sums = zip(*sorted(cells.items()), strict=True)
     unit, counts = [key[0] for key in keys], [key[1:] for key in keys]
     rates = fit_product_rates(unit, counts, [one[0] for one in sums], [one[1] for one in sums])
-    found = dict(zip(factors, rates.factors, strict=True))
+    factor_estimates = dict(zip(factors, rates.factors, strict=True))
     tools = tuple(
         _tool(tool, [call for call in calls if call.tool == tool], base)
         for tool, base in zip(names, rates.bases, strict=True)
     )
     errors = sum((Counter(row.errors) for row in tools), Counter[str]())
-    values = {name: round(one.value, _DIGITS) for name, one in found.items()}
+    values = {name: round(one.value, _DIGITS) for name, one in factor_estimates.items()}
     law = Law(
         name=name,
         description=f"Fitted to {count_of(len(calls), 'call')} of {count_of(len(tools), 'tool')}.",
@@ -334,14 +334,14 @@ def _fitted(reading: _Reading, latency: bool, name: str) -> FittedLaw:
         errors=dict(errors.most_common()),
         latency=_latency(calls) if latency else None,
     )
-    told += _untold(reading, tools, law, factors)
-    return FittedLaw(law, len(calls), tools, found, tuple(told))
+    warnings += _untold(reading, tools, law, factors)
+    return FittedLaw(law, len(calls), tools, factor_estimates, tuple(warnings))
 
 
 def _tool(name: str, calls: Sequence[RecordedCall], base: Bounded) -> FittedTool:
     errors = Counter(str(call.error) for call in calls if not call.success and call.error != DEPENDENCY_ERROR)
     seconds = [call.seconds for call in calls if call.success and not math.isnan(call.seconds)]
-    percentiles = tuple(float(one) for one in np.percentile(seconds, PERCENTILES)) if seconds else ()
+    percentiles = tuple(float(percentile) for percentile in np.percentile(seconds, PERCENTILES)) if seconds else ()
     return FittedTool(name, len(calls), sum(call.success for call in calls), base, dict(errors), percentiles)
 
 
@@ -351,18 +351,18 @@ def _estimable(
     """Return the factors that the calls can tell from each other, and why others cannot be told."""
     seen = sorted({(names.index(call.tool), *call.counts) for call in calls})
     design = np.eye(len(names))[[cell[0] for cell in seen]]
-    chosen, told = [], []
+    estimable, warnings = [], []
     for place, factor in enumerate(wanted):
         applied = sum(call.counts[place] > 0 for call in calls)
         more = np.column_stack([design, [cell[1 + place] for cell in seen]])
         if applied < FEW_CALLS:
-            told.append(f"{_CASES[factor]} ({count_of(applied, 'call')}): {factor} is left at 1.")
+            warnings.append(f"{_CASES[factor]} ({count_of(applied, 'call')}): {factor} is left at 1.")
         elif np.linalg.matrix_rank(more) <= design.shape[1]:
-            told.append(f"{factor} cannot be told from what else differs between calls: it is left at 1.")
+            warnings.append(f"{factor} cannot be told from what else differs between calls: it is left at 1.")
         else:
             design = more
-            chosen.append(factor)
-    return chosen, told
+            estimable.append(factor)
+    return estimable, warnings
 
 
 _CASES: Mapping[str, str] = {
@@ -374,47 +374,51 @@ _CASES: Mapping[str, str] = {
 
 def _untold(reading: _Reading, tools: Sequence[FittedTool], law: Law, factors: Sequence[str]) -> list[str]:
     """Return what the calls do not tell, and what they show that the law leaves out."""
-    calls, told = reading.calls, []
+    calls, warnings = reading.calls, []
     seen = reading.outcomes
     if seen["misuse"]:
-        told.append(f"{count_of(seen['misuse'], 'call')} with arguments that the tool does not take are left out.")
+        warnings.append(f"{count_of(seen['misuse'], 'call')} with arguments that the tool does not take are left out.")
     if seen["injected"] and seen["real"]:
-        told.append(
+        warnings.append(
             f"Of the failures {seen['injected']} were injected and {seen['real']} the tools' own; which of them count "
             "is what --failures (failures=) says."
         )
     few = [row.tool for row in tools if row.calls < FEW_CALLS]
     if few:
-        told.append(f"Fewer than {FEW_CALLS} calls: {', '.join(few)}; their intervals say how little is known.")
+        warnings.append(f"Fewer than {FEW_CALLS} calls: {', '.join(few)}; their intervals say how little is known.")
     if never := [row.tool for row in tools if row.successes == 0]:
-        told.append(f"Never succeeded: {', '.join(never)}; the law gives the chance of half a success.")
+        warnings.append(f"Never succeeded: {', '.join(never)}; the law gives the chance of half a success.")
     if missing := [name for name in reading.dependencies if name not in law.bases]:
-        told.append(f"Never called: {', '.join(missing)}; the law gives them the mean of the others.")
+        warnings.append(f"Never called: {', '.join(missing)}; the law gives them the mean of the others.")
     if not any(reading.dependencies.values()):
-        told.append("No dependencies are known, so nothing is said about which tool needs which (--library).")
+        warnings.append("No dependencies are known, so nothing is said about which tool needs which (--library).")
     needy = {call.tool for call in calls if call.counts[1] or call.counts[2]}
     if always := [row.tool for row in tools if reading.dependencies.get(row.tool) and row.tool not in needy]:
-        told.append(f"Never called before what they depend on: {', '.join(always)}; the factors are those of others.")
+        warnings.append(
+            f"Never called before what they depend on: {', '.join(always)}; the factors are those of others."
+        )
     if not reading.has_order:
-        told.append("These calls have no order, so nothing is said about what one changes for the next.")
+        warnings.append("These calls have no order, so nothing is said about what one changes for the next.")
     if reading.has_order:
         with_chances = _with_chances(calls, law, factors)
         signs = list(signs_of_order(with_chances))
-        told += signs
-        told += what_order_hides(with_chances)
+        warnings += signs
+        warnings += what_order_hides(with_chances)
         if signs:
-            told.append("Where calls do not look as if the law drew them, intervals are narrower than they should be.")
-    return [*told, *_of_errors(tools), *_of_latency(tools, law)]
+            warnings.append(
+                "Where calls do not look as if the law drew them, intervals are narrower than they should be."
+            )
+    return [*warnings, *_of_errors(tools), *_of_latency(tools, law)]
 
 
 def _with_chances(calls: Sequence[RecordedCall], law: Law, factors: Sequence[str]) -> FittedCalls:
-    counts = np.array([[call.counts[FACTORS.index(one)] for one in factors] for call in calls], dtype=np.float64)
+    counts = np.array([[call.counts[FACTORS.index(factor)] for factor in factors] for call in calls], dtype=np.float64)
     bases = np.array([law.bases[call.tool] for call in calls])
     names = list(law.bases)
     of_tools = np.eye(len(names))[[names.index(call.tool) for call in calls]]
     return FittedCalls(
         success=np.array([call.success for call in calls], dtype=np.float64),
-        chance=bases * np.prod(np.array([getattr(law, one) for one in factors]) ** counts, axis=1),
+        chance=bases * np.prod(np.array([getattr(law, factor) for factor in factors]) ** counts, axis=1),
         design=np.hstack([of_tools, counts]),
         position=np.array([call.position for call in calls], dtype=np.float64),
         own_failures=np.array([call.own_failures for call in calls], dtype=np.float64),
@@ -448,5 +452,5 @@ def _latency(calls: Sequence[RecordedCall]) -> Latency | None:
     if not seconds:
         return None
     shares = 100.0 * (np.arange(_SHARES) + 0.5) / _SHARES
-    counted = Counter(round(float(one), 3) for one in np.percentile(seconds, shares))
-    return Latency(tuple(Duration(one, count / _SHARES) for one, count in sorted(counted.items())))
+    counted = Counter(round(float(duration), 3) for duration in np.percentile(seconds, shares))
+    return Latency(tuple(Duration(duration, count / _SHARES) for duration, count in sorted(counted.items())))

@@ -143,11 +143,13 @@ def _ceiling(required: Sequence[str], rules: EndRules) -> float:
 def _outcomes(table: EpisodeTable, policy: str, kind: str) -> list[object]:
     """Return full, partial and failure of a policy under a prompt type, flaws of all kinds together."""
     prompts = [place for place, name in enumerate(table.prompts) if name.partition(":")[0] == kind]
-    chosen = (table.policy == table.policies.index(policy)) & np.isin(table.prompt, prompts)
-    count = int(table.count[chosen].sum())
+    is_of_policy = (table.policy == table.policies.index(policy)) & np.isin(table.prompt, prompts)
+    count = int(table.count[is_of_policy].sum())
     if not count:
         return [None] * 3
-    outcomes, counts = (np.bincount(table.task[chosen], weights=sums[chosen]) for sums in (table.outcome, table.count))
+    outcomes, counts = (
+        np.bincount(table.task[is_of_policy], weights=sums[is_of_policy]) for sums in (table.outcome, table.count)
+    )
     full = clustered_proportion(outcomes[counts > 0], counts[counts > 0])
-    partial = float(table.partial[chosen].sum()) / count
+    partial = float(table.partial[is_of_policy].sum()) / count
     return [full, partial, 1.0 - full.value - partial]

@@ -41,13 +41,15 @@ def plan_of(
         InvalidInputError: An argument is unusable.
         ExactLimitError: A task is too large to be solved exactly.
     """
-    chosen: dict[str, Any] = {**(options or {}), "tools": tools}
-    if chosen.setdefault("protocol", "native") != "native":
-        raise InvalidInputError(f"protocol is {chosen['protocol']!r:.60}: expected 'native', harnesses call functions")
+    with_tools: dict[str, Any] = {**(options or {}), "tools": tools}
+    if with_tools.setdefault("protocol", "native") != "native":
+        raise InvalidInputError(
+            f"protocol is {with_tools['protocol']!r:.60}: expected 'native', harnesses call functions"
+        )
     if isinstance(seeds, list):
         seeds = [int(seed) if isinstance(seed, str) and seed.isdecimal() else seed for seed in seeds]
     own_library = None if library is None else load_library(library)
-    return RunPlan.of(tasks=tasks, prompts=prompt, seeds=seeds, player=HARNESS, library=own_library, options=chosen)
+    return RunPlan.of(tasks=tasks, prompts=prompt, seeds=seeds, player=HARNESS, library=own_library, options=with_tools)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -234,9 +234,9 @@ async def _answers(state: TaskState, played: _Played) -> list[ChatMessage]:
     calls = reply.tool_calls or []
     if len(calls) == 1:
         before = played.calls
-        found, _ = await execute_tools([reply], state.tools)
+        answers, _ = await execute_tools([reply], state.tools)
         if played.calls > before:
-            return list(found)
+            return list(answers)
     return [_message(answer, calls) for answer in played.session.send(_as_openai(reply)).messages]
 
 

@@ -100,12 +100,12 @@ class ResiliSimEnvironment(Environment):
             ResiliSimError: An argument is unusable, or the task too large to be solved exactly.
         """
         self._session = None
-        chosen = uuid.uuid4().int % 2**32 if seed is None else seed
+        episode_seed = uuid.uuid4().int % 2**32 if seed is None else seed
         kind = self._prompt if prompt is None else prompt
         self._session = session = open_session(
-            task, chosen, kind, self._tools, name="openenv", environment=self._settings, library=self._library
+            task, episode_seed, kind, self._tools, name="openenv", environment=self._settings, library=self._library
         )
-        self._state = EpisodeState(episode_id=episode_id or str(uuid.uuid4()), seed=chosen, prompt_type=kind)
+        self._state = EpisodeState(episode_id=episode_id or str(uuid.uuid4()), seed=episode_seed, prompt_type=kind)
         return ToolObservation(text=session.prompt, turns_left=session.turns_left, functions=session.openai_tools())
 
     def step(self, action: ToolAction, timeout_s: float | None = None, **others: Any) -> ToolObservation:

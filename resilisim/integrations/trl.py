@@ -239,8 +239,8 @@ class _Rollout:
     """One episode in tokens: those of the model, and between them those of the environment."""
 
     def __init__(self, env: ConversationEnv, prompt: Sequence[Mapping[str, Any]], tokenizer: Any) -> None:
-        chosen = json.loads(prompt[-1]["content"])
-        self._session = Session(env, find_task(chosen["task"]), chosen["prompt_type"], chosen["seed"])
+        episode = json.loads(prompt[-1]["content"])
+        self._session = Session(env, find_task(episode["task"]), episode["prompt_type"], episode["seed"])
         self._tokenizer = tokenizer
         message = {"role": "user", "content": self._session.reply.text}
         self.prompt_ids: list[int] = self._ids(self._rendered([message]))

@@ -66,9 +66,9 @@ class WorkflowTask(vf.Task[WorkflowData]):
     async def exact(self, trace: vf.Trace) -> dict[str, float]:
         """Return the outcome, V*, regret, luck, and the outcome without luck."""
         record = trace.info[RECORD]
-        told = figures(record)
+        measures = figures(record)
         names = ("optimum", "regret", "luck", "luck_adjusted", "messages")
-        return {"outcome": float(record["outcome"]), **{name: float(told[name]) for name in names}}
+        return {"outcome": float(record["outcome"]), **{name: float(measures[name]) for name in names}}
 
 
 class WorkflowTaskset(vf.Taskset[WorkflowTask, WorkflowConfig]):

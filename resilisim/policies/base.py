@@ -178,11 +178,11 @@ def info_message(tool: str) -> str:
 
 def call_message(tool: str, parameters: Mapping[str, Any] | None = None) -> str:
     """Return the message that runs a tool."""
-    given = f" {inline_json(parameters)}" if parameters else ""
+    shown = f" {inline_json(parameters)}" if parameters else ""
     if "<" in tool:  # where a tag could begin or end
         call = json.dumps({"name": tool, "arguments": dict(parameters or {})}, ensure_ascii=False, default=str)
         return f"<tool_call>{call.replace('<', chr(92) + 'u003c')}</tool_call>"
-    return f"<tool_call>{tool}{given}</tool_call>"
+    return f"<tool_call>{tool}{shown}</tool_call>"
 
 
 def is_closing(info: Info) -> bool:

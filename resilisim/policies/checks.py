@@ -115,7 +115,9 @@ def _differences(
     for (_, prompt, seed), once, again in zip(episodes, first, second, strict=True):
         if once != again:
             pairs = zip(once, again, strict=False)
-            turn = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(once), len(again)))
+            turn = next(
+                (place for place, (message, other) in enumerate(pairs) if message != other), min(len(once), len(again))
+            )
             where = f"the same episode ({prompt} prompt, seed {seed}) gave other messages the second time"
             expected = "expected reset to forget the last episode, and choices that repeat"
             return [f"{where}, from message {turn + 1} on: {expected} (deterministic=False allows sampling)"]

@@ -103,7 +103,7 @@ class LearnedNames(PlanFollower):
         if names:
             guess = Task("guess", "", observation, {}, {}, tuple(names), {}, "", {}, observation)
             steps = self._planner.plan(guess).steps
-            self._steps = [PlannedStep(one.tool, max_tries=one.max_tries, skip_from=one.skip_from) for one in steps]
+            self._steps = [PlannedStep(step.tool, max_tries=step.max_tries, skip_from=step.skip_from) for step in steps]
 
     def _message(self, info: Info) -> str | None:
         return None if not self._steps and self._messages == 0 else super()._message(info)

@@ -114,8 +114,8 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
     if inspect.isclass(target) or not _has_policy_methods(target):
         policy = _call(target, where, dict(offered or {}), arguments)
     elif arguments:
-        given = ", ".join(sorted(arguments))
-        raise InvalidInputError(f"{where} is a policy already: expected no arguments, got {given}")
+        names = ", ".join(sorted(arguments))
+        raise InvalidInputError(f"{where} is a policy already: expected no arguments, got {names}")
     else:
         policy = target
     for method in () if callable(getattr(policy, "play_session", None)) else ("reset", "act"):
@@ -240,8 +240,8 @@ def _built_in(name: str, where: str) -> Any:
         except ImportError as error:
             if str(error.name).partition(".")[0] == "resilisim":
                 raise  # nothing that installing would mend
-            told = f"{where} cannot be loaded ({error_line(error)})"
-            raise MissingExtraError(f"{told}: {install_line(EXTRAS[name])}") from error
+            problem = f"{where} cannot be loaded ({error_line(error)})"
+            raise MissingExtraError(f"{problem}: {install_line(EXTRAS[name])}") from error
     return import_attribute(reference, where)
 
 
@@ -260,9 +260,9 @@ def _call(factory: Any, where: str, offered: dict[str, Any], arguments: Mapping[
     for argument in arguments:
         if argument not in named and not takes_all:
             raise unknown_name("argument", argument, named, where)
-    given = {name: value for name, value in offered.items() if name in named}
+    accepted = {name: value for name, value in offered.items() if name in named}
     try:
-        return factory(**{**given, **arguments})
+        return factory(**{**accepted, **arguments})
     except ResiliSimError:
         raise
     except (Exception, SystemExit) as error:

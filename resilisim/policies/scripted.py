@@ -212,8 +212,8 @@ class PlanFollower:
         self._steps = list(_steps_in(observation))
         for step in self._steps if self._pass_parameters else ():
             if step.problem is not None:
-                told = fit_to_show(f"{step.tool} is run without parameters: {step.problem}", one_line=True)
-                LOGGER.warning("step %s", told)
+                warning = fit_to_show(f"{step.tool} is run without parameters: {step.problem}", one_line=True)
+                LOGGER.warning("step %s", warning)
         self._queries = None if self._steps else list(_queries_in(observation))
 
     def act(self, observation: str, info: Info) -> str | None:
@@ -342,8 +342,8 @@ class RepairingFollower(PlanFollower):
         self._waits = self._can_wait and info.get("execution", {}).get("error") in _UNAVAILABLE
         known = self._library.resolve(step.tool)
         if kind == "input" and known is not None:
-            given, number = self._parameters(step) or {}, self._corrections.get(step.tool, 0)
-            changed = changed_parameters(self._library[known], given, number)
+            parameters, number = self._parameters(step) or {}, self._corrections.get(step.tool, 0)
+            changed = changed_parameters(self._library[known], parameters, number)
             self._corrections[step.tool] = number + 1
             self._steps[0] = replace(step, parameters=changed)
             self._tried = self._steps[0] if self._tried is step else self._tried

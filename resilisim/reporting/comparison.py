@@ -131,7 +131,7 @@ def _forest(compared: RunComparison) -> Block:
         "Differences between the two runs",
         say("comparison_chart"),
         row_labels((row[0].policy, row[0].prompt) for row in rows),
-        [[one.mark for one in row] for row in rows],
+        [[entry.mark for entry in row] for row in rows],
         ("B is better", "A is better"),
     )
 

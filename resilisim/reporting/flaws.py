@@ -101,7 +101,7 @@ def _mean_cells(pairs: Sequence[tuple[Pool, Pool]]) -> Iterator[object]:
     share = 1.0 / len(pairs)
     for rate in ("success", "adjusted"):
         sound, flawed = ([getattr(entry, rate) for entry in side] for side in zip(*pairs, strict=True))
-        signed = [*((share, one) for one in sound), *((-share, one) for one in flawed)]
+        signed = [*((share, estimate) for estimate in sound), *((-share, estimate) for estimate in flawed)]
         yield in_form(combination(signed), SIGNED)
 
 

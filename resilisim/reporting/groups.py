@@ -206,19 +206,21 @@ def published_reference(number: int) -> Fold:
     The authors' scorer, tool texts, prompts and random numbers are others than here, and so are their systems: no
     figure is a result of this run. The drops of table 3 are differences that the paper does not print.
     """
-    found = json.loads(packaged_file("published.json"))[str(number)]
-    rows = [[name, *(figure / 100 for level in levels for figure in level)] for name, levels in found["rows"].items()]
-    groups = [(name, 3) for name in found["groups"]]
+    published = json.loads(packaged_file("published.json"))[str(number)]
+    rows = [
+        [name, *(figure / 100 for level in levels for figure in level)] for name, levels in published["rows"].items()
+    ]
+    groups = [(name, 3) for name in published["groups"]]
     if number == FLAWED_PLANS:
         rows = [[*row, row[1] - row[4]] for row in rows]
         groups.append(("", 1))
     source = f"{PUBLISHED}, table {number}"
     table = Table(
-        f"Published, not of this run: {found['what']}, in percent ({source})",
-        found["columns"],
+        f"Published, not of this run: {published['what']}, in percent ({source})",
+        published["columns"],
         rows,
         groups=[("", 1), *groups] if groups else (),
-        notes=[*([say(found["note"])] if found["note"] else []), say("not_ours")],
+        notes=[*([say(published["note"])] if published["note"] else []), say("not_ours")],
         summary_rows=1 if groups else 0,
     )
     return Fold(f"Published figures of other systems ({source})", (table,), is_published=True)

@@ -340,7 +340,9 @@ def broken_section(broken: list[FailureRecord]) -> Section | None:
     """Return what broke, or None if nothing did."""
     if not broken:
         return None
-    counts = Counter((one["policy"], one["prompt_type"], on_one_line(one["error"], REASON_LENGTH)) for one in broken)
+    counts = Counter(
+        (failure["policy"], failure["prompt_type"], on_one_line(failure["error"], REASON_LENGTH)) for failure in broken
+    )
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     hidden = len(ordered) - MOST_REASONS
     notes = [f"{count_of(hidden, 'rarer reason')} left out; all stand in {FAILURES_NAME}."] if hidden > 0 else []

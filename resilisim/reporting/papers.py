@@ -300,7 +300,11 @@ def _domain(record: EpisodeRecord) -> tuple[str, str]:
 
 def _kpi_chain(answers: _Answers, published: Mapping[str, Any]) -> Iterator[PaperTable]:
     figures = published["kpi-chain"]
-    benchmarks = [one for one in dict.fromkeys(BENCHMARKS.values()) if any(key[2] == one for key in answers.scores)]
+    benchmarks = [
+        benchmark
+        for benchmark in dict.fromkeys(BENCHMARKS.values())
+        if any(key[2] == benchmark for key in answers.scores)
+    ]
     columns = tuple(dict.fromkeys(BENCHMARKS.values()))
     rows = []
     for player in answers.players:
@@ -309,7 +313,10 @@ def _kpi_chain(answers: _Answers, published: Mapping[str, Any]) -> Iterator[Pape
         mean = statistics.fmean(known) if len(known) == len(columns) else None
         rows.append(PaperRow(answers.names(player), (*rates, mean)))
     rows += [answers.published(row[:2], row[2:]) for row in figures["success"]]
-    sizes = {one: len({task for key, of in answers.scores.items() if key[2] == one for task in of}) for one in columns}
+    sizes = {
+        benchmark: len({task for key, of in answers.scores.items() if key[2] == benchmark for task in of})
+        for benchmark in columns
+    }
     yield PaperTable(
         KPI_CHAIN,
         "Table 1",
@@ -319,7 +326,7 @@ def _kpi_chain(answers: _Answers, published: Mapping[str, Any]) -> Iterator[Pape
         (*columns, "average"),
         tuple(rows),
         notes=(
-            f"Questions: {', '.join(f'{one} {count:,}' for one, count in sizes.items())}.",
+            f"Questions: {', '.join(f'{benchmark} {count:,}' for benchmark, count in sizes.items())}.",
             f"{MARK} had 1,000 questions of HotpotQA, 100 of each other.",
             "The paper lets a model judge where an exact match or recall is computed here.",
             *_notes(KPI_CHAIN),
@@ -558,7 +565,7 @@ def tables_csv(tables: Sequence[PaperTable]) -> str:
         for row in table.rows:
             for column, value in zip(table.columns, row.values, strict=True):
                 figures = (value.value, value.low, value.high) if isinstance(value, Estimate) else (value, None, None)
-                cells = ["" if one is None or one != one else one for one in figures]
+                cells = ["" if figure is None or figure != figure else figure for figure in figures]
                 writer.writerow([table.paper, table.name, " / ".join(row.names), column, *cells, row.is_published])
     return text.getvalue()
 

@@ -88,8 +88,8 @@ def profile_page(result: ProfileResult) -> Page:
     """Return what the page says."""
     who = [curve.who for axis in result.axes for curve in axis.curves]
     who += [policy.who for policy in result.flaws.policies] if result.flaws is not None else []
-    any_privileged = any(one.privileged for one in who)
-    policies = list(dict.fromkeys(one.policy for one in who))
+    any_privileged = any(who_played.privileged for who_played in who)
+    policies = list(dict.fromkeys(who_played.policy for who_played in who))
     summary: list[Block] = [_areas_table(result.axes)] if result.axes else []
     sections = [_axis_section(axis) for axis in result.axes]
     if result.flaws is not None:
@@ -232,14 +232,19 @@ def _recovery_blocks(axis: AxisProfile) -> list[Block]:
         places = [value_text(axis.axis, value) for value in axis.values]
         title = f"Setbacks mended by {WAY_TITLES[way]}"
         charts.append(LinePanel(title, title, places, series, axis_name=axis.axis, numbers=axis.values))
-    symbols = legend(*(Entry("dot", one.style + " hollow" * one.hollow, one.name) for one in charts[0].series))
+    symbols = legend(
+        *(
+            Entry("dot", shown_series.style + " hollow" * shown_series.hollow, shown_series.name)
+            for shown_series in charts[0].series
+        )
+    )
     return [say("profile_recovery"), symbols, panels(charts), *_recovery_tables(axis)]
 
 
 def _ways_of(axis: AxisProfile) -> list[str]:
     """Return the ways out that anybody could have taken."""
     recoveries = [point.recovery for curve in axis.curves for point in curve.points if point.recovery is not None]
-    return [way for way in WAYS if any(not math.isnan(getattr(one, way).value) for one in recoveries)]
+    return [way for way in WAYS if any(not math.isnan(getattr(recovery, way).value) for recovery in recoveries)]
 
 
 def _recovery_tables(axis: AxisProfile) -> list[Table]:
@@ -269,8 +274,8 @@ def _recovered(way: str, row: tuple[Curve, CurvePoint, Recovery]) -> Estimate:
 
 def _series(who: ProfiledPolicy, name: str, number: int, points: Sequence[CurvePoint] | Sequence[FlawCell]) -> Series:
     """Return what a chart draws of a policy: raw success alone where its luck cannot be taken out."""
-    raw = [one.success for one in points]
-    estimates, beside = (raw, []) if who.tries_again else ([one.adjusted for one in points], raw)
+    raw = [point.success for point in points]
+    estimates, beside = (raw, []) if who.tries_again else ([point.adjusted for point in points], raw)
     return Series(f"{name} *" if who.privileged else name, series_style(number), estimates, beside, who.privileged)
 
 
@@ -278,8 +283,8 @@ def _flaws_section(flaws: FlawsProfile) -> Section:
     carried = [flaw for flaw in flaws.flaws if flaws.reference(flaw, SOUND).num_tasks]
     entries = [Entry("line", "curve optimum", "deviate: V*"), Entry("line", "curve obey", "obey")]
     for number, policy in enumerate(flaws.policies):
-        one = _series(policy.who, policy.who.policy, number, ())
-        entries.append(Entry("dot", one.style + " hollow" * one.hollow, one.name))
+        series = _series(policy.who, policy.who.policy, number, ())
+        entries.append(Entry("dot", series.style + " hollow" * series.hollow, series.name))
     return Section(
         "flaws",
         "When the plan is wrong",
@@ -323,7 +328,10 @@ def _areas_table(axes: Sequence[AxisProfile]) -> Table:
         say("profile_areas_table"),
         ("policy", *("raw", "luck-adjusted") * len(axes)),
         [
-            [_curve_cell(axes[0], curves[0]), *(rate for one in curves for rate in (one.area.raw, one.area.adjusted))]
+            [
+                _curve_cell(axes[0], curves[0]),
+                *(rate for curve in curves for rate in (curve.area.raw, curve.area.adjusted)),
+            ]
             for curves in zip(*(axis.curves for axis in axes), strict=True)
         ],
         groups=(("", 1), *spans),

@@ -156,8 +156,8 @@ def read_compact_steps(text: str) -> list[PlannedStep]:
         tool, rest = read_name(match.group(2)), match.group(3)
         is_terse = match.re is _TERSE_STEP
         parameters, end, problem = (None, 0, None) if is_terse else _read_arguments(rest, inputs, before)
-        found = _REQUIRES.match(rest, end) if problem is None else _REQUIRES.search(rest)
-        names = [name.strip() for name in _REQUIRED.findall(found.group(1))] if found else []
+        requirement = _REQUIRES.match(rest, end) if problem is None else _REQUIRES.search(rest)
+        names = [name.strip() for name in _REQUIRED.findall(requirement.group(1))] if requirement else []
         requires = tuple(tools[name] if name in tools else read_name(name) for name in names) or None
         max_tries, last = _stated_limit(_TRIES, rest, end), _LAST_MESSAGE.search(rest, end)
         skip_from = int(last.group(1)) + 1 if last else None

@@ -154,10 +154,10 @@ def accepted_parameters(
     """
     original, tool = dict(parameters), problem.library[name]
     changes = (changed_parameters(tool, original, number) for number in range(_MOST_CHANGES))
-    for one in itertools.chain([original], changes):
-        is_known = names is None or all(one[key] == original.get(key) for key in one if key not in names)
-        if is_known and not is_refused_input(problem, state, name, one):
-            return one
+    for change in itertools.chain([original], changes):
+        is_known = names is None or all(change[key] == original.get(key) for key in change if key not in names)
+        if is_known and not is_refused_input(problem, state, name, change):
+            return change
     return original
 
 

@@ -53,14 +53,14 @@ def show(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Show an episode: messages, calls, plan, memory; value, regret and luck beside each turn."""
-    found = find_episode(run, episode)
-    record = finished(found)
+    episode_record = find_episode(run, episode)
+    record = finished(episode_record)
     if as_json:
-        print_json(found if record is None else opened_if_whole(record)[0])
+        print_json(episode_record if record is None else opened_if_whole(record)[0])
     elif record is not None:
         print_transcript(record, console(), full)
-    elif is_failure(found):
-        _print_failure(found, console())
+    elif is_failure(episode_record):
+        _print_failure(episode_record, console())
 
 
 @options.takes(
@@ -85,21 +85,26 @@ def replay(
 
     With the recorded replies it must end as it did before.
     """
-    found = find_episode(run, episode)
-    record = finished(found)
+    episode_record = find_episode(run, episode)
+    record = finished(episode_record)
     tool_library = options.load(library)
     asked: ModelSettings | None = None
     if live or models.models or record is None:
-        base_url = models.chat.base_url or _base_url_of(run, found["policy"])
+        base_url = models.chat.base_url or _base_url_of(run, episode_record["policy"])
         asked = replace(
             models,
-            models=models.models or _models_of(run, found["policy"]),
+            models=models.models or _models_of(run, episode_record["policy"]),
             chat=replace(models.chat, base_url=base_url, max_concurrency=1),
             concurrency=1,
             give_up_after=1,
         )
     again = replay_episode(
-        run, found, lambda task: options.find_task(task, tasks, tool_library), tool_library, asked, models.prices
+        run,
+        episode_record,
+        lambda task: options.find_task(task, tasks, tool_library),
+        tool_library,
+        asked,
+        models.prices,
     )
     if as_json:
         print_json(again)

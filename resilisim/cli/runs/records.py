@@ -187,15 +187,18 @@ def judge(
         )
     total = int(read_manifest(directory)["arguments"].get("num_episodes", 0))
     with Progressing("judging answers", total) as progress:
-        found = asyncio.run(_judged(directory, made[0].default, settings.concurrency, progress))
+        judged = asyncio.run(_judged(directory, made[0].default, settings.concurrency, progress))
     if out is not None:
-        write_file_atomically(out, b"".join(encode_json_line(one.to_mapping()) for one in found))
+        write_file_atomically(out, b"".join(encode_json_line(judged_answer.to_mapping()) for judged_answer in judged))
     policies: dict[str, list[JudgedAnswer]] = {}
-    for one in found:
-        policies.setdefault(one.policy, []).append(one)
+    for judged_answer in judged:
+        policies.setdefault(judged_answer.policy, []).append(judged_answer)
     results: list[dict[str, Any]] = []
     for policy, answers in policies.items():
-        verdicts, exact = [one.verdict for one in answers], [one.exact for one in answers]
+        verdicts, exact = (
+            [judged_answer.verdict for judged_answer in answers],
+            [judged_answer.exact for judged_answer in answers],
+        )
         agreement = judge_agreement(verdicts, exact)
         accuracy = judged_accuracy(verdicts).accuracy
         shares = {"policy": policy, "exact": sum(exact) / len(exact), "judge": accuracy}
@@ -215,7 +218,7 @@ def judge(
     rows = [[result[name] for name in names] for result in results]
     notes = [] if out is None else [f"verdicts: {out}"]
     answer(
-        as_json, results, Table.of_values(f"{len(found):,} answers", list(names.values()), rows, digits=3), notes=notes
+        as_json, results, Table.of_values(f"{len(judged):,} answers", list(names.values()), rows, digits=3), notes=notes
     )
 
 

@@ -108,9 +108,9 @@ class CommandAgent:
 
     async def _run(self, url: str, prompt: str) -> None:
         with tempfile.TemporaryDirectory(prefix="resilisim-") as folder:
-            told = Path(folder) / "episode.json"
-            told.write_text(json.dumps({"mcp_url": url, "prompt": prompt}), encoding="utf-8")
-            own = {"RESILISIM_MCP_URL": url, "RESILISIM_PROMPT": prompt, "RESILISIM_EPISODE": str(told)}
+            episode_file = Path(folder) / "episode.json"
+            episode_file.write_text(json.dumps({"mcp_url": url, "prompt": prompt}), encoding="utf-8")
+            own = {"RESILISIM_MCP_URL": url, "RESILISIM_PROMPT": prompt, "RESILISIM_EPISODE": str(episode_file)}
             async with _read_output() as (outgoing, output):
                 process = await self._start({**os.environ, **own}, outgoing)
                 try:

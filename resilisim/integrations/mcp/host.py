@@ -114,9 +114,9 @@ class EpisodeHost:
                 raise InvalidInputError(f"an episode is under way: call {FINISH} before the next {START}")
             if not self._repeats:
                 raise InvalidInputError("the episode of this URL is over: the next one needs another URL")
-        given = {name: value for name, value in arguments.items() if value is not None}
+        wanted = {name: value for name, value in arguments.items() if value is not None}
         # The first exact optimum of a process compiles for seconds, in which other episodes go on.
-        session = self.take(await asyncio.to_thread(self._begin, given))
+        session = self.take(await asyncio.to_thread(self._begin, wanted))
         return Answer(self.prompt, data={"prompt": self.prompt, "turns": session.turns_left})
 
     @property
@@ -178,7 +178,11 @@ class EpisodeHost:
 
 def _other_name(name: str, taken: Sequence[str]) -> str:
     """Return the name here of a tool of the library that is called as one of the episode's."""
-    return next(found for found in (f"tool_{'_' * number}{name}" for number in itertools.count()) if found not in taken)
+    return next(
+        candidate
+        for candidate in (f"tool_{'_' * number}{name}" for number in itertools.count())
+        if candidate not in taken
+    )
 
 
 def _renamed(tool: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -374,8 +378,8 @@ class _WithToken:
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Pass a request on, or refuse it."""
         if scope["type"] == "http":
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._wanted):
+            header = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(header, self._wanted):
                 await send(
                     {"type": "http.response.start", "status": 401, "headers": [(b"www-authenticate", b"Bearer")]}
                 )

@@ -78,8 +78,8 @@ class AnsweringTransport(httpx2.AsyncBaseTransport):
         messages = sorted(
             read_messages(bytes(body)), key=lambda each: answers(each, asked)
         )  # behind it nobody reads on
-        found = [self.readable(each, asked) for each in messages]
-        events = b"".join(b"data: " + each + b"\n" for each in found if each is not None)
+        read = [self.readable(each, asked) for each in messages]
+        events = b"".join(b"data: " + each + b"\n" for each in read if each is not None)
         if not events or not any(answers(each, asked) or _is_nameless(each) for each in messages):
             words = (
                 f"the server's answer is none to this request: {one_line(bytes(body[:200]).decode(errors='replace'))}"
@@ -160,15 +160,15 @@ class _Events(httpx2.AsyncByteStream):
                 self._can_be_resumed = self._can_be_resumed or field == b"id"
         if not data or name != b"message":
             return event + b"\n\n" if event.strip() else b""
-        found = []
+        lines = []
         for message in read_messages(b"\n".join(data)):
             text = self._transport.readable(message, self._asked)
             if self._asked is not None and (answers(message, self._asked) or _is_nameless(message)):
                 self._is_answered = True
             if text is not None:
-                found.append(text)
+                lines.append(text)
         head = b"".join(line + b"\n" for line in others)
-        return head + (b"data: \n\n" if not found else (b"\n" + head).join(b"data: " + text for text in found) + b"\n")
+        return head + (b"data: \n\n" if not lines else (b"\n" + head).join(b"data: " + text for text in lines) + b"\n")
 
 
 def _is_nameless(message: Any) -> bool:

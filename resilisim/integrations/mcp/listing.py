@@ -106,9 +106,9 @@ def _parameters(schema: Mapping[str, Any]) -> list[Parameter]:
     properties, required = schema.get("properties"), schema.get("required")
     known = properties if isinstance(properties, Mapping) else {}
     needed = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-    found = []
+    parameters = []
     for name, said in known.items():
         kind = said.get("type") if isinstance(said, Mapping) else None
         is_known = isinstance(kind, str) and kind in VALUE_TYPES
-        found.append(Parameter(name, str(kind) if is_known else "object", required=name in needed))
-    return found
+        parameters.append(Parameter(name, str(kind) if is_known else "object", required=name in needed))
+    return parameters

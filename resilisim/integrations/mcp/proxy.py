@@ -161,12 +161,12 @@ class ProxyConnection:
 
         A call that it holds is in the record all the same.
         """
-        found = read_messages(body)
-        if len(found) != 1:
-            words = f"the body holds {len(found)} messages: expected one"
+        messages = read_messages(body)
+        if len(messages) != 1:
+            words = f"the body holds {len(messages)} messages: expected one"
             self.note(words)
             return _refusal(words, 400, INVALID_REQUEST)
-        message = found[0]
+        message = messages[0]
         if isinstance(message, Unreadable):
             words = f"the client's message cannot be read: {message.words}"
             self.note(words)
@@ -205,14 +205,14 @@ class ProxyConnection:
 
     def summary(self) -> str:
         """Return what became of the calls, and the score if there is a goal, on one line."""
-        found = Counter(call.outcome for call in self.relay.calls)
-        kinds = ", ".join(f"{found[kind]} {kind}" for kind in get_args(Outcome))
-        told = [f"{count_of(len(self.relay.calls), 'call')}: {kinds}"]
+        outcomes = Counter(call.outcome for call in self.relay.calls)
+        kinds = ", ".join(f"{outcomes[kind]} {kind}" for kind in get_args(Outcome))
+        lines = [f"{count_of(len(self.relay.calls), 'call')}: {kinds}"]
         record = None if self.relay.episode is None else self.relay.episode.record
         if record is not None:
             figures = f"V* {record['optimum']:.3f}, regret {record['regret']:.3f}, luck {record['luck']:+.3f}"
-            told.insert(0, f"{record['score']['level']}; {figures}")
-        return f"seed {self._seed}: {'; '.join(told)}"
+            lines.insert(0, f"{record['score']['level']}; {figures}")
+        return f"seed {self._seed}: {'; '.join(lines)}"
 
     async def _hold(self) -> str | None:
         """Hold the connection until it is closed, and return what has ended it otherwise."""
@@ -443,12 +443,12 @@ class _Url:
                 async for item in read:
                     if isinstance(item, Exception):
                         continue
-                    message, told = item.message, item.metadata
+                    message, metadata = item.message, item.metadata
                     if isinstance(message, JSONRPCRequest):
                         self._routes[message.id] = write
-                        if isinstance(told, ServerMessageMetadata):
-                            told.request_context.scope[_REQUEST] = message.id
-                            self._unanswered[message.id] = told.on_request_unanswered
+                        if isinstance(metadata, ServerMessageMetadata):
+                            metadata.request_context.scope[_REQUEST] = message.id
+                            self._unanswered[message.id] = metadata.on_request_unanswered
                     await self.connection.relay.from_agent(message)
                     if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
                         request = request_id((message.params or {}).get("requestId"))
@@ -542,8 +542,8 @@ class ProxyEpisodes:
         if transport.is_terminated:
             await self._close(name, url)
         elif is_modern and request is not None and url.connection.relay.is_waiting(request):
-            told = {"requestId": request, "reason": "the client has closed the stream"}
-            cancelled = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=told)
+            cancellation = {"requestId": request, "reason": "the client has closed the stream"}
+            cancelled = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=cancellation)
             await url.connection.relay.from_agent(cancelled)
 
     async def _open(self, name: str, begins: bool) -> _Url | None:

@@ -219,23 +219,23 @@ class Relay:
         if PROTOCOL_VERSION_META_KEY in meta and request.method != "server/discover":
             await self._list(meta)
 
-    async def _take_unreadable(self, found: Unreadable) -> None:
+    async def _take_unreadable(self, unreadable: Unreadable) -> None:
         """Answer what the agent has sent and nobody can read."""
-        words = f"the client's message cannot be read: {found.words}"
+        words = f"the client's message cannot be read: {unreadable.words}"
         self._note(words)
-        if found.method is None and found.id is not None:  # an answer that the server waits for
-            self._asked.pop(found.id, None)
+        if unreadable.method is None and unreadable.id is not None:  # an answer that the server waits for
+            self._asked.pop(unreadable.id, None)
             error = ErrorData(code=INVALID_REQUEST, message=words)
-            await self._to_server(JSONRPCError(jsonrpc="2.0", id=found.id, error=error))
-        elif found.id is None and found.method is not None:
+            await self._to_server(JSONRPCError(jsonrpc="2.0", id=unreadable.id, error=error))
+        elif unreadable.id is None and unreadable.method is not None:
             return  # a notification
-        elif found.id is not None and found.method == "tools/call" and self._lost is None:
-            params = {"name": found.tool or ""}
-            request = JSONRPCRequest(jsonrpc="2.0", id=found.id, method="tools/call", params=params)
+        elif unreadable.id is not None and unreadable.method == "tools/call" and self._lost is None:
+            params = {"name": unreadable.tool or ""}
+            request = JSONRPCRequest(jsonrpc="2.0", id=unreadable.id, method="tools/call", params=params)
             await self._list({})
             await self._take_call(request, (_UNREADABLE, words))
         else:
-            await self._send_error(found.id, PARSE_ERROR if found.id is None else INVALID_REQUEST, words)
+            await self._send_error(unreadable.id, PARSE_ERROR if unreadable.id is None else INVALID_REQUEST, words)
 
     async def from_server(self, message: Read) -> None:
         """Take a message of the server."""
@@ -263,21 +263,21 @@ class Relay:
             self._release()
         # else an answer that comes after its request was given up, which is no answer
 
-    async def _from_server_unreadable(self, found: Unreadable) -> None:
-        words = f"the server's message cannot be read: {found.words}"
+    async def _from_server_unreadable(self, unreadable: Unreadable) -> None:
+        words = f"the server's message cannot be read: {unreadable.words}"
         self._note(words)
-        if found.id is None:
+        if unreadable.id is None:
             return
-        if found.method is not None:  # a question, which the server waits to be answered
+        if unreadable.method is not None:  # a question, which the server waits to be answered
             error = ErrorData(code=INVALID_REQUEST, message=words)
-            await self._to_server(JSONRPCError(jsonrpc="2.0", id=found.id, error=error))
-        elif self._listing is not None and found.id == self._listing.request:
+            await self._to_server(JSONRPCError(jsonrpc="2.0", id=unreadable.id, error=error))
+        elif self._listing is not None and unreadable.id == self._listing.request:
             await self._know(self._listing)
-        elif found.id in self._waiting:
-            call = self._running.pop(found.id, None)
+        elif unreadable.id in self._waiting:
+            call = self._running.pop(unreadable.id, None)
             if call is not None:
                 self._record(call, (_UNREADABLE, words))
-            await self._refuse(found.id, INTERNAL_ERROR, words)
+            await self._refuse(unreadable.id, INTERNAL_ERROR, words)
             self._release()
 
     async def lose_server(self, words: str) -> None:
@@ -377,7 +377,7 @@ class Relay:
         self, request: JSONRPCRequest, refusal: Failure | None = None, is_answered: bool = False
     ) -> None:
         params = request.params or {}
-        name, given = str(params.get("name")), params.get("arguments")
+        name, call_arguments = str(params.get("name")), params.get("arguments")
         if refusal is None and ("inputResponses" in params or "requestState" in params):
             paused = next((call for call in self._paused if call.name == name), None)
             if paused is not None:  # the same call goes on; it has been drawn
@@ -385,7 +385,7 @@ class Relay:
                 paused.request = request
                 await self._send(paused)
                 return
-        arguments = given if isinstance(given, Mapping) else {}
+        arguments = call_arguments if isinstance(call_arguments, Mapping) else {}
         shown = CallArguments.of(kwargs=arguments)
         changes = self._changes
         self._held.append(_Call(request, name, given_name(name), arguments, shown, changes, refusal, is_answered))
@@ -566,8 +566,8 @@ class Relay:
         if call is not None:
             self._record(call, ("hung", words))
         await self._refuse(request, REQUEST_TIMEOUT, f"{method if call is None else call.name}: {words}")
-        told = {"requestId": request, "reason": words}
-        await self._to_server(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=told))
+        cancelled = {"requestId": request, "reason": words}
+        await self._to_server(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=cancelled))
         self._release()
 
     async def _cancel(self, message: JSONRPCNotification) -> None:

@@ -123,7 +123,7 @@ class Episodes:
             tools, self.begin, self.ended, starts=self.is_one, repeats=repeats, seconds=self._run.episode_seconds
         )
 
-    def begin(self, given: Mapping[str, Any]) -> Session:
+    def begin(self, asked: Mapping[str, Any]) -> Session:
         """Begin the first episode that fits what a client has asked for and that nobody has played.
 
         It is written down as handed out before anything of it is told.
@@ -133,12 +133,12 @@ class Episodes:
             StoreError: What was played, or is about to be, cannot be written.
         """
         self._write()
-        if self._store is None and given:
-            return self._begin_chosen(given)
-        wanted = self._wanted(given)
+        if self._store is None and asked:
+            return self._begin_chosen(asked)
+        wanted = self._wanted(asked)
         with self._choosing:  # clients arrive in several threads
-            found = map(self._planned.__getitem__, self._planned.pending(self._is_taken))
-            episode = next(filter(wanted, found), None)
+            pending = map(self._planned.__getitem__, self._planned.pending(self._is_taken))
+            episode = next(filter(wanted, pending), None)
             if episode is not None:
                 if self._store is not None:
                     self._store.begin(self._begun(episode))
@@ -147,15 +147,15 @@ class Episodes:
             session = self._session(episode)
             self._under_way[session] = episode.index
             return session
-        shown = ", ".join(f"{name} {value!r}" for name, value in given.items())
+        shown = ", ".join(f"{name} {value!r}" for name, value in asked.items())
         raise InvalidInputError(
             f"no episode {'with ' + shown if shown else ''} is left: all were played or are under way"
         )
 
-    def _begin_chosen(self, given: Mapping[str, Any]) -> Session:
+    def _begin_chosen(self, wanted: Mapping[str, Any]) -> Session:
         """Begin what a client has chosen, where no plan is kept that it could be missing from."""
         first, settings = self._planned[0], self._plan.settings
-        name, seed, prompt = given.get("task"), given.get("seed", first.seed), given.get("prompt")
+        name, seed, prompt = wanted.get("task"), wanted.get("seed", first.seed), wanted.get("prompt")
         tasks = {task.instance_id: task for task in self._planned.tasks}
         task = first.task
         if name is not None:
@@ -167,9 +167,9 @@ class Episodes:
         seed = checked(Seed, "seed", seed)
         if not isinstance(self._run.seeds, int) and seed not in self._planned.seeds:
             raise InvalidInputError(f"seed is {seed!r:.60}: expected one of {_shortened(self._planned.seeds)}")
-        (chosen,) = (first.prompt,) if prompt is None else check_prompts([prompt])
+        (prompt_type,) = (first.prompt,) if prompt is None else check_prompts([prompt])
         check_solvable([task], self._plan.environment)
-        session = self._session(replace(first, task=task, prompt=chosen, seed=seed))
+        session = self._session(replace(first, task=task, prompt=prompt_type, seed=seed))
         self._chosen.add(session)
         return session
 
@@ -220,9 +220,9 @@ class Episodes:
     def _is_taken(self, index: int) -> bool:
         return index in self._handed_out or (self._store is not None and self._store.is_finished(index))
 
-    def _wanted(self, given: Mapping[str, Any]) -> Callable[[PlannedEpisode], bool]:
+    def _wanted(self, wanted: Mapping[str, Any]) -> Callable[[PlannedEpisode], bool]:
         plan, prompts = self._planned, self._planned.prompts
-        task, seed, prompt = given.get("task"), given.get("seed"), given.get("prompt", prompts[0])
+        task, seed, prompt = wanted.get("task"), wanted.get("seed"), wanted.get("prompt", prompts[0])
         if task is not None and all(task != known.instance_id for known in plan.tasks):
             raise unknown_name("task", str(task)[:100], [known.instance_id for known in plan.tasks])
         if seed is not None and seed not in plan.seeds:

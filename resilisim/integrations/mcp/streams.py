@@ -40,15 +40,15 @@ class Lines:
 
     def take(self, data: bytes) -> list[Item]:
         """Return what has come to its end with more bytes."""
-        found: list[Read] = []
+        messages: list[Read] = []
         *whole, last = data.split(b"\n")
         for part in whole:
-            found += self._line(part)
+            messages += self._line(part)
         self._rest += last
         if len(self._rest) > MOST_BYTES:
             self._head = self._head or bytes(self._rest[:_BLOCK])
             self._rest.clear()
-        return [SessionMessage(each) if not isinstance(each, Unreadable) else each for each in found]
+        return [SessionMessage(each) if not isinstance(each, Unreadable) else each for each in messages]
 
     def end(self) -> list[Item]:
         """Return what is left when there are no more bytes."""

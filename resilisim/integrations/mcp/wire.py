@@ -129,7 +129,7 @@ def _kind(value: Any) -> str:
 
 def _envelope(text: str) -> Unreadable:
     """Return what a text that may be no JSON says of itself at its top: id, method, tool."""
-    found: dict[tuple[str, ...], Any] = {}
+    members: dict[tuple[str, ...], Any] = {}
     path: list[str | None] = []  # the key under which each open object or list stands
     opened: list[str] = []
     key: str | None = None
@@ -154,8 +154,8 @@ def _envelope(text: str) -> Unreadable:
             key = _text(token)
         elif opened and opened[-1] == "{" and key is not None and len(opened) <= _MOST_DEPTH:
             place = (*(name or "" for name in path[1:]), key)
-            found.setdefault(place, _scalar(token))
-    identity, method, tool = (found.get(place) for place in (("id",), ("method",), ("params", "name")))
+            members.setdefault(place, _scalar(token))
+    identity, method, tool = (members.get(place) for place in (("id",), ("method",), ("params", "name")))
     is_call = method == "tools/call"
     return Unreadable(
         "",

@@ -107,29 +107,29 @@ class AgentOptions:
     templates: str | None = text(None, "folder whose .md files replace prompts of the same name")
 
 
-def read_options(cls: type[Options], given: Mapping[str, object], where: str = "") -> Options:
+def read_options(cls: type[Options], values: Mapping[str, object], where: str = "") -> Options:
     """Return options with the given values or their texts, those left out at their defaults.
 
     Raises:
         InvalidInputError: A name is unknown, or a value is not what its option takes; `where` says whose it is.
     """
     known = options_of(cls)
-    for name in given:
+    for name in values:
         if name not in known:
             raise unknown_name("option", name, known, where)
     try:
-        return cls(**{name: _read(known[name], value) for name, value in given.items()})
+        return cls(**{name: _read(known[name], value) for name, value in values.items()})
     except InvalidInputError as error:
         raise InvalidInputError(f"{where}: {error}" if where else str(error)) from None
 
 
-def _read(found: OptionField, value: object) -> Any:
-    if found.optional and (value is None or (isinstance(value, str) and value.strip().lower() == "none")):
+def _read(field: OptionField, value: object) -> Any:
+    if field.optional and (value is None or (isinstance(value, str) and value.strip().lower() == "none")):
         return None
-    read = _converted(found.kind, value)
+    read = _converted(field.kind, value)
     if read is None:
-        raise InvalidInputError(f"option {found.name} is {shown_value(value)}: expected {_expected(found)}")
-    return found.checked(read, f"option {found.name}")
+        raise InvalidInputError(f"option {field.name} is {shown_value(value)}: expected {_expected(field)}")
+    return field.checked(read, f"option {field.name}")
 
 
 def _converted(kind: type, value: object) -> Any:
@@ -152,22 +152,25 @@ def _converted(kind: type, value: object) -> Any:
     return kind(read)
 
 
-def _expected(found: OptionField) -> str:
-    if found.choices:
-        return "one of " + ", ".join(found.choices)
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[found.kind]
-    least, most = found.option.least, found.option.most
+def _expected(field: OptionField) -> str:
+    if field.choices:
+        return "one of " + ", ".join(field.choices)
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[field.kind]
+    least, most = field.option.least, field.option.most
     if least is not None and most is not None:
         words += f" from {least:g} to {most:g}"
     elif least is not None:
         words += f" of {least:g} or more"
     elif most is not None:
         words += f" of {most:g} or less"
-    return words + (" (or none)" if found.optional else "")
+    return words + (" (or none)" if field.optional else "")
 
 
 def describe_options(cls: type[AgentOptions]) -> list[tuple[str, object, str, str]]:
     """Return (name, default, what it takes, help) of each option, those of the agent itself first."""
     common = {field.name for field in fields(AgentOptions)}
-    found = sorted(options_of(cls).values(), key=lambda one: one.name in common)
-    return [(one.name, one.default, _expected(one), one.option.help) for one in found]
+    fields_of_class = sorted(options_of(cls).values(), key=lambda option_field: option_field.name in common)
+    return [
+        (option_field.name, option_field.default, _expected(option_field), option_field.option.help)
+        for option_field in fields_of_class
+    ]

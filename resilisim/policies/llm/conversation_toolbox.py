@@ -50,13 +50,13 @@ class ConversationToolbox:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         """Call a tool; only what is really sent uses a turn."""
         try:
-            function, given = self._read(name, arguments)
+            function, checked = self._read(name, arguments)
         except _NoCallError as problem:
             return CallResult.refused(str(problem))
-        text = _tag(function, given)
+        text = _tag(function, checked)
         if len(text) > MAX_MESSAGE_LENGTH:  # under the native protocol, too: both are to give the same episodes
             return CallResult.refused(f"the call has {len(text):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}")
-        result = CallResult.of(await self._send(native_call(function, given) if self._native else text), self._finish)
+        result = CallResult.of(await self._send(native_call(function, checked) if self._native else text), self._finish)
         self._shown.append(result.text)
         return result
 
@@ -129,14 +129,14 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value, allow_nan=False))
 
 
-def _tag(function: str, given: Mapping[str, Any]) -> str:
+def _tag(function: str, arguments: Mapping[str, Any]) -> str:
     if function == "tool_search":
-        return search_message(given["query"])
+        return search_message(arguments["query"])
     if function == "tool_info":
-        return info_message(given["name"])
+        return info_message(arguments["name"])
     if function == WAIT_FUNCTION:
         return WAIT
-    return call_message(given["name"], given["parameters"])
+    return call_message(arguments["name"], arguments["parameters"])
 
 
 def _excerpt(value: object) -> str:

@@ -112,8 +112,8 @@ def kept_words(text: str) -> str:
 def read_json(text: str, keys: Sequence[str] = ()) -> dict[str, Any] | Unreadable:
     """Find the JSON object that a reply gives, bare, fenced, or with prose around it; it must have the keys."""
     shown = visible(text)
-    found = json_object_in(shown, keys)
-    return Unreadable(found, excerpt(shown)) if isinstance(found, str) else found
+    value = json_object_in(shown, keys)
+    return Unreadable(value, excerpt(shown)) if isinstance(value, str) else value
 
 
 def read_arguments(raw: object) -> dict[str, Any] | Unreadable:
@@ -142,20 +142,20 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
     marker = _first_marker(shown)
     form = find_calls(shown, functools.partial(_is_meant, tools))
     if isinstance(form, FoundCalls) and form.form.mark and _is_first(form.start, marker, shown):
-        found = _from_form(form.calls[0], _thought(shown[: form.start]), tools)
-        if isinstance(found, Action):
-            return found
+        action = _from_form(form.calls[0], _thought(shown[: form.start]), tools)
+        if isinstance(action, Action):
+            return action
     if marker is None:
         return _told(_without_marker(shown, tools), form)
     start, end, kind = marker
     thought = _thought(shown[:start])
     if kind == "answer":
         return Action("finish", {"answer": _region(shown, end).strip(" \t\n*")}, thought)
-    found = _action_at(shown, end, thought, tools)
-    if kind == "words" and isinstance(found, Unreadable) and found.name is None:
+    action = _action_at(shown, end, thought, tools)
+    if kind == "words" and isinstance(action, Unreadable) and action.name is None:
         elsewhere = _without_marker(shown, tools)
-        return elsewhere if isinstance(elsewhere, Action) else found
-    return _told(found, form)
+        return elsewhere if isinstance(elsewhere, Action) else action
+    return _told(action, form)
 
 
 def _is_first(start: int, marker: tuple[int, int, str] | None, text: str) -> bool:
@@ -163,11 +163,11 @@ def _is_first(start: int, marker: tuple[int, int, str] | None, text: str) -> boo
     return (marker is None or start < marker[0]) and _TAG.search(text, 0, start) is None
 
 
-def _told(found: Action | Unreadable, form: FoundCalls | StrangeCall | None) -> Action | Unreadable:
+def _told(action: Action | Unreadable, form: FoundCalls | StrangeCall | None) -> Action | Unreadable:
     """Say of a reply without an action what was seen in it that looks like one in another form."""
-    if not isinstance(found, Unreadable) or found.name is not None or not isinstance(form, StrangeCall):
-        return found
-    return replace(found, problem=f"{found.problem}; seen was {form.seen}", is_strange=True)
+    if not isinstance(action, Unreadable) or action.name is not None or not isinstance(form, StrangeCall):
+        return action
+    return replace(action, problem=f"{action.problem}; seen was {form.seen}", is_strange=True)
 
 
 def _from_form(call: WrittenCall, thought: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:
@@ -176,8 +176,8 @@ def _from_form(call: WrittenCall, thought: str, tools: Sequence[ToolSpec]) -> Ac
     try:
         return Action(name, call.arguments_for(_properties_of(spec)), thought)
     except NotALiteral as error:
-        given = call.arguments
-        words = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
+        arguments = call.arguments
+        words = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
         if not words.lstrip().startswith("{") and not call.unnamed:
             with contextlib.suppress(NotALiteral):
                 return Action(name, _bare_argument(words, spec), thought)
@@ -222,20 +222,20 @@ def _without_marker(text: str, tools: Sequence[ToolSpec]) -> Action | Unreadable
     """Read a reply that announces no action: it may be a call all the same, hold one that stands alone, or finish."""
     refused: Unreadable | None = None
     for part, before, is_tagged in _parts(text, tools):
-        found: Action | Unreadable | None = None
+        action: Action | Unreadable | None = None
         if is_tagged or _begins_with_call(part, tools):
-            found = _action_at(part, 0, _thought(before), tools)
+            action = _action_at(part, 0, _thought(before), tools)
         else:
             with contextlib.suppress(NotALiteral):
                 value, end = object_at(part, 0)
-                found = _action_from_object(value, _thought(before), tools) if end == len(part) else None
-            if found is None:
+                action = _action_from_object(value, _thought(before), tools) if end == len(part) else None
+            if action is None:
                 form = find_calls(part, functools.partial(_is_meant, tools))
                 if isinstance(form, FoundCalls) and not form.form.mark:
-                    found = _from_form(form.calls[0], _thought(before + part[: form.start]), tools)
-        if isinstance(found, Action):
-            return found
-        refused = refused or found
+                    action = _from_form(form.calls[0], _thought(before + part[: form.start]), tools)
+        if isinstance(action, Action):
+            return action
+        refused = refused or action
     finish = _finish_in(text)
     if finish is not None:
         return finish
@@ -250,9 +250,9 @@ def _parts(text: str, tools: Sequence[ToolSpec]) -> Iterator[tuple[str, str, boo
     follows a line that is labelled a thought. An object in the midst of a sentence is only quoted.
     """
     yield text.strip(), "", False
-    for found in itertools.islice(_BLOCK.finditer(text), _MOST_BLOCKS):
-        is_tagged = found.group(2) is not None
-        yield (found.group(2 if is_tagged else 1) or "").strip(), text[: found.start()], is_tagged
+    for block in itertools.islice(_BLOCK.finditer(text), _MOST_BLOCKS):
+        is_tagged = block.group(2) is not None
+        yield (block.group(2 if is_tagged else 1) or "").strip(), text[: block.start()], is_tagged
     for tool in tools:
         before, opening, rest = text.partition(f"<{tool.name}>")
         filling, closing, _ = rest.partition(f"</{tool.name}>")

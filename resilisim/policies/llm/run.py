@@ -128,8 +128,8 @@ class AgentRun:
 
     def length(self, name: str) -> int:
         """Return one of the options that are lengths (`LENGTHS`), whether the agent has it or not."""
-        given: int | None = getattr(self.options, name, None)
-        return LENGTHS[name][self.answers] if given is None else given
+        stated: int | None = getattr(self.options, name, None)
+        return LENGTHS[name][self.answers] if stated is None else stated
 
     @property
     def facts(self) -> str:
@@ -198,15 +198,15 @@ class AgentRun:
         conversation = list(messages)
         while True:
             reply = await self.ask(role, conversation)
-            found = read(reply.text)
-            if not isinstance(found, Unreadable):
-                return found
-            found = self.unreadable(role, reply, found, counter)
+            reading = read(reply.text)
+            if not isinstance(reading, Unreadable):
+                return reading
+            reading = self.unreadable(role, reply, reading, counter)
             attempts -= 1
             if attempts <= 0:
-                return found
+                return reading
             answer = ChatMessage("assistant", shown(reply.text))
-            conversation = [*messages, answer, ChatMessage("user", again(found.problem))]
+            conversation = [*messages, answer, ChatMessage("user", again(reading.problem))]
 
     async def _reply(self, model: ChatModel, number: int, request: ChatRequest) -> ChatReply:
         journal = self.hooks.journal
@@ -287,12 +287,12 @@ class AgentRun:
 
         One that was cut off is told so, since its other problems may come from that.
         """
-        told = replace(what, problem=f"{CUT_OFF} ({what.problem})") if reply.is_cut else what
-        self.note("malformed_reply", component, told.problem, excerpt=told.excerpt)
+        problem = replace(what, problem=f"{CUT_OFF} ({what.problem})") if reply.is_cut else what
+        self.note("malformed_reply", component, problem.problem, excerpt=problem.excerpt)
         self.count(counter)
         if what.is_strange:
             self.count("unknown_forms")
-        return told
+        return problem
 
     def fail(self, component: str, reason: str, excerpt: str = "") -> None:
         """Write down that a component gave up; the first to do so is what a failed episode is put down to."""

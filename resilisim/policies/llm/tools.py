@@ -74,9 +74,9 @@ class ToolSpec:
             if name not in arguments:
                 return f"{self.name} needs the parameter {name!r}: its signature is {self.signature()}"
         checked: dict[str, Any] = {}
-        for name, given in arguments.items():
+        for name, raw in arguments.items():
             kinds = _kinds(schemas.get(name))
-            value = _from_text(given, kinds)
+            value = _from_text(raw, kinds)
             if kinds and not any(_is_of(value, kind) for kind in kinds):
                 return f"{self.name}: {name!r} is {_kind_of(value)}, expected {' or '.join(map(str, kinds))}"
             checked[name] = value

@@ -188,5 +188,5 @@ class AdjustmentRecorder(BaseCallback):
 def successful_tools(tools: NDArray[Any]) -> list[int]:
     """Return the tools that have succeeded, by first success, from `tools` of one observation."""
     order = tools[:, spaces.TOOL_SUCCESS_ORDER]
-    found = np.flatnonzero(order)
-    return [int(tool) for tool in found[np.argsort(order[found], kind="stable")]]
+    places = np.flatnonzero(order)
+    return [int(tool) for tool in places[np.argsort(order[places], kind="stable")]]

@@ -119,15 +119,15 @@ def exact_rates(
         raise InvalidInputError("the law has parts, or is the training law: expected a plain one, else play episodes")
     low, open_weight, num_states = np.zeros(len(tasks)), np.zeros(len(tasks)), 0
     for first in range(0, len(tasks), NUM_TASKS):
-        chosen = np.arange(first, min(first + NUM_TASKS, len(tasks)))
-        chain = _Chain(envs, chosen)
+        batch = np.arange(first, min(first + NUM_TASKS, len(tasks)))
+        chain = _Chain(envs, batch)
         while len(chain.weights):
             num_states += len(chain.weights)
             succeeded, dropped = chain.step(actor, negligible)
             low += succeeded
             open_weight += dropped
         if progress is not None:
-            progress(len(chosen))
+            progress(len(batch))
     return ExactRates(low, np.minimum(low + open_weight, 1.0), num_states)
 
 
@@ -192,7 +192,7 @@ class _Chain:
         tools = np.where(executes, world.action_tool[actions], -1).astype(np.int64)
         chances = np.empty((number, len(OUTCOMES)))
         write_chances(tools, core.episodes[:number], self._timeouts, core.worlds, chances)
-        found = []
+        reached = []
         for place, outcome in enumerate(OUTCOMES):
             rows = np.flatnonzero(chances[:, place] > 0.0)
             if not len(rows):
@@ -212,8 +212,8 @@ class _Chain:
                 self._rewards[: len(rows)],
                 self._ended[: len(rows)],
             )
-            found.append((self._stage[: len(rows)].copy(), weights[rows] * chances[rows, place]))
-        return found
+            reached.append((self._stage[: len(rows)].copy(), weights[rows] * chances[rows, place]))
+        return reached
 
     def _is_open(self, records: Records) -> NDArray[np.bool_]:
         """Return in which states success is not out of reach."""

@@ -213,7 +213,7 @@ class Imitation:
         device = next(network.parameters()).device
         network.train()
         try:
-            losses, told = zip(*(_loss(network, batch, self._value_weight, device) for batch in mixed), strict=True)
+            losses, updates = zip(*(_loss(network, batch, self._value_weight, device) for batch in mixed), strict=True)
             self._optimizer.zero_grad()
             torch.autograd.backward(torch.stack(losses).mean())
             nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT_NORM)
@@ -221,7 +221,7 @@ class Imitation:
         finally:
             network.train(was_training)
         self.num_updates += 1
-        self.latest = ImitationUpdate(*np.mean([astuple(one) for one in told], axis=0).tolist())
+        self.latest = ImitationUpdate(*np.mean([astuple(update) for update in updates], axis=0).tolist())
         return self.latest
 
 
@@ -250,8 +250,8 @@ class Rehearsal:
     def mixture(self, kept: Sequence[Batch], generator: np.random.Generator) -> list[Batch]:
         """Return what a step learns from, states of the latest of the batches and of some others."""
         earlier = generator.choice(len(kept), min(self.num_mixed, len(kept)), replace=False).tolist()
-        chosen = [len(kept) - 1, *(number for number in earlier if number != len(kept) - 1)][: self.num_mixed]
-        return [self._some_of(kept[number], generator) for number in chosen]
+        numbers = [len(kept) - 1, *(number for number in earlier if number != len(kept) - 1)][: self.num_mixed]
+        return [self._some_of(kept[number], generator) for number in numbers]
 
     def _some_of(self, batch: Batch, generator: np.random.Generator) -> Batch:
         rows = generator.integers(len(batch["values"]), size=self.num_states)
@@ -263,9 +263,9 @@ class Rehearsal:
 def _loss(
     network: nn.Module, batch: Batch, value_weight: float, device: torch.device
 ) -> tuple[Tensor, ImitationUpdate]:
-    given = {name: torch.as_tensor(array, device=device) for name, array in batch.items()}
-    illegal, targets, values = given["action_mask"] == 0, given["targets"], given["values"]
-    output: Tensor = network(**{name: given[name] for name in READ if name in given})
+    tensors = {name: torch.as_tensor(array, device=device) for name, array in batch.items()}
+    illegal, targets, values = tensors["action_mask"] == 0, tensors["targets"], tensors["values"]
+    output: Tensor = network(**{name: tensors[name] for name in READ if name in tensors})
     log_probabilities = output[:, :-1].masked_fill(illegal, -torch.inf).log_softmax(dim=-1)
     # Illegal actions have target 0, and 0 times minus infinity is not a number.
     cross_entropy = -(targets * log_probabilities.masked_fill(illegal, 0.0)).sum(dim=-1)
@@ -309,10 +309,10 @@ def _label_under_parts(
     num_tools = num_tools_of(num_actions)
     invoke, retry, accept = (action_index(kind, 0, num_tools) for kind in (INVOKE_TOOL, RETRY_TOOL, VALIDATE_OUTPUT))
     chances = observations["tool_parts"][:, :, spaces.PART_CHANCE]
-    chosen = np.zeros((num_envs, num_actions), dtype=np.bool_)
+    is_best = np.zeros((num_envs, num_actions), dtype=np.bool_)
     values = np.zeros(num_envs, dtype=np.float32)
     is_choosing = np.zeros(num_envs, dtype=np.bool_)
-    for env, row in enumerate(chosen):
+    for env, row in enumerate(is_best):
         problem, state = vector_env.problem(env), vector_env.episode_state(env)
         is_choosing[env] = state.ended_by is None
         if not is_choosing[env]:
@@ -328,8 +328,8 @@ def _label_under_parts(
             row[invoke + tool if mask[env, invoke + tool] else retry + tool] = True
         row[accept + num_tools] = best.finishes
         row[meta_action_index(META_NO_OP, num_tools)] = best.waits and not row.any()
-    chosen &= mask
-    targets = (chosen / np.maximum(chosen.sum(axis=1, keepdims=True), 1)).astype(np.float32)
+    is_best &= mask
+    targets = (is_best / np.maximum(is_best.sum(axis=1, keepdims=True), 1)).astype(np.float32)
     return {**observations, "targets": targets, "values": values}, is_choosing
 
 
@@ -354,9 +354,9 @@ def _label(vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any
     num_types = legal.sum(axis=0)
     allowed = np.where(num_types > 0, q_values, -1.0)
     best = allowed.max(axis=1, keepdims=True)
-    chosen = (allowed >= best - TIE_TOLERANCE) & (best > TIE_TOLERANCE) & is_choosing[:, None]
+    is_best = (allowed >= best - TIE_TOLERANCE) & (best > TIE_TOLERANCE) & is_choosing[:, None]
     # Tools share equally, then the types that can execute a tool do: two ways to the same call do not count double.
-    share = chosen / np.maximum(chosen.sum(axis=1, keepdims=True), 1) / np.maximum(num_types, 1)
+    share = is_best / np.maximum(is_best.sum(axis=1, keepdims=True), 1) / np.maximum(num_types, 1)
     for start, is_legal in zip(starts, legal, strict=True):
         targets[:, start : start + num_tools] = share * is_legal
     return {**observations, "targets": targets, "values": values}, is_choosing

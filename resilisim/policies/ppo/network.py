@@ -396,13 +396,13 @@ class WorkflowTransformer(nn.Module):
         any type; so are `tool_parts` (B, T, NUM_PART_COLUMNS) and `law` (B, NUM_LAW_COLUMNS) under laws with parts.
         """
         with torch.autocast(tools.device.type, dtype=torch.bfloat16, enabled=self.autocast):
-            last, chosen, tokens = self._tokens(tools, task, tool_parts, law)
-        last, chosen, tokens = last.float(), chosen.float(), tokens.float()
+            last, last_tokens, tokens = self._tokens(tools, task, tool_parts, law)
+        last, last_tokens, tokens = last.float(), last_tokens.float(), tokens.float()
         tool_logits = self.tool_head(self.tool_norm(tokens + self.context(last)[:, None]))
         tool_logits = tool_logits + self.prior * is_awaited(tools).to(tool_logits.dtype)[..., None]
         last = self.episode_norm(last)
         none_logits, meta_logits = torch.split(self.episode_head(last), [NUM_ACTION_TYPES, NUM_META_ACTIONS], dim=-1)
-        value = self.value_head(torch.cat([last, chosen.mean(dim=1)], dim=-1))
+        value = self.value_head(torch.cat([last, last_tokens.mean(dim=1)], dim=-1))
         by_type = torch.cat([tool_logits.transpose(1, 2), none_logits[..., None]], dim=-1)
         return torch.cat([by_type.view(len(by_type), -1), meta_logits, value], dim=-1)
 
@@ -423,14 +423,14 @@ class WorkflowTransformer(nn.Module):
         width = tokens.shape[-1]
         count = self.attention_tokens
         if count is None or count >= num_tools:
-            last, chosen = self._attend(episode, tokens)
-            return last, chosen, chosen
+            last, last_tokens = self._attend(episode, tokens)
+            return last, last_tokens, last_tokens
         top = relevance(tools).topk(count, dim=1, sorted=False).indices
         rows = (top + torch.arange(0, batch * num_tools, num_tools, device=top.device)[:, None]).view(-1)
         flat = tokens.view(batch * num_tools, width)
-        last, chosen = self._attend(episode, flat.index_select(0, rows).view(batch, count, width))
-        flat = flat.index_copy(0, rows, chosen.reshape(batch * count, width).to(flat.dtype))
-        return last, chosen, flat.view(batch, num_tools, width)
+        last, last_tokens = self._attend(episode, flat.index_select(0, rows).view(batch, count, width))
+        flat = flat.index_copy(0, rows, last_tokens.reshape(batch * count, width).to(flat.dtype))
+        return last, last_tokens, flat.view(batch, num_tools, width)
 
     def _attend(self, episode: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the episode's token, (B, width), and the tools', (B, S, width), after the layers."""

@@ -334,8 +334,8 @@ class Parts:
         if self._curriculum is not None:
             self._curriculum = self._curriculum.after(successes)
         if self.patterns is not None:
-            chosen = [sequence for sequence, success in zip(sequences, successes, strict=True) if success]
-            self.patterns = self.patterns.add(chosen, figures["score"][succeeded].tolist())
+            successful = [sequence for sequence, success in zip(sequences, successes, strict=True) if success]
+            self.patterns = self.patterns.add(successful, figures["score"][succeeded].tolist())
         coverage, sequence = mean_of(figures["coverage"]), mean_of(figures["sequence"])
         if self._monitor is not None and coverage is not None and sequence is not None:
             self._monitor = self._monitor.after(phase, coverage, sequence, mean_of(figures["steps"][succeeded]))

@@ -89,8 +89,8 @@ class LawBlindActor:
     def act(self, observation: dict[str, NDArray[Any]], mask: NDArray[Any]) -> NDArray[np.int64]:
         """Return an action for each observation: int64 (N,)."""
         known, meant = benchmark_actions(mask)
-        chosen = self._actor.act(observation, known)
-        return meant[np.arange(len(chosen)), chosen]
+        actions = self._actor.act(observation, known)
+        return meant[np.arange(len(actions)), actions]
 
 
 def actor_of(loaded: LoadedPolicy) -> Actor:
@@ -107,8 +107,8 @@ class Mirror:
         self._actor = WorkflowActor(loaded.network)
         self._reads_law = reads_laws(loaded)
         options = observation_options(loaded, library)
-        given = law.to_mapping() if law.is_plain else {"law": law}
-        self._env = WorkflowEnv(options.with_options({"tasks": [task], **given, **asdict(rules)}))
+        law_options = law.to_mapping() if law.is_plain else {"law": law}
+        self._env = WorkflowEnv(options.with_options({"tasks": [task], **law_options, **asdict(rules)}))
         self._env.set_patterns(patterns_of(loaded, library))
         self._num_tools = len(library)
         self.restart()
@@ -125,7 +125,7 @@ class Mirror:
 
     def preferences(self) -> list[Preference]:
         """Return the legal calls, the most probable first; equal ones in the order of the actions."""
-        return [one for one in self._preferences() if one.tool >= 0]
+        return [preference for preference in self._preferences() if preference.tool >= 0]
 
     def _preferences(self) -> list[Preference]:
         """Return the legal actions likewise; to a policy that does not read laws they are those of the benchmark."""
@@ -152,8 +152,8 @@ class Mirror:
             execution = info.get("execution") or {}
             failed = FAILURE_STATUSES.get(str(execution.get("error")), spaces.STATUS_FAILED)
             result = info.get("result") or ("success" if execution.get("success") else "failure")
-            given = (result, failed, info.get("seconds") or 0.0, hidden)
-            self._observation, _, self.ended, _, _ = self._env.follow(action, *given)
+            forced = (result, failed, info.get("seconds") or 0.0, hidden)
+            self._observation, _, self.ended, _, _ = self._env.follow(action, *forced)
 
     def execute(self, tool: int, status: int) -> None:
         """Let a tool be executed with this outcome: SUCCESS or one of the failures of `envs.workflow.spaces`."""
@@ -182,9 +182,9 @@ def observation_options(loaded: LoadedPolicy, library: ToolLibrary | None = None
 
 def patterns_of(loaded: LoadedPolicy, library: ToolLibrary) -> dict[tuple[str, ...], float]:
     """Return the patterns that were mined in a policy's training, those of tools that the library has."""
-    found = loaded.description.training.get("pattern_scores", [])
+    listed = loaded.description.training.get("pattern_scores", [])
     try:
-        scores = {tuple(str(name) for name in names): float(score) for names, score in found}
+        scores = {tuple(str(name) for name in names): float(score) for names, score in listed}
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
             f"checkpoint {str(loaded.folder)!r:.200}: training.pattern_scores: expected pairs of tool names and a score"
@@ -245,11 +245,11 @@ class PolicyPlanner(KeepingPlanner[Task]):
         problem = build_problem(self.library, key.required_tools, self.law, self.rules)
         mirror = Mirror(self._loaded, key, self.library, self.law, self.rules)
         calls = all_success_calls(mirror, problem)
-        chosen = best_limits(problem, [options[0].tool for options in calls])
-        calls = [calls[place] for place in chosen.kept]
+        limits = best_limits(problem, [options[0].tool for options in calls])
+        calls = [calls[place] for place in limits.kept]
         tools = [self.library.names[options[0].tool] for options in calls]
         steps = [self._step(problem, tools, place, options) for place, options in enumerate(calls)]
-        return limited_steps(steps, chosen.limits), chosen.success
+        return limited_steps(steps, limits.limits), limits.success
 
     def _step(self, problem: Problem, tools: list[str], place: int, options: list[Preference]) -> Step:
         name = tools[place]

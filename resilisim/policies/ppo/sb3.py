@@ -224,10 +224,10 @@ class WorkflowVecEnv(VecEnv):
     ) -> list[Any]:
         """Call a method of the batched environment; an array of its answers is given out row by row."""
         answer = getattr(self.envs, method_name)(*method_args, **method_kwargs)
-        chosen = self._chosen(indices)
+        envs = self._chosen(indices)
         if isinstance(answer, np.ndarray) and len(answer) == self.num_envs:
-            return [answer[env] for env in chosen]
-        return [answer] * len(chosen)
+            return [answer[env] for env in envs]
+        return [answer] * len(envs)
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
         """Return False for every chosen environment: there are no wrappers."""

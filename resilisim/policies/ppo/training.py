@@ -369,10 +369,12 @@ class _Run:
             return
         network, patterns = network_of(self._model), self._patterns()
         successes = {
-            name: float(np.mean([one.success(network, patterns) for one in group]))
+            name: float(np.mean([validator.success(network, patterns) for validator in group]))
             for name, group in self._validators.items()
         }
-        optima = {name: float(np.mean([one.optimum for one in group])) for name, group in self._validators.items()}
+        optima = {
+            name: float(np.mean([validator.optimum for validator in group])) for name, group in self._validators.items()
+        }
         success, optimum = float(np.mean([*successes.values()])), float(np.mean([*optima.values()]))
         shares = {name: successes[name] / optima[name] for name in optima} if len(optima) > 1 else {}
         latest = Evaluation(self._steps, self._elapsed / 60.0, success, optimum, success / optimum, shares)
@@ -382,10 +384,10 @@ class _Run:
         if at.best is None or latest.share >= at.best.share:  # of equals the one that has trained longer
             self._at = replace(self._at, best=latest)
             self._keep_policy(latest)
-        told: dict[str, Any] = {"training": self._means(), "parts": self._parts.figures()}
+        measures: dict[str, Any] = {"training": self._means(), "parts": self._parts.figures()}
         if self._config.libraries == "random":
-            told["drawn_again"] = dict(at.refused)
-        self._folder.lines.write({"update": at.update, **asdict(latest), **told})
+            measures["drawn_again"] = dict(at.refused)
+        self._folder.lines.write({"update": at.update, **asdict(latest), **measures})
         for name in ("success", "share"):
             self._model.logger.record(f"validation/{name}", getattr(latest, name))
         for name, share in shares.items():
@@ -506,14 +508,14 @@ def law_with_parts(config: TrainingConfig) -> Law | None:
 
 def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[Task], list[Task]]:
     """Return the tasks to train on and those to validate on, of the train and the validation split."""
-    given = read_tasks(config.tasks, library)
-    chosen = [task for task in given if split_of(task.required_tools) == "train"]
-    if not chosen:
+    tasks = read_tasks(config.tasks, library)
+    of_split = [task for task in tasks if split_of(task.required_tools) == "train"]
+    if not of_split:
         raise InvalidInputError(f"none of the tasks {config.tasks!r} is in the train split: expected at least one")
-    held_out = given
+    held_out = tasks
     if library == default_library():
         held_out = read_tasks(BENCHMARK_VERSION, library)
-    return chosen, sample_tasks(held_out, config.validation_tasks, split="validation")
+    return of_split, sample_tasks(held_out, config.validation_tasks, split="validation")
 
 
 def draw_settings(config: TrainingConfig, stream: str, number: int, home: list[Task]) -> RandomSettings:
@@ -612,8 +614,8 @@ def load_start(config: TrainingConfig, library: ToolLibrary) -> LoadedPolicy | N
     if not config.start:
         return None
     start = load_checkpoint(config.start)
-    given = {"network": start.description.network.kind, **start.description.network.arguments}
-    for name, expected in given.items():
+    network = {"network": start.description.network.kind, **start.description.network.arguments}
+    for name, expected in network.items():
         # A transformer's weights fit any number of tools, and those for laws are added where it has none.
         if name not in ("num_tools", "law_parts") and getattr(config, name) != expected:
             raise InvalidInputError(

@@ -66,8 +66,8 @@ def play_closed_loop(
     for first in range(0, num_jobs, num_envs):
         jobs = np.arange(first, min(first + num_envs, num_jobs))
         numbers = np.resize(jobs, num_envs)
-        chosen = {"tasks": numbers // episodes, "seeds": numbers % episodes}
-        observation, _ = envs.reset(seed=0, options=chosen)
+        episodes_to_play = {"tasks": numbers // episodes, "seeds": numbers % episodes}
+        observation, _ = envs.reset(seed=0, options=episodes_to_play)
         running = np.arange(len(jobs))
         actions = np.zeros(num_envs, dtype=np.int64)
         while len(running):

@@ -94,8 +94,8 @@ class Axis:
 
     def line(self, values: tuple[float, float], across: tuple[float, float], style: str, tooltip: str = "") -> Shape:
         """Draw a line from one value to another, at two distances across the axis."""
-        (first, last), (one, other) = map(self.at, values), across
-        ends = (first, one, last, other) if self.length > 0.0 else (one, first, other, last)
+        (first, last), (near, other) = map(self.at, values), across
+        ends = (first, near, last, other) if self.length > 0.0 else (near, first, other, last)
         return line(*ends, style, tooltip)
 
     def exact(self, value: float, across: float, half: float, style: str, name: str) -> list[Shape]:

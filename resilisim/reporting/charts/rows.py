@@ -251,7 +251,12 @@ def forest_chart(
 ) -> Markup:
     """Draw differences around zero as in a forest plot; `sides` are what those below and above 0 speak for."""
     estimates = [mark.estimate for row in rows for mark in row]
-    ends = [abs(end) for one in estimates for end in (one.value, one.low, one.high) if math.isfinite(end)]
+    ends = [
+        abs(end)
+        for estimated in estimates
+        for end in (estimated.value, estimated.low, estimated.high)
+        if math.isfinite(end)
+    ]
     longest = max(ends, default=0.05) * 1.04
     step = nice_step(longest, 2)
     most = max(1, math.ceil(longest / step - 1e-9))  # ticks on each side of 0

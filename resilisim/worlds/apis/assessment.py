@@ -170,9 +170,9 @@ def assess(
                 asyncio.run(_called(waiting, address, law, per_host, keep))
         except ExceptionGroup as several:  # a full disk, of which the first call says what all say
             raise several.exceptions[0] from None
-        found = assessed(lines)
-        write_file_atomically(Path(out) / TABLE_NAME, encode_json(found.to_mapping(), indent=1) + b"\n")
-    return found
+        assessment = assessed(lines)
+        write_file_atomically(Path(out) / TABLE_NAME, encode_json(assessment.to_mapping(), indent=1) + b"\n")
+    return assessment
 
 
 def call_record(call: ApiCall) -> dict[str, Any]:

@@ -104,7 +104,8 @@ class Recipe:
         read_so_far = normalized(" ".join(evidence))
         # Of the searched subjects themselves the evidence may only say "she" or "the novel".
         return all(
-            normalized(one) in read_so_far or one in {step.query for step in question.steps} for one in question.answers
+            normalized(answer) in read_so_far or answer in {step.query for step in question.steps}
+            for answer in question.answers
         )
 
     @cached_property

@@ -236,30 +236,30 @@ class _Generator:
         draws = self.draws
         born, died = self.years[person]
         noun = self.entities[person].noun
-        self._maybe(person, "studied_at", institutions, lambda one: self._year(one, "founded") <= born + 20)
+        self._maybe(person, "studied_at", institutions, lambda title: self._year(title, "founded") <= born + 20)
         elder = [
-            one
-            for one in people
-            if 18 <= born - self.years[one][0] <= 50
-            and self.years[one][1] > born + 15
-            and self.entities[one].noun == noun
+            title
+            for title in people
+            if 18 <= born - self.years[title][0] <= 50
+            and self.years[title][1] > born + 15
+            and self.entities[title].noun == noun
         ]
         # Few teachers with several pupils each: the eldest of those who fit.
-        self._maybe(person, "taught_by", sorted(elder, key=lambda one: self.years[one][0])[:3], chance=0.75)
+        self._maybe(person, "taught_by", sorted(elder, key=lambda title: self.years[title][0])[:3], chance=0.75)
         joined = [
-            one
-            for one in societies
-            if born + 18 <= self._year(one, "founded") + 45 and self._year(one, "founded") < died - 3
+            title
+            for title in societies
+            if born + 18 <= self._year(title, "founded") + 45 and self._year(title, "founded") < died - 3
         ]
         self._maybe(person, "member_of", joined, chance=0.7)
         if (person, "married_to") not in self.values and draws.uniform() < 0.45:
             partners = [
-                one
-                for one in people
-                if one != person
-                and (one, "married_to") not in self.values
-                and abs(self.years[one][0] - born) <= 12
-                and self.entities[one].pronoun != self.entities[person].pronoun
+                title
+                for title in people
+                if title != person
+                and (title, "married_to") not in self.values
+                and abs(self.years[title][0] - born) <= 12
+                and self.entities[title].pronoun != self.entities[person].pronoun
             ]
             if partners:
                 partner = draws.choice(partners)
@@ -281,10 +281,14 @@ class _Generator:
             self._say(work, "first_shown_in", draws.choice(self.cities))
             issuer = ISSUER_OF[noun]
             able = [
-                one for one in companies if self.entities[one].noun == issuer and self._year(one, "founded") <= year
+                title
+                for title in companies
+                if self.entities[title].noun == issuer and self._year(title, "founded") <= year
             ]
             self._maybe(work, "issued_by", able, chance=0.9)
-            living = [one for one in people if one != person and self.years[one][0] + 15 < year < self.years[one][1]]
+            living = [
+                title for title in people if title != person and self.years[title][0] + 15 < year < self.years[title][1]
+            ]
             self._maybe(work, "dedicated_to", living, chance=0.6)
 
     def _gatherings(self, people: Sequence[str]) -> None:
@@ -295,7 +299,7 @@ class _Generator:
             wanted = (
                 ("explorer", "botanist") if noun == "expedition" else ("painter", "engraver", "composer", "architect")
             )
-            leader = draws.choice([one for one in people if self.entities[one].noun in wanted] or people)
+            leader = draws.choice([person for person in people if self.entities[person].noun in wanted] or people)
             born, died = self.years[leader]
             event = self._add(f"{self._word(1, 2)} {_EVENTS[noun]}", "event", noun)
             self._say(event, "led_by", leader)

@@ -99,8 +99,8 @@ class _Writer:
         self, graph: Graph, entity: Entity, peers: Sequence[Entity], near: Sequence[Entity], seed: int
     ) -> None:
         self.graph, self.entity = graph, entity
-        self.peers = [one for one in peers if one is not entity]
-        self.near = [one for one in near if one is not entity]
+        self.peers = [other for other in peers if other is not entity]
+        self.near = [other for other in near if other is not entity]
         self.draws = Draws("resilisim/pages/prose", seed, entity.title)
         self.evidence: dict[str, str] = {}
         self.unused: dict[str, list[str]] = {}  # of each theme: sentences not used on this page
@@ -189,7 +189,11 @@ class _Writer:
         """Return a sentence that names a wrong value and says that it is wrong."""
         templates = texts("relations")["denials"].get(fact.relation)
         right = self.graph.entities[str(fact.value)]
-        wrong = [one for one in self.graph.of_kind(right.kind) if one.title != right.title and one.noun == right.noun]
+        wrong = [
+            candidate
+            for candidate in self.graph.of_kind(right.kind)
+            if candidate.title != right.title and candidate.noun == right.noun
+        ]
         if templates is None or not wrong:
             return None
         return self._sentence(templates, self.entity, True, o=self.draws.choice(wrong).title)
@@ -251,7 +255,9 @@ class _Writer:
             **values: What the other slots hold; "o" is a title or a year.
         """
         if naming:
-            templates = [one for one in templates if any(slot in one for slot in _NAMING)] or templates
+            templates = [
+                candidate for candidate in templates if any(slot in candidate for slot in _NAMING)
+            ] or templates
         template = self.draws.choice(templates)
         name = mention(entity) if full or entity.kind != "person" else entity.short
         if not naming and self.draws.uniform() < 0.75:

@@ -255,12 +255,12 @@ class _Maker:
         asked = draws.choice(LINKS[graph.entities[fact.subject].kind])
         if not 2 <= len(listed) < _MOST_PAGES or asked == fact.relation:
             return None
-        if any(graph.value(one, asked) is None for one in listed):
+        if any(graph.value(title, asked) is None for title in listed):
             return None
         inner = ("with", fact.relation, ("is", str(fact.value)))
         words = f"the {self._class_words(fact.relation, 'all', inner[2])}"
         text = self._of_each(asked, words, graph.entities[fact.subject])
-        steps = [Step(str(fact.value), (f"list:{fact.relation}",)), *(Step(one, (asked,)) for one in listed)]
+        steps = [Step(str(fact.value), (f"list:{fact.relation}",)), *(Step(title, (asked,)) for title in listed)]
         return self._question("list", [text], [("of", asked, inner)], steps)
 
     def sets(self, operator: str) -> Question | None:
@@ -274,7 +274,7 @@ class _Maker:
             return None
         second = draws.choice(graph.facts_of[first.subject])
         third = draws.choice(graph.facts_of[draws.choice(graph.subjects(first.relation, first.value))])
-        lists = list(dict.fromkeys((one.relation, one.value) for one in (first, second, third)))
+        lists = list(dict.fromkeys((fact.relation, fact.value) for fact in (first, second, third)))
         if any(relation not in _LISTED[what] for relation, _ in lists) or len(lists) < 2:
             return None
         query: Query
@@ -312,9 +312,11 @@ class _Maker:
         asked: dict[str, list[str]] = {topic.title: []}
         while len(turns) < length:
             left = [
-                one for one in (*LINKS[topic.kind], *_YEARS_OF.get(topic.kind, ())) if one not in asked[topic.title]
+                candidate
+                for candidate in (*LINKS[topic.kind], *_YEARS_OF.get(topic.kind, ()))
+                if candidate not in asked[topic.title]
             ]
-            left = [one for one in left if graph.value(topic.title, one) is not None]
+            left = [candidate for candidate in left if graph.value(topic.title, candidate) is not None]
             if not left:
                 return None
             relation = draws.choice(left)
@@ -342,15 +344,15 @@ class _Maker:
     def _question(
         self, kind: QuestionKind, turns: Sequence[str], queries: Sequence[Query], steps: Sequence[Step]
     ) -> Question | None:
-        found = [solve(self.graph, query) for query in queries]
+        solutions = [solve(self.graph, query) for query in queries]
         if kind in ("list", "sets"):
-            answers = found[0]
+            answers = solutions[0]
             if not 2 <= len(answers) <= 12:
                 return None
         else:
-            if any(len(values) != 1 for values in found):
+            if any(len(values) != 1 for values in solutions):
                 return None
-            answers = tuple(values[0] for values in found)
+            answers = tuple(values[0] for values in solutions)
         return Question(kind, tuple(turns), tuple(queries), tuple(map(str, answers)), tuple(steps))
 
     # How it is walked.
@@ -367,7 +369,7 @@ class _Maker:
             options = list(LINKS[here.kind])
             if hop == hops - 1:
                 options += _YEARS_OF.get(here.kind, ())
-            options = [one for one in options if graph.value(here.title, one) not in (None, *titles)]
+            options = [candidate for candidate in options if graph.value(here.title, candidate) not in (None, *titles)]
             if not options:
                 break
             relation = draws.choice(options)
@@ -379,7 +381,7 @@ class _Maker:
     def _way_to(self, title: str) -> tuple[Query, str, str] | None:
         """Return a query of one relation that means an entity, the entity it begins at, and the relation."""
         kind = self.graph.entities[title].kind
-        ways = [(one, fact) for fact in _LINKS_INTO[kind] for one in self.graph.subjects(fact, title)]
+        ways = [(subject, fact) for fact in _LINKS_INTO[kind] for subject in self.graph.subjects(fact, title)]
         if not ways:
             return None
         start, relation = self.draws.choice(ways)

@@ -151,7 +151,7 @@ def question_task(
         text = f"Answer these questions. They belong together; each may refer to the ones before it.\n{numbered}"
     else:
         (text,) = questions
-    firsts = [one if isinstance(one, str) else one[0] for one in right]
+    firsts = [answer if isinstance(answer, str) else answer[0] for answer in right]
     description = f"{text}\n\n{_ASKED_OF[form]}"
     outputs = {"answer": form}
     instance_id = instance_id_of(kind, (SEARCH_TOOL,), {}, outputs, description)
@@ -200,7 +200,7 @@ def grade_answer(metadata: Mapping[str, Any], answer: str) -> Grade:
         overlap = list_overlap(said, right)
         parts = {"f1": overlap.f1, "precision": overlap.precision, "recall": overlap.recall}
         return Grade(overlap.f1 == 1.0, overlap.f1, parts)
-    right_turns = [exact_match(one, turn) for one, turn in zip(said, right, strict=False)]
+    right_turns = [exact_match(said_in_turn, turn) for said_in_turn, turn in zip(said, right, strict=False)]
     share = sum(right_turns) / len(right)
     f1 = sum(turn.f1 for turn in turn_scores(said, right)) / len(right)
     return Grade(share == 1.0, share, {"turns": share, "f1": f1})
@@ -209,7 +209,7 @@ def grade_answer(metadata: Mapping[str, Any], answer: str) -> Grade:
 def _loft_grade(form: str, right: Sequence[Any], answer: str) -> Grade:
     if form == "turns":
         said = [*answers_in(answer), *[""] * len(right)][: len(right)]
-        scores = [loft_scores(one, _wordings(turn)) for one, turn in zip(said, right, strict=True)]
+        scores = [loft_scores(said_in_turn, _wordings(turn)) for said_in_turn, turn in zip(said, right, strict=True)]
     else:
         scores = [loft_scores(answer if form == "one" else answers_in(answer), right)]
     names = ("em", "subspan_em", "f1")

@@ -51,7 +51,7 @@ class Graphs:
     def content_hash(self) -> str:
         """Return the SHA-256 of all nodes and edges with their attributes."""
         return content_hash(
-            [[list(one.nodes(data=True)), list(one.edges(data=True))] for one in (self.papers, self.authors)]
+            [[list(graph.nodes(data=True)), list(graph.edges(data=True))] for graph in (self.papers, self.authors)]
         )
 
 
@@ -217,8 +217,8 @@ class Records:
     def find_passages(self, collection: str, query: str, count: int) -> list[str]:
         """Return the texts of a collection that are nearest to a query, best first."""
         if collection not in self._indexes:
-            found = self._passages[collection]()
-            self._indexes[collection] = found, TextIndex(found, self._search)
+            search = self._passages[collection]()
+            self._indexes[collection] = search, TextIndex(search, self._search)
         passages, index = self._indexes[collection]
         return [passages[hit.index] for hit in index.search(query, count)]
 

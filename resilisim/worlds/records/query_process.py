@@ -87,16 +87,16 @@ def _answer(connection: Any, hidden: set[str], query: str, values: list[Any], ro
         names = [f"c{place}" for place in range(len(columns))]
         shown = [f"CAST({name} AS VARCHAR)" if zone else name for name, zone in zip(names, has_zone, strict=True)]
         cursor = connection.execute(f"SELECT {', '.join(shown)} FROM (\n{text}\n) AS q({', '.join(names)})", values)
-    found: list[list[Any]] = []
+    fetched: list[list[Any]] = []
     left = MOST_CHARACTERS
-    while len(found) < rows and left > 0:
+    while len(fetched) < rows and left > 0:
         row = cursor.fetchone()
         if row is None:
-            return {"columns": columns, "rows": found, "more": False}
+            return {"columns": columns, "rows": fetched, "more": False}
         cells = [_json(cell) for cell in row]
         left -= sum(len(cell) if isinstance(cell, str) else 8 for cell in cells)
-        found.append(cells)
-    return {"columns": columns, "rows": found, "more": cursor.fetchone() is not None}
+        fetched.append(cells)
+    return {"columns": columns, "rows": fetched, "more": cursor.fetchone() is not None}
 
 
 def _closed(connection: Any, hidden: set[str], text: str) -> Iterator[str]:

@@ -151,13 +151,17 @@ def grade_answer(task: Task, answer: str | None) -> Grade:
         return Grade(False, 0.0, {"exact_match": False, "f1": 0.0})
     answer = answer.strip()
     if kind == "set":
-        overlap = max((list_overlap(answers_in(answer), answers_in(one)) for one in right), key=lambda found: found.f1)
+        overlap = max(
+            (list_overlap(answers_in(answer), answers_in(accepted)) for accepted in right), key=lambda found: found.f1
+        )
         return Grade(overlap.f1 == 1.0, overlap.f1, {"exact_match": overlap.f1 == 1.0, "f1": overlap.f1})
     if kind == "number":
         # A little more than half a unit: a half may be rounded either way.
         tolerance = 0.505 * 10.0 ** -int(task.metadata["digits"])
-        is_right = any(number_match(answer, number_in(one) or 0.0, absolute=tolerance, relative=1e-9) for one in right)
+        is_right = any(
+            number_match(answer, number_in(accepted) or 0.0, absolute=tolerance, relative=1e-9) for accepted in right
+        )
         return Grade(is_right, float(is_right), {"exact_match": is_right, "f1": float(is_right)})
     is_right = exact_match(answer, right)
-    f1 = max(token_overlap(answer, one).f1 for one in right)
+    f1 = max(token_overlap(answer, accepted).f1 for accepted in right)
     return Grade(is_right, float(is_right), {"exact_match": is_right, "f1": f1})

@@ -121,15 +121,15 @@ def _tasks(file: Path, root: Path, world: str) -> Iterator[Task]:
         raise InvalidInputError(f"ToolQA file {str(file)!r}: expected a name such as flight-easy.jsonl")
     domain, tool = _DOMAINS[name]
     for line, where in _lines(file, root):
-        given = validated(dict[str, str | float | int], line, where)
-        missing = [key for key in ("qid", "question", "answer") if not str(given.get(key, "")).strip()]
+        line_fields = validated(dict[str, str | float | int], line, where)
+        missing = [key for key in ("qid", "question", "answer") if not str(line_fields.get(key, "")).strip()]
         if missing:
             raise InvalidInputError(f"{where}: field {missing[0]!r} is missing; expected qid, question and answer")
-        answer = str(given["answer"])
+        answer = str(line_fields["answer"])
         number = number_in(answer) if answer.strip("-.0123456789") == "" else None
         metadata = {
             "world": world,
-            "qid": str(given["qid"]),
+            "qid": str(line_fields["qid"]),
             "domain": domain,
             "difficulty": difficulty,
             "answers": [answer],
@@ -138,7 +138,7 @@ def _tasks(file: Path, root: Path, world: str) -> Iterator[Task]:
         }
         fields = {
             "task_type": f"toolqa_{domain}",
-            "description": str(given["question"]),
+            "description": str(line_fields["question"]),
             "required_tools": [tool],
             "complexity": difficulty,
             "metadata": metadata,
@@ -180,8 +180,11 @@ def _graphs(root: Path) -> Graphs:
         raise ToolError("NOT_FOUND", "there are no graphs among the data")
     titles, names = read_names(files["id2title_dict"]), read_names(files["id2author_dict"])
     papers, authors = (
-        networkx.relabel_nodes(graph, {node: told.get(node, str(node)) for node in graph})
-        for graph, told in ((read_graph(files["paper_net"]), titles), (read_graph(files["author_net"]), names))
+        networkx.relabel_nodes(graph, {node: names_of_nodes.get(node, str(node)) for node in graph})
+        for graph, names_of_nodes in (
+            (read_graph(files["paper_net"]), titles),
+            (read_graph(files["author_net"]), names),
+        )
     )
     for _, _, about in authors.edges(data=True):
         listed = about.get("papers", [])

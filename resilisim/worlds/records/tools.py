@@ -256,9 +256,9 @@ class RecordsWorkspace:
     def _get_value(self, column_name: str) -> dict[str, Any]:
         columns = self._records.database.columns(self._database())
         column = self._known("column", column_name.strip(), columns)
-        found = self._select(quoted(column), rows=MOST_VALUES)
-        values = [row[0] for row in found.rows]
-        return {"column": column, "row_count": self._count() if found.more else len(values), "values": values}
+        selected = self._select(quoted(column), rows=MOST_VALUES)
+        values = [row[0] for row in selected.rows]
+        return {"column": column, "row_count": self._count() if selected.more else len(values), "values": values}
 
     def _load_graph(self, graph_name: str) -> dict[str, Any]:
         about = self._records.about(graph_name)
@@ -372,9 +372,9 @@ def _conditions(text: str) -> list[str]:
             quote = "" if letter == quote else quote
         elif letter in "'\"" and re.search(r"[=<>]\s*\Z", text[start:place]):
             quote = letter
-        elif (found := _NEXT.match(text, place)) and _COMPARISON.match(text[found.end() :].split(",")[0]):
+        elif (separator := _NEXT.match(text, place)) and _COMPARISON.match(text[separator.end() :].split(",")[0]):
             parts.append(text[start:place])
-            start = place = found.end()
+            start = place = separator.end()
             continue
         place += 1
     return [*parts, text[start:]]

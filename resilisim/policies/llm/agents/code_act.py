@@ -231,10 +231,10 @@ def bound(spec: ToolSpec, positional: list[JsonValue], named: dict[str, JsonValu
 def _with_others(spec: ToolSpec, arguments: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     properties = spec.parameters.get("properties", {})
     objects = [name for name, schema in properties.items() if schema.get("type") == "object"]
-    given = arguments.get(objects[0]) if len(objects) == 1 else None
-    if len(objects) != 1 or not (given is None or isinstance(given, dict)):
+    own = arguments.get(objects[0]) if len(objects) == 1 else None
+    if len(objects) != 1 or not (own is None or isinstance(own, dict)):
         raise HostCallError(f"there is no parameter {next(iter(others))!r}: {spec.signature()}")
-    return {**arguments, objects[0]: {**(given or {}), **others}}
+    return {**arguments, objects[0]: {**(own or {}), **others}}
 
 
 async def _finish(positional: list[JsonValue], named: dict[str, JsonValue]) -> Any:
@@ -268,15 +268,15 @@ def read_proposal(text: str, is_cut: bool = False) -> Proposal:
     is never closed lacks its rest where the reply ended at its limit of tokens (`is_cut`).
     """
     shown = visible(text)[:LONGEST_READ]
-    found = _first_block(shown)
-    if found is None:
+    block = _first_block(shown)
+    if block is None:
         closed = _CLOSED_FINISH.search(shown)
         if closed is not None or has_finish_mark(shown):
             return Finish("" if closed is None else closed[1].strip())
         opened = ", and its <finish> is never closed" if _FINISH.search(shown) else ""
         problem = f"the reply holds no block of code{opened}" if shown else "the reply is empty"
         return Unreadable(problem, excerpt(shown))
-    start, code, is_closed = found
+    start, code, is_closed = block
     if not is_closed and is_cut:
         return Unreadable("the block of code is cut off", excerpt(shown[start:]))
     code = textwrap.dedent(code).strip("\n")
@@ -302,12 +302,10 @@ def call_as_proposal(text: str, tools: Toolbox) -> Block | Finish | None:
 def marked_code(text: str) -> Block | None:
     """Return the code behind a mark with which some models begin code as well as calls; None if there is none."""
     shown = visible(text)[:LONGEST_READ]
-    found = _CODE_MARK.search(shown)
-    code = "" if found is None else textwrap.dedent(found.group(1)).strip("\n")
+    mark = _CODE_MARK.search(shown)
+    code = "" if mark is None else textwrap.dedent(mark.group(1)).strip("\n")
     return (
-        None
-        if found is None or not code.strip()
-        else Block(code, excerpt(shown[: found.start()].strip(), LONGEST_WORDS))
+        None if mark is None or not code.strip() else Block(code, excerpt(shown[: mark.start()].strip(), LONGEST_WORDS))
     )
 
 

@@ -116,6 +116,6 @@ def _note(run: AgentRun, reply: ChatReply, answer: Reply) -> None:
     words = reply.text or " ".join(f"{call.name} {call.arguments}" for call in reply.tool_calls[:1])
     run.note(kind, "agent", str(problems[0]), excerpt=excerpt(words))
     run.count(counter)
-    found = read_action(reply.text)
-    if event == "format_error" and isinstance(found, Unreadable) and found.is_strange:
+    action = read_action(reply.text)
+    if event == "format_error" and isinstance(action, Unreadable) and action.is_strange:
         run.count("unknown_forms")

@@ -299,10 +299,10 @@ class _Attempt:
         def read(text: str) -> dict[str, Any] | Unreadable:
             return _read_resolution(text, step, (self._run.task,), (self._run.task, *results.values()))
 
-        found = await self._run.ask_until_read("extractor", [ChatMessage("user", request)], read, again)
-        if not isinstance(found, Unreadable):
-            self._run.note("resolution", "extractor", f"step {step.number}", step=step.number, arguments=found)
-        return found
+        resolution = await self._run.ask_until_read("extractor", [ChatMessage("user", request)], read, again)
+        if not isinstance(resolution, Unreadable):
+            self._run.note("resolution", "extractor", f"step {step.number}", step=step.number, arguments=resolution)
+        return resolution
 
     async def _conclude(self, step: PlanStep) -> StepOutcome:
         """Have a step without a tool worked out from the results before it."""
@@ -416,8 +416,8 @@ def _instruction(step: PlanStep) -> str:
     """Return what a sub-agent is told to do; some plans name a tool although they need not."""
     if step.tool is None:
         return step.task
-    given = json.dumps(dict(step.arguments), ensure_ascii=False) if step.problem is None else step.problem.excerpt
-    return f"{step.task}\nThe plan suggests: {step.tool} {given}"
+    arguments = json.dumps(dict(step.arguments), ensure_ascii=False) if step.problem is None else step.problem.excerpt
+    return f"{step.task}\nThe plan suggests: {step.tool} {arguments}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,9 +97,9 @@ class LoopStep:
 
     def to_text(self) -> str:
         """Return the step as the model would read it."""
-        given = "" if self.arguments is None else " " + json.dumps(dict(self.arguments), ensure_ascii=False)
+        arguments = "" if self.arguments is None else " " + json.dumps(dict(self.arguments), ensure_ascii=False)
         lines = [f"Thought: {self.thought}"] if self.thought else []
-        lines.append(f"Action: {self.action}{given}" if self.action else "(no action could be read)")
+        lines.append(f"Action: {self.action}{arguments}" if self.action else "(no action could be read)")
         lines += [f"Observation: {self.observation}"] if self.observation else []
         return "\n".join(lines)
 
@@ -350,5 +350,7 @@ def _function_name(name: str) -> str:
 
 def _kept_arguments(raw: str) -> str:
     # Some endpoints read the arguments of earlier calls and fail where these are no JSON.
-    given = read_arguments(raw)
-    return json.dumps({"unreadable": given.excerpt} if isinstance(given, Unreadable) else given, ensure_ascii=False)
+    arguments = read_arguments(raw)
+    return json.dumps(
+        {"unreadable": arguments.excerpt} if isinstance(arguments, Unreadable) else arguments, ensure_ascii=False
+    )

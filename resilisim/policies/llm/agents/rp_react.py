@@ -168,12 +168,12 @@ class _Task:
         """Return what the planner is told: a result between its marks, or why there is none."""
         if isinstance(move, Unreadable):
             return self._prompts.fill("invalid_format", problem=move.problem)
-        found = addressed(move.question, self._team)
-        if isinstance(found, str):
-            self._run.note("malformed_reply", PLANNER, found, excerpt=move.question)
+        address = addressed(move.question, self._team)
+        if isinstance(address, str):
+            self._run.note("malformed_reply", PLANNER, address, excerpt=move.question)
             self._run.count("malformed_replies")
-            return self._prompts.fill("invalid_format", problem=found)
-        executor, question = found
+            return self._prompts.fill("invalid_format", problem=address)
+        executor, question = address
         refusal = self._refusal(executor, question)
         if refusal is not None:
             self._run.note("invalid_action", PLANNER, refusal, excerpt=question)
@@ -281,9 +281,9 @@ def _told(asked: Mapping[str, Any], tokens: int) -> str:
     for step in asked["steps"]:
         if step["action"] in (None, "finish"):
             continue
-        given = json.dumps(step["arguments"] or {}, ensure_ascii=False)
+        arguments = json.dumps(step["arguments"] or {}, ensure_ascii=False)
         brought = " ".join(first_tokens(step["observation"], tokens).split())
-        lines.append(f"Action: {step['action']} {given}\n  brought: {brought}")
+        lines.append(f"Action: {step['action']} {arguments}\n  brought: {brought}")
     lines.append(f"Result: {asked['result'] or '(the executor failed)'}")
     return "\n".join(lines)
 
@@ -360,7 +360,11 @@ class ExecutorToolbox:
             return await self._python(arguments)
         if not self._may_call(name):
             return CallResult.refused(f"this executor has no tool {name[:200]!r}")
-        stored = [one.name for one in self._variables.stored if re.search(rf"\b{one.name}\b", str(arguments.get(CODE)))]
+        stored = [
+            variable.name
+            for variable in self._variables.stored
+            if re.search(rf"\b{variable.name}\b", str(arguments.get(CODE)))
+        ]
         if stored and name in self._names:
             return CallResult.refused(f"{name} cannot see the variable {stored[0]}: run this code with python")
         result = await self._run.tools.call(name, arguments)
@@ -478,10 +482,12 @@ def written(move: Move, reply: ChatReply) -> str:
     """
     thoughts = _thoughts(reply)
     if isinstance(move, Query):
-        told, words = [*thoughts, move.thought], f"{BEGIN_QUERY}{move.question}{END_QUERY}"
+        thoughts_kept, words = [*thoughts, move.thought], f"{BEGIN_QUERY}{move.question}{END_QUERY}"
     else:
-        told, words = thoughts, kept_words(reply.text)
-    thought = _THOUGHT.sub("", _without_marks("\n".join(part.strip() for part in told if part.strip()))).strip()
+        thoughts_kept, words = thoughts, kept_words(reply.text)
+    thought = _THOUGHT.sub(
+        "", _without_marks("\n".join(part.strip() for part in thoughts_kept if part.strip()))
+    ).strip()
     if len(thought) > LONGEST_THOUGHTS:
         thought = f"...{thought[-LONGEST_THOUGHTS:]}"
     return without_surrogates(f"{thought}\n{words}" if thought else words)
@@ -493,7 +499,7 @@ def _thoughts(reply: ChatReply) -> list[str]:
     first = _THOUGHT.search(text)
     if first is not None and first.group().startswith("</"):  # closed, but never opened
         text = f"<think>{text}"
-    blocks = [found.groups() for found in _THINKING.finditer(text)]
+    blocks = [match.groups() for match in _THINKING.finditer(text)]
     # The move itself may stand in a block that is never closed, and has its own words before it.
     return [reply.thoughts, *(inner for inner, end in blocks if end or not _BEGIN.search(inner))]
 
@@ -559,9 +565,9 @@ def read_tools(text: str) -> tuple[str, ...] | None:
 
 def _checked_specs(tools: object) -> tuple[ToolSpec, ...]:
     """Return the tools of a toolbox; something else, such as a text in the policy's brackets, is refused."""
-    given = tuple(tools) if isinstance(tools, Iterable) else (tools,)
-    specs = tuple(spec for spec in given if isinstance(spec, ToolSpec))
-    if len(specs) < len(given):
+    listed = tuple(tools) if isinstance(tools, Iterable) else (tools,)
+    specs = tuple(spec for spec in listed if isinstance(spec, ToolSpec))
+    if len(specs) < len(listed):
         raise InvalidInputError(f"tools={tools!r}: expected the ToolSpecs of a toolbox; options take names of tools")
     return specs
 
@@ -573,11 +579,11 @@ def addressed(question: str, team: Collection[str]) -> tuple[str, str] | str:
     """
     if len(team) == 1:
         return next(iter(team)), question
-    found = _ADDRESS.match(question)
-    if found is None:
+    match = _ADDRESS.match(question)
+    if match is None:
         return f"the sub-question does not begin with the name of an executor and a colon ({', '.join(team)})"
-    executor = {name.lower(): name for name in team}.get(found.group(1).lower())
+    executor = {name.lower(): name for name in team}.get(match.group(1).lower())
     if executor is None:
-        return f"there is no executor {found.group(1)!r}, only {', '.join(team)}"
-    rest = question[found.end() :].strip()
+        return f"there is no executor {match.group(1)!r}, only {', '.join(team)}"
+    rest = question[match.end() :].strip()
     return (executor, rest) if rest else "the sub-question is empty behind the executor's name"

@@ -193,11 +193,11 @@ def step_references_in(value: Any, data: Sequence[str] = ()) -> StepReferences:
 
     What stands in the `data`, texts of the user and of tools, and only looks like a reference is none.
     """
-    found = [match.group() for text, _ in texts_in(value) for match in _REFERENCE.finditer(text)]
-    words = [one for one in found if not _stands_in(one, data)]
-    named = {one: _REFERRED.match(one) for one in words}
+    references = [match.group() for text, _ in texts_in(value) for match in _REFERENCE.finditer(text)]
+    words = [reference for reference in references if not _stands_in(reference, data)]
+    named = {reference: _REFERRED.match(reference) for reference in words}
     numbers = frozenset(int(match.group(1)) for match in named.values() if match is not None)
-    return StepReferences(numbers, tuple(one for one in words if named[one] is None), tuple(words))
+    return StepReferences(numbers, tuple(reference for reference in words if named[reference] is None), tuple(words))
 
 
 def _stands_in(words: str, data: Sequence[str]) -> bool:
@@ -260,7 +260,7 @@ def read_step_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] 
         if isinstance(plan, Unreadable) or (plan is not None and (plan.steps or place == "end")):
             return plan
         loose = loose or (plan if place == "loose" else None)
-    lines = [(int(found.group(1)), found.group(2).strip()) for found in _LINE.finditer(shown)]
+    lines = [(int(match.group(1)), match.group(2).strip()) for match in _LINE.finditer(shown)]
     if lines:
         return _numbered([_step_from_line(number, line, tools) for number, line in lines], None, taken, shown)
     if loose is not None:
@@ -281,7 +281,7 @@ def _values(text: str) -> Iterator[tuple[Any, Literal["end", "quoted", "loose"]]
     With each comes its place: on lines of its own at the reply's end, in the midst of a sentence, or anywhere else.
     """
     fences = itertools.islice(_FENCE.finditer(text), _MOST_ATTEMPTS)
-    fenced = [(found.group(1), not text[found.end() :].strip()) for found in fences]
+    fenced = [(fence.group(1), not text[fence.end() :].strip()) for fence in fences]
     for part, ends_reply in [*fenced, (text, True)]:
         position = 0
         for _ in range(_MOST_ATTEMPTS):
@@ -327,43 +327,43 @@ def _plan_from(value: Any, taken: Collection[int]) -> StepPlan | Unreadable | No
     return _numbered(steps, answer, taken, repr(value))
 
 
-def _first(given: Mapping[str, Any], *names: str) -> Any:
+def _first(entry: Mapping[str, Any], *names: str) -> Any:
     """Return what stands under the first of some names that models use; null stands for nothing."""
-    return next((given[name] for name in names if given.get(name) is not None), None)
+    return next((entry[name] for name in names if entry.get(name) is not None), None)
 
 
-def _listed(given: Any) -> list[Any]:
-    return given if isinstance(given, list) else [given]
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _looks_like_step(entry: Any) -> bool:
     return isinstance(entry, dict) and any(name in entry for name in (*_TASK_NAMES, *_TOOL_NAMES))
 
 
-def _step_from(given: Any) -> tuple[int | None, PlanStep] | None:
+def _step_from(entry: Any) -> tuple[int | None, PlanStep] | None:
     """Return a step as a model wrote it, and its number if it has one; None if it has nothing to do."""
-    if not isinstance(given, dict):
+    if not isinstance(entry, dict):
         return None
-    task, tool = _first(given, *_TASK_NAMES), _first(given, *_TOOL_NAMES)
+    task, tool = _first(entry, *_TASK_NAMES), _first(entry, *_TOOL_NAMES)
     task = task if isinstance(task, str) and task.strip() else ""
     tool = tool.strip() if isinstance(tool, str) and tool.strip().lower() not in _NO_TOOL else None
     if not task and tool is None:
         return None
-    needs = _first(given, "needs", "depends_on", "dependencies", "requires")
-    arguments, problem = _arguments_of(_first(given, "arguments", "args", "parameters", "input", "action_input"))
+    needs = _first(entry, "needs", "depends_on", "dependencies", "requires")
+    arguments, problem = _arguments_of(_first(entry, "arguments", "args", "parameters", "input", "action_input"))
     step = PlanStep(0, task or f"Call {tool}", None if needs is None else _numbers_in(needs), tool, arguments, problem)
-    return _number_in(_first(given, "step", "number", "id", "step_id")), step
+    return _number_in(_first(entry, "step", "number", "id", "step_id")), step
 
 
-def _number_in(given: Any) -> int | None:
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given
-    named = _NUMBER.match(given) if isinstance(given, str) else None
+def _number_in(value: Any) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    named = _NUMBER.match(value) if isinstance(value, str) else None
     return None if named is None else int(named.group(1))
 
 
-def _numbers_in(given: Any) -> tuple[int, ...]:
-    return tuple(int(digits) for part in _listed(given) for digits in _DIGITS.findall(str(part)))
+def _numbers_in(value: Any) -> tuple[int, ...]:
+    return tuple(int(digits) for part in _listed(value) for digits in _DIGITS.findall(str(part)))
 
 
 def _numbered(
@@ -375,8 +375,8 @@ def _numbered(
     numbered: dict[int, PlanStep] = {}
     latest = max(taken, default=0)
     following = latest + 1
-    for given, step in steps:
-        number = following if given is None else given
+    for stated_number, step in steps:
+        number = following if stated_number is None else stated_number
         if number in numbered:
             return Unreadable(f"two steps have the number {number}", excerpt(words))
         if number in taken:
@@ -399,11 +399,11 @@ def _step_from_line(number: int, line: str, tools: Sequence[ToolSpec]) -> tuple[
     return number, PlanStep(0, task, needs, wish.name, wish.arguments)
 
 
-def _arguments_of(given: Any) -> tuple[Mapping[str, Any], Unreadable | None]:
-    if given is None or isinstance(given, dict):
-        return given or {}, None
-    read = read_arguments(given) if isinstance(given, str) else None
+def _arguments_of(value: Any) -> tuple[Mapping[str, Any], Unreadable | None]:
+    if value is None or isinstance(value, dict):
+        return value or {}, None
+    read = read_arguments(value) if isinstance(value, str) else None
     if isinstance(read, dict):
         return read, None
     problem = read.problem if read is not None else "the arguments are no JSON object"
-    return {}, Unreadable(problem, excerpt(given if isinstance(given, str) else repr(given)))
+    return {}, Unreadable(problem, excerpt(value if isinstance(value, str) else repr(value)))

@@ -156,8 +156,8 @@ class ChainState:
         entities = self._memory.get(reference.task_id, {})
         name = reference.entity if self._keeps_entities else OUTPUT
         if name not in entities:
-            found = ", ".join(entities) or "nothing"
-            raise UnresolvedError(f"{reference} refers to task {reference.task_id}, which found only: {found}")
+            names = ", ".join(entities) or "nothing"
+            raise UnresolvedError(f"{reference} refers to task {reference.task_id}, which found only: {names}")
         return copy.deepcopy(entities[name])
 
     def start(self, plan: ChainPlan, warnings: Sequence[str]) -> None:
@@ -168,13 +168,13 @@ class ChainState:
 
     def succeed(self, task: PlanTask, outcome: Done) -> None:
         """Remember what a task found; its raw output only where nothing else is remembered."""
-        found = dict(outcome.entities)
-        self.plan = self.plan.with_task(task.task_id, status=DONE, result=found)
-        self._memory[task.task_id] = found if self._keeps_entities else {OUTPUT: outcome.output}
+        entities = dict(outcome.entities)
+        self.plan = self.plan.with_task(task.task_id, status=DONE, result=entities)
+        self._memory[task.task_id] = entities if self._keeps_entities else {OUTPUT: outcome.output}
         self.open_failures.pop(self._lineages[task.task_id], None)
         self._publish()
         self.run.note("task_done", outcome.component, task.task_id, task=task.task_id)
-        self.run.note("memory", "agent", task.task_id, task=task.task_id, entities=found)
+        self.run.note("memory", "agent", task.task_id, task=task.task_id, entities=entities)
 
     def fail(self, task: PlanTask, outcome: Failed) -> None:
         """Write down that a task failed."""
@@ -316,7 +316,7 @@ class Components:
             wanted = "Write the whole reply again, in the form that was asked for."
             return f"Your reply could not be used: {problem}\n\n{wanted}"
 
-        found = await self._run.ask_until_read(
+        parsed = await self._run.ask_until_read(
             role,
             [ChatMessage("system", system), ChatMessage("user", request)],
             reading,
@@ -324,13 +324,13 @@ class Components:
             attempts=1 + self._options.retries,
             shown=lambda text: _shortened(visible(text), _MAX_REPEATED) or "(empty)",
         )
-        if isinstance(found, Unreadable):
-            raise UnreadableReplyError(found.problem)
-        return found
+        if isinstance(parsed, Unreadable):
+            raise UnreadableReplyError(parsed.problem)
+        return parsed
 
     async def carry_out(self, task: PlanTask) -> Done | Failed:
         """Do a task whose turn it is; inputs that are null are left out."""
-        values = {given.name: given.value for given in task.inputs if given.value is not None}
+        values = {parameter.name: parameter.value for parameter in task.inputs if parameter.value is not None}
         resolution = resolve(values, self._state.lookup)
         if resolution.problems:
             self._run.note("warning", "agent", f"{task.task_id}: no call, as a reference could not be resolved")
@@ -380,9 +380,13 @@ class Components:
         theta = self._options.theta
         merged = merge_findings(task.entities, pieces, theta, self._options.unite_arrays)
         entities, problems = evaluate_kpi(task.entities, merged, theta)
-        found = {name: {"value": one.value, "confidence": one.confidence} for name, one in merged.items()}
+        merged_values = {
+            name: {"value": finding.value, "confidence": finding.confidence} for name, finding in merged.items()
+        }
         verdict = "failed" if problems else "passed"
-        self._run.note("extraction", "extractor", verdict, task=task.task_id, pieces=len(pieces), candidates=found)
+        self._run.note(
+            "extraction", "extractor", verdict, task=task.task_id, pieces=len(pieces), candidates=merged_values
+        )
         if not problems:
             return Done("extractor", entities, response)
         tool = f"the tool {task.tool_name!r} answered, but the test of its entities failed."
@@ -392,7 +396,8 @@ class Components:
 
     async def _reason(self, task: PlanTask, values: dict[str, Any]) -> Done | Failed:
         inputs = [
-            {"name": given.name, "type": given.type or "any", "value": values.get(given.name)} for given in task.inputs
+            {"name": parameter.name, "type": parameter.type or "any", "value": values.get(parameter.name)}
+            for parameter in task.inputs
         ]
         request = {
             "task_description": task.description,

@@ -183,9 +183,9 @@ def merge_findings(
     merged = {}
     for entity in expected:
         findings = [piece[entity.name] for piece in pieces]
-        found = [finding for finding in findings if finding.value is not None] or findings
-        merged[entity.name] = max(found, key=_rank)  # the first of equals
-        sure = [finding for finding in found if isinstance(finding.value, list) and _rank(finding) >= theta]
+        with_value = [finding for finding in findings if finding.value is not None] or findings
+        merged[entity.name] = max(with_value, key=_rank)  # the first of equals
+        sure = [finding for finding in with_value if isinstance(finding.value, list) and _rank(finding) >= theta]
         if unite_arrays and entity.type == ARRAY and len(sure) > 1:
             merged[entity.name] = Finding(_union(finding.value for finding in sure), min(map(_rank, sure)))
     return merged

@@ -82,10 +82,10 @@ def _task_type(stated: Any) -> str:
     return _TASK_TYPES[word]
 
 
-def _ids(given: Any) -> Any:
-    if is_missing(given) or given == "":
+def _ids(ids: Any) -> Any:
+    if is_missing(ids) or ids == "":
         return ()
-    return [given] if isinstance(given, str) else given
+    return [ids] if isinstance(ids, str) else ids
 
 
 class _Written(BaseModel):
@@ -132,7 +132,7 @@ class PlanTask(_Written):
     @property
     def references(self) -> list[Reference]:
         """References in what it is given."""
-        return [reference for given in self.inputs for reference in references_in(given.value)[0]]
+        return [reference for parameter in self.inputs for reference in references_in(parameter.value)[0]]
 
     def with_changes(self, **changes: Any) -> PlanTask:
         """Return the task with other values of some fields."""
@@ -164,11 +164,11 @@ class ChainPlan:
 
     def descendants(self, task_id: str) -> set[str]:
         """Return the ids of all tasks that depend on one, directly or through others."""
-        found: set[str] = set()
+        descendants: set[str] = set()
         for task in self.tasks:
-            if task_id in task.dependencies or found.intersection(task.dependencies):
-                found.add(task.task_id)
-        return found
+            if task_id in task.dependencies or descendants.intersection(task.dependencies):
+                descendants.add(task.task_id)
+        return descendants
 
     def kept_after(self, failed_id: str) -> tuple[PlanTask, ...]:
         """Return the tasks that stay when one has failed, itself as history.
@@ -254,21 +254,21 @@ def resolve(value: Any, lookup: Callable[[Reference], Any]) -> Resolution:
     def looked_up(path: str) -> Any:
         try:
             reference = _reference(path)
-            found = lookup(reference)
-            if reference.is_array and not isinstance(found, list):
+            resolution = lookup(reference)
+            if reference.is_array and not isinstance(resolution, list):
                 wanted = f"{reference} asks for the elements of an array"
                 raise UnresolvedError(f"{wanted}, and {reference.task_id} found no array there")
         except UnresolvedError as problem:
             problems.append(str(problem))
             return None
-        return found
+        return resolution
 
     def written(match: re.Match[str]) -> str:
-        found, path = looked_up(match[1]), match[1].strip()
-        if isinstance(found, dict | list):
+        resolution, path = looked_up(match[1]), match[1].strip()
+        if isinstance(resolution, dict | list):
             problems.append(f"{path} is no single value and cannot be written into a text")
         interpolated.append(path)
-        return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+        return resolution if isinstance(resolution, str) else json.dumps(resolution, ensure_ascii=False)
 
     def resolved(part: Any) -> Any:
         if isinstance(part, dict):
@@ -280,8 +280,8 @@ def resolve(value: Any, lookup: Callable[[Reference], Any]) -> Resolution:
         whole = _TAG.fullmatch(part.strip())
         return _TAG.sub(written, part) if whole is None else looked_up(whole[1])
 
-    found = resolved(value)
-    return Resolution(None if problems else found, tuple(dict.fromkeys(problems)), tuple(interpolated))
+    resolution = resolved(value)
+    return Resolution(None if problems else resolution, tuple(dict.fromkeys(problems)), tuple(interpolated))
 
 
 def _reference(path: str) -> Reference:
@@ -357,13 +357,13 @@ def _task(number: int, entry: Any, rules: PlanRules, problems: list[str], warnin
         elif name not in _TASK_FIELDS:
             warnings.append(f"{task_id}: the field {name[:50]!r} is none of a task's and is passed over")
     fields = {name: value for name, value in entry.items() if name not in _NOT_BELIEVED}
-    given = [entry[name] for name in (_ENTITIES, _ENTITIES_TOO) if entry.get(name) is not None]
+    entity_lists = [entry[name] for name in (_ENTITIES, _ENTITIES_TOO) if entry.get(name) is not None]
     if not rules.options.entities:
         fields[_ENTITIES] = (EntitySpec(name=OUTPUT, type=ANY, description="What the task brings."),)
-    elif len(given) == 2 and given[0] != given[1]:
+    elif len(entity_lists) == 2 and entity_lists[0] != entity_lists[1]:
         problems.append(f"{task_id}: {_ENTITIES} and {_ENTITIES_TOO} differ; write only the first")
     else:
-        fields[_ENTITIES] = given[0] if given else ()
+        fields[_ENTITIES] = entity_lists[0] if entity_lists else ()
     try:
         return PlanTask.model_validate(fields)
     except ValidationError as error:
@@ -373,7 +373,7 @@ def _task(number: int, entry: Any, rules: PlanRules, problems: list[str], warnin
 
 def _put_right(task: PlanTask, warnings: list[str]) -> PlanTask:
     """Return a task with typed inputs, and with the dependencies that its references imply."""
-    task = task.with_changes(inputs=tuple(_input(task.task_id, given, warnings) for given in task.inputs))
+    task = task.with_changes(inputs=tuple(_input(task.task_id, parameter, warnings) for parameter in task.inputs))
     needed = tuple(dict.fromkeys(task.dependencies))
     referred = dict.fromkeys(reference.task_id for reference in task.references)
     added = [task_id for task_id in referred if task_id not in needed]
@@ -383,19 +383,21 @@ def _put_right(task: PlanTask, warnings: list[str]) -> PlanTask:
     return task.with_changes(dependencies=(*needed, *added))
 
 
-def _input(task_id: str, given: InputParameter, warnings: list[str]) -> InputParameter:
-    kind = canonical_type(given.type)
-    if given.type and kind is None:
-        warnings.append(f"{task_id}: {given.name!r} has the unknown type {given.type[:50]!r}, which is passed over")
-    tagged = has_references(given.value)
-    stated = str(given.is_reference).strip().lower() == "true"
-    if given.is_reference is not None and stated is not tagged:
+def _input(task_id: str, parameter: InputParameter, warnings: list[str]) -> InputParameter:
+    kind = canonical_type(parameter.type)
+    if parameter.type and kind is None:
+        warnings.append(
+            f"{task_id}: {parameter.name!r} has the unknown type {parameter.type[:50]!r}, which is passed over"
+        )
+    tagged = has_references(parameter.value)
+    stated = str(parameter.is_reference).strip().lower() == "true"
+    if parameter.is_reference is not None and stated is not tagged:
         word = "has tags" if tagged else "has no tags"
-        warnings.append(f"{task_id}: {given.name!r} {word}, and is_reference says otherwise; the tags count")
+        warnings.append(f"{task_id}: {parameter.name!r} {word}, and is_reference says otherwise; the tags count")
     # An object or a list that is written as a block of text is one, and the references stand within it.
     is_value = tagged and kind not in (ARRAY, DICT)
-    value = typed(given.value) if is_value else _literal(given.value, kind)
-    return given.model_copy(update={"value": value, "is_reference": tagged})
+    value = typed(parameter.value) if is_value else _literal(parameter.value, kind)
+    return parameter.model_copy(update={"value": value, "is_reference": tagged})
 
 
 def _literal(tree: Any, kind: str | None) -> Any:
@@ -489,7 +491,7 @@ def _own_problems(task: PlanTask) -> Iterator[str]:
         yield f"a {REASONING!r} task has the tool_name {task.tool_name!r}; expected an empty one"
     if not task.entities:
         yield f"{_ENTITIES} has to be a list with name, type and description"
-    for name in _twice(given.name for given in task.inputs):
+    for name in _twice(parameter.name for parameter in task.inputs):
         yield f"the input parameter {name!r} stands twice"
     for name in _twice(task.entity_names):
         yield f"the entity {name!r} stands twice"
@@ -507,12 +509,12 @@ def _dependency_problems(task: PlanTask, earlier: Mapping[str, PlanTask], ids: l
 
 
 def _reference_problems(task: PlanTask, earlier: Mapping[str, PlanTask], rules: PlanRules) -> Iterator[str]:
-    for given in task.inputs:
-        for problem in references_in(given.value)[1]:
-            yield f"{given.name!r}: {problem}"
-        if not rules.options.interpolation and is_interpolated(given.value):
+    for parameter in task.inputs:
+        for problem in references_in(parameter.value)[1]:
+            yield f"{parameter.name!r}: {problem}"
+        if not rules.options.interpolation and is_interpolated(parameter.value):
             expected = "expected either a literal or one reference alone"
-            yield f"{given.name!r} mixes a reference with other text; {expected}"
+            yield f"{parameter.name!r} mixes a reference with other text; {expected}"
     for reference in task.references if rules.options.entities and rules.options.memory else ():
         source = earlier.get(reference.task_id)
         if source is None or source.status == FAILED or source.task_id == task.task_id:
@@ -527,10 +529,10 @@ def _reference_problems(task: PlanTask, earlier: Mapping[str, PlanTask], rules: 
 def _signature_problems(task: PlanTask, spec: ToolSpec | None) -> Iterator[str]:
     if spec is None or task.task_type != TOOL_CALL or not spec.parameters:
         return
-    given = [parameter.name for parameter in task.inputs]
-    for name in given:
+    names = [parameter.name for parameter in task.inputs]
+    for name in names:
         if name not in spec.parameter_names and not spec.parameters.get("additionalProperties"):
             yield f"{spec.name} has no parameter {name!r}; its signature is {spec.signature()}"
     for name in spec.required:
-        if name not in given:
+        if name not in names:
             yield f"{spec.name} needs the parameter {name!r}; its signature is {spec.signature()}"

@@ -64,7 +64,7 @@ def yaml_with(text: str, key: str, beside: tuple[str, ...] = ()) -> dict[str, An
     if not text.strip():
         raise UnreadableReplyError("the reply is empty")
     _check_length(text)
-    found: list[dict[str, Any]] = []
+    mappings: list[dict[str, Any]] = []
     problem: UnreadableReplyError | None = None
     for candidate in itertools.islice(_candidates(text, (key, *beside)), _MAX_BLOCKS):
         try:
@@ -72,12 +72,12 @@ def yaml_with(text: str, key: str, beside: tuple[str, ...] = ()) -> dict[str, An
         except UnreadableReplyError as error:
             problem = problem or error
             continue
-        if isinstance(tree, dict) and key in tree and tree not in found:
-            found.append(tree)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UnreadableReplyError(f"the reply holds {len(found)} different blocks with {key!r}; write exactly one")
+        if isinstance(tree, dict) and key in tree and tree not in mappings:
+            mappings.append(tree)
+    if len(mappings) == 1:
+        return mappings[0]
+    if mappings:
+        raise UnreadableReplyError(f"the reply holds {len(mappings)} different blocks with {key!r}; write exactly one")
     raise problem or UnreadableReplyError(f"the reply holds no YAML with {key!r} at its top")
 
 

@@ -34,7 +34,7 @@ def _event(data: GeneratedData, draws: Draws) -> Event:
 def _single(data: GeneratedData, event: Event, *fields: str) -> bool:
     """Return whether no other event agrees with this one in some fields."""
     key = tuple(getattr(event, name) for name in fields)
-    return sum(tuple(getattr(one, name) for name in fields) == key for one in data.agenda[1]) == 1
+    return sum(tuple(getattr(entry, name) for name in fields) == key for entry in data.agenda[1]) == 1
 
 
 def _look_up(name: str, text: str, by: Sequence[str], pattern: str, answer: Callable[[Event], str]) -> None:
@@ -175,7 +175,7 @@ def _two_days(data: GeneratedData, draws: Draws) -> tuple[list[Event], list[Even
     """Return the events of two people on the same day."""
     ours = _full_day(data, draws, 1)
     assert ours is not None
-    others = sorted({one.person for one in data.agenda[1] if one.date == ours[0].date} - {ours[0].person})
+    others = sorted({event.person for event in data.agenda[1] if event.date == ours[0].date} - {ours[0].person})
     return (ours, same_day(data.agenda[1], draws.choice(others), ours[0].date)) if others else None
 
 

@@ -34,7 +34,7 @@ def _result(data: GeneratedData, draws: Draws) -> Result:
 def _others(data: GeneratedData, result: Result, *fields: str) -> list[Result]:
     """Return all results that agree with one in some fields, itself included."""
     key = [getattr(result, name) for name in fields]
-    return [one for one in data.scirex[1] if [getattr(one, name) for name in fields] == key]
+    return [entry for entry in data.scirex[1] if [getattr(entry, name) for name in fields] == key]
 
 
 def _found(text: str, answer: str | float, keyword: str, pattern: str, digits: int = 0) -> Question:
@@ -117,7 +117,7 @@ def both_metrics(data: GeneratedData, draws: Draws) -> Question | None:
     results = _others(data, _result(data, draws), "method", "dataset")
     if len(results) != 2 or results[0].score == results[1].score:
         return None
-    one, two = results
+    first, two = results
     program = (
         "import re\n"
         "text = [text for text in passages if re.search(r'(?<!\\w)' + method + r'(?!\\w)', text) and dataset in "
@@ -125,14 +125,14 @@ def both_metrics(data: GeneratedData, draws: Draws) -> Question | None:
         "print(round(abs(scores[0] - scores[1]), 2))"
     )
     calls = (
-        retrieved("Scirex", f"{one.method} {one.dataset}"),
-        python(program, passages="${found.passages}", method=one.method, dataset=one.dataset),
+        retrieved("Scirex", f"{first.method} {first.dataset}"),
+        python(program, passages="${found.passages}", method=first.method, dataset=first.dataset),
     )
     text = (
-        f"By how much do the {one.metric} and the {two.metric} of {one.method} on the {one.dataset} dataset differ? "
-        "Give a positive number."
+        f"By how much do the {first.metric} and the {two.metric} of {first.method} on the {first.dataset} dataset "
+        "differ? Give a positive number."
     )
-    return Question(text, abs(one.score - two.score), calls, "${answer.output}", digits=2)
+    return Question(text, abs(first.score - two.score), calls, "${answer.output}", digits=2)
 
 
 def _article(result: Result) -> str:
@@ -207,12 +207,12 @@ def difference_of_methods(data: GeneratedData, draws: Draws) -> Question | None:
     results = _on_dataset(data, draws, 2)
     if results is None:
         return None
-    one, two = draws.shuffled(results)[:2]
+    first, two = draws.shuffled(results)[:2]
     program = (
         f"{_REPORTED}print([score for score, where in reported(passages, method, metric, data) if where == dataset][0])"
     )
     calls = []
-    for save, result in (("one", one), ("two", two)):
+    for save, result in (("one", first), ("two", two)):
         calls += [
             retrieved("Scirex", f"{result.method} {result.dataset} {result.metric}", save=save),
             python(
@@ -226,8 +226,8 @@ def difference_of_methods(data: GeneratedData, draws: Draws) -> Question | None:
             ),
         ]
     calls.append(calculated("abs(${one_score.output} - ${two_score.output})"))
-    text = f"By how much do {one.method} and {two.method} differ in {one.metric} on the {one.dataset} dataset?"
-    return Question(text, abs(one.score - two.score), tuple(calls), "${answer.result}", digits=2)
+    text = f"By how much do {first.method} and {two.method} differ in {first.metric} on the {first.dataset} dataset?"
+    return Question(text, abs(first.score - two.score), tuple(calls), "${answer.result}", digits=2)
 
 
 @template("scirex", "hard")
@@ -236,19 +236,21 @@ def mean_of_a_method(data: GeneratedData, draws: Draws) -> Question | None:
     results = _others(data, _result(data, draws), "method", "metric")
     if not 2 <= len(results) <= 12:
         return None
-    one = results[0]
+    result = results[0]
     calls = (
-        retrieved("Scirex", f"{one.method} {one.metric}", _MANY),
+        retrieved("Scirex", f"{result.method} {result.metric}", _MANY),
         python(
             f"{_REPORTED}scores = [score for score, _ in reported(passages, method, metric, data)]\n"
             "print(sum(scores) / len(scores))",
             passages="${found.passages}",
-            method=one.method,
-            metric=one.metric,
+            method=result.method,
+            metric=result.metric,
             data=_DATASET,
         ),
     )
-    text = f"What is the mean {one.metric} of {one.method} over all datasets that it is reported on? {_TWO_DECIMALS}"
+    text = (
+        f"What is the mean {result.metric} of {result.method} over all datasets that it is reported on? {_TWO_DECIMALS}"
+    )
     return Question(text, sum(r.score for r in results) / len(results), calls, "${answer.output}", digits=2)
 
 
