@@ -199,8 +199,8 @@ def unknown_name(what: str, value: object, valid: Iterable[str], where: str = ""
 
 def unknown_argument(called: str, name: str, valid: Iterable[str]) -> UnknownArgumentError:
     """Return the error for a keyword argument that what is `called` does not take, with the nearest one, or some."""
-    told = f"{called} got an unexpected keyword argument {name!r:.{LONGEST_NAME}}"
-    return UnknownArgumentError(f"{told}: {_hint(name, list(valid))}")
+    words = f"{called} got an unexpected keyword argument {name!r:.{LONGEST_NAME}}"
+    return UnknownArgumentError(f"{words}: {_hint(name, list(valid))}")
 
 
 def _hint(value: object, names: list[str]) -> str:

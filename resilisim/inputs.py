@@ -310,12 +310,12 @@ def _inner(here: Mapping[str, Any], step: int | str, schema: Mapping[str, Any]) 
             return inner
     if isinstance(step, int):
         prefix = here.get("prefixItems", ())
-        found = prefix[step] if step < len(prefix) else here.get("items")
+        member_schema = prefix[step] if step < len(prefix) else here.get("items")
     else:
-        found = here.get("properties", {}).get(step, here.get("additionalProperties"))
-    if found is True:
+        member_schema = here.get("properties", {}).get(step, here.get("additionalProperties"))
+    if member_schema is True:
         return {}
-    return found if isinstance(found, Mapping) else None
+    return member_schema if isinstance(member_schema, Mapping) else None
 
 
 def _resolved(here: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:

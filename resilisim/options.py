@@ -128,8 +128,8 @@ def _option_field(field: dataclasses.Field[Any], kind: Any) -> OptionField:
 
 def check_options(settings: Any, prefix: str = "") -> None:
     """Refuse values of a frozen dataclass that its options do not take, and make the others plain."""
-    for name, found in options_of(type(settings)).items():
-        object.__setattr__(settings, name, found.checked(getattr(settings, name), prefix + name))
+    for name, option_field in options_of(type(settings)).items():
+        object.__setattr__(settings, name, option_field.checked(getattr(settings, name), prefix + name))
 
 
 def with_options(settings: Any, options: Any) -> Any:

@@ -6,7 +6,7 @@ from smolagents import OpenAIModel, Tool, ToolCallingAgent
 
 from resilisim import track_usage
 from resilisim.envs import Session
-from resilisim.envs.functions import SessionTool
+from resilisim.envs.session_tools import SessionTool
 
 
 class Function(Tool):

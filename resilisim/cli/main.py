@@ -82,23 +82,23 @@ RUNS = {
     ),
     "replay": ("runs.episode:replay", "Replay one episode; nothing is written."),
     "rescore": (
-        "runs.records:rescore",
+        "runs.folders:rescore",
         "Rescore saved episodes, without a model or an environment; the exit code is 1 if any result differs.",
     ),
     "judge": (
-        "runs.records:judge",
+        "runs.folders:judge",
         "Let a language model judge the answers of a run in a world, and say how far it agrees with the exact score.",
     ),
     "merge": (
-        "runs.records:merge",
+        "runs.folders:merge",
         "Put the parts of a run into one folder, each episode once; folders of other runs are refused.",
     ),
     "export": (
-        "runs.records:export",
+        "runs.folders:export",
         "Write a run, finished or not, as Parquet tables: episodes, steps, failures, and calls of language models.",
     ),
     "tables": (
-        "runs.records:tables",
+        "runs.folders:tables",
         "Make the tables of the KPI-Chain and RP-ReAct papers from runs on pages or records, published figures beside.",
     ),
     "submit": (

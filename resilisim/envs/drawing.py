@@ -166,7 +166,7 @@ class _Page:
 def _draw_head(page: _Page, scene: Scene) -> float:
     """Draw title, turns and ending; return where the rest begins."""
     page.box(0, 0, WIDTH, 52, _PANEL, 0)
-    told = f"turn {scene.turn} of {scene.turns}"
+    turns = f"turn {scene.turn} of {scene.turns}"
     if scene.ending:
         colour = STATUS_COLOURS["success" if scene.is_success else "failed"]
         ending = page.fitted(scene.ending, 300)
@@ -175,8 +175,8 @@ def _draw_head(page: _Page, scene: Scene) -> float:
         page.text(left + 10, 26, ending, 14, _PAPER)
     else:
         left = WIDTH - MARGIN
-    left -= 12 + page.width(told, 14)
-    page.text(left, 26, told, 14, _FAINT)
+    left -= 12 + page.width(turns, 14)
+    page.text(left, 26, turns, 14, _FAINT)
     page.text(MARGIN, 26, page.fitted(scene.title, left - MARGIN - 12, 18), 18)
     share = min(1.0, scene.turn / max(1, scene.turns))
     page.box(0, 52, WIDTH, 55, STATUS_COLOURS["not attempted"], 0)
@@ -235,10 +235,10 @@ def _draw_tools(page: _Page, scene: Scene, top: float, bottom: float) -> None:
     counted = Counter(tool.status for tool in scene.tools)
     for status in STATUS_COLOURS:
         if counted[status]:
-            told = f"{counted[status]:,} {status}"
+            words = f"{counted[status]:,} {status}"
             page.box(left, top + 2, left + 12, top + 14, STATUS_COLOURS[status], 3)
-            page.text(left + 18, top + 8, told, 13, _FAINT)
-            left += page.width(told, 13) + 32
+            page.text(left + 18, top + 8, words, 13, _FAINT)
+            left += page.width(words, 13) + 32
     top += 24
     room = bottom - top - 10
     rows = max(1, int(room // (_ROW + 3)))

@@ -205,8 +205,8 @@ def output_in(reply: str) -> Any:
     Raises:
         InvalidInputError: It shows none that is whole.
     """
-    _, found, rest = reply.partition(_OUTPUT_MARK)
+    _, mark, rest = reply.partition(_OUTPUT_MARK)
     try:
-        return json.loads(rest.partition("\n")[0]) if found else {}
+        return json.loads(rest.partition("\n")[0]) if mark else {}
     except ValueError as error:
         raise InvalidInputError(f"the output of a reply is not whole: {error}") from error

@@ -108,12 +108,12 @@ def _other_form(text: str, reader: _Reader, tags: Sequence[_Tag]) -> FoundCalls 
     names_first = bool(tags) and (_NAME_FIRST.match(tags[0].content) or reader.named_at_the_start(tags[0].content))
     if names_first and not has_call_mark(text[: tags[0].start]):
         return None  # as nearly always, which is faster
-    found = find_calls(text, reader.is_meant)
-    if not isinstance(found, FoundCalls):
-        return found
-    if tags and tags[0].start < found.start:
+    calls = find_calls(text, reader.is_meant)
+    if not isinstance(calls, FoundCalls):
+        return calls
+    if tags and tags[0].start < calls.start:
         return None
-    return None if not found.form.mark and signals_completion(text[: found.start]) else found
+    return None if not calls.form.mark and signals_completion(text[: calls.start]) else calls
 
 
 class _Tag(NamedTuple):
@@ -210,8 +210,8 @@ class _Reader:
     def _properties(self, call: WrittenCall) -> Mapping[str, Any]:
         """Return the schemas of what a call may be given; parameters of a tool may stand beside its name."""
         own = _FUNCTION_PROPERTIES.get(call.name, {}) if self.is_function(call.name) else {}
-        given = call.arguments.get("name") if isinstance(call.arguments, Mapping) else None
-        name = self.library.resolve(str(given).strip() if call.name == "tool_call" else call.name)
+        named = call.arguments.get("name") if isinstance(call.arguments, Mapping) else None
+        name = self.library.resolve(str(named).strip() if call.name == "tool_call" else call.name)
         return own if name is None else {**parameter_schema(self.library[name], strict=False)["properties"], **own}
 
     def named_at_the_start(self, content: str) -> tuple[str, str] | None:
@@ -309,9 +309,9 @@ def has_tag(text: str) -> bool:
 def through_first_call(text: str) -> str:
     """Return a message up to the end of its first call: what comes behind was not carried out, or was made up."""
     opened = _OPEN_TAG.search(text)
-    found = find_calls(text, lambda call: False)
-    if isinstance(found, FoundCalls) and (opened is None or found.start <= opened.start()):
-        return text[: found.end]
+    calls = find_calls(text, lambda call: False)
+    if isinstance(calls, FoundCalls) and (opened is None or calls.start <= opened.start()):
+        return text[: calls.end]
     closed = None if opened is None else re.compile(f"</{opened.group(1)}>", re.IGNORECASE).search(text, opened.end())
     return text if closed is None else text[: closed.end()]
 
@@ -353,12 +353,12 @@ def _is_announced(sentence: str, phrase: re.Match[str]) -> bool:
     for clause in _NEW_CLAUSE.finditer(sentence, 0, phrase.start()):
         begin = clause.end()
     since_comma = max(begin, sentence.rfind(",", 0, phrase.start()) + 1)  # "After all that, the task is complete"
-    found = (
+    matches = (
         _ANNOUNCEMENT.search(sentence, begin, phrase.start()),
         _CONDITION.search(sentence, since_comma, phrase.start()),
         _CONDITION_BEHIND.match(sentence, phrase.end()),
     )
-    return any(match is not None for match in found)
+    return any(match is not None for match in matches)
 
 
 def read_native(
@@ -434,17 +434,17 @@ def native_text(message: Mapping[str, Any]) -> str:
         return json.dumps({"content": None, "tool_calls": [f"a message that is no JSON ({reason:.{_EXCERPT_LENGTH}})"]})
 
 
-def native_call(name: str, given: Mapping[str, Any] | str) -> ToolCall:
+def native_call(name: str, arguments: Mapping[str, Any] | str) -> ToolCall:
     """Return a call of a function of the environment, without arguments that are the empty object.
 
     Arguments that JSON has no form for become some that the environment refuses.
     """
-    if not isinstance(given, str):
+    if not isinstance(arguments, str):
         try:
-            given = _CALL_ENCODER.encode({key: value for key, value in given.items() if value != {}})
+            arguments = _CALL_ENCODER.encode({key: value for key, value in arguments.items() if value != {}})
         except Exception as error:  # whatever the agent's own objects raise when they are written down
-            given = f"no JSON: {one_line(error)}"
-    return ToolCall("call_1", _with_whole_characters(str(name)), _with_whole_characters(given))
+            arguments = f"no JSON: {one_line(error)}"
+    return ToolCall("call_1", _with_whole_characters(str(name)), _with_whole_characters(arguments))
 
 
 def _with_whole_characters(text: str) -> str:
@@ -591,7 +591,10 @@ def tool_functions(
         for tool in library
     ]
     own = ("finish", WAIT_FUNCTION)
-    return [*functions, *(one for one in native_tools(answers, offers_wait) if one["function"]["name"] in own)]
+    return [
+        *functions,
+        *(function for function in native_tools(answers, offers_wait) if function["function"]["name"] in own),
+    ]
 
 
 def _described(tool: Tool, library: ToolLibrary) -> str:

@@ -191,18 +191,18 @@ def random_library(draws: Draws, num_tools: int, reliability: Callable[[float], 
 
 def _random_library(draws: Draws, num_tools: int) -> ToolLibrary:
     # Not more than four of them: compiled code is made for so many.
-    found = [_between(draws, 0.6, 0.98) for _ in range(4)] if draws.uniform() < 0.5 else [None]
-    return random_library(draws, num_tools, lambda uniform: found[int(len(found) * uniform)])
+    bases = [_between(draws, 0.6, 0.98) for _ in range(4)] if draws.uniform() < 0.5 else [None]
+    return random_library(draws, num_tools, lambda uniform: bases[int(len(bases) * uniform)])
 
 
 def _random_task(draws: Draws, library: ToolLibrary, turns: int, name: str) -> Task:
     most = min(MOST_REQUIRED, int(MOST_REQUIRED_SHARE * turns), len(library))
-    wanted, chosen = draws.between(2, most), [draws.choice(library.names)]
-    while len(chosen) < wanted:
-        deeper = [other for other in library.closure(chosen) if other not in chosen]
-        others = [other for other in library.names if other not in chosen]
-        chosen.append(draws.choice(deeper if deeper and draws.uniform() < 0.5 else others))
-    required = sorted(chosen, key=library.index)
+    wanted, tools = draws.between(2, most), [draws.choice(library.names)]
+    while len(tools) < wanted:
+        deeper = [other for other in library.closure(tools) if other not in tools]
+        others = [other for other in library.names if other not in tools]
+        tools.append(draws.choice(deeper if deeper and draws.uniform() < 0.5 else others))
+    required = sorted(tools, key=library.index)
     return Task.from_mapping({"instance_id": name, "required_tools": required}, library)
 
 
@@ -264,9 +264,9 @@ _PARTS: Mapping[str, Callable[[Draws], Any]] = {
 
 def _equivalents(draws: Draws, library: ToolLibrary) -> dict[str, tuple[str, ...]]:
     """Let another tool of the category stand in for about half of the tools."""
-    found: dict[str, tuple[str, ...]] = {}
+    equivalents: dict[str, tuple[str, ...]] = {}
     for tool in library:
         others = [other.name for other in library if other.category == tool.category and other.name != tool.name]
         if others and draws.uniform() < 0.5:
-            found[tool.name] = (draws.choice(others),)
-    return found
+            equivalents[tool.name] = (draws.choice(others),)
+    return equivalents

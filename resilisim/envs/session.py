@@ -23,9 +23,9 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from resilisim.chat import ChatReply, TokenUsage, ToolCall
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.functions import SessionTool, as_tool, given_arguments
 from resilisim.envs.protocol import WAIT_FUNCTION, AssistantMessage, call_text, finish_message, native_call, native_text
 from resilisim.envs.reply import CallResult, Info, Reply, public_info
+from resilisim.envs.session_tools import SessionTool, as_tool, given_arguments
 from resilisim.errors import (
     InfrastructureError,
     InvalidInputError,
@@ -344,10 +344,10 @@ class Session:
             ToolFailed: The call failed, and the session raises what fails.
         """
         self.check_functions()
-        given = given_arguments(arguments)
+        stated = given_arguments(arguments)
         if name == "finish" and not self.ended:
-            return self.finish(None if isinstance(given, str) else given.get("answer"))
-        result = CallResult.of(self.send(native_call(name, given)), self._finish)
+            return self.finish(None if isinstance(stated, str) else stated.get("answer"))
+        result = CallResult.of(self.send(native_call(name, stated)), self._finish)
         if not result.ok and self._on_failure == "raise":
             raise ToolFailed(result)
         return result
@@ -365,8 +365,8 @@ class Session:
             if answer is not None and self.answer is None:
                 self.answer = str(answer)[:_LONGEST_ANSWER]
             if not self.ended:
-                given = self.answer if self.reply.info.get("answers") else None
-                closing = finish_message(self._env.protocol == "native", given)
+                final_answer = self.answer if self.reply.info.get("answers") else None
+                closing = finish_message(self._env.protocol == "native", final_answer)
                 self._send(closing, as_text(closing))
             return CallResult(self.reply.text)
 

@@ -121,10 +121,10 @@ def settle_law(options: Any) -> Law:
     """
     from resilisim.simulator.failure_model import Law, load_law
 
-    given = options.law
-    if not isinstance(given, str | Path | Law | Mapping):
-        raise InvalidInputError(f"law is {shown_value(given)}: expected the name of a law or the path of a file")
-    law = load_law(given)
+    named = options.law
+    if not isinstance(named, str | Path | Law | Mapping):
+        raise InvalidInputError(f"law is {shown_value(named)}: expected the name of a law or the path of a file")
+    law = load_law(named)
     for name in CONSTANTS:
         value = getattr(options, name)
         if value != options_of(LawOptions)[name].default:
@@ -335,7 +335,7 @@ class EnvironmentSettings(LawOptions):
         """
         changed: dict[str, Any] = {"world": name}
         constants = LAW_NAMES[1:]
-        as_usual = (getattr(self, each, None) == found.default for each, found in options_of(type(self)).items()
+        as_usual = (getattr(self, each, None) == field.default for each, field in options_of(type(self)).items()
                     if each in LAW_NAMES)  # fmt: skip
         if not law_is_chosen and all(as_usual):
             changed |= dict.fromkeys(constants, 1.0)

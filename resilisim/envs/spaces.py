@@ -77,8 +77,8 @@ def _flatten_space(space: UnicodeText) -> gym_spaces.Box:
 @_registered(gym_spaces.flatten)
 def _flatten(space: UnicodeText, x: str) -> NDArray[np.int32]:
     points = np.full(space.max_length, NO_CHARACTER, dtype=np.int32)
-    given = np.frombuffer(x.encode(_CODE, "surrogatepass"), dtype="<i4")
-    points[: len(given)] = given
+    code_points = np.frombuffer(x.encode(_CODE, "surrogatepass"), dtype="<i4")
+    points[: len(code_points)] = code_points
     return points
 
 

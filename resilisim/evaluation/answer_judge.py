@@ -221,16 +221,16 @@ async def judge_run(
         async with slots:
             return await judge(model, task.description, str(task.metadata["answers"][0]), answer)
 
-    async def judged(given: JudgedAnswer) -> JudgedAnswer:
-        found = given
-        if given.answer is not None and given.answer.strip():
-            key = (given.instance_id, given.answer)
+    async def judged(answer: JudgedAnswer) -> JudgedAnswer:
+        with_verdict = answer
+        if answer.answer is not None and answer.answer.strip():
+            key = (answer.instance_id, answer.answer)
             if key not in known:
-                known[key] = asyncio.create_task(verdict(world_task(world, given.instance_id), given.answer))
-            found = replace(given, verdict=await known[key])
+                known[key] = asyncio.create_task(verdict(world_task(world, answer.instance_id), answer.answer))
+            with_verdict = replace(answer, verdict=await known[key])
         if told is not None:
             told()
-        return found
+        return with_verdict
 
     try:
         async with asyncio.TaskGroup() as group:

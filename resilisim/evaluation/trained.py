@@ -157,14 +157,14 @@ def play_random_library(
 
     parts = () if part == PLAIN else (part,)
     drawn = random_settings("test", number, num_tasks, num_tools=size, parts=parts, solved=True)
-    found = []
+    measured = []
     for policy in policies:
         check_library(policy, drawn.options.resolved_library())
         shown_as = observation_options(policy)
         options = drawn.options.with_options({"required": shown_as.required, "filters": shown_as.filters})
         played = play_closed_loop(actor_of(policy), drawn.tasks, episodes, salt=EVALUATION_SALT, options=options)
-        found.append(float(played.mean()))
-    return found, drawn
+        measured.append(float(played.mean()))
+    return measured, drawn
 
 
 def _by_type(

@@ -15,8 +15,8 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring
 from resilisim.injection import inject
-from resilisim.injection.episode import PROMPT_TYPE
 from resilisim.injection.functions import Injected
+from resilisim.injection.injected_episode import PROMPT_TYPE
 from resilisim.simulator.draws import Branch
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Errors, Failure

@@ -37,7 +37,6 @@ from resilisim.errors import (
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, Outcome
 from resilisim.injection.call_arguments import CallArguments
-from resilisim.injection.episode import CallsEnded, InjectedEpisode, InjectionSettings
 from resilisim.injection.inject_options import (
     Raises,
     check_functions,
@@ -48,6 +47,7 @@ from resilisim.injection.inject_options import (
     raiser_of,
     words_of,
 )
+from resilisim.injection.injected_episode import CallsEnded, InjectedEpisode, InjectionSettings
 from resilisim.injection.promises import async_generating, generated, kept, kind_of, note
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import FINISH, Law, Message, load_law

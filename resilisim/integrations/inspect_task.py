@@ -22,8 +22,8 @@ from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, mean, 
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolDef, ToolError, ToolParams
 
-from resilisim.envs.functions import SessionTool
 from resilisim.envs.session import EpisodeEnded, Session
+from resilisim.envs.session_tools import SessionTool
 from resilisim.evaluation.run.plan import RunPlan
 from resilisim.integrations.episodes import figures, open_episode, plan_of, prompt_text
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.functions import SessionTool
 from resilisim.envs.session import Session
+from resilisim.envs.session_tools import SessionTool
 from resilisim.envs.settings import EnvironmentSettings, Tools
 from resilisim.errors import CheckFailed, InvalidInputError
 from resilisim.evaluation.episode.play import open_session

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.reporting.body import build_page
-from resilisim.reporting.comparison import refuse_unlike_runs
+from resilisim.reporting.comparison_section import refuse_unlike_runs
 from resilisim.reporting.page import page_markdown, whole_page
 from resilisim.reporting.papers import paper_tables
 from resilisim.reporting.viewer import viewer_assets, viewer_section

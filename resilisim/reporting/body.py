@@ -13,13 +13,13 @@ from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, LAW_LABELS, REAL_LOSS_LABELS
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary
-from resilisim.reporting.agents import agents_section, scaling_section
-from resilisim.reporting.comparison import comparison_section
+from resilisim.reporting.agent_sections import agents_section, scaling_section
+from resilisim.reporting.comparison_section import comparison_section
 from resilisim.reporting.flaws import FLAWED, OPTIMAL, flaws_section
 from resilisim.reporting.groups import PromptPools, difference, merit
 from resilisim.reporting.losses import broken_episodes, broken_section, errors_section, losses_section
 from resilisim.reporting.page import Card, Definitions, Fold, Page, Section, packaged_texts, plain, say
-from resilisim.reporting.results import (
+from resilisim.reporting.result_sections import (
     is_of_reference,
     must_search,
     repeats_section,

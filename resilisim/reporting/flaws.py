@@ -32,7 +32,7 @@ from resilisim.reporting.groups import (
     published_beside,
 )
 from resilisim.reporting.page import Block, Fold, Note, Section, beside_a_chart, plain, say
-from resilisim.reporting.results import mean_name
+from resilisim.reporting.result_sections import mean_name
 from resilisim.simulator.problem import build_problem
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_mean

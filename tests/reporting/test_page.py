@@ -33,7 +33,7 @@ from resilisim.reporting.page import (
     whole_page,
 )
 from resilisim.reporting.page import escape_markdown as escape
-from resilisim.reporting.results import loss_bar
+from resilisim.reporting.result_sections import loss_bar
 from resilisim.statistics import Estimate
 from resilisim.tables.numbers import interval_text, percent
 from resilisim.tables.table import NO_INTERVAL, Cell, Table, with_interval

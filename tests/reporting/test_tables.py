@@ -15,7 +15,7 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.table.comparing import compare_runs
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.provenance import encode_json_line
-from resilisim.reporting import agents, comparison, losses, results, write_report
+from resilisim.reporting import agent_sections, comparison_section, losses, result_sections, write_report
 from resilisim.reporting.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
 from resilisim.reporting.groups import PromptPools
 from resilisim.reporting.page import Fold, Section
@@ -83,7 +83,7 @@ def tables_of(section: Section | None) -> list[Table]:
 
 
 def test_levels_are_the_shares_of_the_records(pools: PromptPools, records: list[Record]) -> None:
-    table = results.levels_table(pools)
+    table = result_sections.levels_table(pools)
     assert [name for name, _ in table.groups] == ["", *SHOWN_PROMPTS]
     *rows, means = map(texts, table.rows)
     for policy, *levels in rows:
@@ -96,7 +96,11 @@ def test_levels_are_the_shares_of_the_records(pools: PromptPools, records: list[
 
 
 def test_every_rate_has_an_interval(pools: PromptPools) -> None:
-    for table in (results.success_table(pools.facts.rows), results.levels_table(pools), drops_table(pools)):
+    for table in (
+        result_sections.success_table(pools.facts.rows),
+        result_sections.levels_table(pools),
+        drops_table(pools),
+    ):
         assert table is not None
         cells = [cell for row in table.rows for cell in row[1:] if isinstance(cell, Cell)]
         without = [cell for cell in cells if cell.text not in {"–", ""} and not cell.detail.startswith("[")]
@@ -106,7 +110,7 @@ def test_every_rate_has_an_interval(pools: PromptPools) -> None:
 
 def test_task_types_have_the_shares_of_their_tasks(pools: PromptPools, records: list[Record]) -> None:
     counts = Counter(task.task_type for task in pools.facts.table.tasks)
-    *rows, searching, known, tasks = map(texts, results.shares_table(pools, counts).rows)
+    *rows, searching, known, tasks = map(texts, result_sections.shares_table(pools, counts).rows)
     assert tasks[2:] == [f"{count}" for count in counts.values()]
     assert len(rows) == 4 * 3
     optimum = {record["instance_id"]: (record["task_type"], record["optimum"]) for record in records}
@@ -183,7 +187,7 @@ def test_errors_are_counts_of_failed_executions(pools: PromptPools, records: lis
 
 
 def test_pass_at_k_and_pass_hat_k_of_k_1_are_success(pools: PromptPools, records: list[Record]) -> None:
-    (table,) = tables_of(results.repeats_section(pools))
+    (table,) = tables_of(result_sections.repeats_section(pools))
     assert texts(table.headings[3:]) == ["k = 1", "k = 2", "k = 3"]
     for policy, prompt, which, *cells in map(texts, table.rows):
         own = [record for record in chosen(records, policy) if record["prompt_type"] == prompt]
@@ -194,9 +198,9 @@ def test_pass_at_k_and_pass_hat_k_of_k_1_are_success(pools: PromptPools, records
 
 def test_a_run_without_flaws_models_or_repeats_has_no_such_section(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, list(synthetic_run(num_tasks=3, num_seeds=1)))
-    for section in (flaws_section, results.repeats_section, agents.scaling_section):
+    for section in (flaws_section, result_sections.repeats_section, agent_sections.scaling_section):
         assert section(PromptPools(facts)) is None
-    assert agents.agents_section(facts) is None
+    assert agent_sections.agents_section(facts) is None
 
 
 @pytest.mark.parametrize(
@@ -213,12 +217,12 @@ def test_a_run_without_flaws_models_or_repeats_has_no_such_section(tmp_path: Pat
     ],
 )
 def test_the_size_of_a_model_is_what_its_name_states(name: str, size: float | None) -> None:
-    assert agents.model_size(name) == size
+    assert agent_sections.model_size(name) == size
 
 
 def test_models_are_ordered_by_size_and_their_measures_are_those_of_their_rates(tmp_path: Path) -> None:
     records = agent_records()
-    by_model, evenness, _ = tables_of(agents.scaling_section(PromptPools(facts_of(tmp_path, records))))
+    by_model, evenness, _ = tables_of(agent_sections.scaling_section(PromptPools(facts_of(tmp_path, records))))
     rows = list(map(texts, by_model.rows))
     assert [row[1] for row in rows] == list(MODELS) * len(AGENTS)
     assert [row[2] for row in rows[:4]] == ["3B", "14B", "72B", "–"]
@@ -235,7 +239,7 @@ def test_models_are_ordered_by_size_and_their_measures_are_those_of_their_rates(
 
 def test_the_use_of_models_is_that_of_the_records(tmp_path: Path) -> None:
     records = agent_records(num_tasks=3)
-    usage, giving_up, replans = tables_of(agents.agents_section(facts_of(tmp_path, records)))
+    usage, giving_up, replans = tables_of(agent_sections.agents_section(facts_of(tmp_path, records)))
     executors = [row[3:9] for row in map(texts, usage.rows) if row[2] == "executor"]
     assert executors == [["3.0", "900", "60", "320", "1.5", "33%"]] * len(MODELS) * len(PROMPTS)
     assert {row[9] for row in map(texts, usage.rows) if row[2] == "all"} == {"0.0300"}
@@ -287,7 +291,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_every_method_of_every_match_stands_in_the_tables(folders: tuple[Path, Path]) -> None:
     compared = compare_runs(*folders)
-    main, methods = comparison.differences_table(compared), comparison.methods_table(compared)
+    main, methods = comparison_section.differences_table(compared), comparison_section.methods_table(compared)
     assert len(main.rows) == len(compared.comparisons) + 1 == 5
     assert len(methods.rows) == len(METHODS) * 5
     corrected = compared.holm_p_values("paired_luck_adjusted")
@@ -296,11 +300,11 @@ def test_every_method_of_every_match_stands_in_the_tables(folders: tuple[Path, P
         assert isinstance(row[5], Cell)
         assert (row[5].text, row[5].detail) == (signed_points(best.difference), signed_interval(*best.interval))
         assert [text_of(cell) for cell in row[6:]] == [p_value(p) for p in (best.p_value, corrected[place])]
-        for step, method in enumerate(comparison.METHOD_NAMES):
+        for step, method in enumerate(comparison_section.METHOD_NAMES):
             shown = methods.rows[len(METHODS) * place + step]
             assert text_of(shown[4]) == signed_points(one.differences[method].difference)
             assert text_of(shown[6]) == p_value(one.differences[method].p_value)
-    tasks = comparison.tasks_table(read_facts(folders[0]), compared)
+    tasks = comparison_section.tasks_table(read_facts(folders[0]), compared)
     assert tasks is not None
     sizes = [abs(float(text_of(row[-1]).replace("−", "-"))) for row in tasks.rows]
     assert sizes == sorted(sizes, reverse=True)
@@ -318,8 +322,8 @@ def test_the_page_and_the_text_show_the_comparison(folders: tuple[Path, Path], t
 
 def test_a_run_compared_with_its_own_copy_differs_nowhere(folders: tuple[Path, Path], tmp_path: Path) -> None:
     compared = compare_runs(folders[0], write_run(tmp_path / "copy", RECORDS))
-    assert comparison.tasks_table(read_facts(folders[0]), compared) is None
-    assert {text_of(row[5]) for row in comparison.differences_table(compared).rows} == {"0.0"}
+    assert comparison_section.tasks_table(read_facts(folders[0]), compared) is None
+    assert {text_of(row[5]) for row in comparison_section.differences_table(compared).rows} == {"0.0"}
 
 
 def test_runs_that_cannot_be_compared_are_refused_at_once(folders: tuple[Path, Path], tmp_path: Path) -> None:

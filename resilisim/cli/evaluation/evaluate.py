@@ -35,7 +35,7 @@ from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.options import OUTPUT_GROUP
 from resilisim.policies.registry import COMMAND_PREFIX
-from resilisim.reporting.agents import agent_tables
+from resilisim.reporting.agent_sections import agent_tables
 
 SCALE_PANEL = "Limits and several machines"
 

@@ -16,7 +16,7 @@ from resilisim.envs.workflow.core import Observation as Observation
 from resilisim.envs.workflow.dynamics import BY_LUCK, DRAWN, END_FIELDS, Outcome
 from resilisim.envs.workflow.loops import LEAVE_ENDED, begin_episodes, step_environments
 from resilisim.envs.workflow.options import WorkflowOptions
-from resilisim.envs.workflow.scene import action_words, scene_of
+from resilisim.envs.workflow.picture import action_words, scene_of
 from resilisim.envs.workflow.spaces import (
     STATUS_DEPENDENCY_FAILED,
     STATUS_FAILED,

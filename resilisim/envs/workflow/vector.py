@@ -25,8 +25,8 @@ from resilisim.envs.workflow.loops import (
     step_environments,
 )
 from resilisim.envs.workflow.options import WorkflowOptions
+from resilisim.envs.workflow.picture import scene_of
 from resilisim.envs.workflow.records import BLOCKS, Records
-from resilisim.envs.workflow.scene import scene_of
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 

@@ -342,13 +342,13 @@ class FlawedPlan:
 
     def _is_refused_for_edits(self, message: Message) -> bool:
         """Return whether a call was refused for values that a flaw put into its step, and for nothing else."""
-        given, restored = message.parameters, dict(message.parameters)
+        parameters, restored = message.parameters, dict(message.parameters)
         for place, name, before, after in self._changes:
-            if place == self._shown.place and after == (as_json(given[name]) if name in given else None):
+            if place == self._shown.place and after == (as_json(parameters[name]) if name in parameters else None):
                 restored[name] = before
         tool = self._library[message.tool or ""]
         for mode in ("lenient", "strict"):
-            if tuple(check_parameters(tool, given, mode)) == message.problems:
+            if tuple(check_parameters(tool, parameters, mode)) == message.problems:
                 return accepts(tool, restored, mode)
         return False  # refused for another reason than the schema
 

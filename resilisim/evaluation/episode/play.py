@@ -398,9 +398,9 @@ def open_session(
         >>> session.score["level"], round(session.record()["regret"], 3)
         ('failure', 0.67)
     """
-    chosen: dict[str, Any] = {**options, "tools": tools, "protocol": "native"}
-    world = chosen.pop("world", None)
-    settings = (environment or EnvironmentSettings()).with_options(**chosen)
+    session_options: dict[str, Any] = {**options, "tools": tools, "protocol": "native"}
+    world = session_options.pop("world", None)
+    settings = (environment or EnvironmentSettings()).with_options(**session_options)
     if world is not None:
         settings = settings.in_world(world, not set(LAW_NAMES).isdisjoint(options))
     env = _environment(settings, library).twin()
@@ -442,5 +442,5 @@ def _what_happened(info: Mapping[str, Any], execution: Mapping[str, Any]) -> Hap
 
 def _problem_told(info: Mapping[str, Any]) -> str | None:
     """Return why a message was not obeyed, as the agent was told; None if there was nothing to say."""
-    told = info["event"] in ("rejected", "format_error", "agent_error")
-    return first_problem(info.get("problems", ())) if told else None
+    is_refused = info["event"] in ("rejected", "format_error", "agent_error")
+    return first_problem(info.get("problems", ())) if is_refused else None

@@ -110,8 +110,8 @@ def _again(episode: Episode, step: StepRecord, message: Message) -> Event:
     if event.success and step.get("real", False):
         event = episode.settle(event, failure=(step["error"] or "", "as recorded"))
     if event.executed != (step["success"] is not None):
-        told = "executes a tool" if event.executed else "executes nothing"
-        raise InvalidInputError(f"message {step['turn']} {told}, but its success is {step['success']}")
+        does = "executes a tool" if event.executed else "executes nothing"
+        raise InvalidInputError(f"message {step['turn']} {does}, but its success is {step['success']}")
     now = (event.success, event.is_real_failure, event.result)
     if now != (step["success"], step.get("real", False), step.get("result")):
         drawn = event.result or ("success" if event.success or event.is_real_failure else "failure")
@@ -233,10 +233,10 @@ def compare_records(
         return "agreeing", None
     numbers = [each for each in found if not _is_reason(each[0])]
     where, then, now = (numbers or found)[0]
-    told = f"is {then!r:.80} in the record and {now!r:.80} now"
+    words = f"is {then!r:.80} in the record and {now!r:.80} now"
     if isinstance(then, list | tuple) and isinstance(now, list | tuple):
-        told = f"is a list of {len(then)} in the record and of {len(now)} now"
-    return ("differing" if numbers else "other_labels"), f"{where} {told}"
+        words = f"is a list of {len(then)} in the record and of {len(now)} now"
+    return ("differing" if numbers else "other_labels"), f"{where} {words}"
 
 
 def _comparable(record: EpisodeRecord, again: EpisodeRecord) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -264,6 +264,6 @@ def _is_left_out(where: str, record: Mapping[str, Any]) -> bool:
     """Tell whether a place is not compared: a cost, or why a message was refused where an older record lacks it."""
     if where.rpartition(".")[2] == "cost":
         return True
-    found = re.fullmatch(r"steps\[(\d+)\]\.error", where)
-    step = record["steps"][int(found[1])] if found else {}
+    place = re.fullmatch(r"steps\[(\d+)\]\.error", where)
+    step = record["steps"][int(place[1])] if place else {}
     return step.get("kind") in ("rejected", "format_error") and step.get("error") is None

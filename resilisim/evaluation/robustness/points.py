@@ -313,10 +313,12 @@ def merge_with_earlier(directory: Path, arguments: Mapping[str, Any], points: Pr
         there = earlier["points"]
         axes = [axis for axis in AXES if there[axis]] + there.get("parts", [])
         strengths = there.get("strengths", DEFAULT_STRENGTHS)
-        found = check_points(axes, there["reliability"], there["turns"], there["flaws"], there["severities"], strengths)
+        merged = check_points(
+            axes, there["reliability"], there["turns"], there["flaws"], there["severities"], strengths
+        )
     except (KeyError, TypeError, InvalidInputError) as error:
         raise StoreError(f"{directory / PROFILE_NAME} was changed: its points cannot be read ({error})") from error
-    return points.merged(found, str(directory))
+    return points.merged(merged, str(directory))
 
 
 def write_profile(

@@ -84,7 +84,9 @@ def setbacks_of(
         if step["kind"] != "execute" or result in (None, "success"):
             continue
         tool = step["tool"]
-        others = {other for other, one in stands_for.items() if one == stands_for.get(tool) and other != tool}
+        others = {
+            other for other, stood_for in stands_for.items() if stood_for == stands_for.get(tool) and other != tool
+        }
         later = steps[place + 1 :]
         again = _first_sound(later, {tool})
         waited = again is not None and any(other["kind"] == "wait" for other in later[:again])

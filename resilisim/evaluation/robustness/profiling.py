@@ -194,8 +194,10 @@ class ProfileJob:
             for run in runs
             if run.axis in (axis, STANDARD)
         }
-        found = {value: (run.name, references.settings[run.environment]) for value, run in sorted(points.items())}
-        return analyse_axis(played, self.prompts, self.standard.tools, axis, standard, found)
+        settings_by_value = {
+            value: (run.name, references.settings[run.environment]) for value, run in sorted(points.items())
+        }
+        return analyse_axis(played, self.prompts, self.standard.tools, axis, standard, settings_by_value)
 
 
 class ProfileOptions(TypedDict, total=False):

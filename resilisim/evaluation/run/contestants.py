@@ -132,13 +132,13 @@ def _told_apart(made: list[tuple[Contestant, Contender]]) -> list[tuple[Contesta
     """Return who plays, those of one name by where their code stands: agents of two modules are often named alike."""
     names = Counter(contestant.name for contestant, _ in made)
     places = [describe_policy(contestant.policy).removeprefix(AGENT_PREFIX) for contestant, _ in made]
-    told = []
+    labels = []
     for (contestant, policy), place in zip(made, places, strict=True):
         is_one_of_several = names[contestant.name] > 1 and contestant.model is None and places.count(place) == 1
         if is_one_of_several and ":" in place and "=" not in place:
             contestant = replace(contestant, name=place)
-        told.append((contestant, policy))
-    return told
+        labels.append((contestant, policy))
+    return labels
 
 
 def _refuse_unclear(names: Sequence[str]) -> None:

@@ -245,8 +245,8 @@ def _digest(record: EpisodeRecord) -> bytes:
     return bytes.fromhex(content_hash(opened_if_whole(record)[0]))[:DIGEST_BYTES]
 
 
-def _is_same_folder(one: Path, other: Path) -> bool:
+def _is_same_folder(folder: Path, other: Path) -> bool:
     try:
-        return one.samefile(other)
+        return folder.samefile(other)
     except OSError:
         return False

@@ -97,8 +97,8 @@ def rescore_run(
     with contextlib.nullcontext() if store is None else store:
         for answers in answers_in_order(_Rescorer, setup, batches(episode_lines(source)), workers):
             counts.update(answer.verdict for answer in answers)
-            told = [f"episode {answer.index}: {answer.difference}" for answer in answers if answer.difference]
-            differences += told[: NUM_SHOWN - len(differences)]
+            lines = [f"episode {answer.index}: {answer.difference}" for answer in answers if answer.difference]
+            differences += lines[: NUM_SHOWN - len(differences)]
             if store is not None:
                 _write(store, answers, source)
             if progress is not None:

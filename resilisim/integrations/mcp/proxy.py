@@ -50,8 +50,8 @@ from starlette.routing import Route
 from resilisim.bounds import Seed, checked
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, count_of, one_line
 from resilisim.injection.call import Outcome
-from resilisim.injection.episode import InjectionSettings
 from resilisim.injection.folder import InjectionFolder
+from resilisim.injection.injected_episode import InjectionSettings
 from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, listening
 from resilisim.integrations.mcp.http_transport import AnsweringTransport
 from resilisim.integrations.mcp.relay import Relay, request_id

@@ -46,8 +46,8 @@ from resilisim.errors import (
 )
 from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, OpenCall
 from resilisim.injection.call_arguments import CallArguments
-from resilisim.injection.episode import InjectedEpisode, InjectionSettings
 from resilisim.injection.folder import InjectionFolder
+from resilisim.injection.injected_episode import InjectedEpisode, InjectionSettings
 from resilisim.integrations.mcp.listing import ListedTool, Listing, read_tools
 from resilisim.integrations.mcp.wire import Read, Unreadable
 from resilisim.schema_check import CHECK_SECONDS, TooSlowError, is_harmless, schema_problem

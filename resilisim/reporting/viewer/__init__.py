@@ -15,7 +15,7 @@ from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, EpisodeRecord, 
 from resilisim.reporting.charts.lines import SHOWN_CHANGE, trace_chart
 from resilisim.reporting.losses import message_line
 from resilisim.reporting.page import render, say
-from resilisim.reporting.results import loss_style
+from resilisim.reporting.result_sections import loss_style
 from resilisim.reporting.viewer.packing import Packer
 from resilisim.tables.numbers import percent, signed_points
 from resilisim.tasks.benchmark import benchmark_tasks

@@ -70,8 +70,8 @@ def as_tool(
     async def acall(*args: Any, **arguments: Any) -> CallResult:
         return await call_beside(name, _bound(signature, args, arguments))
 
-    for one in (tool, acall):
-        made: Any = one
+    for function_of_tool in (tool, acall):
+        made: Any = function_of_tool
         made.__name__ = made.__qualname__ = made.name = name
         made.__doc__ = _docstring(function["description"], schema)
         made.__signature__ = signature
