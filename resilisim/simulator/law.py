@@ -40,7 +40,7 @@ def success_thresholds(probability: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @scalar
 def count_unmet(status: IntVector, dependencies: IntVector) -> tuple[int, int]:
-    """Return Nu and Nf of a tool, as the two functions below do, at one go."""
+    """Return Nu and Nf of a tool: `status` (num_tools,) and its `dependencies` (indices, -1 ends the list early)."""
     num_not_executed, num_failed = 0, 0
     for dependency in dependencies:
         if dependency < 0:
@@ -51,26 +51,6 @@ def count_unmet(status: IntVector, dependencies: IntVector) -> tuple[int, int]:
         elif known == FAILED:
             num_failed += 1
     return num_not_executed, num_failed
-
-
-@scalar
-def count_not_executed(status: IntVector, dependencies: IntVector) -> int:
-    """Return Nu for a tool: `status` (num_tools,) and the tool's `dependencies` (indices, -1 ends the list early)."""
-    count = 0
-    for dependency in dependencies:
-        if dependency >= 0 and status[dependency] == NOT_EXECUTED:
-            count += 1
-    return count
-
-
-@scalar
-def count_failed_dependencies(status: IntVector, dependencies: IntVector) -> int:
-    """Return Nf for a tool: dependencies executed but not yet successful."""
-    count = 0
-    for dependency in dependencies:
-        if dependency >= 0 and status[dependency] == FAILED:
-            count += 1
-    return count
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim.envs.workflow.judging import make_tables, tabulated_value
+from resilisim.envs.workflow.judging import EXECUTING, Judged, make_tables, pay_judged, tabulated_value
 from resilisim.errors import ExactLimitError
 from resilisim.simulator import EndRules, build_problem, execution, start_state
 from resilisim.simulator.exact import Judge, solve
+from resilisim.simulator.exact.judging import regret_of
 from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.simulator.problem import is_awaiting_closing, next_state, outcome, success_probability
 from resilisim.tool_library import default_library
@@ -93,6 +94,62 @@ def test_giving_up_at_once_costs_the_whole_optimum():
     found = Judge(problem).judge(state, stop, next_state(problem, state, stop))
     assert found.reward("value") == found.reward("advantage") == -found.value
     assert (found.reached, found.luck) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("action_value", "gap", "regret"),
+    [
+        (0.5 - 1e-13, 0.0, 0.0),  # rounding
+        (0.5 + 1e-10, 0.0, 0.0),
+        (0.5 - 1e-9, 0.0, 1e-9),
+        (0.5 + 1e-8, 0.0, -1e-8),  # none, so it shows
+        (0.5 + 1e-10, 0.1, -1e-10),  # V* may be larger
+    ],
+)
+def test_only_rounding_is_no_regret(action_value, gap, regret):
+    assert regret_of(0.5, action_value, gap) == pytest.approx(regret, rel=1e-6, abs=0.0)
+
+
+def test_what_new_tools_are_worth_shows_as_regret_below_zero():
+    # The second tool is called well before the first one; before it came by, nothing could break the row of failures.
+    rules = EndRules(max_turns=6, max_consecutive_failures=2)
+    before, after = (
+        build_problem(small_library({name: [] for name in names}, {"a": 0.5, "b": 1.0, "c": 1.0}), ["a"], rules=rules)
+        for names in ("a", "abc")
+    )
+    judge, call = Judge(before), execution("a")
+    states = [start_state(before)]
+    states.append(next_state(before, states[0], call, success=False))
+    first = judge.judge(states[0], call, states[1])
+    judge.extend(after)
+    larger = replace(states[1], status=(*states[1].status, 0, 0), executions=(*states[1].executions, 0, 0))
+    second = judge.judge(larger, execution("b"), next_state(after, larger, execution("b"), success=True))
+    assert second.value == first.reached
+    assert second.regret == first.reached - second.action_value < -0.1
+    assert first.regret + second.regret - first.luck - second.luck == pytest.approx(first.value - second.reached)
+
+
+def test_a_vector_of_environments_pays_nothing_for_a_wrong_optimum():
+    wrong, right = np.zeros(1, dtype=np.int64), np.array([0.5])
+    episodes = np.zeros(
+        1,
+        dtype=np.dtype(
+            (
+                np.record,
+                [
+                    ("reward", "f8"),
+                    ("total", "f8"),
+                    ("episode_return", "f8"),
+                    ("terminated", "?"),
+                    ("needs_reset", "?"),
+                ],
+            )
+        ),
+    )
+    judged = Judged(wrong + EXECUTING, right, right + 0.01, right, np.zeros(1))
+    pay = getattr(pay_judged, "py_func", pay_judged)  # nothing is worth compiling here
+    assert pay(True, judged, episodes, np.zeros(1)) == 0
+    assert pay(True, judged._replace(gaps=np.array([0.02])), episodes, np.zeros(1)) == -1
 
 
 def test_a_regret_beyond_the_bound_is_a_bug():

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from resilisim.envs.workflow.loops import place_of_sections
 from resilisim.envs.workflow.records import Floats, Int, Records
 from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL
+from resilisim.errors import CheckFailed
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.arena import OUT_OF_TABLE
 from resilisim.simulator.exact.judging import regret_of
@@ -225,8 +226,13 @@ def judge_after(episodes: Records, tables: ValueTables, judged: Judged) -> None:
 
 
 @kernel
-def pay_judged(advantage: bool, judged: Judged, episodes: Records, rewards: Floats) -> None:
-    """Replace the rewards (num_envs,) of the step that has been taken, also in the sums of the episodes."""
+def pay_judged(advantage: bool, judged: Judged, episodes: Records, rewards: Floats) -> int:
+    """Replace the rewards (num_envs,) of the step that has been taken, also in the sums of the episodes.
+
+    Returns:
+        An environment in which Q* is above V* although that is exact, or -1.
+    """
+    wrong = -1
     for env in range(len(rewards)):
         if judged.kinds[env] == NOT_ACTING:
             continue
@@ -235,6 +241,8 @@ def pay_judged(advantage: bool, judged: Judged, episodes: Records, rewards: Floa
         if advantage:
             action_value = judged.action_values[env] if judged.kinds[env] == EXECUTING else judged.reached[env]
             paid = 0.0 - regret_of(judged.values[env], action_value, judged.gaps[env])
+            if paid > 0.0 and judged.gaps[env] == 0.0:
+                wrong = env
         difference = paid - episode.reward
         episode.reward = paid
         rewards[env] = paid
@@ -242,6 +250,7 @@ def pay_judged(advantage: bool, judged: Judged, episodes: Records, rewards: Floa
             episode.total += difference
         if not episode.terminated or episode.needs_reset:  # else the next one has begun
             episode.episode_return += difference
+    return wrong
 
 
 class _Core(Protocol):
@@ -359,7 +368,9 @@ class ActionJudge:
     def pay(self, rewards: NDArray[np.float64]) -> None:
         """Replace the rewards (num_envs,) of the step that was taken with these actions."""
         self._values.after(self._core, self._judged)
-        pay_judged(self._is_advantage, self._judged, self._core.episodes, rewards)
+        wrong = pay_judged(self._is_advantage, self._judged, self._core.episodes, rewards)
+        if wrong >= 0:
+            raise CheckFailed(f"Q* is above V* = {self._judged.values[wrong]}: the optimum is not one")
 
 
 def _nothing_judged(size: int) -> Judged:

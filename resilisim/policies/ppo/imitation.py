@@ -41,8 +41,7 @@ from resilisim.policies.ppo.validation import Actor
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import Problem, execution
 from resilisim.simulator.exact import solve
-from resilisim.simulator.exact.reachable import Choices, ReachableOptimum
-from resilisim.simulator.exact.values import TIE_TOLERANCE
+from resilisim.simulator.exact.values import TIE_TOLERANCE, Choices
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import is_awaiting_closing, is_done, success_probability
 from resilisim.simulator.state import EpisodeState
@@ -291,9 +290,7 @@ def _is_choosing(problem: Problem, state: EpisodeState) -> bool:
 
 @functools.lru_cache(maxsize=CACHED_CHOICES)
 def _best_choices(problem: Problem, state: EpisodeState) -> Choices:
-    optimum = solve(problem)
-    assert isinstance(optimum, ReachableOptimum)
-    return optimum.best_choices(state)
+    return solve(problem).best_choices(state)
 
 
 def _label_under_parts(

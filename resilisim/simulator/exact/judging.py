@@ -31,9 +31,9 @@ LARGEST_ERROR = 1e-9  # Q* above V* by more is no rounding error
 
 @scalar
 def regret_of(value: float, action_value: float, gap: float) -> float:
-    """Return V* - Q*, without the rounding error where V* is exact, so never below 0 there."""
+    """Return V* - Q*, 0 where V* is exact and they differ by rounding alone; what is below 0 by more is no rounding."""
     regret = value - action_value
-    return 0.0 if gap == 0.0 and regret <= TIE_TOLERANCE else regret
+    return 0.0 if gap == 0.0 and -LARGEST_ERROR <= regret <= TIE_TOLERANCE else regret
 
 
 def had_it_worked(problem: Problem, state: EpisodeState, message: Message, after: EpisodeState) -> EpisodeState:
@@ -51,7 +51,9 @@ class Judgement:
         value: V* of the state in which it was sent.
         action_value: Its Q* there.
         reached: V* of the state that it led to; the outcome, 1 or 0, if the episode ended with it.
-        regret: V* - Q*; below 0 only where V* is a lower bound (`Values.gap`) or no ceiling (`Values.is_ceiling`).
+        regret: V* - Q*; below 0 where V* is a lower bound (`Values.gap`) or no ceiling (`Values.is_ceiling`), where
+            tools came by since the last message (`Judge.extend`), or where a tool's own failure was better than its
+            success (`Judge.correct`).
     """
 
     value: float
@@ -141,7 +143,10 @@ class Judge:
         return Judgement(value, action_value, self._value, regret)
 
     def extend(self, problem: Problem) -> None:
-        """Go on in a problem whose library has more tools, behind those that were there."""
+        """Go on in a problem whose library has more tools, behind those that were there.
+
+        The next message is still measured by V* of before: what the new tools are worth is neither luck nor lost.
+        """
         self.values = solve(problem)
 
     def correct(self, after: EpisodeState) -> float:

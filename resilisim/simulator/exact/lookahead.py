@@ -43,28 +43,21 @@ from resilisim.simulator.exact.simplification import (
     value_at_once,
 )
 from resilisim.simulator.law import SUCCEEDED, IntVector
+from resilisim.simulator.rulebook.results import CHANCE, FINDINGS, NUM_OF_RESULT, RESULT, STEP, TICKS, list_results
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
-    DOWN,
-    LIMITED,
     NONE,
-    NUM_RESULTS,
     OF_THE_TOOL,
-    REFUSED,
     SEEN_DOWN,
     SEEN_UP,
-    SLOW,
-    SUCCESS,
     UNCHECKED,
     UNSOUND,
     Tables,
     enter_execution,
-    fill_chances,
     finish_value,
     is_missing,
     is_opened,
     pass_message,
-    time_limit,
 )
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
@@ -86,8 +79,9 @@ TOO_MANY = 2  # more states than it may keep
 # What becomes of a state for which there is no room: nothing is known of it but its bound, or the search stops.
 STOPS, CUTS = range(2)
 
-# Columns of `Frames.outcomes`.
-CHANCE, RESULT, TICKS, FINDINGS, STEP, UPPER, NUM_OF_OUTCOME = range(7)
+# Columns of `Frames.outcomes`, behind those of what is listed.
+UPPER = NUM_OF_RESULT
+NUM_OF_OUTCOME = NUM_OF_RESULT + 1
 ROUNDING = 1e-12  # values that are apart by less are the same
 
 
@@ -263,90 +257,11 @@ def upper_value(
 
 
 @scalar
-def _list_outcomes(
-    rules: Any,
-    tables: Tables,
-    informed: bool,
-    status: IntVector,
-    counters: IntVector,
-    parts: IntVector,
-    hidden: IntVector,
-    action: int,
-    chances: NDArray[np.float64],
-    unchecked: IntVector,
-    outcomes: NDArray[np.float64],
-) -> int:
-    """List what a choice can bring, with its chance, and return how much that is; successes come first."""
-    num_tools, count = rules.num_tools, 0
-    waits = action == num_tools
-    tool = action if action < num_tools else action - num_tools - 1
-    if waits:
-        for result in range(NUM_RESULTS):
-            chances[result] = 0.0
-        chances[SUCCESS] = 1.0
-    else:
-        digest = NEW_INPUT if action < num_tools else REFUSED_INPUT
-        fill_chances(rules, tables, status, counters, parts, hidden, informed, tool, digest, chances)
-    limit = time_limit(rules, parts)
-    num_steps = 1
-    if informed and rules.at_down >= 0:
-        num_steps = 1 << rules.num_groups
-    for number in range(NUM_RESULTS):
-        result = (number + SUCCESS) % NUM_RESULTS
-        if chances[result] <= 0.0:
-            continue
-        timed = rules.at_time >= 0 and not waits and result not in (LIMITED, DOWN, REFUSED)
-        if timed and rules.is_timeless[tool]:
-            timed = False
-        in_time = 1.0
-        if timed and result != SLOW:
-            in_time = 0.0
-            for duration in range(rules.num_durations):
-                if rules.duration_ticks[duration] <= limit:
-                    in_time += rules.duration_chance[duration]
-        num_unchecked = 0
-        if result == SUCCESS and not waits and rules.is_validator[tool] and not rules.shows_payload:
-            for other in range(num_tools):
-                is_asked_for = rules.place[other] >= 0 or rules.is_enumerated == 1
-                if parts[rules.at_sound + other] == UNCHECKED and is_asked_for:
-                    unchecked[num_unchecked] = other
-                    num_unchecked += 1
-        for duration in range(rules.num_durations if timed and result != SLOW else 1):
-            chance, ticks = chances[result], 0
-            if timed:
-                ticks = limit
-                if result != SLOW:
-                    ticks = rules.duration_ticks[duration]
-                    if ticks > limit:
-                        continue
-                    chance *= rules.duration_chance[duration] / in_time
-            for subset in range(1 << num_unchecked):
-                odds, findings = chance, 0
-                for place in range(num_unchecked):
-                    other = unchecked[place]
-                    corrupt = (subset >> place) & 1
-                    if informed:
-                        odds *= 1.0 if hidden[rules.at_unsound + other] == corrupt else 0.0
-                    else:
-                        share = rules.corrupt_chance[other]
-                        odds *= share if corrupt else 1.0 - share
-                    findings |= corrupt << other
-                if odds <= 0.0:
-                    continue
-                for step in range(num_steps):
-                    step_chance = odds
-                    if num_steps > 1:
-                        for group in range(rules.num_groups):
-                            goes_down = 1.0 - rules.ends if hidden[rules.at_down + group] == 1 else rules.begins
-                            step_chance *= goes_down if (step >> group) & 1 else 1.0 - goes_down
-                    if step_chance > 0.0:
-                        outcomes[count, CHANCE] = step_chance
-                        outcomes[count, RESULT] = result
-                        outcomes[count, TICKS] = ticks
-                        outcomes[count, FINDINGS] = findings
-                        outcomes[count, STEP] = step
-                        count += 1
-    return count
+def tool_of(rules: Any, action: int) -> int:
+    """Return the tool that a choice calls, or -1: each tool, then to wait, then each with its refused input again."""
+    if action < rules.num_tools:
+        return action
+    return int(action - rules.num_tools - 1)
 
 
 @scalar
@@ -362,8 +277,8 @@ def _enter_outcome(
     hidden: IntVector,
 ) -> None:
     """Write what a choice leads to over the state in which it was made."""
-    num_tools = rules.num_tools
-    if action == num_tools:
+    tool = tool_of(rules, action)
+    if tool < 0:
         pass_message(rules, parts, NONE)
         counters[TURNS_USED] += 1
         counters[LOOP_SIGNATURE], counters[LOOP_COUNT] = NO_LOOP, 0
@@ -376,7 +291,7 @@ def _enter_outcome(
             parts,
             hidden,
             informed,
-            action if action < num_tools else action - num_tools - 1,
+            tool,
             int(outcome[RESULT]),
             int(outcome[TICKS]),
             REFUSED_INPUT,
@@ -400,11 +315,11 @@ def _is_choice(
     action: int,
 ) -> bool:
     """Return whether a call, a message that calls nothing, or the same input again is worth a thought."""
-    num_tools = rules.num_tools
-    if action < num_tools:
-        return is_worth_a_thought(rules, status, counters, parts, hidden, informed, marks, action)
-    if action > num_tools:  # it is refused: the group shows itself, and nothing runs
-        return bool(rules.repeats_refused and parts[rules.at_block + action - num_tools - 1] == REFUSED_INPUT)
+    tool = tool_of(rules, action)
+    if action == tool:
+        return is_worth_a_thought(rules, status, counters, parts, hidden, informed, marks, tool)
+    if tool >= 0:  # it is refused: the group shows itself, and nothing runs
+        return bool(rules.repeats_refused and parts[rules.at_block + tool] == REFUSED_INPUT)
     # A message that calls nothing is worth a thought where time helps, or to leave a row of equal calls.
     helps = rules.waiting_is_productive == 1 or (rules.is_enumerated == 1 and rules.failing_helps == 1)
     return bool(helps or (counters[LOOP_COUNT] > 0 and counters[LOOP_COUNT] + 1 >= rules.loop_length))
@@ -434,7 +349,8 @@ def _bound_choice(
     tree: NDArray[np.int64],
 ) -> float:
     """List the outcomes of a choice in the state of a row, each with its bound, and return the bound of the choice."""
-    count = _list_outcomes(
+    tool = tool_of(rules, action)
+    count = list_results(
         rules,
         tables,
         informed,
@@ -442,7 +358,8 @@ def _bound_choice(
         counters[depth],
         parts[depth],
         hidden[depth],
-        action,
+        tool,
+        NEW_INPUT if action == tool else REFUSED_INPUT,
         chances,
         unchecked,
         outcomes,
@@ -687,7 +604,8 @@ def look_ahead(
             best[depth, LOW] = max(best[depth, LOW], best[depth, VALUE])
             tree[depth, NUM_TRIED] += 1
             if is_told:
-                tool = action if action <= num_tools else action - num_tools - 1
-                choices[tool] = max(choices[tool], best[depth, VALUE])
+                called = tool_of(rules, action)
+                choice = called if called >= 0 else num_tools
+                choices[choice] = max(choices[choice], best[depth, VALUE])
         tree[depth, NUM_OUTCOMES] = -1
         tree[depth, CHOICE] += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,24 +32,23 @@ from resilisim.simulator.exact.program import ProgramValues
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.search import Search
 from resilisim.simulator.exact.stage import failing_helps
-from resilisim.simulator.exact.values import TIE_TOLERANCE, Knowledge, Values
+from resilisim.simulator.exact.values import Knowledge, Values
 from resilisim.simulator.law import (
     FAILED,
     NOT_EXECUTED,
     SUCCEEDED,
     IntVector,
-    count_failed_dependencies,
-    count_not_executed,
+    count_unmet,
 )
 from resilisim.simulator.messages import FINISH, Message, execution
 from resilisim.simulator.problem import (
     Problem,
+    branches,
     is_awaiting_closing,
     is_done,
-    next_state,
+    next_required,
     outcome,
     start_state,
-    success_probability,
 )
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
@@ -128,8 +128,7 @@ def solve_values(
                     continue
                 successes = done
                 for tool in range(num_tools):
-                    num_not_executed[tool] = count_not_executed(status, dependencies[tool])
-                    num_failed[tool] = count_failed_dependencies(status, dependencies[tool])
+                    num_not_executed[tool], num_failed[tool] = count_unmet(status, dependencies[tool])
                     code_failure[tool] = code
                     code_success[tool] = code
                     if place[tool] < 0:
@@ -275,36 +274,12 @@ class Optimum(Values):
         known = value_without_table(counters, len(self.problem.required), self.problem.rules.max_turns)
         return known if known != NOT_KNOWN else self._running_value(state)
 
-    def _expected(self, state: EpisodeState, message: Message, after_success: float, after_failure: float) -> float:
-        chance = success_probability(self.problem, state, self.problem.library.index(message.tool or ""))
-        return chance * after_success + (1.0 - chance) * after_failure
-
-    def best_action(self, state: EpisodeState) -> Message:
-        """Return a message with the highest Q*; among equals the next required tool, then the order of the library.
-
-        Where nothing can succeed any more, the next required tool is called all the same (or the episode finished, if
-        only the closing message is left).
-        """
+    def _candidates(self, state: EpisodeState) -> Iterable[Message]:
+        """Return the signal if that is all that is left, else calls, and what leaves a loop."""
         if is_done(self.problem, state) or is_awaiting_closing(self.problem, state):
-            return FINISH
-        required_next = self.problem.required[min(state.counters[NEXT_PLACE], len(self.problem.required) - 1)]
-        enough = self.value(state) - TIE_TOLERANCE
-        for tool in (required_next, *self._worth_calling(state)):
-            message = execution(self.problem.library.names[tool])
-            if self._is_worth(state, message, enough):
-                return message
-        return OTHER_MESSAGE  # to leave a loop
-
-    def _is_worth(self, state: EpisodeState, message: Message, enough: float) -> bool:
-        """Return whether Q* of an execution is at least `enough`; a bound that is too low settles it cheaply."""
-        won = next_state(self.problem, state, message, success=True)
-        lost = next_state(self.problem, state, message, success=False)
-        if self._expected(state, message, self._bound(won), self._bound(lost)) < enough:
-            return False
-        after_success = self.value(won)
-        if self._expected(state, message, after_success, self._bound(lost)) < enough:
-            return False
-        return self._expected(state, message, after_success, self.value(lost)) >= enough
+            return [FINISH]
+        tools = dict.fromkeys([next_required(self.problem, state), *self._worth_calling(state)])
+        return [*(execution(self.problem.library.names[tool]) for tool in tools), OTHER_MESSAGE]
 
     def _worth_calling(self, state: EpisodeState) -> list[int]:
         """Return tools among which there is one with the highest Q*; calling any other is dominated by one of them.
@@ -393,6 +368,16 @@ class SearchedOptimum(Optimum):
 
     def _running_value(self, state: EpisodeState) -> float:
         return self.search.value(state)
+
+    def _worth(self, state: EpisodeState, message: Message, enough: float) -> float:
+        """Search no further than it takes to see that a message is not worth enough."""
+        paths = branches(self.problem, state, message)
+        worth = sum(chance * self._bound(after) for chance, after in paths)
+        for chance, after in paths:
+            if worth < enough:
+                break
+            worth += chance * (self.value(after) - self._bound(after))
+        return worth
 
     def _bound(self, state: EpisodeState) -> float:
         if state.counters[ENDED] != RUNNING:

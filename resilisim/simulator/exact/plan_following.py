@@ -1,14 +1,17 @@
 """The chances of an agent that follows a plan to the letter: each step until it succeeds or its limits say to go on.
 
-While such an agent works, what it has done so far follows from the step it stands at and from how it left the steps
-that have limits: with success, after failed tries, or untried. So its state is the step, that history, the turns used,
-and how its last failures and repetitions lie. The law and what an execution does to an episode are the simulator's own
-functions; the tests pin the whole to a recursion over `simulator.state.next_state`. `best_limits` chooses the limits so
-that the plan, followed to the letter, succeeds as often as it can.
+`follow_states` is what that means, under any law and for any goal: a recursion over the states of the episode. For a
+list in order under a law without parts there is a chain that says the same a thousand times faster (`follow`). What has
+been done so far then follows from the step that the agent stands at and from how it left the steps that have limits:
+with success, after failed tries, or untried. So its state is the step, that history, the turns used, and how its last
+failures and repetitions lie, and these go on as the simulator's own functions say, which are tabulated. `best_limits`
+chooses the limits so that the plan, followed to the letter, succeeds as often as it can.
 """
 
 from __future__ import annotations
 
+import functools
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,12 +20,16 @@ from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import kernel, scalar
-from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
+from resilisim.simulator.law import SUCCEEDED, count_unmet
 from resilisim.simulator.messages import Message, execution
-from resilisim.simulator.problem import Problem, branches, is_awaiting_closing, start_state
+from resilisim.simulator.problem import Problem, branches, build_problem, is_awaiting_closing, start_state
 from resilisim.simulator.state import (
+    CONSECUTIVE_FAILURES,
     ENDED,
+    LOOP_COUNT,
+    LOOP_SIGNATURE,
     NEXT_PLACE,
+    NO_LOOP,
     NUM_COUNTERS,
     RUNNING,
     SPOILT,
@@ -30,6 +37,7 @@ from resilisim.simulator.state import (
     EpisodeState,
     has_succeeded,
     record_execution,
+    record_turn,
 )
 
 # Chances that are kept apart: at ten turns, those of eleven steps with limits, each left in any of three ways.
@@ -56,6 +64,7 @@ class Obedience:
         success: Probability of full success.
         coverage: Expected share of the required tools that succeed in the required order: the longest run of first
             successes (not necessarily adjacent) whose required places ascend, divided by the number of required tools.
+            Where any order will do, that of those that succeed.
     """
 
     success: float
@@ -64,9 +73,11 @@ class Obedience:
 
 Limits = tuple[int | None, int | None]  # `max_tries` and `skip_from`, None for no such limit
 # What the kernels read of a plan and a problem: the columns above, (num_steps, NUM_COLUMNS); local numbers of each
-# tool's direct dependencies that are steps, (num_steps, max_dependencies), padded with -1; messages that the loop rule
-# can meet again; required tools; the law's table; turns; and the end rules, 0 for off.
-Numbers = tuple[NDArray[np.int64], NDArray[np.int64], int, int, NDArray[np.float64], int, int, int]
+# tool's direct dependencies that are steps, (num_steps, max_dependencies), padded with -1; required tools; the law's
+# table; turns; and what `_rows_after` and `_loops_after` return.
+Numbers = tuple[
+    NDArray[np.int64], NDArray[np.int64], int, NDArray[np.float64], int, NDArray[np.int64], NDArray[np.int64]
+]
 
 
 def obey_plan(
@@ -93,8 +104,8 @@ def obey_plan(
         >>> round(obey_plan(problem, problem.required, limits=[(1, None)]).success, 3)
         0.8
     """
-    if problem.dynamics.has_sections:
-        return follow_under_parts(problem, tools, problem.rules.max_turns, refused, limits)
+    if not is_chain(problem):
+        return follow_states(problem, tools, problem.rules.max_turns, refused, limits)
     numbers = _numbers(problem, tools, problem.rules.max_turns, refused, limits)
     success, coverage = follow(*numbers, MAX_ENTRIES)
     if success < 0.0:
@@ -121,52 +132,71 @@ def plan_following(problem: Problem, turns: int | None = None) -> float:
     turns = problem.rules.max_turns if turns is None else turns
     if turns < len(problem.required):
         return 0.0
-    if problem.dynamics.has_sections:
-        return follow_under_parts(problem, problem.required, turns).success
+    if not is_chain(problem):
+        return follow_states(problem, problem.required, turns).success
     success, _ = follow(*_numbers(problem, problem.required, turns), MAX_ENTRIES)
     return float(success)
 
 
-def follow_under_parts(
+# Chances of states, each with the smallest places that end an ascending run of 1, 2, ... required first successes.
+Reached = dict[tuple[EpisodeState, tuple[int, ...]], float]
+
+
+def is_chain(problem: Problem) -> bool:
+    """Return whether plans are valued by the chain: a list in order, under a law without parts."""
+    return not problem.dynamics.has_sections and not problem.dynamics.rules.is_more_than_order
+
+
+def follow_states(
     problem: Problem,
     tools: Sequence[int],
     turns: int,
     refused: Sequence[int] | None = None,
     limits: Sequence[Limits] | None = None,
 ) -> Obedience:
-    """Return the same chances under a law with parts; a plan has the same parameters in every try of a step.
+    """Return the chances by a recursion over states; a plan has the same parameters in every try of a step.
 
-    Coverage is the mean share of the required list that has succeeded in order. Arguments are those of `obey_plan`.
+    Arguments are those of `obey_plan`, and the messages that may run something.
     """
-    names, required = problem.library.names, len(problem.required)
-    reach: dict[EpisodeState, float] = {start_state(problem): 1.0}
-    ended: dict[EpisodeState, float] = {}
+    reach: Reached = {(start_state(problem), ()): 1.0}
+    ended: Reached = {}
     for number, tool in enumerate(tools):
         max_tries, skip_from = limits[number] if limits is not None else (None, None)
-        refusal = refused[number] if refused is not None else 0
-        message = Message("rejected", tool=names[tool], problems=(str(refusal),)) if refusal else execution(names[tool])
+        refusal, name, place = (
+            refused[number] if refused is not None else 0,
+            problem.library.names[tool],
+            problem.place[tool],
+        )
+        message = Message("rejected", tool=name, problems=(str(refusal),)) if refusal else execution(name)
+        # A refused call without limits is the plan's last.
+        is_last = bool(refusal) and max_tries is None and skip_from is None
         on_step, reach, tries = reach, {}, 0
         while on_step:
-            following: dict[EpisodeState, float] = {}
-            for state, chance in on_step.items():
+            following: Reached = {}
+            for (state, ends), chance in on_step.items():
                 turns_used = state.counters[TURNS_USED]
                 if (max_tries is not None and tries >= max_tries) or (
                     skip_from is not None and turns_used + 1 >= skip_from
                 ):
-                    reach[state] = reach.get(state, 0.0) + chance
-                elif turns_used >= turns or is_awaiting_closing(problem, state):
-                    ended[state] = ended.get(state, 0.0) + chance
+                    reach[state, ends] = reach.get((state, ends), 0.0) + chance
+                elif is_last or turns_used >= turns or is_awaiting_closing(problem, state):
+                    ended[state, ends] = ended.get((state, ends), 0.0) + chance
                 else:
                     for share, after in branches(problem, state, message):
                         known = replace(after, executions=state.executions)  # which draw it was makes no difference
-                        succeeded = not refusal and has_succeeded(state, message, after)
+                        succeeded, run = not refusal and has_succeeded(state, message, after), ends
+                        if succeeded and place >= 0 and state.status[tool] != SUCCEEDED:
+                            shorter = bisect_left(ends, place)
+                            run = (*ends[:shorter], place, *ends[shorter + 1 :])
                         into = ended if after.counters[ENDED] != RUNNING else reach if succeeded else following
-                        into[known] = into.get(known, 0.0) + chance * share
+                        into[known, run] = into.get((known, run), 0.0) + chance * share
             on_step, tries = following, tries + 1
-    signalled = {state: chance for state, chance in reach.items() if state.counters[ENDED] == RUNNING}
-    success = sum(chance * problem.dynamics.chance_done(state) for state, chance in signalled.items())
-    every = [*reach.items(), *ended.items()]
-    coverage = sum(chance * state.counters[NEXT_PLACE] / required for state, chance in every)
+    success = sum(chance * problem.dynamics.chance_done(state) for (state, _), chance in reach.items())
+    num_required, in_order = problem.dynamics.rules.num_required, problem.goal.ordered and not problem.goal.program
+    coverage = sum(
+        chance * (len(ends) if in_order else state.counters[NEXT_PLACE]) / num_required
+        for (state, ends), chance in (*reach.items(), *ended.items())
+    )
     return Obedience(success, coverage)
 
 
@@ -205,8 +235,46 @@ def _numbers(
             NEVER if skip_from is None else skip_from,
         )
     rules = problem.rules
-    of_rules = (turns, rules.max_consecutive_failures, rules.loop_length)
-    return steps, dependencies, len(signatures), len(problem.required), problem.tables.probability, *of_rules
+    after = (_rows_after(rules.max_consecutive_failures), _loops_after(rules.loop_length, len(signatures)))
+    return steps, dependencies, len(problem.required), problem.tables.probability, turns, *after
+
+
+@functools.lru_cache(maxsize=64)
+def _rows_after(max_consecutive_failures: int) -> NDArray[np.int64]:
+    """Return the row of failures after one that failed, or succeeded, (rows, 2); -1 is the end."""
+    rows_after = np.zeros((max(max_consecutive_failures, 1), 2), dtype=np.int64)
+    for row in range(len(rows_after)):
+        for success in range(2):
+            status, counters = [0], [0] * NUM_COUNTERS
+            counters[CONSECUTIVE_FAILURES] = row
+            record_execution(status, counters, -1, 0, success == 1, max_consecutive_failures)
+            rows_after[row, success] = counters[CONSECUTIVE_FAILURES] if max_consecutive_failures > 0 else 0
+            if counters[ENDED] != RUNNING:
+                rows_after[row, success] = -1
+    return rows_after
+
+
+@functools.lru_cache(maxsize=256)
+def _loops_after(loop_length: int, num_signatures: int) -> NDArray[np.int64]:
+    """Return the place of the row of equal messages after a message, (loops, num_signatures + 1); -1 is the end.
+
+    Place 0 is no row, else 1 + signature * (loop_length - 1) + its length - 1. The last column is of messages that are
+    productive, or that nothing repeats.
+    """
+    slots = loop_length - 1
+    loops_after = np.zeros((1 + num_signatures * max(slots, 0), num_signatures + 1), dtype=np.int64)
+    for loop in range(len(loops_after)):
+        for signature in range(num_signatures + 1):
+            counters = [0] * NUM_COUNTERS
+            counters[LOOP_SIGNATURE] = NO_LOOP
+            if loop > 0:
+                counters[LOOP_SIGNATURE], counters[LOOP_COUNT] = (loop - 1) // slots, (loop - 1) % slots + 1
+            record_turn(counters, signature if signature < num_signatures else NO_LOOP, loop_length)
+            if counters[ENDED] != RUNNING:
+                loops_after[loop, signature] = -1
+            elif counters[LOOP_COUNT] > 0 and slots > 0:
+                loops_after[loop, signature] = 1 + counters[LOOP_SIGNATURE] * slots + counters[LOOP_COUNT] - 1
+    return loops_after
 
 
 @scalar
@@ -219,22 +287,19 @@ def is_left(step: NDArray[np.int64], tries: int, message: int) -> bool:
 def follow(
     steps: NDArray[np.int64],
     dependencies: NDArray[np.int64],
-    num_signatures: int,
     num_required: int,
     probability: NDArray[np.float64],
     turns: int,
-    max_consecutive_failures: int,
-    loop_length: int,
+    rows_after: NDArray[np.int64],
+    loops_after: NDArray[np.int64],
     max_entries: int,
 ) -> tuple[float, float]:
     """Return chance of full success and coverage; (-1, -1) if more than `max_entries` chances are kept apart.
 
-    `turns` are the messages that run something; 0 turns an end rule off.
+    The first arguments are those of `Numbers`.
     """
-    num_steps = len(steps)
-    rows = max(max_consecutive_failures, 1)
-    slots = max(loop_length - 1, 0)
-    loops = 1 + num_signatures * slots  # 0: none; else 1 + signature * slots + (length of its row - 1)
+    num_steps, rows, loops = len(steps), len(rows_after), len(loops_after)
+    no_signature = loops_after.shape[1] - 1
     # reach[h, t, c, l]: chance to come to the step with history h, t turns used, the last c executions failed.
     reach = np.zeros((1, turns + 1, rows, loops))
     reach[0, 0, 0, 0] = 1.0
@@ -263,9 +328,11 @@ def follow(
             while run < num_required and ends[history, run] < num_required:
                 run += 1
             share = run / num_required
-            missing = step[OUTSIDE] + count_not_executed(status[history], dependencies[number])
-            failed = count_failed_dependencies(status[history], dependencies[number])
-            again = status[history, tool] == SUCCEEDED
+            missing, failed = count_unmet(status[history], dependencies[number])
+            chances = probability[step[BASE_INDEX], missing + step[OUTSIDE], failed]  # by failures
+            not_failed = successes[history] + refusals[history]
+            is_repeated = step[SIGNATURE] >= 0 and (refused or status[history, tool] == SUCCEEDED)
+            signature = step[SIGNATURE] if is_repeated else no_signature
             if used + ways > room and room < count * ways:
                 return -1.0, -1.0
             for entered in range(turns + 1):
@@ -286,27 +353,21 @@ def follow(
                             if turn == turns or (refused and not limited):
                                 coverage += mass * share
                                 break
-                            length = 0
-                            if (again or refused) and loop_length > 0:
-                                first = 1 + step[SIGNATURE] * slots
-                                length = loop - first + 2 if first <= loop < first + slots else 1
-                            looped = loop_length > 0 and length >= loop_length
-                            loop = 1 + step[SIGNATURE] * slots + length - 1 if length > 0 and not looped else 0
-                            if not refused:
-                                failures = turn - successes[history] - refusals[history]
-                                chance = probability[step[BASE_INDEX], missing, failed, failures]
-                                if looped:
-                                    coverage += mass * share
-                                    break
+                            next_loop = loops_after[loop, signature]
+                            if next_loop >= 0 and not refused:
+                                chance = chances[turn - not_failed]
                                 if slot[history, 0] < 0:
                                     slot[history, 0] = used
                                     used += 1
-                                after[slot[history, 0], turn + 1, 0, loop] += mass * chance
+                                after[slot[history, 0], turn + 1, rows_after[consecutive, 1], next_loop] += (
+                                    mass * chance
+                                )
                                 mass *= 1.0 - chance
-                                consecutive = consecutive + 1 if max_consecutive_failures > 0 else 0
-                            if looped or (max_consecutive_failures > 0 and consecutive == max_consecutive_failures):
+                                consecutive = rows_after[consecutive, 0]
+                            if next_loop < 0 or consecutive < 0:
                                 coverage += mass * share
                                 break
+                            loop = next_loop
                             turn += 1
                             tries += 1
                             if not limited:
@@ -387,7 +448,11 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
         left_out: Tools among them with which the ascent begins as if they were not there.
     """
     first = [(None, 1 if tool in left_out else None) for tool in tools]
-    numbers = _numbers(problem, tools, problem.rules.max_turns, limits=first)
+    plain = problem
+    if not is_chain(problem):  # limits are chosen by the law's constants, and valued by all of it
+        law = replace(problem.law, **dict.fromkeys(problem.law.parts))
+        plain = build_problem(problem.library, problem.goal, law, problem.rules, problem.arguments_matter)
+    numbers = _numbers(plain, tools, plain.rules.max_turns, limits=first)
     optional = [number for number, tool in enumerate(tools) if problem.place[tool] < 0]
     success = ascend(np.array(optional, dtype=np.int64), *numbers, MAX_ENTRIES_TRIED)
     kept: dict[int, Limits] = {}
@@ -395,7 +460,7 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
         # A step that is always skipped is only one more thing to read. Each one before it took a message at least.
         if len(kept) + 1 < step[SKIP_FROM]:
             kept[place] = _limit(step[MAX_TRIES]), _limit(step[SKIP_FROM])
-    if problem.dynamics.has_sections:  # limits are chosen by the law's constants, and valued by all of it
+    if not is_chain(problem):
         success = obey_plan(problem, [tools[place] for place in kept], limits=list(kept.values())).success
     return PlanLimits(tuple(kept), tuple(kept.values()), max(float(success), 0.0))
 
@@ -409,16 +474,15 @@ def ascend(
     optional: NDArray[np.int64],
     steps: NDArray[np.int64],
     dependencies: NDArray[np.int64],
-    num_signatures: int,
     num_required: int,
     probability: NDArray[np.float64],
     turns: int,
-    max_consecutive_failures: int,
-    loop_length: int,
+    rows_after: NDArray[np.int64],
+    loops_after: NDArray[np.int64],
     max_entries: int,
 ) -> float:
     """Set the limits of the steps `optional` in `steps` by coordinate ascent and return the chance of full success."""
-    rest = (num_signatures, num_required, probability, turns, max_consecutive_failures, loop_length, max_entries)
+    rest = (num_required, probability, turns, rows_after, loops_after, max_entries)
     best, _ = follow(steps, dependencies, *rest)
     improved = True
     while improved:

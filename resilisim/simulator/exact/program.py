@@ -13,7 +13,7 @@ they were right shows in the answer. How many are done stands in the state, as t
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
-from resilisim.simulator.exact.values import TIE_TOLERANCE, Knowledge, Values
-from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
+from resilisim.simulator.exact.values import Knowledge, Values
+from resilisim.simulator.law import SUCCEEDED, count_unmet
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, branches, is_awaiting_closing
 from resilisim.simulator.state import (
@@ -114,14 +114,13 @@ class ProgramValues(Values):
         """Return the chance if a message is sent next."""
         return Values.action_value(self, replace(state, hidden=()), message)
 
-    def best_action(self, state: EpisodeState) -> Message:
-        """Return the next call; or to wait, where that is better; or the signal, if nothing is left to be done."""
+    def _candidates(self, state: EpisodeState) -> Iterable[Message]:
+        """Return the signal if that is all that is left, else the next call, and waiting where time can help."""
         done = state.counters[NEXT_PLACE]
         if done == len(self.calls) or is_awaiting_closing(self.problem, state):
-            return FINISH
-        if self.problem.dynamics.has_sections and self._reached.waits(state):
-            return WAIT
-        return execution(self.problem.library.names[self.calls[done]])
+            return [FINISH]
+        call = execution(self.problem.library.names[self.calls[done]])
+        return [call, WAIT] if self.problem.dynamics.rules.waiting_is_productive else [call]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -130,8 +129,7 @@ def _chances(problem: Problem, rest: tuple[int, ...], status: tuple[int, ...]) -
     now = list(status)
     found = []
     for tool in rest:
-        dependencies = problem.dependencies[tool]
-        missing, failed = count_not_executed(now, dependencies), count_failed_dependencies(now, dependencies)
+        missing, failed = count_unmet(now, problem.dependencies[tool])
         found.append(tuple(problem.tables.probability[problem.base_index[tool], missing, failed].tolist()))
         now[tool] = SUCCEEDED
     return tuple(found)
@@ -194,14 +192,6 @@ class _Reached:
             for here, choices in layer.items():
                 self._known[here] = max(map(self._mean, choices))
         return self._known[first]
-
-    def waits(self, state: EpisodeState) -> bool:
-        """Return whether waiting is the better choice; a call is made where both are as good."""
-        here = self._simplified(state)
-        if self.value(state) == 0.0:
-            return False
-        call, *wait = map(self._mean, self._choices(here))
-        return bool(wait) and wait[0] > call + TIE_TOLERANCE
 
     def _mean(self, paths: Sequence[tuple[float, EpisodeState]]) -> float:
         return sum(chance * self._known[after] for chance, after in paths)

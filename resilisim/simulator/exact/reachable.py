@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,10 +45,11 @@ from resilisim.simulator.exact.stage import (
     neutral_tools,
     told_apart,
 )
-from resilisim.simulator.exact.values import TIE_TOLERANCE, Knowledge, Values
+from resilisim.simulator.exact.values import TIE_TOLERANCE, Choices, Knowledge, Values
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, branches, is_awaiting_closing, next_required, outcome, start_state
 from resilisim.simulator.rulebook.play import parameter_digest
+from resilisim.simulator.rulebook.results import most_results
 from resilisim.simulator.rulebook.rules import CLOSED, NUM_RESULTS, OPEN, chance_broken
 from resilisim.simulator.state import (
     ENDED,
@@ -95,7 +97,7 @@ class Reachable:
         self._full_places = {name: int(getattr(problem.dynamics.rules, name)) for name in _SECTIONS}
         self._num_neutral = int(stage.rules.num_tools) - len(stage.tools)
         self._relaxation = _relaxed(problem, stage, informed)
-        self._frames = _make_frames(problem, stage)
+        self._frames = _make_frames(problem, stage, informed)
         self._memo = _make_memo(FIRST_CAPACITY, stage.width)
         self._lock = threading.Lock()
 
@@ -232,16 +234,10 @@ def _make_memo(capacity: int, width: int) -> Memo:
     return Memo(np.zeros((capacity, width), dtype=np.int64), np.full(capacity, -1.0), np.zeros(capacity), used)
 
 
-def _make_frames(problem: Problem, stage: Stage) -> Frames:
+def _make_frames(problem: Problem, stage: Stage, informed: bool) -> Frames:
     rules, rows = stage.rules, problem.rules.max_turns + 2
     num_tools = int(rules.num_tools)
-    corruptible = sum(
-        int(place >= 0 or rules.is_enumerated == 1) and chance > 0.0
-        for place, chance in zip(rules.place[:num_tools], rules.corrupt_chance[:num_tools], strict=True)
-    )
-    findings = 1 << corruptible if rules.at_unsound >= 0 else 1
-    steps = 1 << int(rules.num_groups) if rules.at_down >= 0 else 1
-    outcomes = int(rules.num_durations) * (findings + NUM_RESULTS) * steps
+    outcomes = most_results(rules, informed)
     if rows * outcomes > MAX_OUTCOMES:
         raise ExactLimitError(
             f"the exact optimum of {len(problem.required)} required tools under law "
@@ -319,25 +315,6 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
         charge=np.append(relaxation.charge, np.full(neutral, NOT_CHARGED)),
         through=np.append(relaxation.through, np.full(neutral, -1)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """The best that an agent can do in a state, but for calls that one of these is surely as good as.
-
-    Attributes:
-        value: V*, 0 if nothing can succeed any more; then there are no choices.
-        tools: Library indices of tools whose call is best.
-        outside: Kinds of outside tools to call, each by the library indices of the tools that it can be.
-        waits: Whether waiting is best.
-        finishes: Whether finishing is.
-    """
-
-    value: float
-    tools: tuple[int, ...]
-    outside: tuple[tuple[int, ...], ...]
-    waits: bool
-    finishes: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -433,7 +410,7 @@ class ReachableOptimum(Values):
         values = np.sum([share * self.states.choices(known) for share, known in possible], axis=0).tolist()
         best = max(values)
         if best <= TIE_TOLERANCE:
-            return Choices(0.0, (), (), waits=False, finishes=False)
+            return Choices(0.0)
         is_best = [value >= best - TIE_TOLERANCE for value in values]
         return Choices(
             best,
@@ -443,23 +420,16 @@ class ReachableOptimum(Values):
             finishes=is_best[-1],
         )
 
-    def best_action(self, state: EpisodeState) -> Message:
-        """Return a message with the highest Q*; among equals the next required tool, then the order of the library."""
-        known, names = self._as_known(state), self.problem.library.names
-        candidates = [FINISH] if known.counters[NEXT_PLACE] == len(self.problem.required) else []
-        if not is_awaiting_closing(self.problem, known):
-            tools = [next_required(self.problem, known), *self.states.stage.tools]
-            tools += [tool for one in self.neutral for tool in self._spares(known, one.tools)]
-            candidates += [self.call(known, tool) for tool in dict.fromkeys(tools)]
-            if self.states.stage.rules.waiting_is_productive:
-                candidates.append(WAIT)
-        best, best_value = FINISH, -1.0
-        for message in candidates:
-            value = self.action_value(known, message)
-            if value > best_value + TIE_TOLERANCE:
-                best, best_value = message, value
-        assert best.tool is None or best.tool in names
-        return best
+    def _candidates(self, state: EpisodeState) -> Iterable[Message]:
+        """Return the signal where it can succeed, calls, and waiting where time can help."""
+        known, problem = self._as_known(state), self.problem
+        messages = [FINISH] if known.counters[NEXT_PLACE] == len(problem.required) else []
+        if is_awaiting_closing(problem, known):
+            return messages or [FINISH]
+        tools = [next_required(problem, known), *self.states.stage.tools]
+        tools += [tool for one in self.neutral for tool in self._spares(known, one.tools)]
+        messages += [self.call(known, tool) for tool in dict.fromkeys(tools)]
+        return [*messages, WAIT] if self.states.stage.rules.waiting_is_productive else messages
 
     def _spares(self, state: EpisodeState, tools: tuple[int, ...]) -> list[int]:
         """Return a few of the tools that are as good as each other, the least called first."""

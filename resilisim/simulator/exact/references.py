@@ -38,8 +38,7 @@ from resilisim.simulator.law import (
     SUCCEEDED,
     EndRules,
     IntVector,
-    count_failed_dependencies,
-    count_not_executed,
+    count_unmet,
     success_thresholds,
 )
 from resilisim.simulator.problem import Problem, build_problem, dependencies_within, start_state
@@ -264,8 +263,7 @@ def _search(
             tool = required[current] if choice == 0 else choice - 1
             if status[depth, tool] == SUCCEEDED or (choice > 0 and tool == required[current]):
                 continue
-            missing = count_not_executed(status[depth], dependencies[tool])
-            failed = count_failed_dependencies(status[depth], dependencies[tool])
+            missing, failed = count_unmet(status[depth], dependencies[tool])
             bits = luck[tool, executions[depth, tool]]
             success = bits < threshold[base_index[tool], missing, failed, failures[depth]]
             if success and place[tool] > current:
@@ -282,8 +280,7 @@ def _search(
                     largest, breaker = bits, other
             for other in range(num_tools):
                 if status[depth, other] == SUCCEEDED:
-                    missing = count_not_executed(status[depth], dependencies[other])
-                    failed = count_failed_dependencies(status[depth], dependencies[other])
+                    missing, failed = count_unmet(status[depth], dependencies[other])
                     bits = luck[other, executions[depth, other]]
                     if largest < bits < threshold[base_index[other], missing, failed, failures[depth]]:
                         largest, breaker = bits, num_outside + other

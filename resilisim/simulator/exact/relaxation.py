@@ -376,7 +376,7 @@ def _fill(
         most_bad = 0 if is_last else min(bound.shape[6] - 1, left[SIMPLE, place] + left[COMPOUND, place])
         most = 0 if is_last else most_inner[place]
         for spare in range(all_spare + 1):
-            turn = all_spare - spare + place  # turns used
+            turn = min(all_spare - spare + place, len(break_chance) - 1)  # turns used, where there are enough
             drop = 1.0
             for failures in range(all_spare - spare + 1):
                 # Each success of a helper and each failure has used up a turn to spare.

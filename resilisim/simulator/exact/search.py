@@ -26,7 +26,6 @@ from resilisim.simulator.exact.search_kernels import (
     FINISHED,
     MEMORY_FULL,
     NUM_OF_CALL,
-    NUM_SEARCHED,
     TOOLS_A_WORD,
     Field,
     Memo,
@@ -39,14 +38,12 @@ from resilisim.simulator.exact.search_kernels import (
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import Problem, dependencies_within
 from resilisim.simulator.state import (
-    CONSECUTIVE_FAILURES,
+    LOOP_COUNT,
     LOOP_SIGNATURE,
-    NEXT_PLACE,
-    NUM_FAILURES,
-    TURNS_USED,
+    NO_LOOP,
+    NUM_COUNTERS,
     EpisodeState,
 )
-from resilisim.simulator.state import LOOP_COUNT as EPISODE_LOOP_COUNT
 
 MAX_MEMO_BYTES = 400 * 2**20  # of one problem; about 6 million states of 40 tools
 FIRST_CAPACITY = 1 << 8
@@ -134,17 +131,13 @@ class Search:
     def _enter(self, state: EpisodeState) -> None:
         space, counters = self._spaces[-1], state.counters
         space.status[0] = [state.status[tool] for tool in self.members]
-        looping = self.local.get(counters[LOOP_SIGNATURE], -1)
+        looping = self.local.get(counters[LOOP_SIGNATURE], NO_LOOP)
         if looping >= 0 and state.status[counters[LOOP_SIGNATURE]] != SUCCEEDED:
-            looping = -1
-        space.counters[0] = (
-            counters[NEXT_PLACE],
-            counters[NUM_FAILURES],
-            self.problem.rules.max_turns - counters[TURNS_USED],
-            counters[CONSECUTIVE_FAILURES] if self.problem.rules.max_consecutive_failures else 0,
-            looping,
-            counters[EPISODE_LOOP_COUNT] if looping >= 0 else 0,
-        )
+            looping = NO_LOOP
+        space.counters[0] = counters
+        if looping < 0:
+            space.counters[0, LOOP_COUNT] = 0
+        space.counters[0, LOOP_SIGNATURE] = looping
 
     def _make_room(self, level: int) -> bool:
         """Let a memo grow, or forget everything to begin again; return whether the search can go on."""
@@ -170,7 +163,7 @@ class Search:
         rows, members = self.problem.rules.max_turns + 2, len(self.members)
         return Space(
             status=np.zeros((rows, members), dtype=np.int64),
-            counters=np.zeros((rows, NUM_SEARCHED), dtype=np.int64),
+            counters=np.zeros((rows, NUM_COUNTERS), dtype=np.int64),
             keys=np.zeros((rows, self._words), dtype=np.uint64),
             calls=np.zeros((rows, members + 3, NUM_OF_CALL)),
             tree=np.zeros((rows, 3), dtype=np.int64),
@@ -178,6 +171,7 @@ class Search:
             marks=np.zeros((2, members), dtype=np.int64),
             tally=np.zeros((int(self._field.twins.max()) + 1, 2), dtype=np.int64),
             tokens=np.zeros((2, NUM_TOKENS), dtype=np.int64),
+            neutral=np.zeros(1, dtype=np.int64),
             course=np.zeros(5, dtype=np.int64),
             result=np.zeros(1),
         )
@@ -209,7 +203,8 @@ def _make_field(problem: Problem, members: Sequence[int], breakers: Breakers, le
                 live[tool] |= place[tool] < 0 and any(live[user] for user in users[tool])
             _find_mattering(place, users, live, breaks, matters[level, done], done)
             _find_twins(base_index, dependencies, users, live & (place < 0) & ~breaks, live, twins[level, done])
-    numbers = [num_required, problem.rules.max_consecutive_failures, problem.rules.loop_length, neutral]
+    rules = problem.rules
+    numbers = [num_required, rules.max_turns, rules.max_consecutive_failures, rules.loop_length, neutral]
     return Field(
         place,
         dependencies,

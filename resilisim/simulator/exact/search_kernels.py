@@ -1,4 +1,7 @@
-"""The compiled search for V* of a state: what a call leads to, which states are alike, what is kept (`search`)."""
+"""The compiled search for V* of a state: which calls are tried, which states are alike, what is kept (`search`).
+
+States are those of an episode (`simulator.state`), of the tools that are told apart, and so is what a call leads to.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,19 @@ from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.relaxation import Relaxation, bound_of, count_tokens
-from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED
-
-# Columns of a searched state's counters.
-DONE = 0  # required tools that have succeeded, in order
-FAILURES = 1  # failed executions
-TURNS_LEFT = 2
-ROW = 3  # failed executions since the last successful one
-LOOP_TOOL = 4  # local number of the successful tool that was called last, or -1
-LOOP_COUNT = 5  # how often in a row
-NUM_SEARCHED = 6
+from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, count_unmet
+from resilisim.simulator.state import (
+    CONSECUTIVE_FAILURES,
+    LOOP_COUNT,
+    LOOP_SIGNATURE,
+    NEXT_PLACE,
+    NO_LOOP,
+    NUM_COUNTERS,
+    NUM_FAILURES,
+    TURNS_USED,
+    record_execution,
+    record_turn,
+)
 
 # Calls beside the members' numbers.
 BREAK = -1  # the neutral tool
@@ -46,7 +52,7 @@ class Field(NamedTuple):
     relaxation: Relaxation
 
 
-NUM_REQUIRED, MOST_IN_ROW, LOOP_LENGTH, NEUTRAL_BASE = range(4)  # columns of `Field.numbers`
+NUM_REQUIRED, MAX_TURNS, MOST_IN_ROW, LOOP_LENGTH, NEUTRAL_BASE = range(5)  # columns of `Field.numbers`
 
 
 class Memo(NamedTuple):
@@ -61,7 +67,7 @@ class Space(NamedTuple):
     """Where a search stands: a row for each state on the way from the one that was asked for."""
 
     status: NDArray[np.int64]  # (max_turns + 2, num_members)
-    counters: NDArray[np.int64]  # (max_turns + 2, NUM_SEARCHED)
+    counters: NDArray[np.int64]  # (max_turns + 2, NUM_COUNTERS)
     keys: NDArray[np.uint64]  # (max_turns + 2, words)
     calls: NDArray[np.float64]  # (max_turns + 2, num_members + 2, NUM_OF_CALL), the highest bound first
     tree: NDArray[np.int64]  # (max_turns + 2, 3): number of calls or -1 (not listed yet), the current one, the phase
@@ -69,6 +75,7 @@ class Space(NamedTuple):
     marks: NDArray[np.int64]  # (2, num_members): whether the status matters, whether the tool can be called
     tally: NDArray[np.int64]  # (num_groups, 2)
     tokens: NDArray[np.int64]  # (2, NUM_TOKENS)
+    neutral: NDArray[np.int64]  # (1,) status of the neutral tool, which nobody reads
     course: NDArray[np.int64]  # (5,) by the columns below
     result: NDArray[np.float64]  # (1,)
 
@@ -97,17 +104,18 @@ def _canonical(
     numbers: NDArray[np.int64],
 ) -> None:
     """Bring a state to the form that all states of its value share, mark what can be called, and write its key."""
-    members, done, most = len(place), counters[DONE], numbers[MOST_IN_ROW]
-    spare = counters[TURNS_LEFT] - (numbers[NUM_REQUIRED] - done)
+    members, done, most = len(place), counters[NEXT_PLACE], numbers[MOST_IN_ROW]
+    turns_left = numbers[MAX_TURNS] - counters[TURNS_USED]
+    spare = turns_left - (numbers[NUM_REQUIRED] - done)
     # Rows of failures that cannot end the episode before the turns do count for nothing, nor does breaking them.
-    if most == 0 or spare < most - counters[ROW]:
-        counters[ROW] = 0
-    breaks = level == 1 and most > 0 and (spare >= most or counters[ROW] > 0)
+    if most == 0 or spare < most - counters[CONSECUTIVE_FAILURES]:
+        counters[CONSECUTIVE_FAILURES] = 0
+    breaks = level == 1 and most > 0 and (spare >= most or counters[CONSECUTIVE_FAILURES] > 0)
     loop_length = numbers[LOOP_LENGTH]
-    loops = breaks and counters[ROW] > 0 and counters[LOOP_TOOL] >= 0 and loop_length > 0
+    loops = breaks and counters[CONSECUTIVE_FAILURES] > 0 and counters[LOOP_SIGNATURE] >= 0 and loop_length > 0
     # The loop rule can only stand in the way if the row is not at its end before.
-    if not loops or counters[ROW] + loop_length - 1 - counters[LOOP_COUNT] >= most:
-        counters[LOOP_TOOL], counters[LOOP_COUNT] = -1, 0
+    if not loops or counters[CONSECUTIVE_FAILURES] + loop_length - 1 - counters[LOOP_COUNT] >= most:
+        counters[LOOP_SIGNATURE], counters[LOOP_COUNT] = NO_LOOP, 0
     for tool in range(members):
         marks[MATTERS, tool] = 0
         marks[CALLABLE, tool] = 0
@@ -155,8 +163,9 @@ def _canonical(
             marks[CALLABLE, tool] = 1 if code != SUCCEEDED else 0
         status[tool] = code
         key[tool // TOOLS_A_WORD] |= np.uint64(code) << np.uint64(2 * (tool % TOOLS_A_WORD))
-    packed = (counters[DONE] << 1) | (counters[FAILURES] << 11) | (counters[TURNS_LEFT] << 22)
-    packed |= (counters[ROW] << 33) | ((counters[LOOP_TOOL] + 1) << 44) | (counters[LOOP_COUNT] << 56)
+    packed = (done << 1) | (counters[NUM_FAILURES] << 11) | (turns_left << 22)
+    packed |= (counters[CONSECUTIVE_FAILURES] << 33) | ((counters[LOOP_SIGNATURE] + 1) << 44)
+    packed |= counters[LOOP_COUNT] << 56
     key[len(key) - 1] = np.uint64(packed | 1)
 
 
@@ -231,15 +240,7 @@ def _chance(
     base_index: NDArray[np.int64],
     probability: NDArray[np.float64],
 ) -> float:
-    missing, failed = 0, 0
-    for column in range(dependencies.shape[1]):
-        dependency = dependencies[tool, column]
-        if dependency < 0:
-            break
-        if status[dependency] == NOT_EXECUTED:
-            missing += 1
-        elif status[dependency] == FAILED:
-            failed += 1
+    missing, failed = count_unmet(status, dependencies[tool])
     return float(probability[base_index[tool], missing, failed, failures])
 
 
@@ -267,8 +268,8 @@ def _list_calls(
     bound: NDArray[np.float64],
 ) -> int:
     """List the calls among which there is one with the highest Q*, the highest bound first; return their number."""
-    done, failures, row = counters[DONE], counters[FAILURES], counters[ROW]
-    spare = counters[TURNS_LEFT] - (numbers[NUM_REQUIRED] - done)
+    done, failures, row = counters[NEXT_PLACE], counters[NUM_FAILURES], counters[CONSECUTIVE_FAILURES]
+    spare = numbers[MAX_TURNS] - counters[TURNS_USED] - (numbers[NUM_REQUIRED] - done)
     most, exact, number = numbers[MOST_IN_ROW], level == 0, 0
     failure_ends = spare == 0 or (most > 0 and row + 1 == most)
     next_row = row + 1 if most > 0 else 0
@@ -324,7 +325,7 @@ def _list_calls(
             _place_call(calls, 0, number, BREAK, chance, unchanged, failed, exact)
             number += 1
         return number
-    if counters[LOOP_TOOL] >= 0:
+    if counters[LOOP_SIGNATURE] >= 0:
         idle = bound_of(done, failures, spare - 1, row, 0, held, most_inner, all_spare, bound)
         _place_call(calls, 0, number, IDLE, 1.0, idle, 0.0, exact)
         number += 1
@@ -333,7 +334,7 @@ def _list_calls(
     for tool in range(len(place)):
         if not is_breaker[tool] or marks[CALLABLE, tool] == 1:
             continue
-        if counters[LOOP_TOOL] == tool and counters[LOOP_COUNT] + 1 >= numbers[LOOP_LENGTH]:
+        if counters[LOOP_SIGNATURE] == tool and counters[LOOP_COUNT] + 1 >= numbers[LOOP_LENGTH]:
             continue
         chance = _chance(status, tool, failures, dependencies, base_index, probability)
         if chance > first_chance:
@@ -354,39 +355,27 @@ def _list_calls(
 def _enter_state(
     status: NDArray[np.int64],
     counters: NDArray[np.int64],
-    tool: int,
+    call: int,
     success: bool,
     place: NDArray[np.int64],
-    most_in_row: int,
+    numbers: NDArray[np.int64],
+    neutral: NDArray[np.int64],
     new_status: NDArray[np.int64],
     after: NDArray[np.int64],
 ) -> None:
     """Write the state that a call leads to."""
     for member in range(len(place)):
         new_status[member] = status[member]
-    for column in range(NUM_SEARCHED):
+    for column in range(NUM_COUNTERS):
         after[column] = counters[column]
-    after[TURNS_LEFT] -= 1
-    before = status[tool] if tool >= 0 else NOT_EXECUTED
-    if before == SUCCEEDED:
-        after[LOOP_COUNT] = after[LOOP_COUNT] + 1 if after[LOOP_TOOL] == tool else 1
-        after[LOOP_TOOL] = tool
-    else:
-        after[LOOP_TOOL], after[LOOP_COUNT] = -1, 0
-    if tool == IDLE:
-        return
-    if success:
-        after[ROW] = 0
-        if tool >= 0:
-            new_status[tool] = SUCCEEDED
-            if place[tool] >= 0 and before != SUCCEEDED:
-                after[DONE] += 1
-    else:
-        after[FAILURES] += 1
-        if most_in_row > 0:
-            after[ROW] += 1
-        if tool >= 0 and before == NOT_EXECUTED:
-            new_status[tool] = FAILED
+    signature = NO_LOOP
+    if call >= 0:
+        if status[call] == SUCCEEDED:
+            signature = call
+        record_execution(new_status, after, place[call], call, success, numbers[MOST_IN_ROW])
+    elif call == BREAK:
+        record_execution(neutral, after, -1, 0, success, numbers[MOST_IN_ROW])
+    record_turn(after, signature, numbers[LOOP_LENGTH])
 
 
 @scalar
@@ -432,9 +421,10 @@ def _proceed(field: Field, level: int, memo: Memo, space: Space) -> int:
                 tree[depth, CURRENT] += 1
         elif tree[depth, NUM_CALLS] < 0:
             known = -1.0
-            if counters[depth, DONE] == numbers[NUM_REQUIRED]:
+            missing = numbers[NUM_REQUIRED] - counters[depth, NEXT_PLACE]
+            if missing == 0:
                 known = 1.0
-            elif counters[depth, TURNS_LEFT] < numbers[NUM_REQUIRED] - counters[depth, DONE]:
+            elif numbers[MAX_TURNS] - counters[depth, TURNS_USED] < missing:
                 known = 0.0
             else:
                 _canonical(
@@ -505,15 +495,14 @@ def _proceed(field: Field, level: int, memo: Memo, space: Space) -> int:
                 result[0] = 0.0
                 returning = True
                 continue
-        tool = int(calls[depth, number, CALL])
-        success = tree[depth, PHASE] == SUCCEEDING
         _enter_state(
             status[depth],
             counters[depth],
-            tool,
-            success,
+            int(calls[depth, number, CALL]),
+            tree[depth, PHASE] == SUCCEEDING,
             place,
-            numbers[MOST_IN_ROW],
+            numbers,
+            space.neutral,
             status[depth + 1],
             counters[depth + 1],
         )
@@ -562,7 +551,8 @@ def search_on_two_levels(
                             int(calls[row, number, CALL]),
                             column == AFTER_SUCCESS,
                             field.place,
-                            field.numbers[MOST_IN_ROW],
+                            field.numbers,
+                            space.neutral,
                             lower_space.status[0],
                             lower_space.counters[0],
                         )
@@ -586,12 +576,13 @@ def bound_state(
     field: Field, status: NDArray[np.int64], counters: NDArray[np.int64], tokens: NDArray[np.int64]
 ) -> float:
     """Return the relaxation's bound on the value of a state."""
-    relaxation, done = field.relaxation, counters[DONE]
+    relaxation, numbers, done = field.relaxation, field.numbers, counters[NEXT_PLACE]
     count_tokens(status, done, relaxation.kind, relaxation.charge, relaxation.through, tokens)
-    spare = counters[TURNS_LEFT] - (field.numbers[NUM_REQUIRED] - done)
-    row = counters[ROW] if field.numbers[MOST_IN_ROW] > 0 else 0
+    spare = numbers[MAX_TURNS] - counters[TURNS_USED] - (numbers[NUM_REQUIRED] - done)
+    row = counters[CONSECUTIVE_FAILURES] if numbers[MOST_IN_ROW] > 0 else 0
     most_inner, all_spare = relaxation.most_inner, relaxation.all_spare
-    return float(bound_of(done, counters[FAILURES], spare, row, 0, tokens, most_inner, all_spare, relaxation.bound))
+    failures = counters[NUM_FAILURES]
+    return float(bound_of(done, failures, spare, row, 0, tokens, most_inner, all_spare, relaxation.bound))
 
 
 @scalar

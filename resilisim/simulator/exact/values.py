@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from resilisim.simulator.messages import Message
+from resilisim.simulator.messages import FINISH, Message
 from resilisim.simulator.problem import Problem, branches, next_state, start_state
 from resilisim.simulator.state import EpisodeState
 
@@ -13,6 +16,25 @@ Knowledge = Literal["observing", "informed"]
 
 # Values closer than this count as equal when an action is chosen, so that ties do not hang on rounding.
 TIE_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The best that an agent can do in a state, but for calls that one of these is surely as good as.
+
+    Attributes:
+        value: V*, 0 if nothing can succeed any more; then there are no choices.
+        tools: Library indices of tools whose call is best.
+        outside: Kinds of outside tools to call, each by the library indices of the tools that it can be.
+        waits: Whether waiting is best.
+        finishes: Whether finishing is.
+    """
+
+    value: float
+    tools: tuple[int, ...] = ()
+    outside: tuple[tuple[int, ...], ...] = ()
+    waits: bool = False
+    finishes: bool = False
 
 
 class Values(ABC):
@@ -52,8 +74,43 @@ class Values(ABC):
         """Return V*(state), the highest probability of full success from a state that an episode can reach."""
 
     @abstractmethod
+    def _candidates(self, state: EpisodeState) -> Iterable[Message]:
+        """Return messages one of which has the highest Q* in a running state, of equals the preferred one first."""
+
     def best_action(self, state: EpisodeState) -> Message:
-        """Return a message with the highest Q*; among equals the next required tool, then the order of the library."""
+        """Return a message with the highest Q*; among equals the next required tool, then the order of the library.
+
+        Where nothing can succeed any more, the next required tool is called all the same (or the episode finished, if
+        only the closing message is left).
+        """
+        value = self.value(state)
+        enough = value - TIE_TOLERANCE if self.gap == 0.0 else math.inf  # else none is known to be the best
+        best, highest = FINISH, -1.0
+        for message in self._candidates(state):
+            worth = self._worth(state, message, enough)
+            if worth >= enough:
+                return message
+            if worth > highest + TIE_TOLERANCE:
+                best, highest = message, worth
+        return best
+
+    def _worth(self, state: EpisodeState, message: Message, enough: float) -> float:
+        """Return Q*(state, message), or anything below `enough` if it is surely not as much as that."""
+        return self.action_value(state, message)
+
+    def best_choices(self, state: EpisodeState) -> Choices:
+        """Return the best choices in a running state."""
+        worths = [(message, self.action_value(state, message)) for message in self._candidates(state)]
+        best = max(worth for _, worth in worths)
+        if best <= TIE_TOLERANCE:
+            return Choices(0.0)
+        chosen = [message for message, worth in worths if worth >= best - TIE_TOLERANCE]
+        return Choices(
+            best,
+            tuple(self.problem.library.index(message.tool) for message in chosen if message.tool is not None),
+            waits=any(message.kind == "wait" for message in chosen),
+            finishes=any(message.kind == "finish" for message in chosen),
+        )
 
     def bound(self, state: EpisodeState) -> float:
         """Return what V* of a running state is surely not above."""
