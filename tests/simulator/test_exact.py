@@ -20,7 +20,7 @@ from resilisim.simulator.exact.plan_following import plan_following_with_search
 from resilisim.simulator.exact.references import clairvoyant, luck_table, solve_all, solved_references
 from resilisim.simulator.law import success_thresholds
 from resilisim.simulator.messages import STOP
-from resilisim.simulator.problem import next_state, outcome, success_probability
+from resilisim.simulator.problem import next_state, outcome, start_state, success_probability
 from resilisim.simulator.state import ENDED_BY
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import small_library
@@ -125,6 +125,17 @@ def test_values_along_random_episodes(data):
     reached = outcome(problem, episode.state)
     assert optimum.value(episode.state) == reached
     assert 1 - reached == pytest.approx((1 - start_value) + total_regret - total_luck, abs=1e-9)
+
+
+def test_best_choices_are_all_messages_of_the_highest_worth():
+    problem = build_problem(small_library({"a": [], "b": [], "goal": ["a", "b"]}), ["goal"])
+    optimum, start = solve(problem), start_state(problem)
+    choices = optimum.best_choices(start)
+    assert (choices.tools, choices.outside, choices.waits, choices.finishes) == ((0, 1), (), False, False)
+    assert choices.value == pytest.approx(optimum.value(start), abs=1e-12)
+    assert optimum.best_action(start) == execution("a")
+    done = next_state(problem, start, execution("goal"), success=True)
+    assert optimum.best_choices(done).finishes
 
 
 def test_value_at_the_end_is_the_outcome_for_every_end():

@@ -14,6 +14,7 @@ import functools
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -450,7 +451,8 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
     first = [(None, 1 if tool in left_out else None) for tool in tools]
     plain = problem
     if not is_chain(problem):  # limits are chosen by the law's constants, and valued by all of it
-        law = replace(problem.law, **dict.fromkeys(problem.law.parts))
+        nothing: dict[str, Any] = dict.fromkeys(problem.law.parts)
+        law = replace(problem.law, **nothing)
         plain = build_problem(problem.library, problem.goal, law, problem.rules, problem.arguments_matter)
     numbers = _numbers(plain, tools, plain.rules.max_turns, limits=first)
     optional = [number for number, tool in enumerate(tools) if problem.place[tool] < 0]
