@@ -130,30 +130,29 @@ def test_help_fits_80_columns_and_cuts_no_name(command, words, made):
 
 
 COMMAND = f"{sys.executable} -m resilisim"
-WRITTEN = {
-    "| head -c 1": (0, ""),
-    ">/dev/full": (3, "resilisim: the output cannot be written: No space left on device\n"),
-    ">&-": (3, "resilisim: the output cannot be written: Bad file descriptor\n"),
-    "2>&- >/dev/null": (0, ""),
-    "2>/dev/full >/dev/null": (0, ""),
-}
+FULL = "resilisim: the output cannot be written: No space left on device\n"
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 @pytest.mark.parametrize(
-    ("arguments", "where"),
-    [("tools list", where) for where in WRITTEN]
-    + [(other, where) for other in ("tools list --json", "--help") for where in ("| head -c 1", ">/dev/full")],
+    ("arguments", "code", "told"),
+    [
+        ("tools list --json | head -c 1", 0, ""),
+        ("tools list >/dev/full", 3, FULL),
+        ("--help >/dev/full", 3, FULL),
+        ("tools list >&-", 3, "resilisim: the output cannot be written: Bad file descriptor\n"),
+        ("tools list 2>&- >/dev/null", 0, ""),
+    ],
 )
-def test_an_output_that_is_closed_or_full_is_told_in_a_line(arguments, where):
-    script = f"set -o pipefail; {COMMAND} {arguments} {where}"
+def test_an_output_that_is_closed_or_full_is_told_in_a_line(arguments, code, told):
+    script = f"set -o pipefail; {COMMAND} {arguments}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == WRITTEN[where]
+    assert (done.returncode, done.stderr) == (code, told)
 
 
 def test_bytes_that_are_no_text_can_be_typed():
     typed = b"c nonsense\xff\xfe\nf\n"
-    arguments = ["play", "--json", "--task", benchmark_tasks()[0].instance_id]
+    arguments = ["play", "--json", "--search", "lexical", "--task", benchmark_tasks()[0].instance_id]
     done = subprocess.run([*COMMAND.split(), *arguments], input=typed, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"][0]["message"] == "<tool_call>nonsense\ufffd\ufffd</tool_call>"

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
@@ -41,6 +41,7 @@ def on_disk(record):
     return checked_record(read, "the line")
 
 
+@settings(max_examples=20)
 @given(st.lists(TEXTS, min_size=3, max_size=6), st.booleans())
 def test_texts_come_out_as_they_went_in(said, is_agent):
     base = next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))

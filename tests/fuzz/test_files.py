@@ -26,7 +26,7 @@ from resilisim.worlds.pages.originals import read_pages
 from resilisim.worlds.records import load_toolqa
 from resilisim.yaml_text import MAX_DEPTH, read_yaml
 
-BUDGET = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+BUDGET = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LONG = settings(max_examples=3_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 odd_numbers = st.sampled_from([2**63, -(2**63) - 1, 10**300, 10**400, 1e300, -0.0, 0, -1, 1.5, 5e-324])
@@ -180,7 +180,7 @@ yaml_pieces = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=yaml_pieces)
 def test_yaml_is_a_plain_value_or_refused(text):
     value, refusal = taken(lambda: read_yaml(text, "file"))

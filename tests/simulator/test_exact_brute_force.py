@@ -28,15 +28,15 @@ def assert_equal_everywhere(library: ToolLibrary, required: list[str], rules: En
     problem = build_problem(library, required, law, rules)
     brute = BruteForce(problem)
     states = brute.solve()
-    for optimum in (tabulate(problem, MAX_EXACT_ENTRIES), searched(problem)):
-        for state, value in states.items():
-            assert optimum.value(state) == pytest.approx(value, abs=1e-12)
+    optima = (tabulate(problem, MAX_EXACT_ENTRIES), searched(problem))
+    for state, value in states.items():
+        action_values = [(message, brute.action_value(state, message)) for message in brute.messages]
+        for optimum in optima:
+            assert abs(optimum.value(state) - value) <= 1e-12
             assert optimum._bound(state) >= value - 1e-12
-            for message in brute.messages:
-                expected = brute.action_value(state, message)
-                assert optimum.action_value(state, message) == pytest.approx(expected, abs=1e-12)
-            best = optimum.action_value(state, optimum.best_action(state))
-            assert best == pytest.approx(value, abs=1e-12)
+            for message, expected in action_values:
+                assert abs(optimum.action_value(state, message) - expected) <= 1e-12
+            assert abs(optimum.action_value(state, optimum.best_action(state)) - value) <= 1e-12
     return len(states)
 
 

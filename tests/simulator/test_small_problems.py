@@ -40,7 +40,7 @@ WORK = 4_000  # calls that the enumeration may look at, of one problem
 
 
 @pytest.mark.parametrize("with_goal", [False, True])
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", range(12))
 def test_values_are_those_of_every_call_in_every_state(number: int, with_goal: bool) -> None:
     draws = Draws("tests/small problems", number)
     found = small_problems.compare(draws, episodes=2, most=WORK, with_goal=with_goal)

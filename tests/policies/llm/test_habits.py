@@ -13,7 +13,7 @@ from resilisim.policies.registry import LLM_POLICIES
 from tests.doubles.habit_models import FORM, CompetentModel
 from tests.doubles.habits import all_pairs, environments, play_pairs, reference, some_tasks
 
-CASES = [(task, seed) for seed in range(2) for task in some_tasks(2)][:3]
+CASES = list(zip(some_tasks(2), range(2), strict=True))  # one is reached after failures, in one they are too many
 
 
 @pytest.mark.filterwarnings("ignore:.* refuses ")  # habits of endpoints, each told once

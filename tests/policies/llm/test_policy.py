@@ -30,10 +30,11 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 @pytest.fixture(autouse=True, scope="module")
 def _what_others_left_over():
-    """What tests of other files left to be collected is not told here."""
+    """What tests of other files left to be collected is not told here, and what they keep is not looked at again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
