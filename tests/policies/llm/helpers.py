@@ -68,8 +68,8 @@ NONSENSE = {
     "garbage": "\x00\ud800 %% ]]}{ [[",
     "prose": "I am not sure.",
     "ten tags": "<tool_call>look around</tool_call>" * 10,
-    "a megabyte": "x" * 1_000_000,
-    "endless repetition": "Thought: and so on\n" * 50_000,
+    "letters": "x" * 200_000,
+    "endless repetition": "Thought: and so on\n" * 10_000,
     "unclosed fence": "```json\n{",
     "unclosed thought": "<think>Action: finish[no]",
 }
