@@ -50,6 +50,8 @@ demo: $(STAMP) ## tasks, bounds, four policies on held-out tasks, and the report
 
 .PHONY: test
 test: $(STAMP) ## run the tests
+	@# Kernels that several test processes need are compiled once, before; nothing is done where they are.
+	@$(BIN)/python -m tests.kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$(TESTS)"
 
 .PHONY: check

@@ -196,7 +196,7 @@ def rows(page: str, heading: str) -> dict[str, list[str]]:
 
 
 def test_the_keys_of_info_of_conversations_are_those_of_their_page() -> None:
-    env = gymnasium.make("resilisim/Conversation-v0")
+    env = gymnasium.make("resilisim/Conversation-v0", search="lexical")
     _, info = env.reset(seed=2, options={"prompt": "flawed", "task": benchmark_tasks()[0].instance_id})
     infos = [info]
     writer = "<tool_call>file_operations_writer</tool_call>"  # under this seed a dependency is to blame for its failure

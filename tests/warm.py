@@ -53,9 +53,12 @@ def serve() -> None:
     """Run what is asked for, each in a fork, until nobody asks any more."""
     from resilisim import evaluate
     from resilisim.cli.main import main
+    from resilisim.tool_library import default_library
+    from resilisim.tool_library.retrieval import default_retriever
 
     importlib.import_module("resilisim.policies.ppo.training")
     evaluate("plan-follower", 1, progress=False)  # imports, reads and compiles
+    default_retriever(default_library()).search("read a file")  # the model is there for every fork
     requests, told = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")  # the standard streams are the children's
     for line in requests:
         asked = json.loads(line)

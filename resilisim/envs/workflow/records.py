@@ -271,7 +271,7 @@ LAYOUT_UNITS = {
     "required": 16,
     "closure": 32,
     "steps": 32,
-    "rows": 16,
+    "rows": 128,  # four reliabilities that drift for 31 turns
     "errors": 8,
 }
 
