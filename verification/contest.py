@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.play import play_episode
-from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.table.controls import more_controls
 from resilisim.statistics import Pairs
+from resilisim.statistics.luck_adjustment import NUM_MORE
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
@@ -22,9 +23,7 @@ from verification.policies import Peeks, RequiredOrder
 from verification.score import find_by_words
 
 FloatArray = NDArray[np.float64]
-# Each message's luck times a number that is known before the draw has mean zero too. With v = V* before the message and
-# t = turns used as a share of ten, the numbers are 1 (this is the luck itself), v, v^2, t and v t.
-NUM_WEIGHTS = 5
+NUM_CONTROLS = 1 + NUM_MORE  # luck, and the other sums with mean zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Contest:
     Attributes:
         task_ids: Their ids; (num_tasks,).
         outcome: (num_contestants, num_tasks, num_seeds) 1 for a full success, else 0.
-        luck: (num_contestants, num_tasks, num_seeds, NUM_WEIGHTS) the sum of luck, and weighted sums of it.
+        luck: (num_contestants, num_tasks, num_seeds, NUM_CONTROLS) luck, and the other sums with mean zero.
         optimum: (num_tasks,) V* of the start.
     """
 
@@ -58,7 +57,7 @@ def play_contest(contestants: Sequence[Contestant], tasks: Sequence[Task], num_s
         for planner in (ExactPlanner(), RequiredOrder())
     }
     shape = (len(contestants), len(tasks), num_seeds)
-    outcome, luck = np.zeros(shape), np.zeros((*shape, NUM_WEIGHTS))
+    outcome, luck = np.zeros(shape), np.zeros((*shape, NUM_CONTROLS))
     for number, contestant in enumerate(contestants):
         env, policy = environments[contestant.planner], contestant.make()
         for place, task in enumerate(tasks):
@@ -69,20 +68,9 @@ def play_contest(contestants: Sequence[Contestant], tasks: Sequence[Task], num_s
                     policy.cheat(seed, task.instance_id)
                 record = play_episode(env, policy, task, contestant.prompt, seed)
                 outcome[number, place, seed] = record["outcome"]
-                luck[number, place, seed] = weighted_luck(record)
+                luck[number, place, seed] = record["luck"], *more_controls(record)
     optimum = np.array([optimum_of(task) for task in tasks])
     return Contest(tuple(task.instance_id for task in tasks), outcome, luck, optimum)
-
-
-def weighted_luck(record: EpisodeRecord) -> FloatArray:
-    """Return the sums of luck with each of the weights; shape (NUM_WEIGHTS,)."""
-    steps = record["steps"]
-    luck = np.array([step["luck"] for step in steps])
-    value = np.array([step["value"] for step in steps])
-    turns = np.arange(len(steps)) / 10.0
-    weights = np.stack([np.ones(len(steps)), value, value**2, turns, value * turns])
-    sums: FloatArray = weights @ luck
-    return sums
 
 
 def joined(pieces: Sequence[Contest]) -> Contest:
@@ -107,6 +95,7 @@ def pairs_of(contest: Contest, a: int, b: int) -> Pairs:
         outcome_b=contest.outcome[b].ravel(),
         luck_a=contest.luck[a, :, :, 0].ravel(),
         luck_b=contest.luck[b, :, :, 0].ravel(),
+        more=(contest.luck[a, :, :, 1:].reshape(-1, NUM_MORE), contest.luck[b, :, :, 1:].reshape(-1, NUM_MORE)),
         optimum=optimum,
         ceiling_a=optimum,
         ceiling_b=optimum,

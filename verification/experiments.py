@@ -18,7 +18,7 @@ from resilisim.evaluation.table.episodes import COLUMNS, NO_FLAW, EpisodeTable, 
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
 from resilisim.statistics import Pairs, compare_pairs
 from resilisim.statistics.comparison import Comparison
-from resilisim.statistics.luck_adjustment import NUM_FOLDS, FoldSums, fold_of
+from resilisim.statistics.luck_adjustment import NUM_FOLDS, NUM_MORE, fold_of, fold_of_episodes, moments_of
 from verification.contest import Contest
 
 FloatArray = NDArray[np.float64]
@@ -32,11 +32,13 @@ class World:
     Attributes:
         outcome: (num_contestants, num_tasks, num_seeds) 1 for a full success, else 0.
         luck: Same shape, with mean zero on each task.
+        more: (num_contestants, num_tasks, num_seeds, NUM_MORE) other sums with mean zero on each task.
         optimum: (num_tasks,) V* of the start.
     """
 
     outcome: FloatArray
     luck: FloatArray
+    more: FloatArray
     optimum: FloatArray
 
     def success(self, contestant: int) -> float:
@@ -46,8 +48,8 @@ class World:
 
 def world_of(contest: Contest) -> World:
     """Return the world that a contest is."""
-    luck = contest.luck[..., 0]
-    return World(contest.outcome, luck - luck.mean(axis=2, keepdims=True), contest.optimum)
+    luck = contest.luck - contest.luck.mean(axis=2, keepdims=True)
+    return World(contest.outcome, luck[..., 0], luck[..., 1:], contest.optimum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Experiments:
         """
         of_b = sample if sample_b is None else sample_b
         (outcome_a, luck_a), (outcome_b, luck_b) = self.episodes(a, sample), self.episodes(b, of_b)
+        more = tuple(self.world.more[c, s.task, s.seed].reshape(-1, NUM_MORE) for c, s in ((a, sample), (b, of_b)))
         optimum = self.world.optimum[sample.task].ravel()
         return Pairs(
             tasks=self._names,
@@ -114,6 +117,7 @@ class Experiments:
             ceiling_b=optimum,
             tries_again=False,
             num_without_partner=(0, 0),
+            more=(more[0], more[1]),
         )
 
     def swapped(self, pairs: Pairs, by_task: bool) -> Pairs:
@@ -132,6 +136,7 @@ class Experiments:
             outcome_b=np.where(coin, pairs.outcome_a, pairs.outcome_b),
             luck_a=np.where(coin, pairs.luck_b, pairs.luck_a),
             luck_b=np.where(coin, pairs.luck_a, pairs.luck_b),
+            more=None if pairs.more is None else _swapped(*pairs.more, coin),
         )
 
     def episodes(self, contestant: int, sample: Sample) -> tuple[FloatArray, FloatArray]:
@@ -142,13 +147,15 @@ class Experiments:
     def summary(self, contestant: int, sample: Sample) -> GroupSummary:
         """Return what the summary of a run says about a contestant."""
         outcome, luck = self.episodes(contestant, sample)
-        optimum = self.world.optimum[sample.task]
-        names = ("contestant", "any")
-        columns: dict[str, Any] = dict.fromkeys(COLUMNS, np.zeros(len(outcome), dtype=np.int64))
-        columns |= {"task": np.arange(len(outcome)), "count": np.full(len(outcome), outcome.shape[1])}
+        optimum, more = self.world.optimum[sample.task], self.world.more[contestant, sample.task, sample.seed]
+        names, size = ("contestant", "any"), outcome.size
+        columns: dict[str, Any] = dict.fromkeys(COLUMNS, np.zeros(size, dtype=np.int64))
+        columns |= {"task": self._places, "seed": sample.seed.ravel(), "more": more.reshape(size, NUM_MORE)}
+        columns |= dict.fromkeys(("count", "plays"), np.ones(size))
         columns |= {
-            name: values.sum(axis=1) for name, values in (("outcome", outcome), ("optimum", optimum), ("luck", luck))
+            name: values.ravel() for name, values in (("outcome", outcome), ("optimum", optimum), ("luck", luck))
         }
+        folds = fold_of_episodes(self._folds[:, None], sample.seed)
         return summarise_group(
             EpisodeTable(
                 manifest={},
@@ -157,7 +164,7 @@ class Experiments:
                 flaws=(NO_FLAW,),
                 tasks=self._tasks,
                 facts={names: GroupFacts(*names, planner=None)},
-                moments={names: fold_sums(outcome, luck, optimum, self._folds)},
+                moments={names: moments_of_folds(outcome, luck, optimum, folds, more)},
                 losses={},
                 ended_by={},
                 **columns,
@@ -165,19 +172,26 @@ class Experiments:
         )
 
 
+def _swapped(a: FloatArray, b: FloatArray, coin: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    return np.where(coin[:, None], b, a), np.where(coin[:, None], a, b)
+
+
 def compared(pairs: Pairs) -> Comparison:
     """Compare both sides by all methods."""
     return compare_pairs(pairs, "A", "B", "any")
 
 
-def fold_sums(outcome: FloatArray, luck: FloatArray, optimum: FloatArray, folds: IntArray) -> list[FoldSums]:
-    """Return the sums that beta is fitted on, one for each fold.
+def moments_of_folds(
+    outcome: FloatArray, luck: FloatArray, optimum: FloatArray, folds: IntArray, more: FloatArray
+) -> FloatArray:
+    """Return the moments that weights are fitted on, one matrix for each fold.
 
     Args:
         outcome: (num_tasks, num_seeds) 1 for a full success, else 0.
         luck: Same shape, the sum of luck.
         optimum: Same shape, V* of the start.
-        folds: (num_tasks,) fold of each task.
+        folds: Same shape, fold of each episode.
+        more: (num_tasks, num_seeds, NUM_MORE) other sums with mean zero.
     """
-    chosen = [folds == fold for fold in range(NUM_FOLDS)]
-    return [FoldSums.of_episodes(outcome[own].ravel(), optimum[own].ravel(), luck[own].ravel()) for own in chosen]
+    own = [folds == fold for fold in range(NUM_FOLDS)]
+    return np.array([moments_of(outcome[here], optimum[here], luck[here], more[here]) for here in own])

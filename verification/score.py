@@ -16,13 +16,21 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.table.controls import more_controls
 from resilisim.policies.base import Policy
 from resilisim.policies.registry import make_policy
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact import plan_following
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.scoring import rescore
-from resilisim.statistics.luck_adjustment import NUM_FOLDS, FoldSums, cross_fitted_betas, fold_of
+from resilisim.statistics.luck_adjustment import (
+    NUM_FOLDS,
+    NUM_MORE,
+    cross_fitted_weights,
+    fold_of,
+    fold_of_episodes,
+    moments_of,
+)
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
@@ -108,6 +116,7 @@ class Played:
     Attributes:
         outcome: (num_contestants, num_tasks, num_seeds) 1 for a full success, else 0.
         luck: Same shape, the sum of luck.
+        more: (num_contestants, num_tasks, num_seeds, NUM_MORE) other sums with mean zero.
         broken_identities: Episodes that miss the identity.
         negative_regrets: Messages with regret below zero.
         luck_without_draw: Messages without a draw that have luck.
@@ -117,6 +126,7 @@ class Played:
 
     outcome: NDArray[np.float64]
     luck: NDArray[np.float64]
+    more: NDArray[np.float64]
     broken_identities: int
     negative_regrets: int
     luck_without_draw: int
@@ -136,7 +146,7 @@ def work(job: tuple[int, int]) -> Played:
     chosen = tasks()[first : first + TASKS_PER_JOB]
     env = ConversationEnv(salt=salt, planner=RequiredOrder(), search=find_by_words)
     shape = (len(CONTESTANTS), len(chosen), NUM_SEEDS)
-    outcome, luck = np.zeros(shape), np.zeros(shape)
+    outcome, luck, more = np.zeros(shape), np.zeros(shape), np.zeros((*shape, NUM_MORE))
     counts = np.zeros(5, dtype=np.int64)
     for place, task in enumerate(chosen):
         for number, contestant in enumerate(CONTESTANTS):
@@ -147,8 +157,9 @@ def work(job: tuple[int, int]) -> Played:
                 record = play_episode(env, policy, task, contestant.prompt, seed)
                 outcome[number, place, seed] = record["outcome"]
                 luck[number, place, seed] = record["luck"]
+                more[number, place, seed] = more_controls(record)
                 counts += _inspect(record)
-    return Played(outcome, luck, *(int(count) for count in counts))
+    return Played(outcome, luck, more, *(int(count) for count in counts))
 
 
 def _inspect(record: EpisodeRecord) -> NDArray[np.int64]:
@@ -170,9 +181,10 @@ def judge(pieces: Sequence[Played]) -> list[Finding]:
     """Test luck and adjusted scores of every contestant, by task."""
     outcome = np.concatenate([piece.outcome for piece in pieces], axis=1)
     luck = np.concatenate([piece.luck for piece in pieces], axis=1)
+    more = np.concatenate([piece.more for piece in pieces], axis=1)
     findings = []
     for number, contestant in enumerate(CONTESTANTS):
-        findings += _judge_contestant(contestant, outcome[number], luck[number])
+        findings += _judge_contestant(contestant, outcome[number], luck[number], more[number])
     episodes = outcome.size
     messages = sum(piece.messages for piece in pieces)
     for name, count in (
@@ -185,14 +197,15 @@ def judge(pieces: Sequence[Played]) -> list[Finding]:
     return findings
 
 
-def _judge_contestant(contestant: Contestant, outcome: NDArray[np.float64], luck: NDArray[np.float64]) -> list[Finding]:
+def _judge_contestant(
+    contestant: Contestant, outcome: NDArray[np.float64], luck: NDArray[np.float64], more: NDArray[np.float64]
+) -> list[Finding]:
     mean_luck = clustered_mean_is(luck)
     if not contestant.honest:
         name = f"control: {contestant.name}, mean luck is 0"
         return [Finding(name, SOURCE, mean_luck.text, mean_luck.p_value, control=True)]
-    betas = _betas(outcome, luck)
     adjusted = outcome - luck
-    fitted = outcome - betas[:, None] * luck
+    fitted = _fitted(outcome, luck, more)
     ratio, fitted_ratio = _variance_ratio(adjusted, outcome), _variance_ratio(fitted, outcome)
     difference = clustered_mean_is(outcome - fitted)
     means = f"mean {outcome.mean():.4f}, adjusted {adjusted.mean():.4f} / {fitted.mean():.4f}"
@@ -200,7 +213,7 @@ def _judge_contestant(contestant: Contestant, outcome: NDArray[np.float64], luck
     findings = [
         Finding(f"{contestant.name}: mean luck is 0", SOURCE, mean_luck.text, mean_luck.p_value),
         Finding(
-            f"{contestant.name}: adjusted (beta fitted) = raw on average",
+            f"{contestant.name}: adjusted (fitted) = raw on average",
             SCORE_SOURCE,
             f"{difference.text}; {means}; {ratios}",
             difference.p_value,
@@ -208,22 +221,23 @@ def _judge_contestant(contestant: Contestant, outcome: NDArray[np.float64], luck
     ]
     if contestant.reference is not None:
         expected = np.array([contestant.reference(task) for task in tasks()])
-        for name, values in (("raw", outcome), ("adjusted, beta 1,", adjusted), ("adjusted, beta fitted,", fitted)):
+        for name, values in (("raw", outcome), ("adjusted, beta 1,", adjusted), ("adjusted, fitted,", fitted)):
             result = clustered_mean_is(values, expected)
             text = f"{result.text} from {expected.mean():.4f}"
             findings.append(Finding(f"{contestant.name}: {name} = closed form", SCORE_SOURCE, text, result.p_value))
     return findings
 
 
-def _betas(outcome: NDArray[np.float64], luck: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cross-fitted beta of each task, by the code that evaluations use."""
-    folds = [FoldSums() for _ in range(NUM_FOLDS)]
-    places = [fold_of(task.instance_id) for task in tasks()]
-    for place, task, own_outcome, own_luck in zip(places, tasks(), outcome, luck, strict=True):
-        optimum = np.full_like(own_outcome, _optimum(task))
-        folds[place] = folds[place] + FoldSums.of_episodes(own_outcome, optimum, own_luck)
-    betas = cross_fitted_betas(folds)
-    return np.array([betas[place] for place in places])
+def _fitted(outcome: NDArray[np.float64], luck: NDArray[np.float64], more: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the outcomes with what the code of evaluations takes off; shape (num_tasks, num_seeds)."""
+    optimum = np.broadcast_to(np.array([_optimum(task) for task in tasks()])[:, None], outcome.shape)
+    by_task = np.array([fold_of(task.instance_id) for task in tasks()])
+    folds = fold_of_episodes(by_task[:, None], np.arange(NUM_SEEDS))
+    own = [folds == fold for fold in range(NUM_FOLDS)]
+    moments = np.array([moments_of(outcome[here], optimum[here], luck[here], more[here]) for here in own])
+    weights = cross_fitted_weights(moments)[folds]  # (num_tasks, num_seeds, 1 + NUM_MORE)
+    taken_off: NDArray[np.float64] = np.einsum("tsk,tsk->ts", weights, np.concatenate([luck[..., None], more], axis=2))
+    return outcome - taken_off
 
 
 def _variance_ratio(adjusted: NDArray[np.float64], raw: NDArray[np.float64]) -> float:

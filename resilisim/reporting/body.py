@@ -112,12 +112,13 @@ def cards(pools: PromptPools) -> Iterator[Card]:
 
 
 def _whose(row: GroupSummary) -> str:
-    return f"{row.policy}, {plain(row.prompt_type)} prompt"
+    where = ", on this task" * row.is_on_one_task + ", exact on these tasks" * row.is_explored
+    return f"{row.policy}, {plain(row.prompt_type)} prompt{where}"
 
 
 def _interval_words(estimate: Estimate) -> str:
     """Return an interval for a sentence, or why there is none."""
-    return "no interval: one task only" if math.isnan(estimate.low) else interval_text(estimate)
+    return "no interval" if math.isnan(estimate.low) else interval_text(estimate)
 
 
 def _best(best: GroupSummary, ordinary: Sequence[GroupSummary], num_rows: int) -> Card:

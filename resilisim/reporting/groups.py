@@ -30,10 +30,10 @@ BY_PROMPT, FLAWED_PLANS, BY_MODEL_SIZE, BY_TASK_TYPE = 2, 3, 4, 13  # numbers of
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Sums per task whose ratio is a rate: successes and episodes, for instance."""
+    """Sums per task whose ratio is a rate: successes and episodes, for instance; with a single task, per seed."""
 
-    numerators: FloatArray  # (num_tasks,)
-    denominators: FloatArray  # (num_tasks,); 0 where a task has no episodes
+    numerators: FloatArray  # (num_units,)
+    denominators: FloatArray  # (num_units,); 0 where a unit has no episodes
 
     @property
     def value(self) -> float:
@@ -66,8 +66,8 @@ def base_prompt(prompt_type: str) -> str:
 
 def pool(table: EpisodeTable, prompt_type: str) -> Pool:
     """Count the episodes of a table of sums, all of one policy, as one group whose prompts have one name."""
-    count, full, partial = map(table.by_task, (table.count, table.outcome, table.partial))
-    adjusted = table.by_task(table.adjusted) + (math.nan if table.has_no_ceiling else 0.0)
+    count, full, partial = map(table.by_unit, (table.count, table.outcome, table.partial))
+    adjusted = table.by_unit(table.adjusted) + (math.nan if table.has_no_ceiling else 0.0)
     levels = (Rate(full, count), Rate(partial, count), Rate(count - full - partial, count))
     return Pool(table, summarise_group(table, prompt_type=prompt_type), levels[0], Rate(adjusted, count), levels)
 

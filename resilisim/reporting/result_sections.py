@@ -14,10 +14,13 @@ from markupsafe import Markup
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS
 from resilisim.evaluation.table.summary import (
+    FITTED,
     NO_REFERENCE_NOTE,
+    ON_ONE_TASK,
     SMALLEST_SHOWN,
     GroupSummary,
     bound_note,
+    interval_note,
     summarise_group,
 )
 from resilisim.reporting.charts import Entry, RowLabel, legend, series_entries, series_style
@@ -34,7 +37,7 @@ from resilisim.reporting.groups import (
 )
 from resilisim.reporting.page import Block, Fold, Note, Section, beside_a_chart, plain, policy_cell, say
 from resilisim.statistics import Estimate, pass_at_k, pass_hat_k
-from resilisim.tables.numbers import NOTHING, percent
+from resilisim.tables.numbers import NOTHING, figure, percent
 from resilisim.tables.table import SIGNED, Cell, Column, Table, in_form, with_interval
 
 MOST_COLUMNS = 8  # of policies beside each other
@@ -157,6 +160,10 @@ def luck_table(rows: Sequence[GroupSummary]) -> Table:
         raw, adjusted = row.success.standard_error, row.luck_adjusted.standard_error
         return f"{(raw / adjusted) ** 2:.1f} ×" if raw > 0.0 and adjusted > 0.0 else NOTHING  # not of NaN, either
 
+    def taken_off(row: GroupSummary) -> str:
+        """What was taken off: so many times the luck, or more than that."""
+        return "draws of tools" if row.is_fitted else figure(row.mean_beta, 2)
+
     return Table.of(
         say("luck_table"),
         rows,
@@ -164,7 +171,7 @@ def luck_table(rows: Sequence[GroupSummary]) -> Table:
             POLICY,
             PROMPT,
             ("luck", "luck", SIGNED),
-            ("fitted β", "mean_beta", ".2f"),
+            ("fitted β", taken_off),
             ("adjusted with β = 1", "luck_adjusted_beta_1"),
             ("worth episodes", worth),
         ],
@@ -253,6 +260,9 @@ def _notes(rows: Sequence[GroupSummary], labels: Sequence[str]) -> list[str]:
     unknown = sum(row.num_without_ceiling for row in rows if not row.has_no_ceiling)
     notes += [say("searches_unknown", episodes=count_of(unknown, "episode"))] if unknown else []
     notes += filter(None, [bound_note(rows)])
+    notes += [interval_note(rows)] if any(row.is_explored for row in rows) else []
+    notes += [ON_ONE_TASK] if any(row.is_on_one_task for row in rows) else []
+    notes += [FITTED] if any(row.is_fitted for row in rows) else []
     notes += _overshoot_notes(rows)
     notes += [say("regret_adds_up")] if any(row.unavoidable + row.regret.value > 1.0 for row in rows) else []
     return notes + _starred(rows)

@@ -25,8 +25,9 @@ from resilisim.statistics.estimates import (
     clustered_mean,
     clustered_proportion,
     finite_or_none,
+    no_surer_than,
 )
-from resilisim.statistics.luck_adjustment import NUM_FOLDS, fold_of
+from resilisim.statistics.luck_adjustment import NUM_FOLDS, cross_fitted, fold_of, fold_of_episodes
 
 INDEPENDENT = "independent"
 PAIRED = "paired"
@@ -37,7 +38,8 @@ METHODS = (INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, MCNEMAR)
 NO_EPISODE_DIFFERS = (
     "no episode came out differently: the interval is that of differences too rare to turn up in that many tasks"
 )
-TOO_FEW_TASKS = "one task says nothing about others: at least two are needed for an interval"
+TOO_FEW = "one pair of episodes says nothing about others: at least two are needed for an interval"
+ON_THIS_TASK = "on this task: the interval is over its seeds, and says nothing about other tasks"
 NO_LUCK = "an agent that tries again in fresh episodes has no luck to be adjusted for"
 NO_LUCK_LEFT = "both were explored: no luck is in their difference"
 NO_COUNTS = "an agent that was explored has a rate on each task, no outcomes that could be counted"
@@ -68,6 +70,8 @@ class Pairs:
         num_without_partner: Episodes of A and of B that the other has not played.
         unplayed: For each of both, if it was explored, the weight that was not played in each pair, shape (num_pairs,);
             its outcomes are then rates, and it has no luck. None if it was sampled.
+        more: Other sums with mean zero of A and of B (`luck_adjustment`), shape (num_pairs, num_more) each; None takes
+            luck alone off.
 
     Example:
         >>> import numpy as np
@@ -92,6 +96,7 @@ class Pairs:
     tries_again: bool = False
     num_without_partner: tuple[int, int] = (0, 0)
     unplayed: tuple[FloatArray | None, FloatArray | None] = field(default=(None, None), repr=False)
+    more: tuple[FloatArray, FloatArray] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """Number of pairs."""
@@ -125,9 +130,25 @@ class Pairs:
 
     @property
     def folds(self) -> IntArray:
-        """Fold of each pair's task; shape (num_pairs,)."""
+        """Fold of each pair in the cross-fitting of luck; shape (num_pairs,)."""
         by_task = np.array([fold_of(task) for task in self.tasks], dtype=np.int64)
-        return by_task[self.task]
+        return fold_of_episodes(by_task[self.task], self.seed)
+
+    @cached_property
+    def unit(self) -> IntArray:
+        """Number of the unit of each pair: what varies is the task, or with a single one the seed; (num_pairs,)."""
+        if self.num_tasks > 1:
+            return self.task
+        return np.unique(self.seed, return_inverse=True)[1].astype(np.int64)
+
+    @property
+    def num_units(self) -> int:
+        """Number of units."""
+        return int(self.unit.max()) + 1 if len(self) else 0
+
+    def unit_sums(self, values: FloatArray) -> FloatArray:
+        """Return the sum of one number per pair over the pairs of each unit; shape (num_units,)."""
+        return np.bincount(self.unit, weights=values).astype(np.float64)
 
     def task_sums(self, values: FloatArray) -> FloatArray:
         """Return the sum of one number per pair over the pairs of each task; shape (num_tasks,)."""
@@ -178,40 +199,55 @@ def independent_difference(pairs: Pairs, level: float) -> Difference:
     The interval puts those of the two rates together (Zou and Donner 2008): it equals the t interval where both rates
     have one, and stays honest where a rate is 0 or 1 in the sample.
     """
-    counts = pairs.task_counts
-    a = clustered_proportion(pairs.task_sums(pairs.outcome_a), counts, level)
-    b = clustered_proportion(pairs.task_sums(pairs.outcome_b), counts, level)
+    counts = pairs.unit_sums(np.ones(len(pairs)))
+    a = clustered_proportion(pairs.unit_sums(pairs.outcome_a), counts, level)
+    b = clustered_proportion(pairs.unit_sums(pairs.outcome_b), counts, level)
     difference = a.value - b.value
-    if pairs.num_tasks < 2:
-        return _nothing(INDEPENDENT, pairs, TOO_FEW_TASKS, difference)
+    if pairs.num_units < 2:
+        return _nothing(INDEPENDENT, pairs, TOO_FEW, difference)
     error = math.hypot(a.standard_error, b.standard_error)
     interval = (
         difference - math.hypot(a.value - a.low, b.high - b.value),
         difference + math.hypot(a.high - a.value, b.value - b.low),
     )
     if error <= ROUNDING:
-        p_value = without_variation(difference, pairs.num_tasks, level)[1]
+        p_value = without_variation(difference, pairs.num_units, level)[1]
     else:
-        p_value = t_p_value(difference / error, pairs.num_tasks)
-    return Difference(INDEPENDENT, difference, error, interval, p_value, len(pairs), pairs.num_tasks)
+        p_value = t_p_value(difference / error, pairs.num_units)
+    note = None if pairs.num_tasks > 1 else ON_THIS_TASK
+    return Difference(INDEPENDENT, difference, error, interval, p_value, len(pairs), pairs.num_tasks, note)
 
 
 def clustered_difference(
-    method: str, pairs: Pairs, terms: FloatArray, level: float, note: str | None = None
+    method: str,
+    pairs: Pairs,
+    terms: FloatArray,
+    level: float,
+    note: str | None = None,
+    raw: FloatArray | None = None,
 ) -> Difference:
-    """Estimate the mean of one term per pair, shape (num_pairs,), clustered by task, with a t interval."""
-    # No rates differ by more than 1.
-    estimate = clustered_mean(pairs.task_sums(terms), pairs.task_counts, level).cut(-1.0, 1.0)
+    """Estimate the mean of one term per pair, shape (num_pairs,), clustered by task, with a t interval.
+
+    `raw` are the terms without adjustment, which on a single task limit what it can be worth (`no_surer_than`).
+    """
+    counts = pairs.unit_sums(np.ones(len(pairs)))
+    estimate = clustered_mean(pairs.unit_sums(terms), counts, level)
+    if raw is not None and pairs.num_tasks == 1:
+        estimate = no_surer_than(estimate, clustered_mean(pairs.unit_sums(raw), counts, level), level)
+    estimate = estimate.cut(-1.0, 1.0)  # no rates differ by more than 1
     value, error = estimate.value, estimate.standard_error
-    if pairs.num_tasks < 2:
-        return _nothing(method, pairs, TOO_FEW_TASKS, value)
+    if pairs.num_units < 2:
+        return _nothing(method, pairs, TOO_FEW, value)
+    unit = "task" if pairs.num_tasks > 1 else "seed"
     if error > ROUNDING:
         interval = (estimate.low, estimate.high)
-        p_value = t_p_value(value / error, pairs.num_tasks)
-    else:  # all tasks agree: a standard error of 0 would claim a certainty that nobody has
+        p_value = t_p_value(value / error, pairs.num_units)
+    else:  # all units agree: a standard error of 0 would claim a certainty that nobody has
         value = 0.0 if abs(value) <= ROUNDING else value
-        interval, p_value = without_variation(value, pairs.num_tasks, level)
-        note = note or "no task differs from the others: the interval says what that many tasks can rule out"
+        interval, p_value = without_variation(value, pairs.num_units, level)
+        note = note or f"no {unit} differs from the others: the interval says what that many {unit}s can rule out"
+    if unit == "seed":
+        note = f"{ON_THIS_TASK}; {note}" if note else ON_THIS_TASK
     return Difference(method, value, error, interval, p_value, len(pairs), pairs.num_tasks, note)
 
 
@@ -234,7 +270,7 @@ def _as_far_as_known(difference: Difference, pairs: Pairs, level: float) -> Diff
 def without_variation(
     value: float, num_tasks: int, level: float = CONFIDENCE_LEVEL
 ) -> tuple[tuple[float, float], float]:
-    """Return interval and p-value of a mean over tasks that all have the same difference.
+    """Return interval and p-value of a mean over tasks (or seeds of one task) that all have the same difference.
 
     A task which differs did not turn up in `num_tasks` draws, so at most a share of 1 - (tail)^(1 / num_tasks) of all
     tasks does (Clopper and Pearson 1934), by anything from -1 to 1. The p-value is the smallest error rate whose
@@ -291,52 +327,46 @@ def t_p_value(score: float, num_tasks: int) -> float:
 
 
 def adjusted_terms(pairs: Pairs) -> tuple[FloatArray, FloatArray]:
-    """Return the luck-adjusted difference of every pair, and the betas that were used.
+    """Return the luck-adjusted difference of every pair, and the weights of all that was taken off.
 
     Both lucks have mean zero on every task, so mean(D - beta_a L_a + beta_b L_b), D being the difference of outcomes,
     has the mean of D for all betas that do not look at the same luck. The best betas are those of the regression of D
     on both lucks together: where two policies act alike their lucks cancel in D, and the betas of each alone would not
-    see it.
+    see it. The other sums with mean zero of both (`Pairs.more`) are taken off with them where that foretells other
+    pairs better (`fit_controls`).
 
     A regression on a few tasks can give any slope, and a wrong slope adds noise. Two things keep it from that:
     - it is drawn to beta = 1, which is right for agents whose regret does not depend on their luck, with the weight of
       `PRIOR_PAIRS` pairs of ordinary luck (ridge regression, Hoerl and Kennard 1970); with nothing to fit it is 1;
     - where many other pairs always have the same difference of outcomes (both policies always fail, say) though their
       lucks differ, luck explains nothing, and the betas are 0.
-    Neither looks at the tasks that are scored, so neither can bias the difference. Shapes: (num_pairs,) and
-    (num_pairs, 2), beta_a and beta_b.
+    Neither looks at the episodes that are scored, so neither can bias the difference. Shapes: (num_pairs,) and
+    (num_pairs, num_controls), of which the first two are beta_a and beta_b.
     """
-    folds = pairs.folds
-    lucks = np.stack([pairs.luck_a, -pairs.luck_b], axis=1)  # (num_pairs, 2)
-    difference = pairs.outcome_a - pairs.outcome_b
-    betas = _joint_betas(difference, lucks, folds)[folds]
-    return difference - np.einsum("ij,ij->i", betas, lucks), betas
+    controls = np.column_stack([pairs.luck_a, -pairs.luck_b, *([pairs.more[0], -pairs.more[1]] if pairs.more else [])])
+    difference, folds = pairs.outcome_a - pairs.outcome_b, pairs.folds
+    numbers = np.column_stack([np.ones_like(difference), difference, controls])
+    by_fold = [numbers[folds == fold] for fold in range(NUM_FOLDS)]
+    weights = cross_fitted(np.array([own.T @ own for own in by_fold]), 1, _joint_betas, num_sides=2)[folds]
+    return difference - np.einsum("ij,ij->i", weights, controls), weights
 
 
-def _joint_betas(difference: FloatArray, lucks: FloatArray, folds: IntArray) -> FloatArray:
-    """Return the betas of each fold, fitted on the pairs of all other folds (lucks: L_a and -L_b); (NUM_FOLDS, 2)."""
-    numbers = np.column_stack([np.ones_like(difference), difference, lucks])  # (num_pairs, 4)
-    moments = np.zeros((NUM_FOLDS, 4, 4))  # by fold, sums of all products of 1, D, L_a, -L_b
-    for fold in range(NUM_FOLDS):
-        own = numbers[folds == fold]
-        moments[fold] = own.T @ own
-    # Added up anew for each fold: a total minus the fold's own sums would keep their rounding, and a look at them.
-    return np.array([_fit(np.delete(moments, fold, axis=0).sum(axis=0)) for fold in range(NUM_FOLDS)])
-
-
-def _fit(moments: FloatArray) -> FloatArray:
-    """Return beta_a and beta_b from sums over pairs: of the products of 1, D, L_a and -L_b, shape (4, 4)."""
-    count, squares = float(moments[0, 0]), moments[2:, 2:]
+def _joint_betas(moments: FloatArray) -> FloatArray:
+    """Return the weights of luck alone from sums of the products of 1, D, L_a, -L_b and other controls."""
+    weights = np.zeros(len(moments) - 2)
+    count, squares = float(moments[0, 0]), moments[2:4, 2:4]
     size = float(np.trace(squares))
+    weights[:2] = PRIOR_BETA
     if size <= _ZERO * count:
-        return np.full(2, PRIOR_BETA)
+        return weights
     luck_of_difference = float(squares.sum())  # of L_a - L_b
     spread = float(moments[1, 1] - moments[0, 1] ** 2 / count)  # of D around its mean
     if count >= MANY_PAIRS and spread <= _ZERO * count < luck_of_difference:
-        return np.zeros(2)
-    products = moments[1, 2:] - moments[0, 1] / count * moments[0, 2:]  # of D - mean(D) with both lucks
-    weight = PRIOR_PAIRS * size / (2.0 * count)
-    return np.linalg.solve(squares + weight * np.eye(2), products + weight * PRIOR_BETA)
+        return np.zeros_like(weights)
+    products = moments[1, 2:4] - moments[0, 1] / count * moments[0, 2:4]  # of D - mean(D) with both lucks
+    pull = PRIOR_PAIRS * size / (2.0 * count)
+    weights[:2] = np.linalg.solve(squares + pull * np.eye(2), products + pull * PRIOR_BETA)
+    return weights
 
 
 @dataclass(frozen=True)
@@ -351,7 +381,7 @@ class Comparison:
     # (num_pairs,) luck-adjusted difference of each pair, or None where either may try again in fresh episodes, or both
     # were explored
     terms: FloatArray | None = field(repr=False, compare=False)
-    beta_a: float  # mean of the betas that took off A's luck; NaN without luck adjustment
+    beta_a: float  # mean of the betas that took off A's luck; NaN without luck adjustment, and where more was taken off
     beta_b: float  # the same of B
     level: float = CONFIDENCE_LEVEL  # confidence level of the intervals
 
@@ -375,7 +405,7 @@ class Comparison:
         if self.terms is None:
             adjusted = _nothing(PAIRED_LUCK_ADJUSTED, pairs, NO_LUCK_LEFT if pairs.is_exact else NO_LUCK)
         else:
-            adjusted = clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, self.terms, level)
+            adjusted = clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, self.terms, level, raw=outcomes)
             adjusted = _no_surer(_as_far_as_known(adjusted, pairs, level), paired)
         return {
             INDEPENDENT: independent_difference(pairs, level),
@@ -416,12 +446,16 @@ class Comparison:
         return self._mean(self.pairs.ceiling_b)
 
     def _rate(self, outcomes: FloatArray) -> Estimate:
-        return clustered_proportion(self.pairs.task_sums(outcomes), self.pairs.task_counts, self.level)
+        return clustered_proportion(self.pairs.unit_sums(outcomes), self._counts, self.level)
+
+    @property
+    def _counts(self) -> FloatArray:
+        return self.pairs.unit_sums(np.ones(len(self.pairs)))
 
     def _mean(self, values: FloatArray) -> Estimate:
         if self.pairs.tries_again:
             return Estimate.nothing(self.pairs.num_tasks, len(self.pairs))
-        return clustered_mean(self.pairs.task_sums(values), self.pairs.task_counts, self.level)
+        return clustered_mean(self.pairs.unit_sums(values), self._counts, self.level)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values; NaN becomes None."""
@@ -467,8 +501,8 @@ def compare_pairs(
     """
     if pairs.tries_again or pairs.is_exact:
         return Comparison(label_a, label_b, prompt, privileged, pairs, None, math.nan, math.nan, level)
-    terms, betas = adjusted_terms(pairs)
-    beta_a, beta_b = betas.mean(axis=0)
+    terms, weights = adjusted_terms(pairs)
+    beta_a, beta_b = (math.nan, math.nan) if weights[:, 2:].any() else weights[:, :2].mean(axis=0)
     return Comparison(label_a, label_b, prompt, privileged, pairs, terms, float(beta_a), float(beta_b), level)
 
 
@@ -492,6 +526,7 @@ def pool_comparisons(
         tries_again=any(part.tries_again for part in parts),
         num_without_partner=(sum(without_a), sum(without_b)),
         unplayed=(_joined_unplayed(parts, 0), _joined_unplayed(parts, 1)),
+        more=_joined_more(parts),
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _JOINED},
     )
     each = [comparison.terms for comparison in comparisons if comparison.terms is not None]
@@ -518,3 +553,10 @@ def _joined_unplayed(parts: Sequence[Pairs], side: int) -> FloatArray | None:
         return None
     unplayed = (part.unplayed[side] for part in parts)
     return np.concatenate([np.zeros(len(p)) if u is None else u for p, u in zip(parts, unplayed, strict=True)])
+
+
+def _joined_more(parts: Sequence[Pairs]) -> tuple[FloatArray, FloatArray] | None:
+    held = [part.more for part in parts if part.more is not None]
+    if len(held) < len(parts):
+        return None
+    return np.concatenate([more_a for more_a, _ in held]), np.concatenate([more_b for _, more_b in held])

@@ -34,7 +34,7 @@ class Estimate:
         standard_error: Its clustered standard error; NaN with fewer than two clusters.
         low: Lower end of the 95% interval; NaN where the standard error is.
         high: Upper end.
-        num_clusters: Number of tasks behind it.
+        num_clusters: Number of units that vary behind it: tasks, or with a single one seeds (`EpisodeTable.units`).
         num_episodes: Number of episodes behind it.
 
     Example:
@@ -135,6 +135,20 @@ def clustered_mean(sums: Numbers, counts: Numbers, level: float = CONFIDENCE_LEV
     """Estimate the mean over episodes from one sum and one count per cluster, with a clustered t interval."""
     weights = np.asarray(counts, dtype=np.float64)
     return clustered_ratio(sums, weights, int(weights.sum()), level)
+
+
+def no_surer_than(estimate: Estimate, raw: Estimate, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Return an adjusted mean with one more unit that is off by as much as units are without the adjustment.
+
+    Where nearly nothing is left of the noise, what is left are rare and large deviations, most of which a sample of n
+    units has not met. With this no adjustment makes n units worth more than n times their number.
+    """
+    if math.isnan(estimate.standard_error) or math.isnan(raw.standard_error):
+        return estimate
+    error = math.hypot(estimate.standard_error, raw.standard_error / math.sqrt(raw.num_clusters))
+    half_width = t_quantile(estimate.num_clusters, level) * error
+    low, high = estimate.value - half_width, estimate.value + half_width
+    return replace(estimate, standard_error=error, low=low, high=high)
 
 
 def clustered_proportion(successes: Numbers, counts: Numbers, level: float = CONFIDENCE_LEVEL) -> Estimate:

@@ -13,7 +13,7 @@ import numpy as np
 from resilisim.errors import InvalidInputError, check_number, count_of
 from resilisim.statistics.comparison import INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Pairs
 from resilisim.statistics.estimates import ROUNDING, FloatArray, finite_or_none, t_quantile
-from resilisim.statistics.luck_adjustment import FoldSums, fit_beta
+from resilisim.statistics.luck_adjustment import fit_beta, moments_of
 
 # The usual practice: both policies on the same tasks, each with luck of its own. No method of analysis, a way to play.
 SAME_TASKS = "same_tasks_independent_luck"
@@ -114,7 +114,7 @@ def _common_luck(pairs: Pairs) -> float:
     """Return the covariance of both outcomes within a task, by how each goes with the other's luck."""
 
     def beta(outcome: FloatArray, luck: FloatArray) -> float:
-        return fit_beta(FoldSums.of_episodes(outcome, pairs.optimum, luck))
+        return fit_beta(moments_of(outcome, pairs.optimum, luck))
 
     with_b = beta(pairs.outcome_b, pairs.luck_b) * float(pairs.outcome_a @ pairs.luck_b)
     with_a = beta(pairs.outcome_a, pairs.luck_a) * float(pairs.outcome_b @ pairs.luck_a)

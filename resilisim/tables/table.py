@@ -35,7 +35,7 @@ FEWEST_CHARACTERS = 6  # of a text in a line, where many texts share a narrow ta
 AROUND = 2  # characters that a column takes beside its own
 TEXT_WIDTH = 120  # of a table as text, for `print`
 NO_INTERVAL = (
-    "– behind a number: one task, so there is no interval (except a wide one where all of its episodes end alike)."
+    "– behind a number: there is no interval, as it is of one episode, or exact on the one task that was explored."
 )
 
 

@@ -15,11 +15,17 @@ from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.statistics.estimates import clopper_pearson
 from resilisim.statistics.luck_adjustment import (
+    FIRST_DRAWS,
+    NUM_FOLDS,
+    NUM_MORE,
+    NUM_NUMBERS,
+    OUTCOME,
     PRIOR_EPISODES,
-    FoldSums,
-    cross_fitted_betas,
+    cross_fitted_weights,
     fit_beta,
     fold_of,
+    moments_of,
+    ridge,
     share_kept,
 )
 from resilisim.statistics.product_rates import fit_product_rates
@@ -27,8 +33,8 @@ from resilisim.statistics.product_rates import fit_product_rates
 Episode = tuple[float, float, float]  # outcome, V*, luck
 
 
-def sums_of(*episodes: Episode) -> FoldSums:
-    return FoldSums.of_episodes(*np.array(episodes).T)
+def sums_of(*episodes: Episode) -> np.ndarray:
+    return moments_of(*np.array(episodes).T)
 
 
 def naive_beta(episodes: list[Episode]) -> float:
@@ -62,12 +68,66 @@ def test_beta_is_the_slope_of_a_regression_on_luck_and_the_optimum(rate):
 
 def test_beta_of_a_fold_is_fitted_on_the_others_alone():
     folds = [drawn(f"fold {number}", 0.5, 9) for number in range(4)]
-    betas = cross_fitted_betas([sums_of(*fold) for fold in folds])
-    for held_out, beta in enumerate(betas):
+    weights = cross_fitted_weights(np.array([sums_of(*fold) for fold in folds]))
+    assert not weights[:, 1:].any()  # where there is luck alone
+    for held_out, beta in enumerate(weights[:, 0]):
         others = [episode for number, fold in enumerate(folds) if number != held_out for episode in fold]
         assert beta == pytest.approx(naive_beta(others))
     folds[1] = [(100.0, 1.0, -3.0), (7.0, 2.0, 9.0)]
-    assert cross_fitted_betas([sums_of(*fold) for fold in folds])[1] == betas[1]
+    assert cross_fitted_weights(np.array([sums_of(*fold) for fold in folds]))[1, 0] == weights[1, 0]
+
+
+def numbers_of(count: int, label: str) -> np.ndarray:
+    draws = Draws(label)
+    return np.array([[draws.uniform() - 0.5 for _ in range(NUM_MORE)] for _ in range(count)])
+
+
+def test_ridge_is_least_squares_with_more_rows():
+    outcome, optimum, luck = np.array(drawn("ridge", 0.5)).T
+    more, guess = numbers_of(len(luck), "ridge"), np.linspace(0.0, 1.0, 1 + NUM_MORE)
+    chosen = np.arange(1 + NUM_MORE) % 3 > 0
+    weights = ridge(moments_of(outcome, optimum, luck, more), OUTCOME, guess, 5.0, chosen)
+    controls = np.column_stack([luck, more])[:, chosen]
+    sizes = np.sqrt(5.0 * np.mean(controls**2, axis=0))
+    design = np.column_stack([np.ones_like(luck), optimum, controls])
+    design = np.vstack([design, np.column_stack([np.zeros((len(sizes), 2)), np.diag(sizes)])])
+    slopes = np.linalg.lstsq(design, np.append(outcome, sizes * guess[chosen]), rcond=None)[0][2:]
+    assert weights[chosen] == pytest.approx(slopes)
+    assert not weights[~chosen].any()
+
+
+def folds_of(outcome: np.ndarray, optimum: np.ndarray, luck: np.ndarray, more: np.ndarray) -> np.ndarray:
+    fold = np.arange(len(outcome)) % NUM_FOLDS
+    return np.array(
+        [moments_of(outcome[fold == f], optimum[fold == f], luck[fold == f], more[fold == f]) for f in range(10)]
+    )
+
+
+def test_more_than_luck_is_taken_off_only_where_that_explains_outcomes():
+    """Outcomes that are the first draws are explained by them; those that are luck are left to the slope on luck."""
+    more = numbers_of(60, "more")
+    luck, optimum = numbers_of(60, "luck")[:, 0], np.full(60, 0.5)
+    outcome = (more[:, FIRST_DRAWS].sum(axis=1) > 0.0).astype(float)
+    weights = cross_fitted_weights(folds_of(outcome, optimum, luck, more))
+    assert (weights[:, 1:][:, FIRST_DRAWS] > 0.1).all()
+    fold = np.arange(60) % NUM_FOLDS
+    left = outcome - (weights[fold] * np.column_stack([luck, more])).sum(axis=1)
+    assert left.var() < 0.6 * outcome.var()
+    of_luck = cross_fitted_weights(folds_of((luck > 0.0).astype(float), optimum, luck, more))
+    assert not of_luck[:, 1:].any()
+    few = np.arange(60) < 20  # too few to tell more than a slope
+    assert not cross_fitted_weights(folds_of(*(each[few] for each in (outcome, optimum, luck, more))))[:, 1:].any()
+
+
+def test_the_weights_of_a_fold_do_not_look_at_it():
+    more, luck, optimum = numbers_of(80, "look"), numbers_of(80, "look at luck")[:, 0], np.full(80, 0.5)
+    outcome = (more[:, FIRST_DRAWS].sum(axis=1) > 0.0).astype(float)
+    folds = folds_of(outcome, optimum, luck, more)
+    before = cross_fitted_weights(folds)
+    folds[3] = 7.0 * np.eye(NUM_NUMBERS)
+    after = cross_fitted_weights(folds)
+    assert (after[3] == before[3]).all()
+    assert (after[4] != before[4]).any()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +147,8 @@ def test_beta_where_few_episodes_can_tell_it(episodes, beta):
 
 
 def test_share_kept_is_one_without_regret_and_within_its_range():
-    assert share_kept(FoldSums()) == fit_beta(FoldSums()) == 1.0
+    nothing = np.zeros((NUM_NUMBERS, NUM_NUMBERS))
+    assert share_kept(nothing) == fit_beta(nothing) == 1.0
     assert share_kept(sums_of((0.0, 0.8, -0.8))) == pytest.approx(1.0)  # unlucky, and nothing lost
     assert share_kept(sums_of((0.0, 0.8, 0.1))) == 0.0  # lost more than it began with
     assert share_kept(sums_of((1.0, 0.8, 0.1))) == 1.0  # no record is like this: regret would be negative

@@ -143,7 +143,7 @@ def test_more_seeds_need_fewer_tasks_and_more_episodes():
 
 
 def test_a_small_pilot_says_how_little_it_knows():
-    assert "a pilot of 10 tasks leaves 111 to 381 episodes possible" in (plan_sample(pilot(10, 1), 0.05).note or "")
+    assert "a pilot of 10 tasks leaves 120 to 411 episodes possible" in (plan_sample(pilot(10, 1), 0.05).note or "")
     assert plan_sample(pilot(2000, 1), 0.05).note is None
 
 

@@ -7,11 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from resilisim.statistics.luck_adjustment import PRIOR_EPISODES, cross_fitted_betas, fold_of
+from resilisim.statistics.luck_adjustment import (
+    NUM_FOLDS,
+    PRIOR_EPISODES,
+    cross_fitted_weights,
+    fold_of,
+    fold_of_episodes,
+)
 from verification import comparison, comparison_worlds
 from verification.comparison_worlds import Key, Measuring, Plan
-from verification.contest import NUM_WEIGHTS, Contest
-from verification.experiments import Experiments, Sample, compared, fold_sums, world_of
+from verification.contest import NUM_CONTROLS, Contest
+from verification.experiments import Experiments, Sample, compared, moments_of_folds, world_of
 from verification.findings import failing
 
 NAMES = ("good", "bad", "twin of bad")
@@ -25,7 +31,7 @@ def contest(num_tasks=12, num_seeds=30):
     chances = np.stack([optimum, 0.7 * optimum, 0.7 * optimum])[:, :, None]
     own = np.stack([shared, shared, random.uniform(size=shared.shape)])
     outcome = (own < chances).astype(np.float64)
-    luck = np.zeros((*outcome.shape, NUM_WEIGHTS))
+    luck = np.zeros((*outcome.shape, NUM_CONTROLS))
     luck[..., 0] = outcome - chances
     return Contest(tuple(f"task {place}" for place in range(num_tasks)), outcome, luck, optimum)
 
@@ -82,10 +88,12 @@ def test_betas_are_those_of_the_definition():
     whole = contest()
     outcome, luck = whole.outcome[1], whole.luck[1, :, :, 0] + 0.1 * whole.outcome[2]
     optimum = np.broadcast_to(whole.optimum[:, None], outcome.shape)
-    folds = np.array([fold_of(task) for task in whole.task_ids])
-    betas = np.array(cross_fitted_betas(fold_sums(outcome, luck, optimum, folds)))[folds]
-    for place in range(len(folds)):
-        others = folds != folds[place]
+    by_task = np.array([fold_of(task) for task in whole.task_ids])
+    folds = fold_of_episodes(by_task[:, None], np.arange(outcome.shape[1]))
+    more = np.zeros((*outcome.shape, NUM_CONTROLS - 1))
+    betas = cross_fitted_weights(moments_of_folds(outcome, luck, optimum, folds, more))[:, 0]
+    for place in range(NUM_FOLDS):
+        others = folds != place
         own_outcome, own_optimum, own_luck = (each[others].ravel() for each in (outcome, optimum, luck))
         kept = 1.0 - (own_optimum - own_outcome + own_luck).sum() / own_optimum.sum()
         weight = np.sqrt(PRIOR_EPISODES * np.mean(own_luck**2))  # the guess, as one more row of the regression

@@ -7,10 +7,11 @@ import pytest
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.table.controls import more_controls
 from resilisim.seeding import Draws
 from resilisim.statistics.comparison import adjusted_terms
 from resilisim.workflows import ExactPlanner
-from verification.contest import distinct_tasks, joined, pairs_of, play_contest, weighted_luck
+from verification.contest import NUM_CONTROLS, distinct_tasks, joined, pairs_of, play_contest
 from verification.contestants import CONTESTANTS, Impatient, NoisyOptimum, OutOfOrder, Searcher
 from verification.score import find_by_words
 
@@ -87,19 +88,23 @@ def test_a_contest_holds_the_records():
     np.testing.assert_array_equal(parts.luck, whole.luck)
     np.testing.assert_array_equal(parts.outcome, whole.outcome)
     assert parts.task_ids == whole.task_ids == tuple(task.instance_id for task in TASKS[:2])
-    assert whole.luck.shape == (2, 2, 3, 5)
+    assert whole.luck.shape == (2, 2, 3, NUM_CONTROLS)
     pairs = pairs_of(whole, 0, 1)
     assert len(pairs) == 6
     assert list(pairs.outcome_b) == list(whole.outcome[1].ravel())
     assert adjusted_terms(pairs)[0].shape == (6,)
 
 
-def test_weighted_luck_begins_with_the_luck_itself():
-    draws = Draws("test of weighted luck")
+def test_controls_are_luck_and_draws_of_what_was_needed():
+    draws = Draws("test of controls")
     for seed in range(5):
         record = play(NoisyOptimum(0.3, "x"), seed=draws.below(1000) + seed, prompt="baseline")
-        sums = weighted_luck(record)
-        steps = record["steps"]
-        assert sums[0] == pytest.approx(record["luck"])
-        assert sums[1] == pytest.approx(sum(step["luck"] * step["value"] for step in steps))
-        assert sums[4] == pytest.approx(sum(s["luck"] * s["value"] * (s["turn"] - 1) / 10 for s in steps))
+        sums, steps = more_controls(record), record["steps"]
+        assert sums[0] == pytest.approx(sum(step["luck"] * step["value"] for step in steps))
+        assert sums[3] == pytest.approx(sum(s["luck"] * s["value"] * (s["turn"] - 1) / 10 for s in steps))
+        left, drawn = set(record["required_tools"]), 0.0
+        for step in steps:
+            if step["success"] is not None and step["tool"] in left and step["value"] > 0.0:
+                drawn += step["success"] - step["success_probability"]
+            left -= {step["tool"]} if step["success"] else set()
+        assert sum(sums[4:]) == pytest.approx(drawn)

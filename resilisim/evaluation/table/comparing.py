@@ -291,6 +291,7 @@ def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
             a.unplayed[rows_a] if a.is_explored else None,
             b.unplayed[rows_b] if b.is_explored else None,
         ),
+        more=(a.more[rows_a].astype(np.float64), b.more[rows_b].astype(np.float64)),
     )
 
 

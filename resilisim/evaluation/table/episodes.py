@@ -1,8 +1,10 @@
 """The table of a run's episodes: every column that anything is summed, summarised or compared by.
 
 Records are read once. In a table of episodes a row is one episode, which is what comparisons need: they match episodes
-by task and seed. In a table of sums a row is all episodes of one policy under one prompt type and flaw on one task: so
-its size depends on tasks and policies and never on episodes, and whatever is summed by any of these is a sum of rows.
+by task and seed. In a table of sums a row is all episodes of one policy under one prompt type and flaw on one task and
+with seeds of one class: so its size depends on tasks and policies and, beyond some number, never on episodes, and
+whatever is summed by any of these is a sum of rows. Classes of seeds (`seed_classes`) are those that luck is taken off
+in, and finer for the first task: where it is the only one, seeds are the units that vary.
 
 Branches of an agent that was explored are one row in both: their means by weight, which counts like one episode that
 came out as they do on average. So nothing that is summed from a table asks how its episodes came about.
@@ -25,25 +27,32 @@ from numpy.typing import NDArray
 from resilisim.errors import StoreError, one_line, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, has_no_ceiling, lacks_ceiling, tries_again
 from resilisim.evaluation.run.store import read_manifest, read_own_records
+from resilisim.evaluation.table.controls import more_controls
 from resilisim.statistics.estimates import FloatArray, IntArray
 from resilisim.statistics.luck_adjustment import (
     NUM_FOLDS,
-    NUM_MOMENTS,
-    FoldSums,
-    cross_fitted_betas,
+    NUM_MORE,
+    NUM_NUMBERS,
+    cross_fitted_weights,
     fold_of,
-    moments_of,
+    fold_of_episodes,
 )
 
 Flaw = tuple[str, str, str]  # flaw type, severity, method
 NO_FLAW: Final[Flaw] = ("", "", "")
 
 BoolArray = NDArray[np.bool_]
+SEED_CLASSES: Final = 200  # of the first task; a multiple of NUM_FOLDS, as many as other tasks have
+
+
+def seed_classes(task: int) -> int:
+    """Return how many classes of seeds the task of a place has in tables of sums, by their remainders."""
+    return SEED_CLASSES if task == 0 else NUM_FOLDS
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """The traits of one task, and its fold in the cross-fitting of beta."""
+    """The traits of one task, and the fold of its seed 0 in the cross-fitting of luck."""
 
     instance_id: str
     task_type: str
@@ -79,9 +88,10 @@ class EpisodeTable:
         flaws: Flaw type, severity and method of plans, likewise; the first is `NO_FLAW`.
         tasks: Traits of the tasks, likewise.
         facts: What is known of each policy under each prompt type of the table.
-        moments: What beta is fitted on: for each (policy, prompt type) of the table, or each (policy, type, severity,
-            method) of a part by flaws, the sums of each fold of tasks. They stay those of all its episodes when rows
-            are left out. In tables of sums only.
+        moments: What is fitted to take off luck: for each (policy, prompt type) of the table, or each (policy, type,
+            severity, method) of a part by flaws, the moments of each fold of episodes
+            (`luck_adjustment.cross_fitted_weights`). They stay those of all its episodes when rows are left out. In
+            tables of sums only.
         policy, prompt, flaw, task: Place of each in `policies`, `prompts`, `flaws`, `tasks`.
         seed, index: Episode seed, and place in the plan of the run; in a table of sums those of the first episode.
         count, outcome, partial, turns: Episodes, full successes, partial successes, messages. An explored row counts as
@@ -96,6 +106,7 @@ class EpisodeTable:
         privileged: Episodes whose policy saw the state, or asked an oracle.
         optimum, ceiling: V* of the start, and the ceiling that fits what the agent was told (`record.ceiling_of`).
         luck, regret: Sums of luck and of regret.
+        more: Other sums with mean zero (`controls.more_controls`); shape (num_rows, NUM_MORE).
         losses: Regret by label; in tables of sums only.
         ended_by: Episodes by what ended them; in tables of sums only.
         num_counted_as_lost: Episodes among them that broke, nobody can tell why, and are not finished (`worst_case`).
@@ -108,7 +119,7 @@ class EpisodeTable:
     flaws: tuple[Flaw, ...] = field(repr=False)
     tasks: tuple[TaskFacts, ...] = field(repr=False)
     facts: Mapping[tuple[str, str], GroupFacts] = field(repr=False)
-    moments: Mapping[tuple[str, ...], Sequence[FoldSums]] = field(repr=False)
+    moments: Mapping[tuple[str, ...], FloatArray] = field(repr=False)
     policy: NDArray[np.int16] = field(repr=False)
     prompt: NDArray[np.int16] = field(repr=False)
     flaw: NDArray[np.int16] = field(repr=False)
@@ -131,6 +142,7 @@ class EpisodeTable:
     ceiling: FloatArray = field(repr=False)
     luck: FloatArray = field(repr=False)
     regret: FloatArray = field(repr=False)
+    more: NDArray[Any] = field(repr=False)
     losses: Mapping[str, FloatArray] = field(repr=False)
     ended_by: Mapping[str, FloatArray] = field(repr=False)
     largest_identity_error: float = 0.0
@@ -180,26 +192,47 @@ class EpisodeTable:
 
     @cached_property
     def task_folds(self) -> IntArray:
-        """Fold of each task in the cross-fitting of beta; shape (num_tasks,)."""
+        """Fold of seed 0 of each task in the cross-fitting of luck; shape (num_tasks,)."""
         return np.array([task.fold for task in self.tasks], dtype=np.int64)
 
     @cached_property
-    def betas(self) -> FloatArray:
-        """How much of the luck of each task is taken off; shape (num_tasks,)."""
-        return np.array(cross_fitted_betas(self.folds))[self.task_folds]
+    def row_weights(self) -> FloatArray:
+        """How much of its luck and of the other sums is taken off each row; shape (num_rows, 1 + NUM_MORE)."""
+        folds = fold_of_episodes(self.task_folds[self.task], self.seed)
+        total = sum(self.moments.values(), start=np.zeros((NUM_FOLDS, NUM_NUMBERS, NUM_NUMBERS)))
+        weights: FloatArray = cross_fitted_weights(total)[folds]
+        return np.where((self.explored > 0)[:, None], 0.0, weights)  # where branches were explored no luck is left
 
     @cached_property
     def adjusted(self) -> FloatArray:
-        """Full successes with the luck taken off; branches that were explored have none. Shape (num_rows,)."""
-        return np.where(self.explored > 0, self.outcome, self.outcome - self.betas[self.task] * self.luck)
+        """Full successes with the luck taken off; shape (num_rows,)."""
+        weights = self.row_weights
+        adjusted: FloatArray = (
+            self.outcome - weights[:, 0] * self.luck - np.einsum("ij,ij->i", weights[:, 1:], self.more)
+        )
+        return adjusted
 
-    @cached_property
-    def folds(self) -> list[FoldSums]:
-        """What beta is fitted on: the sums over the episodes of each fold of tasks; shape (NUM_FOLDS,)."""
-        total = [FoldSums()] * NUM_FOLDS
-        for own in self.moments.values():
-            total = [one + other for one, other in zip(total, own, strict=True)]
-        return total
+    @property
+    def is_fitted(self) -> BoolArray:
+        """Of which rows more than luck is taken off; shape (num_rows,)."""
+        fitted: BoolArray = (self.row_weights[:, 1:] != 0.0).any(axis=1)
+        return fitted
+
+    def units(self, rows: BoolArray) -> IntArray:
+        """Return the unit that varies of each of some rows, as a number: the task, or with a single one the seed."""
+        tasks = np.unique(self.task[rows])
+        if len(tasks) != 1 or self.is_explored:
+            return self.task[rows].astype(np.int64)
+        return self.seed[rows] % seed_classes(int(tasks[0]))
+
+    def by_unit(self, values: NDArray[Any]) -> FloatArray:
+        """Return the sums of a column over the rows of each task, or where the table is of one over those of its seeds.
+
+        Shape (num_tasks,), or (`SEED_CLASSES`,).
+        """
+        if len(self.tasks) != 1 or self.is_explored:
+            return self.by_task(values)
+        return np.bincount(self.seed % SEED_CLASSES, weights=values, minlength=SEED_CLASSES).astype(np.float64)
 
     def by_task(self, values: NDArray[Any]) -> FloatArray:
         """Return the sums of a column, shape (num_rows,), over the rows of each task; shape (num_tasks,)."""
@@ -225,7 +258,7 @@ class EpisodeTable:
         columns = {name: getattr(self, name)[chosen] for name in COLUMNS}
         losses = {label: values[chosen] for label, values in self.losses.items()}
         ended_by = {reason: values[chosen] for reason, values in self.ended_by.items()}
-        return replace(self, **columns, losses=losses, ended_by=ended_by)
+        return replace(self, **columns, more=self.more[chosen], losses=losses, ended_by=ended_by)
 
     def group(self, policy: str, *prompts: str) -> EpisodeTable:
         """Return the episodes of one policy under one prompt type, or under several together.
@@ -301,9 +334,12 @@ class TableBuilder:
         self._flaws: dict[Flaw, int] = {NO_FLAW: 0}
         self._task_places: dict[str, int] = {}
         self._tasks: list[TaskFacts] = []
-        self._rows: dict[tuple[int, int, int], array[int]] = {}  # the row of each task, or -1
+        self._more: array[float] = array("d" if sums else "f")  # (num_rows x NUM_MORE)
+        self._rows: dict[tuple[int, ...], array[int]] = {}  # the row of each class of seeds of each task, or -1
         self._facts: dict[tuple[str, str], GroupFacts] = {}
-        self._moments: dict[tuple[str, ...], FloatArray] = defaultdict(lambda: np.zeros((NUM_FOLDS, NUM_MOMENTS)))
+        self._moments: dict[tuple[str, ...], FloatArray] = defaultdict(
+            lambda: np.zeros((NUM_FOLDS, NUM_NUMBERS, NUM_NUMBERS))
+        )
         self._largest_identity_error = 0.0
 
     def add(self, record: EpisodeRecord) -> None:
@@ -335,13 +371,17 @@ class TableBuilder:
         columns["ceiling"][row] += weight * ceiling_of(record)
         columns["luck"][row] += weight * luck
         columns["regret"][row] += weight * regret
+        is_explored = "weight" in record
+        more = [0.0] * NUM_MORE if is_explored else more_controls(record)
+        for place, amount in enumerate(more, start=row * NUM_MORE):
+            self._more[place] += amount
         if self._sums:
             for label, amount in record["losses"].items():
                 self._losses[label][row] += weight * amount
             self._ended_by[record["ended_by"]][row] += weight
-            fold, moments = self._tasks[task].fold, moments_of(outcome, optimum, luck)
-            if "weight" in record:
-                moments = (0.0,) * NUM_MOMENTS  # there is no luck to be fitted
+            # Of what was explored there is no luck to be fitted.
+            numbers = np.array([1.0, optimum, outcome, luck, *more]) * (not is_explored)
+            fold, moments = self._fold(task, record["seed"]), np.outer(numbers, numbers)
             self._moments[names][fold] += moments
             if flaw is not None:
                 self._moments[names[0], *kind][fold] += moments
@@ -354,6 +394,7 @@ class TableBuilder:
         Raises:
             StoreError: The branches of a task weigh more than 1, or stand beside episodes without a weight.
         """
+        more = np.frombuffer(self._more, self._more.typecode).reshape(-1, NUM_MORE)
         # A table of episodes may be large and is complete: its columns are not copied.
         views = {name: np.frombuffer(values, _DTYPES[values.typecode]) for name, values in self._columns.items()}
         mass = np.where(views["explored"] > 0, views["count"], 1.0)
@@ -375,9 +416,10 @@ class TableBuilder:
             flaws=tuple(self._flaws),
             tasks=tuple(self._tasks),
             facts=dict(self._facts),
-            moments={key: [FoldSums(*own) for own in folds.tolist()] for key, folds in self._moments.items()},
+            moments={key: folds.copy() for key, folds in self._moments.items()},
             **{name: view.copy() if self._sums else view for name, view in views.items()},
             unplayed=unplayed,
+            more=more.copy() if self._sums else more,
             losses={label: column_of(sums) for label, sums in self._losses.items()},
             ended_by={reason: column_of(sums) for reason, sums in self._ended_by.items()},
             largest_identity_error=self._largest_identity_error,
@@ -415,16 +457,22 @@ class TableBuilder:
             self._tasks.append(TaskFacts(instance_id, *facts, fold_of(instance_id)))
         return place
 
+    def _fold(self, task: int, seed: int) -> int:
+        return (self._tasks[task].fold + seed) % NUM_FOLDS
+
     def _row(self, key: tuple[int, int, int], task: int, record: EpisodeRecord) -> int:
-        if self._sums or "weight" in record:
-            rows = self._rows.get(key)
+        is_explored = "weight" in record
+        if self._sums or is_explored:
+            seeds = 0 if is_explored else record["seed"] % seed_classes(task)
+            rows = self._rows.get((*key, seeds))
             if rows is None:
-                rows = self._rows[key] = array("i")
+                rows = self._rows[*key, seeds] = array("i")
             if task >= len(rows):
                 rows.extend([-1] * (task + 1 - len(rows)))
             if rows[task] >= 0:
                 return rows[task]
             rows[task] = len(self._columns["task"])
+        self._more.extend([0.0] * NUM_MORE)
         keys = (*key, task, record["seed"], record["index"])
         for name, value in zip(_KEYS, keys, strict=True):
             self._columns[name].append(value)

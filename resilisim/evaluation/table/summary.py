@@ -21,6 +21,7 @@ from resilisim.statistics.estimates import (
     clustered_proportion,
     clustered_ratio,
     fields_to_json,
+    no_surer_than,
     within_range,
 )
 from resilisim.tables.numbers import percent
@@ -30,6 +31,11 @@ LOSS = "biggest loss by calls"  # heading
 SMALLEST_SHOWN = 0.0005  # what is rounded to the first digit that is shown
 OPTIMUM_POLICY = "exact-optimum"
 FEW_TASKS = 5  # with fewer, intervals are so wide that they hardly tell anything
+FITTED = (
+    "Where that explains outcomes better, more than the luck by V* is taken off: the draws of the tools that were "
+    "still needed, with weights fitted on other episodes."
+)
+ON_ONE_TASK = "One task: intervals are over its seeds, on this task, and say nothing about other tasks."
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,7 @@ class GroupSummary:
         num_episodes: Episodes, or branches that were played.
         is_explored: Whether the policy was explored: then its numbers are exact on these tasks, no luck is in them, and
             intervals are over tasks alone; with one task there are none.
+        is_fitted: Share of episodes of which more than V*'s luck is taken off, since that explains outcomes better.
         unplayed: Mean weight of what was not played of an explored policy; the intervals of its rates reach as far as
             that leaves open, those of all other numbers are of what was played.
         success: Share of full successes.
@@ -61,9 +68,10 @@ class GroupSummary:
         share_of_ceiling: Successes divided by the sum of the ceilings.
         adjusted_share: The same with the luck taken out: the score that policies are sorted by.
         is_optimum: Whether it is the exact optimum itself, whose share is then 1 by definition, without an interval.
-        luck_adjusted: mean(outcome - beta luck), beta cross-fitted over folds of tasks.
+        luck_adjusted: mean(outcome - beta luck), or more that has mean zero taken off (`luck_adjustment`), cross-fitted
+            over folds of episodes.
         luck_adjusted_beta_1: The same with beta = 1.
-        mean_beta: Mean of the fitted betas, weighted by episodes.
+        mean_beta: Mean of the fitted betas, weighted by episodes; NaN where more is taken off.
         luck: Mean luck; its expectation is 0.
         regret: Mean sum of regret: points lost by calls.
         losses: Mean regret by label, in the order of `ALL_LOSS_LABELS`, only those that occurred.
@@ -80,6 +88,7 @@ class GroupSummary:
     num_episodes: int
     is_explored: bool
     unplayed: float
+    is_fitted: float
     success: Estimate
     partial_success: Estimate
     optimum: Estimate
@@ -105,6 +114,11 @@ class GroupSummary:
     def has_no_ceiling(self) -> bool:
         """Whether ceiling and luck mean nothing: the agent tries again in fresh episodes, or nobody knows V*."""
         return self.tries_again or self.num_without_reference > 0
+
+    @property
+    def is_on_one_task(self) -> bool:
+        """Whether intervals are over the seeds of a single task: they say nothing about others."""
+        return self.num_tasks == 1 and not self.is_explored
 
     @property
     def unavoidable(self) -> float:
@@ -143,20 +157,28 @@ def summarise_group(
 
     Args:
         group: The table.
-        chosen: Which tasks count, shape (num_tasks,); all if omitted. Beta is always fitted on all tasks (of other
-            folds), so that a small part does not get a noisy one.
+        chosen: Which tasks count, shape (num_tasks,); all if omitted. What is taken off is always fitted on all
+            episodes (of other folds), so that a small part does not get a noisy fit.
         prompt_type: What several prompts are called together.
     """
     facts = next(iter(group.facts.values()))
-    count = group.by_task(group.count)
-    present = count > 0 if chosen is None else (count > 0) & chosen  # (num_tasks,)
-    count = count[present]
+    rows = np.ones(len(group), dtype=np.bool_) if chosen is None else chosen[group.task]  # (num_rows,)
+    units, unit = np.unique(group.units(rows), return_inverse=True)  # tasks, or the seeds of a single one
 
     def column(values: FloatArray) -> FloatArray:
-        return group.by_task(values)[present]
+        """Return the sums of a column over the rows of each unit; shape (num_units,)."""
+        return np.bincount(unit, weights=values[rows], minlength=len(units)).astype(np.float64)
+
+    count, num_tasks = column(group.count), len(np.unique(group.task[rows]))
+    is_fitted = column(group.plays * group.is_fitted).sum()
 
     outcome, luck, optimum = column(group.outcome), column(group.luck), column(group.optimum)
     adjusted, ceilings = column(group.adjusted), column(group.ceiling)
+
+    def adjusted_mean(values: FloatArray) -> Estimate:
+        mean = clustered_mean(values, count)
+        return no_surer_than(mean, clustered_mean(outcome, count)) if num_tasks == 1 else mean
+
     labels = [*filter(group.losses.__contains__, ALL_LOSS_LABELS), *sorted(group.losses.keys() - ALL_LOSS_LABELS)]
     losses = {label: clustered_mean(column(group.losses[label]), count) for label in labels}
     num_episodes = int(column(group.plays).sum())
@@ -173,10 +195,11 @@ def summarise_group(
         tries_again=bool(group.tries_again.any()),
         num_without_reference=int(group.no_reference.sum()),
         planner=facts.planner,
-        num_tasks=len(count),
+        num_tasks=num_tasks,
         num_episodes=num_episodes,
         is_explored=group.is_explored,
         unplayed=0.0,
+        is_fitted=float(is_fitted) / max(num_episodes, 1),
         success=success,
         partial_success=clustered_proportion(column(group.partial), count),
         optimum=clustered_mean(optimum, count),
@@ -186,10 +209,12 @@ def summarise_group(
         ceiling_name=ceiling_name,
         num_without_ceiling=int(group.without_ceiling.sum()),
         share_of_ceiling=_no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value).cut(),
-        adjusted_share=_adjusted_share(adjusted, ceilings, success, num_episodes, ceiling_name == "optimum"),
-        luck_adjusted=_no_narrower(within_range(clustered_mean(adjusted, count)), success, 1.0).cut(most=1.0),
-        luck_adjusted_beta_1=within_range(clustered_mean(outcome - luck, count)).cut(most=1.0),
-        mean_beta=float(group.betas[present] @ count) / float(count.sum()) if len(count) else math.nan,
+        adjusted_share=_adjusted_share(
+            adjusted, ceilings, success, num_episodes, ceiling_name == "optimum", num_tasks == 1
+        ),
+        luck_adjusted=_no_narrower(within_range(adjusted_mean(adjusted)), success, 1.0).cut(most=1.0),
+        luck_adjusted_beta_1=within_range(adjusted_mean(outcome - luck)).cut(most=1.0),
+        mean_beta=_ratio(column(group.row_weights[:, 0] * group.count), count) if is_fitted == 0.0 else math.nan,
         luck=clustered_mean(luck, count),
         regret=clustered_mean(optimum - outcome + luck, count).cut(),  # the identity, summed over each task
         losses={label: loss.cut() for label, loss in losses.items() if loss.value > 0.0},
@@ -201,12 +226,16 @@ def summarise_group(
     if not group.has_no_ceiling:
         return _of_the_optimum(summary) if _is_optimum(group, summary) else summary
     # The last of several tries was not drawn like a first one.
-    none = Estimate.nothing(len(count), num_episodes)
+    none = Estimate.nothing(num_tasks, num_episodes)
     summary = replace(summary, optimum=none, ceiling=none, share_of_ceiling=none, adjusted_share=none)
     summary = replace(summary, luck_adjusted=none, luck_adjusted_beta_1=none)
     if not summary.num_without_reference:
         return summary
     return replace(summary, luck=none, regret=none, losses={}, mean_beta=math.nan)  # nobody knows what a call cost
+
+
+def _ratio(numerators: FloatArray, denominators: FloatArray) -> float:
+    return float(numerators.sum()) / float(denominators.sum()) if len(denominators) else math.nan
 
 
 def _exact(
@@ -272,15 +301,27 @@ def _of_the_optimum(summary: GroupSummary) -> GroupSummary:
 
 
 def _adjusted_share(
-    adjusted: FloatArray, ceilings: FloatArray, success: Estimate, num_episodes: int, is_bound: bool
+    adjusted: FloatArray,
+    ceilings: FloatArray,
+    success: Estimate,
+    num_episodes: int,
+    is_bound: bool,
+    is_one_task: bool = False,
 ) -> Estimate:
     """Return luck-adjusted successes divided by ceilings.
 
     Where every task has the same share, as with the exact optimum, the error of 0 is no certainty: the interval is then
     that of a rate with one observation a task (Clopper and Pearson 1934). `is_bound` tells whether nobody can be better
-    than the ceiling, as it is with V*. Both arrays hold sums over the episodes of each task, shape (num_tasks,).
+    than the ceiling, as it is with V*. Both arrays hold sums over the episodes of each task, or of each seed of a
+    single one, shape (num_units,).
     """
-    share = within_range(clustered_ratio(adjusted, ceilings, num_episodes))
+    share = clustered_ratio(adjusted, ceilings, num_episodes)
+    if is_one_task:
+        raw = replace(
+            success, standard_error=success.standard_error * num_episodes / max(float(ceilings.sum()), ROUNDING)
+        )
+        share = no_surer_than(share, raw)
+    share = within_range(share)
     if math.isnan(share.low):
         return share
     if share.standard_error <= ROUNDING:
@@ -427,7 +468,11 @@ def summary_table(rows: Sequence[GroupSummary]) -> Table:
         notes.append("* privileged: sees the state.")
     if any(row.tries_again for row in rows):
         notes.append("† tries again in fresh episodes: no ceiling, no luck adjustment.")
-    fewest = min((row.num_tasks for row in rows if row.num_tasks > 1 or not row.is_explored), default=FEW_TASKS)
+    if any(row.is_on_one_task for row in rows):
+        notes.append(ON_ONE_TASK)
+    if any(row.is_fitted for row in rows):
+        notes.append(FITTED)
+    fewest = min((row.num_tasks for row in rows if row.num_tasks > 1), default=FEW_TASKS)
     if fewest < FEW_TASKS:
         notes.append(f"Only {count_of(fewest, 'task')}: intervals say little.")
     return Table.of(

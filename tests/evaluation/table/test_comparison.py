@@ -24,7 +24,7 @@ from resilisim.statistics.comparison import (
     pool_comparisons,
     without_variation,
 )
-from resilisim.statistics.luck_adjustment import fold_of
+from resilisim.statistics.luck_adjustment import NUM_FOLDS, NUM_MORE, fold_of
 from tests.evaluation.table.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
 from tests.statistics.test_estimates import naive_clustered
 
@@ -83,8 +83,9 @@ def naive_terms(pairs: list[Pair]) -> list[float]:
     """Luck-adjusted difference of each pair: for each fold anew the ridge regression over all pairs of other folds."""
     names = {pair[0]: f"task_{pair[0]:08x}" for pair in pairs}
     terms = []
-    for task, outcome_a, outcome_b, luck_a, luck_b in pairs:
-        others = [pair for pair in pairs if fold_of(names[pair[0]]) != fold_of(names[task])]
+    folds = [(fold_of(names[pair[0]]) + seed) % NUM_FOLDS for seed, pair in enumerate(pairs)]
+    for fold, (_, outcome_a, outcome_b, luck_a, luck_b) in zip(folds, pairs, strict=True):
+        others = [pair for other, pair in zip(folds, pairs, strict=True) if other != fold]
         betas = naive_betas(others)
         terms.append(outcome_a - outcome_b - (betas[0] * luck_a - betas[1] * luck_b))
     return terms
@@ -109,7 +110,8 @@ def naive_betas(pairs: list[Pair]) -> np.ndarray:
 def test_luck_is_taken_off_by_betas_of_the_other_folds(pairs):
     matched = match_episodes(*tables_of(pairs))
     terms, betas = adjusted_terms(matched)
-    assert betas.shape == (len(pairs), 2)
+    assert betas.shape == (len(pairs), 2 * (1 + NUM_MORE))
+    assert not betas[:, 2:].any()  # these records have no draws beside their luck
     expected = naive_terms(pairs)
     assert terms == pytest.approx([expected[seed] for seed in matched.seed], abs=1e-6)
     tasks = [pair[0] for pair in pairs]
@@ -167,14 +169,25 @@ def test_what_never_varies_is_judged_by_the_number_of_tasks():
         assert min(abs(edges[0]), abs(edges[1])) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_one_task_has_a_difference_and_nothing_else():
-    found = compare([(0, 1, 0, 0.1, 0.0), (0, 1, 1, 0.1, 0.0)]).differences
+def test_one_pair_has_a_difference_and_nothing_else():
+    found = compare([(0, 1, 0, 0.1, 0.0)]).differences
     for method in ("independent", "paired", "paired_luck_adjusted"):
         assert not math.isnan(found[method].difference)
         mapping = found[method].to_mapping()
         assert (mapping["interval"], mapping["p_value"], mapping["standard_error"]) == (None, None, None)
         assert "at least two" in mapping["note"]
-    assert found["paired"].difference == 0.5
+    assert found["paired"].difference == 1.0
+
+
+def test_on_one_task_seeds_are_the_units():
+    pairs = [(0, int(seed % 3 > 0), int(seed % 4 == 0), 0.01 * seed, 0.0) for seed in range(24)]
+    found = compare(pairs).differences["paired"]
+    mean, error = naive_clustered([float(pair[1] - pair[2]) for pair in pairs], range(24))
+    assert (found.difference, found.standard_error) == pytest.approx((mean, error))
+    assert "on this task" in (found.note or "")
+    # What luck explains can make an interval at most as narrow as that of as many seeds again for each.
+    exact = compare([(0, seed % 2, 0, seed % 2 - 0.5, 0.0) for seed in range(20)]).differences
+    assert exact["paired_luck_adjusted"].standard_error > exact["paired"].standard_error / math.sqrt(20) * (1 - 1e-9)
 
 
 def test_agents_that_try_again_get_no_luck_adjustment_and_the_reason():

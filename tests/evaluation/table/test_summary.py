@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of
+from resilisim.evaluation.table.controls import more_controls
 from resilisim.evaluation.table.episodes import COLUMNS, sums_of
 from resilisim.evaluation.table.summary import GroupSummary, summarise, summarise_group, summary_table
 from resilisim.statistics import Estimate
-from resilisim.statistics.luck_adjustment import FoldSums, cross_fitted_betas, fold_of
+from resilisim.statistics.luck_adjustment import NUM_FOLDS, cross_fitted_weights, fold_of, moments_of
 from resilisim.tables.numbers import interval_text, percent
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_record, synthetic_run
 
@@ -57,10 +58,13 @@ def test_the_adjusted_score_is_its_definition_episode_by_episode(records: list[E
     row = summarise_group(sums_of(records).group("plan-follower", "baseline"))
     own = [r for r in records if (r["policy"], r["prompt_type"]) == ("plan-follower", "baseline")]
     columns = np.array([[r["outcome"], r["optimum"], r["luck"]] for r in own]).T
-    fold = np.array([fold_of(r["instance_id"]) for r in own])
-    betas = cross_fitted_betas([FoldSums.of_episodes(*columns[:, fold == number]) for number in range(10)])
-    adjusted = [r["outcome"] - betas[fold_of(r["instance_id"])] * r["luck"] for r in own]
-    assert row.luck_adjusted.value == pytest.approx(mean(adjusted))
+    more = np.array([more_controls(r) for r in own])
+    fold = np.array([(fold_of(r["instance_id"]) + r["seed"]) % NUM_FOLDS for r in own])
+    by_fold = [moments_of(*columns[:, fold == number], more[fold == number]) for number in range(NUM_FOLDS)]
+    weights = cross_fitted_weights(np.array(by_fold))[fold]
+    adjusted = columns[0] - weights[:, 0] * columns[2] - (weights[:, 1:] * more).sum(axis=1)
+    assert row.luck_adjusted.value == pytest.approx(adjusted.mean())
+    assert row.is_fitted == pytest.approx(np.mean(weights[:, 1:].any(axis=1)))
     assert row.luck_adjusted.standard_error < row.success.standard_error
 
 
@@ -114,15 +118,28 @@ def test_memory_is_flat_over_episodes() -> None:
         sums = sums_of(synthetic_run(("random",), ("baseline",), num_tasks=3, num_seeds=num_seeds))
         return sum(len(values) for values in (*(getattr(sums, name) for name in COLUMNS), *sums.losses.values()))
 
-    assert kept(20) == kept(200)
+    assert kept(200) == kept(300)
 
 
-def test_one_task_has_no_interval_but_a_json_form() -> None:
-    row = summarise(sums_of(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=3)))[0]
+def test_one_episode_has_no_interval_but_a_json_form() -> None:
+    row = summarise(sums_of(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1)))[0]
     assert math.isnan(row.luck.standard_error)
     mapping = json.loads(json.dumps(row.to_mapping(), allow_nan=False))
     assert mapping["luck"]["standard_error"] is None
     assert mapping["num_tasks"] == 1
+
+
+def test_intervals_on_one_task_are_over_its_seeds() -> None:
+    run = list(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=40))
+    row = summarise(sums_of(run))[0]
+    wins = sum(record["outcome"] for record in run)
+    assert (row.success.num_clusters, row.num_tasks, row.num_episodes) == (40, 1, 40)
+    assert row.success.standard_error == pytest.approx(math.sqrt(wins / 40 * (1 - wins / 40) / 39))
+    turns = [len(record["steps"]) for record in run]
+    assert row.turns.standard_error == pytest.approx(np.std(turns, ddof=1) / math.sqrt(40))
+    assert "One task: intervals are over its seeds" in " ".join(printed(run, 160).split())
+    won = [{**record, "outcome": 1, "luck": 1.0 - record["optimum"] + record["regret"]} for record in run]
+    assert summarise(sums_of(won))[0].success.low == pytest.approx(0.025 ** (1 / 40))
 
 
 def test_percents_never_show_a_negative_zero() -> None:
