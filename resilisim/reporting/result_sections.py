@@ -14,13 +14,11 @@ from markupsafe import Markup
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS
 from resilisim.evaluation.table.summary import (
-    FITTED,
     NO_REFERENCE_NOTE,
-    ON_ONE_TASK,
     SMALLEST_SHOWN,
     GroupSummary,
+    adjustment_notes,
     bound_note,
-    interval_note,
     summarise_group,
 )
 from resilisim.reporting.charts import Entry, RowLabel, legend, series_entries, series_style
@@ -260,9 +258,7 @@ def _notes(rows: Sequence[GroupSummary], labels: Sequence[str]) -> list[str]:
     unknown = sum(row.num_without_ceiling for row in rows if not row.has_no_ceiling)
     notes += [say("searches_unknown", episodes=count_of(unknown, "episode"))] if unknown else []
     notes += filter(None, [bound_note(rows)])
-    notes += [interval_note(rows)] if any(row.is_explored for row in rows) else []
-    notes += [ON_ONE_TASK] if any(row.is_on_one_task for row in rows) else []
-    notes += [FITTED] if any(row.is_fitted for row in rows) else []
+    notes += adjustment_notes(rows)
     notes += _overshoot_notes(rows)
     notes += [say("regret_adds_up")] if any(row.unavoidable + row.regret.value > 1.0 for row in rows) else []
     return notes + _starred(rows)

@@ -15,7 +15,7 @@ from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
-from resilisim.evaluation.table.summary import ceiling_note, overshoot_note
+from resilisim.evaluation.table.summary import adjustment_notes, ceiling_note, overshoot_note
 from resilisim.statistics.comparison import NO_EPISODE_DIFFERS, NO_LUCK, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 from resilisim.statistics.power import SEEDS, PowerPlan, independent_luck_episodes, plan_sample
 from resilisim.tables.markdown import escape_markdown, markdown_lines
@@ -251,7 +251,7 @@ def _board_notes(board: Leaderboard) -> list[str]:
         "the row above are paired on common draws and luck-adjusted; p is corrected for all pairs of rows under one "
         "prompt (Holm)."
     )
-    notes = [legend, ceiling_note(summaries, shown=True)]
+    notes = [legend, ceiling_note(summaries, shown=True), *adjustment_notes(summaries)]
     if any(signed_points(difference.difference, digits_of(difference)).startswith("+") for difference in differences):
         notes.append(
             "A row can be ahead of the one above it by the difference: scores have the luck of each row "

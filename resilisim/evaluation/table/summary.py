@@ -428,6 +428,13 @@ def interval_note(rows: Sequence[GroupSummary]) -> str:
     return note
 
 
+def adjustment_notes(rows: Sequence[GroupSummary]) -> list[str]:
+    """Return what is to be said of intervals and of what was taken off, where it is not as nearly always."""
+    notes = [interval_note(rows)] if any(row.is_explored for row in rows) else []
+    notes += [ON_ONE_TASK] if any(row.is_on_one_task for row in rows) else []
+    return notes + ([FITTED] if any(row.is_fitted for row in rows) else [])
+
+
 def summary_table(rows: Sequence[GroupSummary]) -> Table:
     """Return the summary as a table: all rates in percent, with 95% intervals clustered by task, and what they are.
 
@@ -468,10 +475,7 @@ def summary_table(rows: Sequence[GroupSummary]) -> Table:
         notes.append("* privileged: sees the state.")
     if any(row.tries_again for row in rows):
         notes.append("† tries again in fresh episodes: no ceiling, no luck adjustment.")
-    if any(row.is_on_one_task for row in rows):
-        notes.append(ON_ONE_TASK)
-    if any(row.is_fitted for row in rows):
-        notes.append(FITTED)
+    notes += adjustment_notes([row for row in rows if not row.is_explored])
     fewest = min((row.num_tasks for row in rows if row.num_tasks > 1), default=FEW_TASKS)
     if fewest < FEW_TASKS:
         notes.append(f"Only {count_of(fewest, 'task')}: intervals say little.")
