@@ -96,7 +96,7 @@ def test_obeying_equals_its_definition(library, data):
     limits = data.draw(of_each(plan, st.one_of(st.just((None, None)), st.tuples(limit, limit))))
     rules = EndRules(data.draw(st.integers(1, 7)), data.draw(st.integers(0, 3)), data.draw(st.sampled_from([0, 2, 3])))
     law = Law(base=data.draw(st.sampled_from([0.3, 0.8, 1.0])))
-    problem = build_problem(library, required, law, rules)
+    problem = build_problem(library, required, law, rules, arguments_matter=data.draw(st.booleans()))
     tools = tuple(library.index(name) for name in plan)
     found = obey_plan(problem, tools, refused, limits)
     success, coverage = by_definition(problem, tools, refused, limits)

@@ -1,11 +1,11 @@
 """The chances of an agent that follows a plan to the letter: each step until it succeeds or its limits say to go on.
 
 `follow_states` is what that means, under any law and for any goal: a recursion over the states of the episode. For a
-list in order under a law without parts there is a chain that says the same a thousand times faster (`follow`). What has
-been done so far then follows from the step that the agent stands at and from how it left the steps that have limits:
-with success, after failed tries, or untried. So its state is the step, that history, the turns used, and how its last
-failures and repetitions lie, and these go on as the simulator's own functions say, which are tabulated. `best_limits`
-chooses the limits so that the plan, followed to the letter, succeeds as often as it can.
+list in order under a law without parts a compiled chain says the same, for the thousands of plans that are tried and
+compared (`follow`). What has been done so far then follows from the step that the agent stands at and from how it left
+the steps that have limits: with success, after failed tries, or untried. So its state is the step, that history, the
+turns used, and how its last failures and repetitions lie, and these go on as the simulator's own functions say, which
+are tabulated. `best_limits` chooses the limits so that the plan, followed to the letter, succeeds as often as it can.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def obey_plan(
         >>> round(obey_plan(problem, problem.required, limits=[(1, None)]).success, 3)
         0.8
     """
-    if not is_chain(problem):
+    if not _is_chain(problem, tools):
         return follow_states(problem, tools, problem.rules.max_turns, refused, limits)
     numbers = _numbers(problem, tools, problem.rules.max_turns, refused, limits)
     success, coverage = follow(*numbers, MAX_ENTRIES)
@@ -133,7 +133,7 @@ def plan_following(problem: Problem, turns: int | None = None) -> float:
     turns = problem.rules.max_turns if turns is None else turns
     if turns < len(problem.required):
         return 0.0
-    if not is_chain(problem):
+    if not _is_chain(problem, problem.required):
         return follow_states(problem, problem.required, turns).success
     success, _ = follow(*_numbers(problem, problem.required, turns), MAX_ENTRIES)
     return float(success)
@@ -143,8 +143,13 @@ def plan_following(problem: Problem, turns: int | None = None) -> float:
 Reached = dict[tuple[EpisodeState, tuple[int, ...]], float]
 
 
-def is_chain(problem: Problem) -> bool:
-    """Return whether plans are valued by the chain: a list in order, under a law without parts."""
+def _is_chain(problem: Problem, tools: Sequence[int]) -> bool:
+    """Return whether a plan is valued by the chain: for a list in order, under a law without parts.
+
+    Where arguments matter, what the loop rule knows of a call that is repeated depends on whether it succeeds.
+    """
+    if problem.arguments_matter and len(set(tools)) < len(tools):
+        return False
     return not problem.dynamics.has_sections and not problem.dynamics.rules.is_more_than_order
 
 
@@ -163,11 +168,8 @@ def follow_states(
     ended: Reached = {}
     for number, tool in enumerate(tools):
         max_tries, skip_from = limits[number] if limits is not None else (None, None)
-        refusal, name, place = (
-            refused[number] if refused is not None else 0,
-            problem.library.names[tool],
-            problem.place[tool],
-        )
+        refusal = refused[number] if refused is not None else 0
+        name, place = problem.library.names[tool], problem.place[tool]
         message = Message("rejected", tool=name, problems=(str(refusal),)) if refusal else execution(name)
         # A refused call without limits is the plan's last.
         is_last = bool(refusal) and max_tries is None and skip_from is None
@@ -450,7 +452,7 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
     """
     first = [(None, 1 if tool in left_out else None) for tool in tools]
     plain = problem
-    if not is_chain(problem):  # limits are chosen by the law's constants, and valued by all of it
+    if not _is_chain(problem, tools):  # limits are chosen by the law's constants, and valued by all of it
         nothing: dict[str, Any] = dict.fromkeys(problem.law.parts)
         law = replace(problem.law, **nothing)
         plain = build_problem(problem.library, problem.goal, law, problem.rules, problem.arguments_matter)
@@ -462,7 +464,7 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
         # A step that is always skipped is only one more thing to read. Each one before it took a message at least.
         if len(kept) + 1 < step[SKIP_FROM]:
             kept[place] = _limit(step[MAX_TRIES]), _limit(step[SKIP_FROM])
-    if not is_chain(problem):
+    if not _is_chain(problem, tools):
         success = obey_plan(problem, [tools[place] for place in kept], limits=list(kept.values())).success
     return PlanLimits(tuple(kept), tuple(kept.values()), max(float(success), 0.0))
 
