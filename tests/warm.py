@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -59,6 +60,7 @@ def serve() -> None:
     importlib.import_module("resilisim.policies.ppo.training")
     evaluate("plan-follower", 1, progress=False)  # imports, reads and compiles
     default_retriever(default_library()).search("read a file")  # the model is there for every fork
+    gc.freeze()  # no fork looks among all this for garbage
     requests, told = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")  # the standard streams are the children's
     for line in requests:
         asked = json.loads(line)

@@ -173,5 +173,5 @@ def _reported(result: Result, wording: str) -> str:
 def same_day(events: Sequence[Event], person: str, date: str) -> list[Event]:
     """Return the events of a person on a day, in order of time."""
     return sorted(
-        (event for event in events if (event.person, event.date) == (person, date)), key=lambda event: event.start
+        (event for event in events if event.person == person and event.date == date), key=lambda event: event.start
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from resilisim.seeding import Draws
@@ -33,8 +34,8 @@ def _event(data: GeneratedData, draws: Draws) -> Event:
 
 def _single(data: GeneratedData, event: Event, *fields: str) -> bool:
     """Return whether no other event agrees with this one in some fields."""
-    key = tuple(getattr(event, name) for name in fields)
-    return sum(tuple(getattr(entry, name) for name in fields) == key for entry in data.agenda[1]) == 1
+    values = attrgetter(*fields)
+    return list(map(values, data.agenda[1])).count(values(event)) == 1
 
 
 def _look_up(name: str, text: str, by: Sequence[str], pattern: str, answer: Callable[[Event], str]) -> None:
