@@ -36,10 +36,6 @@ class Option:
     """What is known about an option besides the type and the default of its field."""
 
     help: str  # one sentence for people
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None  # bounds that a number itself must not be
-    below: float | None = None
     choices: tuple[str, ...] = ()  # the only values of a text whose type does not say them
     noun: str = ""  # what a value is called where it does not exist ("unknown parameter mode 'x'"); the field's name
     # On the command line: spelling (the field's if empty), the value that the flag alone stands for, what is said of
@@ -63,12 +59,8 @@ class OptionField:
     optional: bool
     is_tuple: bool
     option: Option
+    bounds: Bounds  # what a number may be, as the type says (`resilisim.bounds`)
     takes_objects: bool = False  # Python may also give something that no text says; whoever declares it checks that
-
-    @property
-    def bounds(self) -> Bounds:
-        """What a number may be."""
-        return Bounds(self.kind, self.option.least, self.option.most, self.option.above, self.option.below)
 
     def checked(self, value: object, called: str = "") -> Any:
         """Return a value as a plain one (no number of NumPy's, say); `called` names it in refusals."""
@@ -118,12 +110,19 @@ def _option_field(field: dataclasses.Field[Any], kind: Any) -> OptionField:
     is_tuple = get_origin(kind) is tuple
     kind = get_args(kind)[0] if is_tuple else kind
     known = field.metadata["option"]
-    if bounds is not None:
-        limits = {name: getattr(bounds, name) for name in ("least", "most", "above", "below")}
-        known = dataclasses.replace(known, **limits)
     choices = get_args(kind) if get_origin(kind) is Literal else known.choices
     kind = str if choices else kind
-    return OptionField(field.name, field.default, kind, choices, NoneType in kinds, is_tuple, known, takes_objects)
+    return OptionField(
+        field.name,
+        field.default,
+        kind,
+        choices,
+        NoneType in kinds,
+        is_tuple,
+        known,
+        bounds or Bounds(kind),
+        takes_objects,
+    )
 
 
 def check_options(settings: Any, prefix: str = "") -> None:

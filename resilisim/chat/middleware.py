@@ -24,10 +24,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
+from annotated_types import Ge, Le
 from pydantic import Field
 
+from resilisim.bounds import Count, CountOrNone
 from resilisim.chat.types import ChatModel, ChatReply, ChatRequest, TokenUsage, estimated_prompt_tokens
-from resilisim.errors import MAX_COUNT, InvalidInputError, nearest_name
+from resilisim.errors import InvalidInputError, nearest_name
 from resilisim.inputs import read_json, read_text, validated
 from resilisim.options import check_options, option
 from resilisim.provenance import content_hash, describe_os_error, encode_json
@@ -57,7 +59,7 @@ class RetryPolicy:
         longest_demand: Seconds that an endpoint may make us wait; one that asks for more has failed.
     """
 
-    retries: int = option(4, "How often a failed request is sent again.", least=0, most=MAX_COUNT)
+    retries: CountOrNone = option(4, "How often a failed request is sent again.")
     first_wait: float = 0.5
     longest_wait: float = 30.0
     longest_demand: float = 120.0
@@ -98,26 +100,25 @@ class ChatModelSettings:
         "OPENAI_API_KEY.",
     )
     api_key: str | None = field(default=None, repr=False)
-    timeout_seconds: float = option(
+    timeout_seconds: Annotated[float, Ge(0.01), Le(MAX_SECONDS)] = option(
         # As long as the client library's own: a model may think for minutes, and nothing is sent until it is done.
         600.0,
         "Seconds for one request.",
-        least=0.01,
-        most=MAX_SECONDS,
         flag="--timeout",
     )
-    max_concurrency: int = option(8, "Requests under way at once.", least=1, most=MAX_CONCURRENCY, flag="--concurrency")
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    requests_per_minute: float | None = option(None, "Most requests a minute.", least=0.01)
-    tokens_per_minute: float | None = option(None, "Most tokens a minute.", least=1.0)
-    local_threads: int | None = option(
-        None, "Threads of a model that runs here; the processors, at most 4, if left out.", least=1, most=MAX_COUNT
+    max_concurrency: Annotated[int, Ge(1), Le(MAX_CONCURRENCY)] = option(
+        8, "Requests under way at once.", flag="--concurrency"
     )
-    local_context: int | None = option(
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    requests_per_minute: Annotated[float, Ge(0.01)] | None = option(None, "Most requests a minute.")
+    tokens_per_minute: Annotated[float, Ge(1.0)] | None = option(None, "Most tokens a minute.")
+    local_threads: Count | None = option(
+        None, "Threads of a model that runs here; the processors, at most 4, if left out."
+    )
+    local_context: Annotated[int, Ge(1)] | None = option(
         None,
         "Tokens that a model that runs here reads and writes in one request at most; what it was trained for, at most "
         "8192, if left out.",
-        least=1,
     )
     local_reuse_prompts: bool = option(
         False,

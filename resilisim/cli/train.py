@@ -323,8 +323,8 @@ class FinetuningOptions:
         None, "Adapter to go on from: the folder of another run, or resilisim.", default_text="a fresh one"
     )
     device: str | None = option(None, "auto, cpu or cuda.", default_text="the preset's")
-    seed: int | None = option(
-        None, "A different seed trains a different adapter.", least=0, most=2**32 - 1, default_text="0"
+    seed: Annotated[int, Ge(0), Le(2**32 - 1)] | None = option(
+        None, "A different seed trains a different adapter.", default_text="0"
     )
 
     def configuration(self) -> FinetuningConfig:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
+from resilisim.bounds import Share
 from resilisim.chat import ToolCall
 from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.mistakes import MistakenDemonstrator
@@ -230,18 +231,14 @@ class ConversationSpec(RolloutSpec):
 
     kind: ClassVar[str] = "conversations"
     policy: str = option(DEMONSTRATOR, "Who plays conversations: exact-optimum, or any policy.", group=EPISODES_GROUP)
-    explore: float = option(
+    explore: Share = option(
         0.0,
         "Share of the steps of the exact optimum that are mistakes on purpose.",
-        least=0.0,
-        most=1.0,
         group=EPISODES_GROUP,
     )
-    plan_margin: float = option(
+    plan_margin: Share = option(
         0.0,
         "Most that the exact optimum gives away in a call to do the step that the plan names first.",
-        least=0.0,
-        most=1.0,
         group=EPISODES_GROUP,
     )
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from annotated_types import Gt, Lt
+
+from resilisim.bounds import Share
 from resilisim.datasets.conversations import Transcript, episode_schema
 from resilisim.datasets.pairs import OptimumPairs, Pairs
 from resilisim.datasets.rollout import EPISODES_GROUP, RolloutSpec, Stage, Start
@@ -39,15 +42,13 @@ class PreferenceSpec(RolloutSpec):
     """
 
     kind: ClassVar[str] = "preferences"
-    explore: float = option(
+    explore: Share = option(
         0.3,
         "Share of the steps on the way to preference pairs that are mistakes on purpose.",
-        least=0.0,
-        most=1.0,
         group=EPISODES_GROUP,
     )
-    min_margin: float = option(
-        0.01, "Least difference in Q* between the two of a pair.", above=0.0, below=1.0, group=EPISODES_GROUP
+    min_margin: Annotated[float, Gt(0.0), Lt(1.0)] = option(
+        0.01, "Least difference in Q* between the two of a pair.", group=EPISODES_GROUP
     )
 
     def make(self, library: ToolLibrary) -> RecordSource:

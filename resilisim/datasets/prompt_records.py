@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
+from resilisim.bounds import Seed
 from resilisim.datasets.schema import Record, RecordSchema, shipped_columns
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import OUTPUT_GROUP, check_options, option
-from resilisim.seeding import MAX_SEED
 from resilisim.tasks import Task
 from resilisim.tasks.task import split_of_task
 from resilisim.tool_library import ToolLibrary
@@ -76,7 +76,7 @@ class PromptSpec:
     templates: str | None = option(
         None, "Folder of templates that replace packaged ones.", path="folder", group=OUTPUT_GROUP
     )
-    seed: int = option(0, "Another seed makes other flaws.", least=0, most=MAX_SEED)
+    seed: Seed = option(0, "Another seed makes other flaws.")
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
 
     def __post_init__(self) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from resilisim.bounds import Count, Seed, Share
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import native_tools, read_text
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import MAX_COUNT, InvalidInputError
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation.run.arguments import check_prompts
 from resilisim.options import check_options, option
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT, Draws
@@ -59,8 +60,8 @@ class RolloutSpec:
         default_text="baseline and optimal",
         group=EPISODES_GROUP,
     )
-    seeds: int = option(1, "Episodes of each task and prompt type.", least=1, most=MAX_COUNT, group=EPISODES_GROUP)
-    first_seed: int = option(0, "Seed of the first of them.", least=0, most=MAX_SEED, group=EPISODES_GROUP)
+    seeds: Count = option(1, "Episodes of each task and prompt type.", group=EPISODES_GROUP)
+    first_seed: Seed = option(0, "Seed of the first of them.", group=EPISODES_GROUP)
     flaws: tuple[str, ...] = option(FLAW_TYPES, "Flaw type of the flawed prompts; again for more.", flag="--flaw")
     severities: tuple[str, ...] = option(
         (DEFAULT_SEVERITY,), "light, moderate or severe; again for more.", flag="--severity"
@@ -78,11 +79,9 @@ class RolloutSpec:
         group=EPISODES_GROUP,
     )
     alternatives: bool = option(False, "Name similar tools with each step of a plan.")
-    rename_tools: float = option(
+    rename_tools: Share = option(
         0.0,
         "Share of the tasks whose tools bear drawn names, so that names are read and not learned by heart.",
-        least=0.0,
-        most=1.0,
         group=EPISODES_GROUP,
     )
     call_arguments: ArgumentsForm = option(

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, cast
 
+from annotated_types import Ge, Le
+
+from resilisim.bounds import Share, Turns
 from resilisim.errors import MAX_TURNS, InvalidInputError, shown_value
 from resilisim.options import check_options, option, options_of, with_options
 from resilisim.seeding import EVALUATION_SALT
@@ -79,31 +82,21 @@ class EnvironmentOptions(OptionsButPlanner, total=False):
 class LawOptions:
     """The constants of the benchmark law and of its end rules, which both environments take."""
 
-    base: float = option(
-        0.8, "Base success probability of a tool.", least=0.0, most=1.0, flag="--success-probability", group=LAW_GROUP
+    base: Share = option(0.8, "Base success probability of a tool.", flag="--success-probability", group=LAW_GROUP)
+    not_executed: Share = option(0.5, "Factor for each dependency never executed.", group=LAW_GROUP)
+    failed: Share = option(0.7, "Factor for each dependency executed but not yet successful.", group=LAW_GROUP)
+    history: Share = option(0.9, "Factor for each failed execution so far.", group=LAW_GROUP)
+    max_turns: Annotated[int, Ge(1)] | None = option(
+        None, "Steps of an episode; 10 under the benchmark law and 20 under the training law if None."
     )
-    not_executed: float = option(
-        0.5, "Factor for each dependency never executed.", least=0.0, most=1.0, group=LAW_GROUP
-    )
-    failed: float = option(
-        0.7, "Factor for each dependency executed but not yet successful.", least=0.0, most=1.0, group=LAW_GROUP
-    )
-    history: float = option(0.9, "Factor for each failed execution so far.", least=0.0, most=1.0, group=LAW_GROUP)
-    max_turns: int | None = option(
-        None, "Steps of an episode; 10 under the benchmark law and 20 under the training law if None.", least=1
-    )
-    max_consecutive_failures: int = option(
+    max_consecutive_failures: Annotated[int, Ge(0), Le(MAX_TURNS)] = option(
         5,
         "Failed executions in a row that end an episode; 0 turns the rule off.",
-        least=0,
-        most=MAX_TURNS,
         group=RULES_GROUP,
     )
-    loop_length: int = option(
+    loop_length: Annotated[int, Ge(0), Le(MAX_TURNS)] = option(
         4,
         "Same unproductive messages in a row that end an episode; 0 turns the rule off.",
-        least=0,
-        most=MAX_TURNS,
         group=RULES_GROUP,
     )
 
@@ -153,7 +146,7 @@ class EnvironmentSettings(LawOptions):
         InvalidInputError: A value is not what its option takes.
     """
 
-    max_turns: int = option(10, "Turns of an episode.", least=1, most=MAX_TURNS, flag="--turns", group=RULES_GROUP)
+    max_turns: Turns = option(10, "Turns of an episode.", flag="--turns", group=RULES_GROUP)
     law: str | Any = option(
         BENCHMARK_LAW,
         "Name of a failure model ('resilisim law list') or the path of a law file, which holds the constants, too.",

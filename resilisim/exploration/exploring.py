@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from resilisim.bounds import Count, Share
 from resilisim.envs.session import not_repeated
-from resilisim.errors import MAX_COUNT, CheckFailed, InvalidInputError
+from resilisim.errors import CheckFailed, InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord, has_no_ceiling
 from resilisim.exploration.estimates import LOOK_BACK, Played, drawn_by_weight, is_worth_playing, rate_of
 from resilisim.exploration.frontier import Frontier, Unplayed
@@ -30,12 +31,10 @@ class ExplorationLimits:
         InvalidInputError: A limit is none.
     """
 
-    plays: int = option(2000, "Most episodes to play of each task, policy and prompt.", least=1, most=MAX_COUNT)
-    width: float = option(
+    plays: Count = option(2000, "Most episodes to play of each task, policy and prompt.")
+    width: Share = option(
         0.0,
         "Stop once the success rate is known to within this: at 0 it is exact, unless --plays ends it before.",
-        least=0.0,
-        most=1.0,
     )
 
     def __post_init__(self) -> None:

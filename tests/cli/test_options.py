@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal
 
 import pytest
 import typer
+from annotated_types import Ge
 from rich.console import Console
 from typer.testing import CliRunner
 
+from resilisim.bounds import Share
 from resilisim.cli.options import OptionGroup, takes
 from resilisim.cli.output import plain, prepare_streams, print_json
 from resilisim.options import check_options, option
@@ -22,7 +24,7 @@ from resilisim.tables.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Oven:
-    heat: float = option(0.5, "How hot.", least=0.0, most=1.0, group="Kitchen")
+    heat: Share = option(0.5, "How hot.", group="Kitchen")
     mode: Literal["top", "below"] = option("top", "Where from.", flag="--from")
 
 
@@ -30,7 +32,7 @@ class Oven:
 class Recipe:
     names: tuple[str, ...] = option(("bread",), "What.", flag="--name", default_text="bread")
     book: str | None = option(None, "Where it stands.", path="file")
-    minutes: int | None = option(30, "How long; none until it is done.", least=1)
+    minutes: Annotated[int, Ge(1)] | None = option(30, "How long; none until it is done.")
     slow: Literal["no", "yes"] = option("no", "Take time.", switch="yes")
     oven: Oven = field(default_factory=Oven)
     private: int = 3

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
+from annotated_types import Ge, Le
+
+from resilisim.bounds import Count, CountOrNone
 from resilisim.chat.middleware import MAX_CONCURRENCY, ChatModelSettings, PriceTable, ResponseCache
 from resilisim.chat.models import RoleModels, split_specs
-from resilisim.errors import MAX_COUNT, InvalidInputError
+from resilisim.errors import InvalidInputError
 from resilisim.options import check_options, option
 from resilisim.policies.base import Contender, Policy, policy_name
 from resilisim.policies.function_agent import AGENT_PREFIX, AgentFunction, FunctionAgent
@@ -174,22 +177,19 @@ class ModelSettings:
         flag="--model",
     )
     chat: ChatModelSettings = field(default_factory=ChatModelSettings)
-    max_tokens: int | None = option(
+    # The most is so high that a budget is answered below, with its own name.
+    max_tokens: Annotated[int, Ge(1), Le(10**12)] | None = option(
         None,
         "Longest reply of a model in tokens, thoughts included, for agents that name none of their own "
         "(react[max_tokens=500]); the model's own limit if left out.",
-        least=1,
-        most=10**12,  # so that a budget is answered below, with its own name
     )
-    concurrency: int = option(8, "Episodes of agents at once.", least=1, most=MAX_CONCURRENCY)
-    episode_seconds: float | None = option(
-        None, "Give an episode up when its agent takes longer.", least=0.001, most=1e9, flag="--episode-timeout"
+    concurrency: Annotated[int, Ge(1), Le(MAX_CONCURRENCY)] = option(8, "Episodes of agents at once.")
+    episode_seconds: Annotated[float, Ge(0.001), Le(1e9)] | None = option(
+        None, "Give an episode up when its agent takes longer.", flag="--episode-timeout"
     )
-    episode_retries: int = option(
+    episode_retries: CountOrNone = option(
         0,
         "Retry an episode this many times if it broke.",
-        least=0,
-        most=MAX_COUNT,
         flag="--episode-retries",
     )
     cache: str | None = option(None, "Folder in which replies are kept from one run to the next.", path="any")
@@ -198,9 +198,7 @@ class ModelSettings:
         'JSON file with prices in dollars per million tokens: {"openai:NAME": {"prompt": 1, "completion": 4}}.',
         path="file",
     )
-    give_up_after: int = option(
-        20, "Stop after this many episodes in a row fail because the model did not answer.", least=1, most=MAX_COUNT
-    )
+    give_up_after: Count = option(20, "Stop after this many episodes in a row fail because the model did not answer.")
     dice: int = 0  # which of several independent sets of replies is taken from the folder, or put there
 
     def __post_init__(self) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
 
 from resilisim.errors import InfrastructureError
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
@@ -34,21 +37,19 @@ class RunLimits:
         (5, 'the limit of 5 episodes')
     """
 
-    episodes: int | None = option(
-        None, "Stop once this many episodes are finished in OUT.", least=1, most=MOST_USED, flag="--max-episodes"
+    episodes: Annotated[int, Ge(1), Le(MOST_USED)] | None = option(
+        None, "Stop once this many episodes are finished in OUT.", flag="--max-episodes"
     )
-    tokens: int | None = option(
-        None, "Stop once models have used this many tokens in OUT.", least=1, most=MOST_USED, flag="--token-budget"
+    tokens: Annotated[int, Ge(1), Le(MOST_USED)] | None = option(
+        None, "Stop once models have used this many tokens in OUT.", flag="--token-budget"
     )
-    cost: float | None = option(
+    cost: Annotated[float, Gt(0.0), Le(MOST_USED)] | None = option(
         None,
         "Stop once this many dollars are spent in OUT; needs --prices for models that cost something.",
-        above=0.0,
-        most=MOST_USED,
         flag="--max-cost",
     )
-    seconds: float | None = option(
-        None, "Stop after this many seconds.", above=0.0, most=LONGEST_RUN, flag="--max-seconds"
+    seconds: Annotated[float, Gt(0.0), Le(LONGEST_RUN)] | None = option(
+        None, "Stop after this many seconds.", flag="--max-seconds"
     )
 
     def __post_init__(self) -> None:

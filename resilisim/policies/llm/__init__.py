@@ -1,7 +1,8 @@
 """LLM agents as policies: loops around a chat model, all over the same tools, limits and records."""
 
-from resilisim.policies.llm.agent_options import AgentOptions, choice, flag, limit, number, text
+from resilisim.options import option
+from resilisim.policies.llm.agent_options import AgentOptions
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import AgentRun
 
-__all__ = ["AgentOptions", "AgentRun", "LlmPolicy", "choice", "flag", "limit", "number", "text"]
+__all__ = ["AgentOptions", "AgentRun", "LlmPolicy", "option"]

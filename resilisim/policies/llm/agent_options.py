@@ -9,64 +9,17 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
+from annotated_types import Ge, Le
+
+from resilisim.bounds import Share
 from resilisim.errors import InvalidInputError, shown_value, unknown_name
 from resilisim.options import OptionField, option, options_of
 
 Options = TypeVar("Options", bound="AgentOptions")
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-
-
-def limit(default: int | None, help: str, least: int = 0, most: int | None = None) -> Any:
-    """Declare an option that is a whole number; of the type `int | None`, none at all is a value, too.
-
-    Example:
-        >>> from resilisim.policies.llm import limit
-        >>> max_steps = limit(20, "steps of the loop", least=1)
-    """
-    return option(default, help, least=least, most=most)
-
-
-def number(default: float | None, help: str, least: float | None = None, most: float | None = None) -> Any:
-    """Declare an option that is a number; of the type `float | None`, none at all is a value, too.
-
-    Example:
-        >>> from resilisim.policies.llm import number
-        >>> theta = number(0.7, "confidence from which a finding is taken", least=0.0, most=1.0)
-    """
-    return option(default, help, least=least, most=most)
-
-
-def flag(default: bool, help: str) -> Any:
-    """Declare an option that is true or false.
-
-    Example:
-        >>> from resilisim.policies.llm import flag
-        >>> replanning = flag(True, "whether to plan anew after a failure")
-    """
-    return option(default, help)
-
-
-def choice(default: str, help: str, choices: tuple[str, ...]) -> Any:
-    """Declare an option that is one of some texts.
-
-    Example:
-        >>> from resilisim.policies.llm import choice
-        >>> inserted = choice("scalars", "which values are inserted", ("never", "scalars", "all"))
-    """
-    return option(default, help, choices=choices)
-
-
-def text(default: str | None, help: str) -> Any:
-    """Declare an option that is a text; of the type `str | None`, none at all is a value, too.
-
-    Example:
-        >>> from resilisim.policies.llm import text
-        >>> persona = text(None, "who the agent says it is")
-    """
-    return option(default, help)
 
 
 # Options that are lengths in characters, and what they are if left out: as a rule, and where tasks ask for an answer,
@@ -78,10 +31,10 @@ LENGTHS: Final[Mapping[str, tuple[int, int]]] = {
 }
 
 
-def length(name: str, help: str, least: int) -> Any:
+def length(name: str, help: str) -> Any:
     """Declare one of `LENGTHS`; none is as it says."""
     usual, of_answers = LENGTHS[name]
-    return limit(None, f"{help}; none: {usual:,}, or {of_answers:,} where tasks ask for an answer", least)
+    return option(None, f"{help}; none: {usual:,}, or {of_answers:,} where tasks ask for an answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,21 +43,31 @@ class AgentOptions:
 
     Example:
         >>> from dataclasses import dataclass
-        >>> from resilisim.policies.llm import AgentOptions, limit
+        >>> from typing import Annotated
+        >>> from annotated_types import Ge
+        >>> from resilisim.policies.llm import AgentOptions, option
         >>> @dataclass(frozen=True, slots=True, kw_only=True)
         ... class MyOptions(AgentOptions):
-        ...     max_steps: int = limit(20, "steps of the loop", least=1)
+        ...     max_steps: Annotated[int, Ge(1)] = option(20, "steps of the loop")
         >>> MyOptions(max_steps=3).max_llm_calls
         100
     """
 
-    max_llm_calls: int = limit(100, "calls of the model in one episode; the next one ends the episode", least=1)
-    max_total_tokens: int | None = limit(None, "tokens, prompts included, after which an episode ends", least=1)
-    max_tokens: int | None = limit(None, "longest reply in tokens, thoughts included; none leaves it to the model", 1)
-    temperature: float | None = number(0.0, "sampling temperature; none leaves it to the model", least=0.0, most=2.0)
-    top_p: float | None = number(None, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0)
-    examples: str = text("default", "few-shot examples: none, default (those that ship), or a file")
-    templates: str | None = text(None, "folder whose .md files replace prompts of the same name")
+    max_llm_calls: Annotated[int, Ge(1)] = option(
+        100, "calls of the model in one episode; the next one ends the episode"
+    )
+    max_total_tokens: Annotated[int, Ge(1)] | None = option(
+        None, "tokens, prompts included, after which an episode ends"
+    )
+    max_tokens: Annotated[int, Ge(1)] | None = option(
+        None, "longest reply in tokens, thoughts included; none leaves it to the model"
+    )
+    temperature: Annotated[float, Ge(0.0), Le(2.0)] | None = option(
+        0.0, "sampling temperature; none leaves it to the model"
+    )
+    top_p: Share | None = option(None, "nucleus sampling; none leaves it to the model")
+    examples: str = option("default", "few-shot examples: none, default (those that ship), or a file")
+    templates: str | None = option(None, "folder whose .md files replace prompts of the same name")
 
 
 def read_options(cls: type[Options], values: Mapping[str, object], where: str = "") -> Options:
@@ -156,7 +119,7 @@ def _expected(field: OptionField) -> str:
     if field.choices:
         return "one of " + ", ".join(field.choices)
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[field.kind]
-    least, most = field.option.least, field.option.most
+    least, most = field.bounds.least, field.bounds.most
     if least is not None and most is not None:
         words += f" from {least:g} to {most:g}"
     elif least is not None:

@@ -16,15 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
+from annotated_types import Ge, Le
+
+from resilisim.bounds import Count, CountOrNone, Seed
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, RequestRefusedError, TokenUsage
 from resilisim.chat.types import estimated_prompt_tokens
-from resilisim.errors import MAX_COUNT, InfrastructureError, InvalidInputError, ResiliSimError, StoreError, one_line
+from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, StoreError, one_line
 from resilisim.options import check_options, option
 from resilisim.provenance import content_hash, encode_json, without_surrogates
 from resilisim.run_folder import Closing, JsonLinesWriter, claim, read_json_lines, run_manifest, write_manifest
-from resilisim.seeding import MAX_SEED
 from resilisim.tasks.enhancement.modes import LONGEST_REPEATED_ANSWER, REFUSALS, Refusal, correction
 from resilisim.tasks.task import Task
 
@@ -62,12 +64,10 @@ class EnhancementMode(Protocol):
 class EnhancementOptions:
     """How a model is asked."""
 
-    temperature: float | None = option(None, "The model's own if left out.", least=0.0, most=2.0)
-    max_tokens: int = option(DEFAULT_MAX_TOKENS, "Longest answer in tokens.", least=1, most=MAX_COUNT)
-    seed: int | None = option(
-        None, "Sent to the model; another one asks anew instead of taking cached answers.", least=0, most=MAX_SEED
-    )
-    re_asks: int = option(1, "How often an unusable answer is sent back with the reason.", least=0, most=MAX_COUNT)
+    temperature: Annotated[float, Ge(0.0), Le(2.0)] | None = option(None, "The model's own if left out.")
+    max_tokens: Count = option(DEFAULT_MAX_TOKENS, "Longest answer in tokens.")
+    seed: Seed | None = option(None, "Sent to the model; another one asks anew instead of taking cached answers.")
+    re_asks: CountOrNone = option(1, "How often an unusable answer is sent back with the reason.")
 
     def __post_init__(self) -> None:
         """Refuse numbers that no model takes."""

@@ -19,15 +19,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from resilisim.bounds import Speed, checked
+from annotated_types import Ge, Le
+
+from resilisim.bounds import Seed, Share, Speed, checked
 from resilisim.errors import InvalidInputError, check_number, one_line, unknown_name
 from resilisim.inputs import json_problem
 from resilisim.options import check_options, option
 from resilisim.provenance import canonical_json
-from resilisim.seeding import MAX_SEED, Draws
+from resilisim.seeding import Draws
 from resilisim.worlds.apis.api import ERROR_CODES, TIMEOUT_SECONDS, PublicApi, generated, public_apis
 
 # Table 16 of the ResiliBench paper and the sentence before it: 948 calls, 500 of them successes. The counts of failures
@@ -76,10 +78,12 @@ class TwinLaw:
         (0.527, 'TIMEOUT')
     """
 
-    success: float = option(SUCCESSES / CALLS, "Chance that a call succeeds.", least=0, most=1, default_text="0.527")
-    median_seconds: float = option(0.4, "Median latency of an answer, in seconds.", least=0, most=60, flag="--latency")
-    spread: float = option(0.6, "Standard deviation of the logarithm of the latency.", least=0, most=5)
-    seed: int = option(0, "Seed of all draws.", least=0, most=MAX_SEED)
+    success: Share = option(SUCCESSES / CALLS, "Chance that a call succeeds.", default_text="0.527")
+    median_seconds: Annotated[float, Ge(0), Le(60)] = option(
+        0.4, "Median latency of an answer, in seconds.", flag="--latency"
+    )
+    spread: Annotated[float, Ge(0), Le(5)] = option(0.6, "Standard deviation of the logarithm of the latency.")
+    seed: Seed = option(0, "Seed of all draws.")
     errors: Mapping[str, float] = field(default_factory=lambda: dict(FAILURES), hash=False)
     success_of: Mapping[str, float] = field(default_factory=dict, hash=False)
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from annotated_types import Ge, Le
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resilisim.bounds import Share
 from resilisim.errors import InvalidInputError
-from resilisim.options import options_of
+from resilisim.options import option, options_of
 from resilisim.policies.llm.agent_options import (
     AgentOptions,
-    choice,
     describe_options,
-    flag,
-    limit,
-    number,
     read_options,
-    text,
 )
 
 
@@ -28,15 +26,15 @@ from resilisim.policies.llm.agent_options import (
 class Example(AgentOptions):
     """One option of every kind."""
 
-    steps: int = limit(20, "steps", least=1, most=100)
-    budget: int | None = limit(None, "an upper limit", least=1)
-    theta: float = number(0.7, "threshold", least=0.0, most=1.0)
-    penalty: float | None = number(None, "any number")
-    ceiling: float = number(1.0, "bounded above", most=2.0)
-    replanning: bool = flag(True, "whether to plan anew")
-    interpolation: str = choice("scalars", "what is inserted", ("never", "scalars", "all"))
-    title: str = text("untitled", "a text")
-    note: str | None = text(None, "a text or none")
+    steps: Annotated[int, Ge(1), Le(100)] = option(20, "steps")
+    budget: Annotated[int, Ge(1)] | None = option(None, "an upper limit")
+    theta: Share = option(0.7, "threshold")
+    penalty: float | None = option(None, "any number")
+    ceiling: Annotated[float, Le(2.0)] = option(1.0, "bounded above")
+    replanning: bool = option(True, "whether to plan anew")
+    interpolation: str = option("scalars", "what is inserted", choices=("never", "scalars", "all"))
+    title: str = option("untitled", "a text")
+    note: str | None = option(None, "a text or none")
 
 
 @pytest.mark.parametrize(

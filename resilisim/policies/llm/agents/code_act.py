@@ -6,12 +6,15 @@ import json
 import re
 import textwrap
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from annotated_types import Ge
 
 from resilisim.chat import ChatMessage
 from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.envs.protocol import has_finish_mark
-from resilisim.policies.llm.agent_options import AgentOptions, limit, number
+from resilisim.options import option
+from resilisim.policies.llm.agent_options import AgentOptions
 from resilisim.policies.llm.agents.react import FINISH, finish_answer
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.policy import LlmPolicy
@@ -71,10 +74,10 @@ Proposal = Block | Finish | Unreadable
 class CodeActOptions(AgentOptions):
     """Options of CodeAct."""
 
-    steps: int = limit(20, "blocks of code, and replies without one", least=1)
-    output_chars: int = limit(2_000, "characters of output that are shown of a block", least=100)
-    block_seconds: float = number(5.0, "running time of a block in seconds; tools do not count", least=0.01)
-    memory_mib: int = limit(64, "memory of the code in MiB", least=8)
+    steps: Annotated[int, Ge(1)] = option(20, "blocks of code, and replies without one")
+    output_chars: Annotated[int, Ge(100)] = option(2_000, "characters of output that are shown of a block")
+    block_seconds: Annotated[float, Ge(0.01)] = option(5.0, "running time of a block in seconds; tools do not count")
+    memory_mib: Annotated[int, Ge(8)] = option(64, "memory of the code in MiB")
 
 
 class CodeAct(LlmPolicy[CodeActOptions]):

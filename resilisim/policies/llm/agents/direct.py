@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from annotated_types import Ge
 
 from resilisim.chat import ChatMessage, ChatReply
 from resilisim.envs.protocol import has_tag, signals_completion, through_first_call
@@ -37,7 +39,9 @@ _EVENTS: Final = {
 class DirectOptions(AgentOptions):
     """Options of the direct agent."""
 
-    history_chars: int | None = length("history_chars", "characters after which an observation is cut in the chat", 200)
+    history_chars: Annotated[int, Ge(200)] | None = length(
+        "history_chars", "characters after which an observation is cut in the chat"
+    )
 
 
 class Direct(LlmPolicy[DirectOptions]):

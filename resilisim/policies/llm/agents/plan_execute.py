@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from resilisim.chat import ChatMessage
 from resilisim.envs.reply import CallResult
-from resilisim.policies.llm.agent_options import AgentOptions, choice, flag, limit
+from resilisim.options import option
+from resilisim.policies.llm.agent_options import AgentOptions
 from resilisim.policies.llm.agents.react import loop_tools, react_loop
 from resilisim.policies.llm.agents.step_plan import (
     PlanStep,
@@ -32,15 +35,17 @@ from resilisim.policies.llm.tools import ToolSpec, describe_tools, error_of
 class PlanAndExecuteOptions(AgentOptions):
     """Options of Plan-and-Execute."""
 
-    executor: str = choice("react", "who does a step: a sub-agent, or the tool that it names", ("react", "direct"))
-    steps: int = limit(20, "steps of a sub-agent for one step of the plan", least=1)
-    replans: int = limit(10, "times that the replanner may change the plan")
-    replan: str = choice(
-        "step", "when the replanner is asked: after every step, or after failures", ("step", "failure")
+    executor: str = option(
+        "react", "who does a step: a sub-agent, or the tool that it names", choices=("react", "direct")
     )
-    restart: bool = flag(False, "whether to begin from scratch after a failure")
-    restarts: int = limit(3, "times that it may begin from scratch, where restart is on", least=1)
-    result_chars: int = limit(6_000, "characters of a step's result that later prompts repeat", least=100)
+    steps: Annotated[int, Ge(1)] = option(20, "steps of a sub-agent for one step of the plan")
+    replans: Annotated[int, Ge(0)] = option(10, "times that the replanner may change the plan")
+    replan: str = option(
+        "step", "when the replanner is asked: after every step, or after failures", choices=("step", "failure")
+    )
+    restart: bool = option(False, "whether to begin from scratch after a failure")
+    restarts: Annotated[int, Ge(1)] = option(3, "times that it may begin from scratch, where restart is on")
+    result_chars: Annotated[int, Ge(100)] = option(6_000, "characters of a step's result that later prompts repeat")
 
 
 class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):

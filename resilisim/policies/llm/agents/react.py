@@ -7,11 +7,14 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from annotated_types import Ge
 
 from resilisim.chat import ChatMessage, ToolCall
 from resilisim.envs.session import EpisodeEnded
-from resilisim.policies.llm.agent_options import AgentOptions, length, limit
+from resilisim.options import option
+from resilisim.policies.llm.agent_options import AgentOptions, length
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import (
     LONGEST_WORDS,
@@ -46,8 +49,10 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 class ReActOptions(AgentOptions):
     """Options of ReAct."""
 
-    steps: int = limit(20, "steps of the loop; 100 is the control for runs that hit their limit", least=1)
-    observation_chars: int | None = length("observation_chars", "characters after which an observation is cut", 100)
+    steps: Annotated[int, Ge(1)] = option(20, "steps of the loop; 100 is the control for runs that hit their limit")
+    observation_chars: Annotated[int, Ge(100)] | None = length(
+        "observation_chars", "characters after which an observation is cut"
+    )
 
 
 class ReAct(LlmPolicy[ReActOptions]):

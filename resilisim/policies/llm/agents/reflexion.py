@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from annotated_types import Ge
 
 from resilisim.chat import ChatMessage
 from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.agent_options import AgentOptions, choice, length, limit
+from resilisim.options import option
+from resilisim.policies.llm.agent_options import AgentOptions, length
 from resilisim.policies.llm.agents.react import FINISH_FORM, LoopResult, loop_instructions, react_loop
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
@@ -28,13 +31,17 @@ _MARK: Final = re.compile(r"\[(SUCCESS|FAILURE)\]", re.IGNORECASE)  # how other 
 class ReflexionOptions(AgentOptions):
     """Options of Reflexion."""
 
-    steps: int = limit(20, "steps of one trial", least=1)
-    reflections: int = limit(3, "reflections, each followed by one more trial")
-    evaluator: str = choice("llm", "who judges a trial; results with the oracle are marked", ("llm", "oracle"))
-    trials: str = choice("shared", "whether trials share one episode or each has a fresh one", ("shared", "fresh"))
-    observation_chars: int | None = length("observation_chars", "characters after which an observation is cut", 100)
-    trajectory_chars: int | None = length(
-        "trajectory_chars", "characters of a trial that evaluator and reflector read", 100
+    steps: Annotated[int, Ge(1)] = option(20, "steps of one trial")
+    reflections: Annotated[int, Ge(0)] = option(3, "reflections, each followed by one more trial")
+    evaluator: str = option("llm", "who judges a trial; results with the oracle are marked", choices=("llm", "oracle"))
+    trials: str = option(
+        "shared", "whether trials share one episode or each has a fresh one", choices=("shared", "fresh")
+    )
+    observation_chars: Annotated[int, Ge(100)] | None = length(
+        "observation_chars", "characters after which an observation is cut"
+    )
+    trajectory_chars: Annotated[int, Ge(100)] | None = length(
+        "trajectory_chars", "characters of a trial that evaluator and reflector read"
     )
 
 

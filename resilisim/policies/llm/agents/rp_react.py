@@ -6,8 +6,11 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from annotated_types import Ge, Le
+
+from resilisim.bounds import Share
 from resilisim.chat import ChatMessage, ChatModel, ChatReply
 from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.chat.middleware import PriceTable
@@ -15,7 +18,8 @@ from resilisim.chat.models import RoleModels
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.policies.llm.agent_options import AgentOptions, limit, number, text
+from resilisim.options import option
+from resilisim.policies.llm.agent_options import AgentOptions
 from resilisim.policies.llm.agents.code_act import note_code
 from resilisim.policies.llm.agents.react import loop_tools, react_loop, read_end
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
@@ -73,19 +77,23 @@ CALLS_ANY_TOOL: Final = "tool_call"  # who has it may also call a tool of the li
 class RPReActOptions(AgentOptions):
     """Options of RP-ReAct."""
 
-    temperature: float | None = number(0.6, "sampling temperature; none leaves it to the model", least=0.0, most=2.0)
-    top_p: float | None = number(1.0, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0)
-    steps: int = limit(10, "replies of the planner", least=1)
-    subquestions: int = limit(10, "sub-questions in one task", least=1)
-    executor_steps: int = limit(10, "steps of an executor for one sub-question", least=1)
-    executors: str = text("all", "all: one with every tool; or NAME:TOOL+TOOL;NAME:TOOL, each with its own")
-    offload_tokens: int = limit(1_000, "tokens beyond which an output is stored in a variable", least=1)
-    preview_tokens: int = limit(100, "tokens that are shown of an output that is stored", least=1)
-    offload_tools: str = text("all", "tools whose long outputs are stored: all that return data, or TOOL+TOOL")
+    temperature: Annotated[float, Ge(0.0), Le(2.0)] | None = option(
+        0.6, "sampling temperature; none leaves it to the model"
+    )
+    top_p: Share | None = option(1.0, "nucleus sampling; none leaves it to the model")
+    steps: Annotated[int, Ge(1)] = option(10, "replies of the planner")
+    subquestions: Annotated[int, Ge(1)] = option(10, "sub-questions in one task")
+    executor_steps: Annotated[int, Ge(1)] = option(10, "steps of an executor for one sub-question")
+    executors: str = option("all", "all: one with every tool; or NAME:TOOL+TOOL;NAME:TOOL, each with its own")
+    offload_tokens: Annotated[int, Ge(1)] = option(1_000, "tokens beyond which an output is stored in a variable")
+    preview_tokens: Annotated[int, Ge(1)] = option(100, "tokens that are shown of an output that is stored")
+    offload_tools: str = option("all", "tools whose long outputs are stored: all that return data, or TOOL+TOOL")
     # All that the limits above may take: planner's replies, and executors' steps, each with a second try.
-    max_llm_calls: int = limit(250, "calls of the model in one episode; the next one ends the episode", least=1)
-    block_seconds: float = number(5.0, "running time of Python code in seconds", least=0.01)
-    memory_mib: int = limit(64, "memory of Python code in MiB", least=8)
+    max_llm_calls: Annotated[int, Ge(1)] = option(
+        250, "calls of the model in one episode; the next one ends the episode"
+    )
+    block_seconds: Annotated[float, Ge(0.01)] = option(5.0, "running time of Python code in seconds")
+    memory_mib: Annotated[int, Ge(8)] = option(64, "memory of Python code in MiB")
 
 
 class RPReAct(LlmPolicy[RPReActOptions]):

@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
+from annotated_types import Ge
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from resilisim.bounds import Share
 from resilisim.chat.json_answers import texts_in
 from resilisim.errors import nearest_name
-from resilisim.policies.llm.agent_options import AgentOptions, flag, limit, number
+from resilisim.options import option
+from resilisim.policies.llm.agent_options import AgentOptions
 from resilisim.policies.llm.kpi_chain.entities import (
     ANY,
     ARRAY,
@@ -63,16 +66,16 @@ _PATH = re.compile(r"\s*(?:\$\.)?(?P<task>[\w-]+)\.(?P<entity>[\w-]+)(?P<all>\[\
 class KpiChainOptions(AgentOptions):
     """What KPI-Chain can be told; the defaults are the paper's."""
 
-    theta: float = number(0.7, "confidence that is enough for an entity", least=0.0, most=1.0)
-    replans: int = limit(3, "how often a task and its successors (T3, T3a, T3b) may be planned anew")
-    retries: int = limit(3, "how often a component is asked again after a reply that cannot be read")
-    chunk_tokens: int = limit(3000, "tokens after which an output is extracted piece by piece", least=1)
-    interpolation: bool = flag(True, "whether a reference may stand within a longer text")
-    unite_arrays: bool = flag(False, "whether arrays found in several pieces are put together")
-    raw_response_to_replanner: bool = flag(False, "whether the replanner sees the tool's response")
-    entities: bool = flag(True, "false: tasks pass on their output as text, with no test (Plan-and-Execute)")
-    replanning: bool = flag(True, "false: the first failed task ends the episode")
-    memory: bool = flag(True, "false: later tasks get the whole outputs of earlier ones instead of entities")
+    theta: Share = option(0.7, "confidence that is enough for an entity")
+    replans: Annotated[int, Ge(0)] = option(3, "how often a task and its successors (T3, T3a, T3b) may be planned anew")
+    retries: Annotated[int, Ge(0)] = option(3, "how often a component is asked again after a reply that cannot be read")
+    chunk_tokens: Annotated[int, Ge(1)] = option(3000, "tokens after which an output is extracted piece by piece")
+    interpolation: bool = option(True, "whether a reference may stand within a longer text")
+    unite_arrays: bool = option(False, "whether arrays found in several pieces are put together")
+    raw_response_to_replanner: bool = option(False, "whether the replanner sees the tool's response")
+    entities: bool = option(True, "false: tasks pass on their output as text, with no test (Plan-and-Execute)")
+    replanning: bool = option(True, "false: the first failed task ends the episode")
+    memory: bool = option(True, "false: later tasks get the whole outputs of earlier ones instead of entities")
 
 
 def _task_type(stated: Any) -> str:
