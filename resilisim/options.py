@@ -85,7 +85,25 @@ class OptionField:
 
 
 def option(default: Any, help: str, **known: Any) -> Any:
-    """Declare a field of a dataclass as an option; `known` is what else is known about it (`Option`)."""
+    """Declare a field of a dataclass as an option; its type says what it takes.
+
+    Args:
+        default: Its value if none is given.
+        help: What it is, in one sentence for people.
+        **known: What else is known about it (`Option`).
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from typing import Annotated
+        >>> from annotated_types import Ge
+        >>> from resilisim.policies.llm import AgentOptions, option
+        >>> @dataclass(frozen=True, slots=True, kw_only=True)
+        ... class LoopOptions(AgentOptions):
+        ...     steps: Annotated[int, Ge(1)] = option(20, "steps of the loop")
+        ...     style: str = option("short", "how it thinks", choices=("short", "long"))
+        >>> LoopOptions(style="long").steps
+        20
+    """
     return dataclasses.field(default=default, metadata={"option": Option(help=help, **known)})
 
 

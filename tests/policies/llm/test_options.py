@@ -127,8 +127,8 @@ def test_any_value_is_read_within_its_range_or_refused(name, value):
         assert found.optional
         return
     assert type(read) is found.kind
-    assert found.option.least is None or read >= found.option.least
-    assert found.option.most is None or read <= found.option.most
+    assert found.bounds.least is None or read >= found.bounds.least
+    assert found.bounds.most is None or read <= found.bounds.most
     assert not found.choices or read in found.choices
     assert getattr(read_options(Example, {name: read}), name) == read
     assert kept_as_text(name, read) or getattr(read_options(Example, {name: str(read)}), name) == read
