@@ -10,6 +10,7 @@ import pytest
 from verification import (
     brute_force,
     comparison,
+    exploring,
     failure_models,
     fitted_luck,
     law,
@@ -41,6 +42,7 @@ def check(module: Any, num_statistical: int) -> Any:
         check(references, 10),
         check(obedience, 11),
         check(brute_force, 0),
+        check(exploring, 3),
         check(failure_models, 8),
         check(law_fit, 18),
         check(workflow, 4),

@@ -1,10 +1,10 @@
 """What is known of an agent's success rate once some branches were played: a bracket, and an estimate of the rest.
 
-The bracket is certain: the weight of the branches that succeeded, and that plus what was not played. Where the plays do
-not suffice for all branches, some are spent on the rest: episodes are drawn from it by their weight, which estimates
-its success rate without bias. The luck of the draws has mean zero over all episodes, those that were played and the
-rest together, so that a multiple of it is taken off; which multiple, the played ones say, on which the draws do not
-depend.
+The bracket is certain: the weight of the branches that succeeded, and that plus what of the rest can still succeed, by
+V*. Where the plays do not suffice for all branches, some are spent on the rest: episodes are drawn by their weight from
+what of it can succeed, which estimates its success rate without bias. The luck of the draws has mean zero over all
+episodes, those that were played and the rest together, so that a multiple of it is taken off; which multiple, the
+played ones say, on which the draws do not depend.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Rate:
 
     Attributes:
         low: Weight of the branches that succeeded: it is surely not below.
-        high: That plus what was not played: it is surely not above.
+        high: That plus what can succeed of the rest: it is surely not above.
         estimate: The rate itself where both are one; else an unbiased estimate within them, or their middle where
             nothing was drawn from the rest.
         interval: 95% interval of the estimate, never wider than the bracket.
@@ -107,30 +107,45 @@ class Rate:
     interval: tuple[float, float]
 
 
-def rate_of(played: Played, rest: float, drawn: Played, luck_has_mean_zero: bool = True) -> Rate:
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What was not played.
+
+    Attributes:
+        weight: Weight of what can succeed of it.
+        worth: The most of that which can.
+        luck: Luck of what cannot, by weight; None if the luck of all episodes together is not known to be 0.
+    """
+
+    weight: float
+    worth: float
+    luck: float | None
+
+
+def rate_of(played: Played, rest: Rest, drawn: Played) -> Rate:
     """Return what branches, and episodes that were drawn from the rest, say of the success rate.
 
     Args:
         played: The branches.
-        rest: Weight of what is left beside them.
-        drawn: Episodes that were drawn from the rest by their weight.
-        luck_has_mean_zero: Whether the luck of all episodes together is known to be 0.
+        rest: What is left beside them.
+        drawn: Episodes that were drawn by their weight from what of it can succeed.
     """
     low = played.succeeded
-    high = min(low + rest, 1.0)
+    high = min(low + rest.worth, 1.0)
     if not len(drawn):
-        return Rate(low, high, low if rest == 0.0 else (low + high) / 2.0, (low, high))
+        return Rate(low, high, (low + high) / 2.0 if rest.worth else low, (low, high))
     number, share = len(drawn), sum(drawn.outcomes) / len(drawn)
-    slope = _slope(played) if luck_has_mean_zero and number >= FEWEST_DRAWN else 0.0
+    slope = _slope(played) if rest.luck is not None and number >= FEWEST_DRAWN else 0.0
     if slope:
         values = [won - slope * luck for won, luck in zip(drawn.outcomes, drawn.lucks, strict=True)]
         mean = math.fsum(values) / number
         spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (number - 1) / number)
     if not slope or spread == 0.0:
         ends = clopper_pearson(float(sum(drawn.outcomes)), float(number))
-        inside = (low + rest * ends[0], min(low + rest * ends[1], high))
-        return Rate(low, high, min(low + rest * share, high), inside)
-    value, half = low - slope * played.luck + rest * mean, rest * spread * t_quantile(number)
+        inside = (min(low + rest.weight * ends[0], high), min(low + rest.weight * ends[1], high))
+        return Rate(low, high, min(low + rest.weight * share, high), inside)
+    value = low - slope * (played.luck + (rest.luck or 0.0)) + rest.weight * mean
+    half = rest.weight * spread * t_quantile(number)
     bounded = [min(max(each, low), high) for each in (value, value - half, value + half)]
     return Rate(low, high, bounded[0], (bounded[1], bounded[2]))
 

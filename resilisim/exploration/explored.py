@@ -19,7 +19,7 @@ from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec, check_mo
 from resilisim.evaluation.run.plan import RunPlan
 from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.store import read_records
-from resilisim.exploration.exploring import ExplorationLimits, ExploredRow
+from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, can_be_explored
 from resilisim.exploration.running import play_exploration
 from resilisim.policies.function_agent import AgentFunction
 from resilisim.provenance import content_hash
@@ -213,11 +213,17 @@ def exploring_plan(plan: RunPlan, limits: ExplorationLimits, dice: int) -> RunPl
     """Return a plan whose manifest says that its episodes are branches, at most so many of each.
 
     Raises:
-        InvalidInputError: Calls are forced, which leaves nothing to explore of them.
+        InvalidInputError: Calls are forced, which leaves nothing to explore of them; or results do not tell how an
+            episode ends.
     """
     forced = plan.settings.environment.force
     if forced:
         raise InvalidInputError(f"force is {forced[0]!r:.60}: expected none, as exploring plays every result of a call")
+    if not can_be_explored(plan.environment.law):
+        raise InvalidInputError(
+            "the law has the part corrupt, which only validators tell: whether an output that was not checked is sound "
+            "shows in no result: expected one that the payload shows"
+        )
     arguments = {
         **plan.arguments,
         "explored": True,

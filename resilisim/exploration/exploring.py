@@ -11,16 +11,18 @@ from resilisim.bounds import Count, Share
 from resilisim.envs.session import not_repeated
 from resilisim.errors import CheckFailed, InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord, has_no_ceiling
-from resilisim.exploration.estimates import LOOK_BACK, Played, drawn_by_weight, is_worth_playing, rate_of
-from resilisim.exploration.frontier import Frontier, Unplayed
+from resilisim.exploration.estimates import LOOK_BACK, Played, Rest, drawn_by_weight, is_worth_playing, rate_of
+from resilisim.exploration.frontier import Frontier, Outlook, Unplayed
 from resilisim.options import check_options, option
 from resilisim.seeding import Draws
-from resilisim.simulator.draws import Branch
+from resilisim.simulator.draws import Branch, BranchingPoint
+from resilisim.simulator.failure_model import Law
 from resilisim.simulator.rulebook.play import Draw
 from resilisim.statistics.estimates import clustered_mean
 
 WEIGHT_TOLERANCE: Final = 1e-9  # by how much weights of all branches may miss 1, and their luck 0
 ROUNDING: Final = 1e-15  # of a width
+NOTHING: Final = 1e-14  # a chance below it is the rounding error of V*
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,9 @@ class ExploredRow:
             interval is one over them where there are several.
         plays: Episodes that were played.
         drawn: Those of them that were drawn from what the others left.
+        unplayed: Weight of what was not played, whether or not it can still succeed.
         optimum: V*; None where nobody knows it.
-        losses: By cause, what was lost against V*; where everything was played they add up to V* minus the rate.
+        losses: By cause, what was lost against V*; where the rate is exact they add up to V* minus the rate.
 
     Example:
         >>> from resilisim import explore
@@ -77,13 +80,14 @@ class ExploredRow:
     interval: tuple[float, float]
     plays: int
     drawn: int
+    unplayed: float
     optimum: float | None
     losses: Mapping[str, float] = field(default_factory=dict)
     dice: int = 1
 
     @property
     def is_exact(self) -> bool:
-        """Whether everything was played."""
+        """Whether nothing that was not played can succeed."""
         return self.low == self.high
 
     @classmethod
@@ -104,6 +108,7 @@ class ExploredRow:
             estimate=estimate,
             interval=(over_dice.low, over_dice.high),
             plays=sum(row.plays for row in rows),
+            unplayed=math.fsum(row.unplayed for row in rows) / number,
             drawn=sum(row.drawn for row in rows),
             losses={label: math.fsum(row.losses.get(label, 0.0) for row in rows) / number for label in labels},
             dice=number,
@@ -153,7 +158,6 @@ class Exploring:
         self._policy, self._task, self._prompt, self._limits = policy, task, prompt, limits
         self._make_branch = make_branch
         self._frontier, self._played, self._drawn = Frontier(), Played(), Played()
-        self._rest = 1.0  # running, for decisions; what is told is added up at the end
         self._to_draw: Iterator[Unplayed] | None = None
         self._share = 0.0  # weight of each that is drawn
         self._play: Play | None = None
@@ -200,10 +204,8 @@ class Exploring:
             self._drawn.enter(self._share, record["outcome"], record["luck"], record["losses"])
             return False
         sent = [step["message"] for step in record["steps"]]
-        self._frontier.enter(branch.points, len(branch.results), sent)
-        weight = branch.probability
-        self._rest -= weight
-        self._played.enter(weight, record["outcome"], record["luck"], record["losses"])
+        self._frontier.enter(branch.points, len(branch.results), sent, outlooks(record, branch.points))
+        self._played.enter(branch.probability, record["outcome"], record["luck"], record["losses"])
         return True
 
     def row(self) -> ExploredRow:
@@ -212,13 +214,20 @@ class Exploring:
         Raises:
             CheckFailed: The weights do not add up to 1, or everything was played and its luck is not 0: a bug.
         """
-        rest = self._frontier.weight
-        if abs(self._played.weight + rest - 1.0) > WEIGHT_TOLERANCE:
-            raise CheckFailed(f"the branches of {self._what} add up to {self._played.weight + rest}, expected 1")
-        if rest == 0.0 and self._luck_has_mean_zero and abs(self._played.luck) > WEIGHT_TOLERANCE:
-            raise CheckFailed(f"the luck of all branches of {self._what} is {self._played.luck}, expected 0")
-        rate = rate_of(self._played, rest, self._drawn, self._luck_has_mean_zero)
-        labels = dict.fromkeys((*self._played.losses, *self._drawn.losses))
+        unplayed = self._frontier.weight
+        if abs(self._played.weight + unplayed - 1.0) > WEIGHT_TOLERANCE:
+            raise CheckFailed(f"the branches of {self._what} add up to {self._played.weight + unplayed}, expected 1")
+        rest, left = Played(), self._frontier.left()
+        for branch in left:
+            if not (branch.is_open and len(self._drawn)):  # else those that were drawn stand for it
+                rest.enter(branch.weight, 0, 0.0 if branch.is_open else branch.luck, branch.losses)
+        luck = self._played.luck + rest.luck
+        if not self._frontier.is_open and self._luck_has_mean_zero and abs(luck) > WEIGHT_TOLERANCE:
+            raise CheckFailed(f"the luck of all branches of {self._what} is {luck}, expected 0")
+        weight = math.fsum(branch.weight for branch in left if branch.is_open)
+        known = rest.luck if self._luck_has_mean_zero else None
+        rate = rate_of(self._played, Rest(weight, self._frontier.worth, known), self._drawn)
+        labels = dict.fromkeys((*self._played.losses, *rest.losses, *self._drawn.losses))
         return ExploredRow(
             policy=self._policy,
             task=self._task,
@@ -230,7 +239,8 @@ class Exploring:
             plays=self.num_played,
             drawn=len(self._drawn),
             optimum=self._optimum,
-            losses={label: self._played.loss(label) + self._drawn.loss(label) for label in labels},
+            unplayed=unplayed,
+            losses={label: sum(part.loss(label) for part in (self._played, rest, self._drawn)) for label in labels},
         )
 
     @property
@@ -242,19 +252,22 @@ class Exploring:
         left = self._limits.plays - self.num_played
         if not len(self._frontier) or left <= 0 or self._is_narrow():
             return False
-        return is_worth_playing(self._played.weights[-LOOK_BACK:], self._rest, left)
+        if not self._frontier.is_open:  # the rate is known: what is left completes the records
+            return True
+        return is_worth_playing(self._played.weights[-LOOK_BACK:], self._frontier.open_weight, left)
 
     def _is_narrow(self) -> bool:
-        return len(self._played) > 0 and self._rest <= self._limits.width - ROUNDING
+        open_worth = self._frontier.open_worth if self._frontier.is_open else 0.0
+        return len(self._played) > 0 and open_worth <= self._limits.width - ROUNDING
 
     def _draws(self) -> Iterator[Unplayed]:
         """Return what is drawn with the plays that are left."""
         left = self._limits.plays - self.num_played
-        rest = self._frontier.weight
-        if left <= 0 or rest == 0.0 or self._is_narrow():
+        if left <= 0 or not self._frontier.is_open or self._is_narrow():
             return iter(())
-        self._share = rest / left
-        return drawn_by_weight(self._frontier.left(), left, self._choices)
+        branches = [branch for branch in self._frontier.left() if branch.is_open]
+        self._share = math.fsum(branch.weight for branch in branches) / left
+        return drawn_by_weight(branches, left, self._choices)
 
     def _by_weight(self, options: Sequence[tuple[float, Draw]]) -> int:
         return self._choices.weighted(range(len(options)), [chance for chance, _ in options])
@@ -264,3 +277,38 @@ class Exploring:
         place = min(len(record["steps"]), len(sent)) - 1
         step = record["steps"][place]
         return not_repeated(place, step["message"] or step["error"] or step["kind"], sent[place], self._what)
+
+
+def can_be_explored(law: Law) -> bool:
+    """Return whether branches of results tell how an episode ends.
+
+    They do not where outputs may be wrong and only validators tell: whether what was not checked is sound shows in no
+    result.
+    """
+    return law.corrupt is None or law.corrupt.shows == "payload"
+
+
+def outlooks(record: EpisodeRecord, points: Sequence[BranchingPoint]) -> list[Outlook]:
+    """Return what is known, at each branching point of an episode, of the branches that leave it there.
+
+    Q* of the call is the mean of what all its results are worth, so the others are worth what the one that was played
+    leaves of it. Where V* is no ceiling (in worlds, or by the tool's own failure) nothing is known.
+    """
+    lost: dict[str, float] = {}
+    luck, turn, found = 0.0, 0, []
+    for point in points:
+        while turn < point.turn:
+            step = record["steps"][turn]
+            if step["label"] is not None:
+                lost = {**lost, step["label"]: lost.get(step["label"], 0.0) + step["regret"]}
+            turn += 1
+            if turn < point.turn:
+                luck += step["luck"]
+        chance, value = point.options[point.taken][0], step["action_value"]
+        if "world" in record or step.get("real", False):
+            found.append(Outlook(losses=lost))
+        else:
+            most = value + record["optimum_gap"] - chance * (value + step["luck"])
+            found.append(Outlook(most if most > NOTHING else 0.0, lost, luck - value))
+        luck += step["luck"]
+    return found

@@ -44,6 +44,7 @@ from resilisim.simulator.rulebook.rules import (
     FAILURE,
     INPUT_FAILURE,
     LIMITED,
+    REFUSED,
     RESULTS,
     SLOW,
     SUCCESS,
@@ -387,7 +388,7 @@ def _result_of(problem: Problem, tool: int, code: str) -> int:
 def _timed(problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tuple[int, int]) -> Draw:
     """Return a draw with the time that its call takes by the key, where the draw leaves that open."""
     rules = problem.dynamics.rules
-    if draw.ticks or draw.result in (LIMITED, DOWN) or problem.dynamics.numbers.law.latency is None:
+    if draw.ticks or draw.result in (LIMITED, DOWN, REFUSED) or problem.dynamics.numbers.law.latency is None:
         return draw
     limit = time_limit(rules, state.parts or NOTHING)
     if draw.result == SLOW:

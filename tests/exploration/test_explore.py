@@ -17,7 +17,7 @@ from resilisim.evaluation.run.replay import find_episode, replay_episode
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.exploration.running import ROWS_NAME
-from resilisim.simulator import EndRules, Law, build_problem
+from resilisim.simulator import Corrupt, EndRules, Law, build_problem
 from resilisim.simulator.exact import obey_plan
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tool_library import default_library
@@ -88,6 +88,11 @@ def test_an_agent_of_ones_own_is_explored_and_stops_where_it_is_told() -> None:
     assert 0.0 < wide.high - wide.low <= 0.1
     assert wide.low <= exact.low <= wide.high
     assert wide.plays < exact.plays
+    assert wide.high - wide.low < wide.unplayed  # some of which cannot succeed any more
+    known = explore(agents=three_tries, tasks=[SHORT], prompts="optimal", width=1e-12).rows[0]
+    assert known.plays < exact.plays
+    assert known.estimate == pytest.approx(exact.estimate, abs=1e-12)
+    assert known.losses == pytest.approx(exact.losses, abs=1e-12)
 
 
 def test_one_that_does_not_repeat_itself_is_told_which_message_and_both_versions() -> None:
@@ -99,6 +104,8 @@ def test_one_that_does_not_repeat_itself_is_told_which_message_and_both_versions
 def test_what_is_forced_leaves_nothing_to_explore() -> None:
     with pytest.raises(InvalidInputError, match="force is 'network_fetcher#1=ok': expected none"):
         explore("plan-follower", [SHORT], force=("network_fetcher#1=ok",))
+    with pytest.raises(InvalidInputError, match="which only validators tell"):
+        explore("plan-follower", [SHORT], law=Law(corrupt=Corrupt(0.1, "validators")))
 
 
 class Interrupted(Whim):

@@ -38,5 +38,5 @@ def test_replies_are_kept_by_what_was_said_before_them(tmp_path: Path) -> None:
     records = list(read_records(tmp_path))
     assert len(asked) < sum(len(record["agent"]["calls"]) for record in records) / 2
     assert all(asked.count(each) <= 2 for each in asked)  # once in each set
-    assert math.fsum(record["weight"] for record in records) == pytest.approx(1.0 - row.high + row.low, abs=1e-9)
+    assert math.fsum(record["weight"] for record in records) == pytest.approx(1.0 - row.unplayed, abs=1e-9)
     assert rescore_run(tmp_path).agrees

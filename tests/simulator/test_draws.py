@@ -30,7 +30,8 @@ from resilisim.simulator.exact.plan_following import obey_plan
 from resilisim.simulator.messages import WAIT
 from resilisim.simulator.problem import Problem, outcome
 from resilisim.simulator.rulebook.play import FAILS, SUCCEEDS, Draw, parameter_digest
-from resilisim.tool_library import ToolLibrary
+from resilisim.simulator.rulebook.rules import INPUT_FAILURE
+from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.worlds.base import ToolError
 from tests.simulator.brute_force import small_library
 
@@ -50,6 +51,15 @@ LAWS = {
 
 def problem_under(law: Law, *required: str, turns: int = 4, library: ToolLibrary = SMALL) -> Problem:
     return build_problem(library, required or ("a", "b"), law, EndRules(max_turns=turns))
+
+
+def test_a_call_that_is_refused_surely_takes_no_time_on_a_branch() -> None:
+    law = Law(error_kinds=ErrorKinds(1.0, 1.0), latency=Latency((Duration(1, 0.7), Duration(5, 0.3)), budget=60))
+    problem = build_problem(default_library(), ["network_fetcher"], law)
+    episode = Episode(problem, "branch", 0, draws=Branch([Draw(INPUT_FAILURE, 1000)]))
+    first, again = (episode.apply(execution("network_fetcher")) for _ in range(2))
+    assert (first.result, first.seconds) == ("input_failure", 1.0)
+    assert (again.result, again.seconds) == ("refused", 0.0)
 
 
 def follow_plan(problem: Problem, branch: Branch) -> int:
