@@ -158,6 +158,13 @@ def test_bytes_that_are_no_text_can_be_typed():
     assert json.loads(done.stdout)["steps"][0]["message"] == "<tool_call>nonsense\ufffd\ufffd</tool_call>"
 
 
+def test_what_only_prints_leaves_the_working_folder_clean(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for line in ("tasks stats", "bound --tools file_operations_reader,data_processing_parser", "agents list"):
+        assert command(*line.split()).code == 0
+    assert not list(tmp_path.iterdir())
+
+
 # Integers that nobody means, on every option that takes one; whether the core refuses them, too, is tested there.
 def test_every_option_that_takes_a_whole_number_has_its_largest():
     every = [([*words, option.opts[-1]], option) for words, made in all_commands() for option in made.params]
