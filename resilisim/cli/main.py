@@ -81,6 +81,18 @@ RUNS = {
         "Show an episode: messages, calls, plan, memory; value, regret and luck beside each turn.",
     ),
     "replay": ("runs.episode:replay", "Replay one episode; nothing is written."),
+    "shrink": (
+        "runs.failures:shrink",
+        "Find the fewest failures that lose an episode, and the command that plays it with just these.",
+    ),
+    "adversary": (
+        "runs.failures:adversary",
+        "Find the fewest failures with which an agent loses although it could still have succeeded.",
+    ),
+    "matrix": (
+        "runs.failures:matrix",
+        "Try one fault of each kind at each call of an agent: what becomes of the episode, and what it costs.",
+    ),
     "rescore": (
         "runs.folders:rescore",
         "Rescore saved episodes, without a model or an environment; the exit code is 1 if any result differs.",
@@ -108,7 +120,7 @@ RUNS = {
 }
 # What a command was called before there were groups -> what it is called now.
 MOVED = {
-    **{name: f"runs {name}" for name in RUNS if name not in ("episode", "replay")},
+    **{name: f"runs {name}" for name in RUNS if name not in ("episode", "replay", "shrink", "adversary", "matrix")},
     "episode": "runs episode",
     "episode show": "runs episode",
     "episode replay": "runs replay",

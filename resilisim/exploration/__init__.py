@@ -1,8 +1,9 @@
-"""Exploration: the success rates of agents, computed branch by branch instead of sampled."""
+"""Exploration: success rates of agents computed branch by branch, and the failures that make them lose."""
 
 from __future__ import annotations
 
+from resilisim.exploration.cases import Case
 from resilisim.exploration.explored import Exploration, explore
 from resilisim.exploration.programs import explore_program
 
-__all__ = ["Exploration", "explore", "explore_program"]
+__all__ = ["Case", "Exploration", "explore", "explore_program"]

@@ -17,7 +17,7 @@ from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Expl
 from resilisim.injection import inject
 from resilisim.injection.functions import Injected
 from resilisim.injection.injected_episode import PROMPT_TYPE
-from resilisim.simulator.draws import Branch
+from resilisim.simulator.draws import Branch, Draws
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Errors, Failure
 from resilisim.simulator.problem import Problem
@@ -130,15 +130,19 @@ def explore_program(
             if reset is not None:
                 reset()
             tools = Injected(replace(settings, draws=branch), [named] if callable(named) else named)
-            record = _played(program, tools, branch)
+            record = play_program(program, tools, branch)
             if exploring.enter(record):
                 records.append(on_branch(record, branch))
             shown.advance()
     return ExploredProgram(exploring.row(), tuple(records))
 
 
-def _played(program: Callable[[Injected], object], tools: Injected, branch: Branch) -> EpisodeRecord:
-    """Let a program play, and return the record; what it raises has lost it the episode if that is its own fault."""
+def play_program(program: Callable[[Injected], object], tools: Injected, draws: Draws) -> EpisodeRecord:
+    """Let a program play, and return the record; what it raises has lost it the episode if that is its own fault.
+
+    Raises:
+        Exception: What the program raises and nobody can say it is its own fault, or what its draws have refused.
+    """
     raised: Exception | None = None
     try:
         with tools:
@@ -147,7 +151,7 @@ def _played(program: Callable[[Injected], object], tools: Injected, branch: Bran
                 asyncio.run(_awaited(answer))
     except Exception as error:
         raised = error
-    refusal = getattr(branch, "refusal", None)
+    refusal = getattr(draws, "refusal", None)
     if refusal is not None:
         raise refusal
     try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 import pytest
 
 from resilisim.evaluation.run.store import EPISODES_NAME, read_records
+from resilisim.exploration import Case
 from resilisim.provenance import encode_json_line
 from tests.cli.conftest import Command
 from tests.evaluation.synthetic import synthetic_run
@@ -156,3 +159,38 @@ def test_tables_are_shown_and_written_in_every_form(command: Command, tmp_path: 
     assert [(row["agent"], row["average"]) for row in table["rows"][:2]] == [("reference", 1.0), ("random", 0.0)]
     benchmark = write_run(tmp_path / "benchmark", list(synthetic_run(num_tasks=1)))
     assert "was played in no world: expected runs in one of pages-v1" in command("runs", "tables", benchmark).refusal()
+
+
+def test_what_made_an_agent_lose_is_found_and_played_again(command: Command, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    law = ("--law", "0.35")
+    agent = "tests.exploration.agents:three_tries"
+    assert command("evaluate", "--agent", agent, "--prompt", "optimal", *law, "--tasks", 1, "--seeds", 6,
+                   "--out", run).code == 0  # fmt: skip
+    shown = command("runs", "shrink", run)
+    assert shown.code == 0
+    found = command("runs", "shrink", run, "--json").json()
+    assert 0 < len(found["failures"]) <= found["before"]
+    line, in_python = found["reproduce"]
+    assert line in shown.out
+    program, *arguments = shlex.split(line)
+    assert program == "resilisim"
+    again = command(*arguments, "--json").json()
+    assert again["outcome"] == 0
+    names: dict[str, Any] = {"Case": Case}
+    exec(f"record = {in_python}", names)
+    assert names["record"]["steps"] == again["steps"]
+    number = again["index"]
+    attack = command("runs", "adversary", run, number, "--above", "0.2", "--json").json()
+    assert attack["pattern"]["failures"]
+    assert command(*shlex.split(attack["pattern"]["reproduce"][0])[1:], "--json").json()["outcome"] == 0
+    assert "and V* still above 20.0%" in command("runs", "adversary", run, number, "--above", "0.2").out
+    cells = command("runs", "matrix", run, number, "--json").json()
+    assert sum(cell["weight"] or 0.0 for cell in cells["cells"]) == pytest.approx(cells["single"], abs=1e-12)
+    assert "from here on" in command("runs", "matrix", run, number).out
+    won = next(record["index"] for record in read_records(run) if record["outcome"])
+    assert "has succeeded: expected an episode that was lost" in command("runs", "shrink", run, won).refusal()
+    assert command("evaluate", "--policy", "plan-follower", "--prompt", "optimal", "--law", "1.0", "--tasks", 1,
+                   "--out", tmp_path / "won").code == 0  # fmt: skip
+    assert "has no lost episode" in command("runs", "shrink", tmp_path / "won").refusal()
+    assert "expected TOOL#NUMBER=RESULT" in command("runs", "replay", run, 0, "--force", "x").refusal()

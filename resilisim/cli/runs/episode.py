@@ -76,6 +76,10 @@ def replay(
         bool, typer.Option("--live", help="Ask the models of the run again instead of using the recorded replies.")
     ] = False,
     models: ModelSettings,
+    force: Annotated[
+        list[str] | None,
+        typer.Option("--force", help="What a call brings other than then, as TOOL#NUMBER=RESULT; repeatable."),
+    ] = None,
     tasks: options.TasksOption = "benchmark-v1",
     library: options.LibraryOption = None,
     full: Annotated[bool, typer.Option("--full", help="Show every message in full, prompts included.")] = False,
@@ -83,21 +87,14 @@ def replay(
 ) -> None:
     """Replay one episode; nothing is written.
 
-    With the recorded replies it must end as it did before.
+    With the recorded replies, and nothing forced, it must end as it did before.
     """
     episode_record = find_episode(run, episode)
     record = finished(episode_record)
     tool_library = options.load(library)
     asked: ModelSettings | None = None
     if live or models.models or record is None:
-        base_url = models.chat.base_url or _base_url_of(run, episode_record["policy"])
-        asked = replace(
-            models,
-            models=models.models or _models_of(run, episode_record["policy"]),
-            chat=replace(models.chat, base_url=base_url, max_concurrency=1),
-            concurrency=1,
-            give_up_after=1,
-        )
+        asked = models_asked_again(run, episode_record["policy"], models)
     again = replay_episode(
         run,
         episode_record,
@@ -105,6 +102,7 @@ def replay(
         tool_library,
         asked,
         models.prices,
+        force or (),
     )
     if as_json:
         print_json(again)
@@ -112,13 +110,24 @@ def replay(
         print_transcript(again, console(), full)
     if record is None:
         note("the episode reached its end; nothing was written: repeat the run's own command to finish it")
-    elif asked is not None:
+    elif asked is not None or force:
         note(f"recorded: {record['score']['level']}; now: {again['score']['level']}")
     else:
         _, difference = compare_records(record, again, tolerance=0.0)
         note("the same as recorded, to the last digit" if difference is None else f"not as recorded: {difference}")
         if difference is not None:
             raise typer.Exit(1)
+
+
+def models_asked_again(run: Path, policy: str, models: ModelSettings) -> ModelSettings:
+    """Return the models that a policy of a run was played with, unless others are named, to be asked one by one."""
+    return replace(
+        models,
+        models=models.models or _models_of(run, policy),
+        chat=replace(models.chat, base_url=models.chat.base_url or _base_url_of(run, policy), max_concurrency=1),
+        concurrency=1,
+        give_up_after=1,
+    )
 
 
 def _base_url_of(run: Path, policy: str) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -26,9 +27,10 @@ from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW
 from resilisim.provenance import canonical_json
 from resilisim.redaction import MARK
-from resilisim.simulator.draws import Branch
+from resilisim.simulator.draws import CORRUPTED, KEYED, OK, Branch, Draws, Forced
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.tool import DEPENDENCY_ERROR
 from resilisim.worlds.base import world_task
 
 
@@ -182,13 +184,112 @@ def play_again(
     return play_in_own_loop(agent, play_agent_episode(env, agent, *start, RecordedReplies(record), **place))
 
 
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """An episode of a run with all that it takes to play it again: the run's settings, its task, and who plays.
+
+    Attributes:
+        episode: The episode, or the failure of one that is not finished.
+        env: An environment of the run.
+        policy: Who plays.
+        task: The task.
+        manifest: Hash of the run's arguments.
+        calls: What calls brought that was said beforehand, or given by the branch of an agent that was explored.
+    """
+
+    episode: EpisodeRecord | FailureRecord
+    env: ConversationEnv
+    policy: Any
+    task: Task
+    manifest: str
+    calls: Mapping[tuple[str, int], str]
+
+    @classmethod
+    def of(
+        cls,
+        directory: Path | str,
+        episode: EpisodeRecord | FailureRecord,
+        find_task: Callable[[str], Task],
+        library: ToolLibrary | None,
+        models: ModelSettings | None = None,
+        prices: str | None = None,
+    ) -> Rerun:
+        """Return an episode of a run, ready to be played again; the arguments are those of `replay_episode`.
+
+        Raises:
+            InvalidInputError: The library is not the run's, or a policy is no text.
+        """
+        manifest = read_manifest(directory)
+        arguments = manifest["arguments"]
+        library = library_of_run(arguments, library, directory)
+        settings = EnvironmentSettings(**arguments["environment"])
+        env = ConversationEnv(settings, library=library)
+        recorded = finished(episode)
+        spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
+        if MARK in spec:
+            raise InvalidInputError(
+                f"policy {spec!r:.120} was played with a secret, which is not kept: it cannot be replayed"
+            )
+        asked = recorded_models(recorded) if recorded is not None and models is None else None
+        models_to_ask = models if models is not None else ModelSettings(prices=prices)
+        answering = models_to_ask.make() if asked is None else {asked.default.name: asked}
+        policy = PolicyMaker(library, answering, models_to_ask.load_prices()).make(str(spec))
+        task = find_task(episode["instance_id"]) if env.world is None else world_task(env.world, episode["instance_id"])
+        calls = dict(Forced.of(settings.force).calls)
+        if recorded is not None and "branch" in recorded:
+            calls |= _calls_of(recorded, library)
+        return cls(episode, env, policy, task, manifest["hash"], calls)
+
+    def forced(self, force: Iterable[str]) -> Draws:
+        """Return the draws of the episode, but for calls of which it is said what they bring.
+
+        Raises:
+            InvalidInputError: What is said means nothing, or names what the tool cannot have.
+        """
+        calls = {**self.calls, **Forced.of(force).calls}
+        settings = replace(self.env.settings, force=tuple(Forced(calls).to_texts()))
+        return settings.draws(self.env.library) or KEYED
+
+    def play(self, draws: Draws | None = None, journal: Journal | None = None) -> EpisodeRecord:
+        """Play the episode; `draws` are where its draws come from, as in the run's environment if omitted.
+
+        Raises:
+            InfrastructureError: A model that is asked is down.
+        """
+        episode = self.episode
+        prompt, seed = episode["prompt_type"], episode["seed"]
+        place = PlaceInRun(index=episode["index"], name=episode["policy"], manifest=self.manifest)
+        with contextlib.closing(self.env.twin(draws)) as env:
+            if not isinstance(self.policy, LlmPolicy):
+                return play_episode(env, self.policy, self.task, prompt, seed, **place)
+            playing = play_agent_episode(env, self.policy, self.task, prompt, seed, journal, **place)
+            return play_in_own_loop(self.policy, playing)
+
+
+def _calls_of(record: EpisodeRecord, library: ToolLibrary) -> dict[tuple[str, int], str]:
+    """Return what the calls of an episode brought, as it is said of forced ones."""
+    calls = {}
+    for step in record["steps"]:
+        tool, attempt = step["tool"], step["attempt"]
+        if tool is None or attempt is None:
+            continue
+        result = CORRUPTED if step.get("result") == CORRUPTED else OK
+        if not step["success"] and not step.get("real"):
+            result = step["error"] or ""
+            if result == DEPENDENCY_ERROR:  # a way of telling a failure, which cannot be asked for
+                result = library[tool].failure_errors[0].code
+        calls[tool, attempt] = result
+    return calls
+
+
 def replay_episode(
     directory: Path | str,
     episode: EpisodeRecord | FailureRecord,
     find_task: Callable[[str], Task],
-    library: ToolLibrary,
+    library: ToolLibrary | None,
     models: ModelSettings | None = None,
     prices: str | None = None,
+    force: Sequence[str] = (),
 ) -> EpisodeRecord:
     """Play an episode of a run again, with the run's settings; nothing is written.
 
@@ -201,43 +302,27 @@ def replay_episode(
         library: The run's tool library.
         models: Models to ask anew; None takes the recorded replies.
         prices: File with the prices of models, if the models' settings name none.
+        force: What calls bring other than then, such as "network_fetcher#2=TIMEOUT".
 
     Raises:
-        InvalidInputError: The library is not the run's, a policy is no text, or the agent is not what it was.
+        InvalidInputError: The library is not the run's, a policy is no text, the agent is not what it was, or what is
+            forced cannot be.
         InfrastructureError: A model that is asked is down.
     """
-    manifest = read_manifest(directory)
-    arguments = manifest["arguments"]
-    library = library_of_run(arguments, library, directory)
-    settings = EnvironmentSettings(**arguments["environment"])
-    env = ConversationEnv(settings, library=library)
+    rerun = Rerun.of(directory, episode, find_task, library, models, prices)
     recorded = finished(episode)
-    branch = None if recorded is None or "branch" not in recorded else Branch.of_texts(recorded["branch"])
+    branch = None if recorded is None or "branch" not in recorded or force else Branch.of_texts(recorded["branch"])
     dice = 1 if recorded is None else recorded.get("dice", 1)
-    if branch is not None:
-        env = env.twin(branch)
-    spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
-    if MARK in spec:
-        raise InvalidInputError(
-            f"policy {spec!r:.120} was played with a secret, which is not kept: it cannot be replayed"
-        )
-    asked = recorded_models(recorded) if recorded is not None and models is None else None
-    models_to_ask = models if models is not None else ModelSettings(prices=prices)
-    answering = models_to_ask.make() if asked is None else {asked.default.name: asked}
-    policy = PolicyMaker(library, answering, models_to_ask.load_prices()).make(str(spec))
-    task = find_task(episode["instance_id"]) if env.world is None else world_task(env.world, episode["instance_id"])
-    prompt, seed = episode["prompt_type"], episode["seed"]
-    place = PlaceInRun(index=episode["index"], name=episode["policy"], manifest=manifest["hash"])
-    if not isinstance(policy, LlmPolicy):
-        return on_branch(play_episode(env, policy, task, prompt, seed, **place), branch, dice)
-    if recorded is not None and models is None and "agent" in recorded:
-        return on_branch(play_again(env, recorded, task, policy), branch, dice)
+    draws = rerun.forced(force) if force else branch
     journal: Journal | None = None
-    if recorded is None:
-        identity = canonical_json(policy.models.identities())
-        journal = EpisodeJournal(JournalFolder(directory).kept(episode["index"]), identity)
-    again = play_in_own_loop(policy, play_agent_episode(env, policy, task, prompt, seed, journal, **place))
-    return on_branch(again, branch, dice)
+    if isinstance(rerun.policy, LlmPolicy):
+        if recorded is not None and models is None and "agent" in recorded:
+            again = play_again(rerun.env.twin(draws), recorded, rerun.task, rerun.policy)
+            return on_branch(again, branch, dice)
+        if recorded is None:
+            identity = canonical_json(rerun.policy.models.identities())
+            journal = EpisodeJournal(JournalFolder(directory).kept(episode["index"]), identity)
+    return on_branch(rerun.play(draws, journal), branch, dice)
 
 
 def recorded_models(record: EpisodeRecord) -> RoleModels | None:

@@ -1,0 +1,217 @@
+"""`Case`: an episode of a run, or of a program, and which failures make it lost."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.run.contestants import ModelSettings
+from resilisim.evaluation.run.replay import Rerun, find_episode, finished
+from resilisim.exploration.fault_matrix import FaultMatrix, fault_matrix
+from resilisim.exploration.losing_patterns import Attack, Shrunk, find_attack, shrunk
+from resilisim.exploration.programs import play_program
+from resilisim.exploration.watching import Playable
+from resilisim.injection import inject
+from resilisim.injection.functions import Injected
+from resilisim.simulator.draws import Draws, Forced
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import find_task as find_benchmark_task
+from resilisim.tool_library import ToolLibrary
+
+
+class Case(Playable):
+    """An episode of an agent or a program, to be played again with other results of its calls.
+
+    Made by `of_run` or `of_program`. The agent has to do the same whenever it is told the same.
+
+    Attributes:
+        name: What it is, in words.
+        calls: What it is said beforehand that calls bring, by tool and number of the call: in every play.
+        recorded: The episode as it was, if it comes from a run.
+
+    Example:
+        >>> import resilisim
+        >>> from resilisim.exploration import Case
+        >>> def read() -> str:
+        ...     return "text"
+        >>> def program(tools):
+        ...     try:
+        ...         tools["read"]()
+        ...     except resilisim.InjectedFailure as failure:
+        ...         if failure.code == "TIMEOUT":
+        ...             tools["read"]()
+        >>> case = Case.of_program(program, [read], law=0.9, required=["read"])
+        >>> case.play()["outcome"], case.play(["read#1=OPERATION_FAILED"])["outcome"]
+        (1, 0)
+        >>> faults = case.matrix()
+        >>> {cell.fault: cell.outcome for cell in faults.cells if not cell.lasting}["TIMEOUT"], faults.outcome
+        (1, 1)
+        >>> round(faults.without, 3), round(faults.single, 3), round(faults.cost, 3)
+        (0.9, 0.095, 0.05)
+        >>> attack = case.adversary(above=0.9)
+        >>> [(failure.result, round(failure.optimum_after, 2)) for failure in attack.pattern.failures]
+        [('OPERATION_FAILED', 1.0)]
+    """
+
+    @classmethod
+    def of_run(
+        cls,
+        directory: Path | str,
+        episode: str | int,
+        *,
+        find_task: Callable[[str], Task] = find_benchmark_task,
+        library: ToolLibrary | None = None,
+        model: ModelSettings | None = None,
+    ) -> Case:
+        """Return an episode of a run, of `evaluate` or `explore`.
+
+        Args:
+            directory: The run's folder.
+            episode: Its number, or its task's id, with the seed, the policy and the prompt type if there are several
+                ("task_x:3:react:optimal").
+            find_task: Returns the task of an id; among those of benchmark-v1 if omitted.
+            library: The run's tool library, if it is not the default one.
+            model: The language models of an LLM agent, which are asked anew; the first reply to a conversation is the
+                reply to it from then on.
+
+        Raises:
+            InvalidInputError: There is no such episode, it did not come to its end, or it cannot be played again.
+            StoreError: It is no folder of results.
+        """
+        recorded = finished(find_episode(directory, str(episode)))
+        if recorded is None:
+            raise InvalidInputError(f"episode {episode} of {directory} is not finished: expected one that is")
+        folder = None
+        if model is not None and model.cache is None:
+            folder = tempfile.TemporaryDirectory(prefix="resilisim-")
+            model = replace(model, cache=folder.name)
+        rerun = Rerun.of(directory, recorded, find_task, library, model)
+
+        def reproducing(force: Sequence[str]) -> tuple[str, str]:
+            number = recorded["index"]
+            options = "".join(f" --force {shlex.quote(text)}" for text in force)
+            return (
+                f"resilisim runs replay {shlex.quote(str(directory))} {number}{options}",
+                f"Case.of_run({str(directory)!r}, {number}).play({list(force)!r})",
+            )
+
+        what = f"{recorded['policy']} on {recorded['instance_id']}, prompt {recorded['prompt_type']}"
+        name = f"{what}, seed {recorded['seed']}"
+        said = Forced.of(rerun.env.settings.force).calls
+        return cls(name, rerun.play, reproducing, rerun.forced, said, recorded, folder)
+
+    @classmethod
+    def of_program(
+        cls,
+        program: Callable[[Injected], object],
+        functions: Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]],
+        *,
+        reset: Callable[[], object] | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> Case:
+        """Return the episode of a seed of a program whose functions stand under a law (`inject`).
+
+        Args:
+            program: Takes the functions under the law (by place or name) and calls them; it may be `async`.
+            functions: What `inject` takes. They are really called.
+            reset: Called before each play, to undo what the one before has done.
+            seed: The seed.
+            **options: Options of `inject`, `required` among them: what has to be reached.
+
+        Raises:
+            InvalidInputError: An option is unusable, or there is no goal.
+        """
+        if "record" in options:
+            raise InvalidInputError("record is an option of inject alone: expected a call without it")
+        named = functions if isinstance(functions, Mapping) or callable(functions) else tuple(functions)
+        settings = inject(named, seed=seed, **options).settings
+        if not settings.required:
+            raise InvalidInputError("there is nothing to reach: expected required=[...]")
+
+        def play(draws: Draws) -> EpisodeRecord:
+            if reset is not None:
+                reset()
+            tools = Injected(replace(settings, draws=draws), [named] if callable(named) else named)
+            return play_program(program, tools, draws)
+
+        def forced(force: Sequence[str]) -> Draws:
+            # What is forced is checked where the episode begins.
+            return Forced({**Forced.of(settings.force).calls, **Forced.of(force).calls})
+
+        def reproducing(force: Sequence[str]) -> tuple[str, str]:
+            told = {**options, "seed": seed, "force": list(force)}
+            arguments = ", ".join(f"{option}={_spelt(value)}" for option, value in told.items())
+            return (
+                f"tools = resilisim.inject({_spelt(named)}, {arguments})",
+                f"with tools: {_spelt(program)}(tools)",
+            )
+
+        return cls(f"{settings.name}, seed {seed}", play, reproducing, forced, Forced.of(settings.force).calls)
+
+    def shrink(self, *, plays: int = 1000, progress: bool | None = None) -> Shrunk:
+        """Find the fewest failures that lose an episode, by turning failed calls into successes (delta debugging).
+
+        Failures are turned into successes all at once, in groups, and one after the other, as long as the episode stays
+        lost with fewer of them; the others stay. What else is called, only then perhaps, is drawn by the episode's own
+        key. So no single failure that is left can be spared, but there may be another pattern that is smaller. A call
+        that was sure to fail is no bad luck, and stays.
+
+        Args:
+            plays: Most episodes to play.
+            progress: Whether to show progress; None shows it for what takes more than two seconds.
+
+        Raises:
+            InvalidInputError: The episode was not lost, or the agent does not repeat itself: the line names the
+                message.
+        """
+        return shrunk(self, plays, progress)
+
+    def adversary(self, *, above: float = 0.5, plays: int = 2000, progress: bool | None = None) -> Attack:
+        """Find the fewest failures with which an agent loses although V* after the last of them is still above a level.
+
+        All calls succeed that can, but for some that fail: first none, then each one alone, then pairs, and so on. A
+        call fails in each way that the law knows for it (transient, of the input, an outage, corrupt, ...) and with
+        each error code. Among as many failures those with the likeliest code of each way come first, and then those
+        that are likelier. Texts and durations are those of the case's seed.
+
+        Args:
+            above: The level.
+            plays: Most episodes to play.
+            progress: Whether to show progress; None shows it for what takes more than two seconds.
+
+        Raises:
+            InvalidInputError: A limit is none, nobody knows V* of the task, or the agent does not repeat itself.
+        """
+        return find_attack(self, above, plays, progress)
+
+    def matrix(self, *, progress: bool | None = None) -> FaultMatrix:
+        """Try one fault of each kind at each call of an agent, everything else succeeding.
+
+        Faults are what the law lets happen to the call, each error code by itself, so that one sees which of them an
+        agent copes with; and its tool failing from there on, as in an outage that lasts. Durations are those of the
+        case's seed; weights leave them out, so under a time budget they hold for these durations alone. Where something
+        is done twice, and where answers are lost, is seen in programs with `fail="after"`.
+
+        Args:
+            progress: Whether to show progress; None shows it for what takes more than two seconds.
+
+        Raises:
+            InvalidInputError: The agent does not repeat itself.
+        """
+        return fault_matrix(self, progress)
+
+
+def _spelt(value: object) -> str:
+    """Return a value as source code: functions by their names."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_spelt(key)}: {_spelt(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_spelt, value)) + "]"
+    return str(getattr(value, "__name__", None) or repr(value))

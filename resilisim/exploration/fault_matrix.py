@@ -1,0 +1,147 @@
+"""`matrix`: one fault of each kind at each call of an agent, what becomes of the episode, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.episode.record import has_no_ceiling
+from resilisim.evaluation.run.progress import Progressing
+from resilisim.exploration.losing_patterns import likeliest_faults
+from resilisim.exploration.watching import Call, Playable, Steady, Watching
+from resilisim.tables.numbers import percent
+from resilisim.tables.table import Table
+
+FROM_HERE_ON = "from here on"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultCell:
+    """One fault at one call, while everything else succeeds.
+
+    Attributes:
+        tool: Name of the tool.
+        attempt: Which call of the tool, from 1.
+        turn: Number of the message that makes it, from 1.
+        fault: What it brings, an error code or "corrupt".
+        kind: Number of the law's result (`rulebook.rules`).
+        lasting: Whether every later call of the tool fails so, too.
+        outcome: 1 if the agent succeeds all the same, else 0.
+        optimum_after: V* after the call; None where nobody knows it.
+        weight: How likely it is that just this happens: this fault at this call, and no other. None of a lasting one,
+            which is no single fault.
+    """
+
+    tool: str
+    attempt: int
+    turn: int
+    fault: str
+    kind: int
+    lasting: bool
+    outcome: int
+    optimum_after: float | None
+    weight: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FaultMatrix:
+    """What `matrix` found.
+
+    Attributes:
+        case: Whose calls these are, in words.
+        outcome: What the episode comes to if nothing fails.
+        without: How likely it is that nothing fails.
+        cells: A cell for each fault at each call, in the order of the calls.
+    """
+
+    case: str
+    outcome: int
+    without: float
+    cells: tuple[FaultCell, ...] = field(repr=False)
+
+    @property
+    def single(self) -> float:
+        """How likely exactly one fault is: the sum of the weights."""
+        return math.fsum(cell.weight or 0.0 for cell in self.cells)
+
+    @property
+    def cost(self) -> float:
+        """How likely it is that there is exactly one fault, and the episode is lost by it."""
+        return math.fsum(cell.weight or 0.0 for cell in self.cells if not cell.outcome)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        numbers = {"outcome": self.outcome, "without": self.without, "single": self.single, "cost": self.cost}
+        return {"case": self.case, **numbers, "cells": [asdict(cell) for cell in self.cells]}
+
+    def table(self) -> Table:
+        """Return the cells as a table; codes with which a call fails in the same way share a row."""
+        groups: dict[tuple[Any, ...], list[FaultCell]] = {}
+        for cell in self.cells:
+            key = (cell.turn, cell.tool, cell.attempt, cell.lasting, cell.kind, cell.outcome, cell.optimum_after)
+            groups.setdefault(key, []).append(cell)
+        rows = []
+        for (_, tool, attempt, lasting, _, outcome, after), cells in groups.items():
+            faults = ", ".join(cell.fault for cell in cells)
+            weight = None if lasting else math.fsum(cell.weight or 0.0 for cell in cells)
+            fault = f"{faults} {FROM_HERE_ON}" if lasting else faults
+            rows.append([f"{tool}#{attempt}", fault, "ok" if outcome else "lost", after, weight])
+        end = "succeeds" if self.outcome else "is lost"
+        note = (
+            f"Percent. Without a fault ({percent(self.without)}% of the time) the episode {end}; it has just one "
+            f"{percent(self.single)}% of the time, and is lost by it {percent(self.cost)}% of the time."
+        )
+        headings = ["call", "fault", "outcome", "V* left", "weight"]
+        return Table(self.case, headings, rows, text_columns=3, notes=[note])
+
+
+def fault_matrix(case: Playable, progress: bool | None) -> FaultMatrix:
+    """Try one fault of each kind at each call (`Case.matrix`)."""
+    steady = case.watch(Steady(case.calls))
+    tried = [fault for fault in _faults(steady) if fault[0].place not in case.calls]
+    cells = []
+    with Progressing("faults", len(tried), 0, progress) as shown:
+        for call, fault, kind, share, lasting in tried:
+            if lasting:
+                draws = Steady(case.calls, {call.tool: (call.attempt, fault)})
+            else:
+                draws = Steady({**case.calls, call.place: fault})
+            cells.append(_cell(case, case.watch(draws), call, fault, kind, share, lasting))
+            shown.advance()
+    return FaultMatrix(case.name, steady.record["outcome"], steady.probability, tuple(cells))
+
+
+def _faults(steady: Watching) -> Iterator[tuple[Call, str, int, float, bool]]:
+    """Yield calls, the faults to try at them, their kinds, the share of each in its kind, and whether they last."""
+    for call in steady.calls:
+        kinds = likeliest_faults(call)
+        chance_of = {kind.kind: kind.chance for kind in kinds}
+        for fault in call.faults:
+            yield call, fault.result, fault.kind, fault.chance / chance_of[fault.kind], False
+        if kinds:
+            likeliest = max(kinds, key=lambda kind: kind.chance)
+            yield call, likeliest.result, likeliest.kind, 1.0, True
+
+
+def _cell(
+    case: Playable, played: Watching, call: Call, fault: str, kind: int, share: float, lasting: bool
+) -> FaultCell:
+    made = next((each for each in played.calls if each.place == call.place), None)
+    if made is None:
+        raise InvalidInputError(
+            f"{case.name} did not make call {call.attempt} of {call.tool} again: expected an agent that repeats itself"
+        )
+    return FaultCell(
+        tool=call.tool,
+        attempt=call.attempt,
+        turn=made.turn,
+        fault=fault,
+        kind=kind,
+        lasting=lasting,
+        outcome=played.record["outcome"],
+        optimum_after=None if has_no_ceiling(played.record) else played.optimum_after(made.turn),
+        weight=None if lasting else played.probability * share,
+    )

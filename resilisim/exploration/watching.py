@@ -1,0 +1,260 @@
+"""Playing an episode again with other results of its calls, while what each brings and could bring is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.simulator.draws import CORRUPTED, KEYED, OK, Draws, Forced
+from resilisim.simulator.messages import Message
+from resilisim.simulator.outcomes import (
+    RATE_LIMIT_ERROR,
+    SERVICE_UNAVAILABLE,
+    TIMEOUT,
+    Errors,
+    Failure,
+    possible_errors,
+)
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.build import weighed_errors
+from resilisim.simulator.rulebook.play import Draw
+from resilisim.simulator.rulebook.rules import CORRUPT, DOWN, FAILURE, LIMITED, SLOW, SUCCESS, is_opened
+from resilisim.simulator.state import TURNS_USED, EpisodeState
+
+_OF_THE_LAW = {LIMITED: RATE_LIMIT_ERROR, DOWN: SERVICE_UNAVAILABLE, SLOW: TIMEOUT}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something else than success that a call can bring.
+
+    Attributes:
+        result: "corrupt", or the code of an error, as `--force` takes it.
+        kind: Number of the law's result (`rulebook.rules`): codes of one kind are told apart by words alone.
+        chance: Its probability by what an agent can know.
+    """
+
+    result: str
+    kind: int
+    chance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an episode: what it brought, and what it could have brought.
+
+    Attributes:
+        tool: Name of the tool.
+        attempt: Which execution of the tool it was, from 1.
+        turn: Number of the message that made it, from 1.
+        result: What it brought: "ok", "corrupt", or the code of an error.
+        kind: Number of the law's result.
+        chance: How likely that was by what an agent can know, whatever the words: 0 of what was forced and could not
+            happen.
+        faults: What it could have brought instead of success.
+    """
+
+    tool: str
+    attempt: int
+    turn: int
+    result: str
+    kind: int
+    chance: float
+    faults: tuple[Fault, ...] = field(repr=False)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Tool and number of the call."""
+        return self.tool, self.attempt
+
+    @property
+    def has_failed_by_luck(self) -> bool:
+        """Whether it went wrong where it could have gone right."""
+        return self.result != OK and self.chance < 1.0
+
+    @property
+    def can_be_forced(self) -> bool:
+        """Whether what it brought can be asked for: a failure that tells of dependencies cannot."""
+        return self.result == OK or any((fault.result, fault.kind) == (self.result, self.kind) for fault in self.faults)
+
+    def __str__(self) -> str:
+        """Return it as `--force` takes it."""
+        return f"{self.tool}#{self.attempt}={self.result}"
+
+
+class _Watched:
+    """Draws that note what each call brought."""
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+        self.tells_hidden = draws.tells_hidden
+        self.calls: list[Call] = []
+
+    def draw(
+        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+    ) -> tuple[Draw, Failure | None]:
+        """Return what a call brings (`Draws.draw`)."""
+        draw, failure = self._draws.draw(problem, state, tool, message, key, errors)
+        chances = _chances(problem, state, tool, message)
+        result = failure.code if failure is not None else CORRUPTED if draw.result == CORRUPT else OK
+        faults = tuple(_faults(problem, state, tool, message, key, errors, chances))
+        attempt, turn = state.executions[tool] + 1, state.counters[TURNS_USED] + 1
+        chance = chances.get(draw.result, 0.0)
+        self.calls.append(Call(problem.library.names[tool], attempt, turn, result, draw.result, chance, faults))
+        return draw, failure
+
+
+def _chances(problem: Problem, state: EpisodeState, tool: int, message: Message) -> dict[int, float]:
+    """Return how likely each kind of result is by what an agent can know."""
+    chances: dict[int, float] = {}
+    for chance, draw in problem.dynamics.draws(replace(state, hidden=()), tool, message):
+        chances[draw.result] = chances.get(draw.result, 0.0) + chance
+    return chances
+
+
+def _faults(
+    problem: Problem,
+    state: EpisodeState,
+    tool: int,
+    message: Message,
+    key: tuple[int, int],
+    errors: Errors,
+    chances: Mapping[int, float],
+) -> Iterable[Fault]:
+    """Yield what a call could bring instead of success; the codes of a kind share its chance by their weights."""
+    name, attempt = problem.library.names[tool], state.executions[tool] + 1
+    for kind, weighed in _codes(problem, state, tool, errors).items():
+        shares = []
+        for code, weight in weighed if chances.get(kind, 0.0) > 0.0 else ():
+            draw, _ = Forced({(name, attempt): code}).draw(problem, state, tool, message, key, errors)
+            if draw.result == kind:  # a code that the law has a meaning for stands for that alone
+                shares.append((code, weight))
+        total = sum(weight for _, weight in shares)
+        for code, weight in shares:
+            yield Fault(code, kind, chances[kind] * weight / total)
+
+
+def _codes(problem: Problem, state: EpisodeState, tool: int, errors: Errors) -> dict[int, list[tuple[str, float]]]:
+    """Return by kind of result which codes it is shown with, each with its weight."""
+    numbers, described = problem.dynamics.numbers, problem.library[tool]
+    law = numbers.law
+    codes = {kind: [(code, 1.0)] for kind, code in _OF_THE_LAW.items()} | {CORRUPT: [(CORRUPTED, 1.0)]}
+    if law.error_kinds is not None:
+        opened = is_opened(problem.dynamics.rules, state.status)
+        for weighed in weighed_errors(law, described, numbers.facts[tool].is_opener, opened):
+            codes.setdefault(weighed.result, []).append((weighed.error.code, weighed.weight))
+        return codes
+    specs = numbers.documented[tool] if errors == "documented" else possible_errors(described, errors)
+    weights = [law.error_weight(spec.code) for spec in specs]
+    if not sum(weights) > 0.0:
+        weights = [1.0] * len(specs)
+    codes[FAILURE] = [(spec.code, weight) for spec, weight in zip(specs, weights, strict=True) if weight > 0.0]
+    return codes
+
+
+@dataclass(frozen=True)
+class Steady:
+    """Draws by which every call succeeds that can, but for those of which something else is said.
+
+    Attributes:
+        calls: What calls bring, by tool and number of the call (`Forced`).
+        lasting: By tool, from which call on it fails, and with what.
+    """
+
+    calls: Mapping[tuple[str, int], str]
+    lasting: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    tells_hidden = True
+
+    def draw(
+        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+    ) -> tuple[Draw, Failure | None]:
+        """Return what a call brings (`Draws.draw`)."""
+        name, attempt = problem.library.names[tool], state.executions[tool] + 1
+        first, lasting = self.lasting.get(name, (attempt + 1, OK))
+        result = self.calls.get((name, attempt), lasting if attempt >= first else None)
+        if result is None and _chances(problem, state, tool, message).get(SUCCESS, 0.0) > 0.0:
+            result = OK
+        if result is None:
+            return KEYED.draw(problem, state, tool, message, key, errors)
+        return Forced({(name, attempt): result}).draw(problem, state, tool, message, key, errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """One play of a case.
+
+    Attributes:
+        record: Its record.
+        calls: Its calls.
+    """
+
+    record: EpisodeRecord
+    calls: tuple[Call, ...]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it did not succeed."""
+        return self.record["outcome"] == 0
+
+    @property
+    def probability(self) -> float:
+        """How likely it is that the calls bring what they brought, durations and words apart, if they are made."""
+        product = 1.0
+        for call in self.calls:
+            product *= call.chance
+        return product
+
+    def optimum_after(self, turn: int) -> float:
+        """Return V* after a message, that of the start after message 0."""
+        step = self.record["steps"][max(turn, 1) - 1]
+        return step["action_value"] + step["luck"] if turn else step["value"]
+
+
+class Playable:
+    """An episode that can be played again with other results of its calls.
+
+    Args:
+        name: What it is, in words.
+        play: Plays it with other draws.
+        reproducing: Says in two lines how to play it with forced calls.
+        forced: Returns its own draws, but for forced calls.
+        calls: What it is said beforehand that calls bring, by tool and number of the call: in every play.
+        recorded: The episode as it was, if it comes from a run.
+        folder: What has to live as long as this.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        play: Callable[[Draws], EpisodeRecord],
+        reproducing: Callable[[Sequence[str]], tuple[str, str]],
+        forced: Callable[[Sequence[str]], Draws],
+        calls: Mapping[tuple[str, int], str],
+        recorded: EpisodeRecord | None = None,
+        folder: object = None,
+    ) -> None:
+        self.name, self.calls, self.recorded = name, calls, recorded
+        self._play, self._reproducing, self._forced = play, reproducing, forced
+        self._folder = folder  # of replies that are kept as long as the case is
+
+    def play(self, force: Sequence[str] = ()) -> EpisodeRecord:
+        """Play it again, and return the record; `force` says what calls bring, such as "network_fetcher#2=TIMEOUT".
+
+        Raises:
+            InvalidInputError: What is said means nothing, or names what the tool cannot have.
+        """
+        return self._play(self._forced(force))
+
+    def watch(self, draws: Draws) -> Watching:
+        """Play it with other draws."""
+        watched = _Watched(draws)
+        return Watching(self._play(watched), tuple(watched.calls))
+
+    def watch_forced(self, force: Sequence[str]) -> Watching:
+        """Play it with its own draws, but for calls of which it is said what they bring."""
+        return self.watch(self._forced(force))
+
+    def reproducing(self, force: Sequence[str]) -> tuple[str, str]:
+        """Return two lines that play it so: of a run a command or a call, of a program one after the other."""
+        return self._reproducing(force)
