@@ -56,6 +56,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # Compiling and the first solving of a problem take seconds, so a time limit per example would only measure the machine.
 # The same examples in every run: a red suite is red for everybody.
 settings.register_profile(
-    "resilisim", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=60
+    "resilisim", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=30
 )
 settings.load_profile("resilisim")
