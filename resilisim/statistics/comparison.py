@@ -68,8 +68,8 @@ class Pairs:
         ceiling_b: (num_pairs,) the same of B.
         tries_again: Whether either may try again in fresh episodes, or nobody knows V*, so that luck means nothing.
         num_without_partner: Episodes of A and of B that the other has not played.
-        unplayed: For each of both, if it was explored, the weight that was not played in each pair, shape (num_pairs,);
-            its outcomes are then rates, and it has no luck. None if it was sampled.
+        ends: For each of both, if it was explored, the least and the most that its rate can be, by what was not
+            played, shape (2, num_pairs); its outcomes are then rates, and it has no luck. None if it was sampled.
         more: Other sums with mean zero of A and of B (`luck_adjustment`), shape (num_pairs, num_more) each; None takes
             luck alone off.
 
@@ -95,7 +95,7 @@ class Pairs:
     ceiling_b: FloatArray = field(repr=False)
     tries_again: bool = False
     num_without_partner: tuple[int, int] = (0, 0)
-    unplayed: tuple[FloatArray | None, FloatArray | None] = field(default=(None, None), repr=False)
+    ends: tuple[FloatArray | None, FloatArray | None] = field(default=(None, None), repr=False)
     more: tuple[FloatArray, FloatArray] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class Pairs:
     @property
     def explored(self) -> tuple[bool, bool]:
         """Whether A and B were explored: then an outcome is the rate on a task."""
-        return self.unplayed[0] is not None, self.unplayed[1] is not None
+        return self.ends[0] is not None, self.ends[1] is not None
 
     @property
     def is_exact(self) -> bool:
@@ -120,11 +120,10 @@ class Pairs:
     @property
     def difference_ends(self) -> tuple[FloatArray, FloatArray]:
         """The least and the most that the difference of each pair can be by what was not played; (num_pairs,) each."""
+        outcomes = (self.outcome_a, self.outcome_b)
         (low_a, high_a), (low_b, high_b) = (
-            (outcome, outcome)
-            if unplayed is None
-            else (outcome * (1.0 - unplayed), outcome * (1.0 - unplayed) + unplayed)
-            for outcome, unplayed in zip((self.outcome_a, self.outcome_b), self.unplayed, strict=True)
+            (outcome, outcome) if ends is None else (ends[0], ends[1])
+            for outcome, ends in zip(outcomes, self.ends, strict=True)
         )
         return low_a - high_b, high_a - low_b
 
@@ -525,7 +524,7 @@ def pool_comparisons(
         task=np.concatenate(numbers),
         tries_again=any(part.tries_again for part in parts),
         num_without_partner=(sum(without_a), sum(without_b)),
-        unplayed=(_joined_unplayed(parts, 0), _joined_unplayed(parts, 1)),
+        ends=(_joined_ends(parts, 0), _joined_ends(parts, 1)),
         more=_joined_more(parts),
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _JOINED},
     )
@@ -547,12 +546,13 @@ def pool_comparisons(
     )
 
 
-def _joined_unplayed(parts: Sequence[Pairs], side: int) -> FloatArray | None:
-    """Return what was not played of one side in all parts; None if it was sampled in all of them."""
+def _joined_ends(parts: Sequence[Pairs], side: int) -> FloatArray | None:
+    """Return the ends of one side in all parts; None if it was sampled in all of them."""
     if not any(part.explored[side] for part in parts):
         return None
-    unplayed = (part.unplayed[side] for part in parts)
-    return np.concatenate([np.zeros(len(p)) if u is None else u for p, u in zip(parts, unplayed, strict=True)])
+    outcomes = [(part.outcome_a, part.outcome_b)[side] for part in parts]
+    ends = [part.ends[side] for part in parts]
+    return np.concatenate([np.stack([o, o]) if e is None else e for o, e in zip(outcomes, ends, strict=True)], axis=1)
 
 
 def _joined_more(parts: Sequence[Pairs]) -> tuple[FloatArray, FloatArray] | None:

@@ -16,7 +16,7 @@ from resilisim.evaluation.table.worst_case import read_counted_table
 from resilisim.run_folder import ABSENT, first_difference
 from resilisim.statistics import Pairs, compare_pairs
 from resilisim.statistics.comparison import METHODS, Comparison, pool_comparisons
-from resilisim.statistics.estimates import CONFIDENCE_LEVEL, IntArray, finite_or_none, holm
+from resilisim.statistics.estimates import CONFIDENCE_LEVEL, FloatArray, IntArray, finite_or_none, holm
 from resilisim.tasks.benchmark import texts_revision
 
 OPTIMUM_TOLERANCE = 1e-9  # V* is stored with all its digits, so only other machines' rounding may differ
@@ -287,12 +287,17 @@ def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
             for column in (part.tries_again, part.no_reference)
         ),
         num_without_partner=(len(a) - len(np.unique(rows_a)), len(b) - len(np.unique(rows_b))),
-        unplayed=(
-            a.unplayed[rows_a] if a.is_explored else None,
-            b.unplayed[rows_b] if b.is_explored else None,
-        ),
+        ends=(_ends(a, rows_a), _ends(b, rows_b)),
         more=(a.more[rows_a].astype(np.float64), b.more[rows_b].astype(np.float64)),
     )
+
+
+def _ends(table: EpisodeTable, rows: IntArray) -> FloatArray | None:
+    """Return the least and the most that the rates of explored rows can be, shape (2, num_rows); None of a sample."""
+    if not table.is_explored:
+        return None
+    least = table.least[rows]
+    return np.stack([least, least + table.unplayed[rows]])
 
 
 def _matched_rows(

@@ -99,6 +99,9 @@ class EpisodeTable:
         plays: Records: episodes, or branches.
         explored: Those of them that are branches.
         unplayed: Weight that is missing to 1 in explored rows: what was not played.
+        least: Full successes at the least: outcomes, and of explored rows what was played, by its weight. Where that is
+            not all, the likeliest branches were played, which are lucky ones: as the luck of all comes to 0, the
+            outcome of the row is what is left without it, as far as `least` and `unplayed` let it be.
         after_search: Episodes whose ceiling is `optimum_after_searches`.
         without_ceiling: Episodes whose tools had to be found, and of which only V* is known.
         tries_again: Episodes whose agent may try again in fresh ones, which leaves ceiling and luck without meaning.
@@ -130,6 +133,7 @@ class EpisodeTable:
     plays: NDArray[Any] = field(repr=False)
     explored: NDArray[Any] = field(repr=False)
     unplayed: FloatArray = field(repr=False)
+    least: FloatArray = field(repr=False)
     outcome: NDArray[Any] = field(repr=False)
     partial: NDArray[Any] = field(repr=False)
     turns: NDArray[Any] = field(repr=False)
@@ -310,7 +314,7 @@ _VALUES: Final = {
     "luck": "d",
     "regret": "d",
 }
-COLUMNS: Final = (*_KEYS, *_VALUES, "unplayed")
+COLUMNS: Final = (*_KEYS, *_VALUES, "unplayed", "least")
 _COUNTS_OF_RECORDS: Final = (
     *("plays", "explored", "after_search", "without_ceiling", "tries_again", "no_reference", "privileged"),
 )
@@ -403,6 +407,12 @@ class TableBuilder:
             views |= {name: views[name] / mass for name in _WEIGHED}
         unplayed = 1.0 - mass
         unplayed[unplayed < _WEIGHT_ROUNDING] = 0.0
+        least = np.where(unplayed > 0.0, views["outcome"] * mass, views["outcome"])
+        known = (unplayed > 0.0) & (views["tries_again"] == 0) & (views["no_reference"] == 0)
+        if known.any():
+            without_luck = np.clip(views["outcome"] - views["luck"], least, least + unplayed)
+            views["luck"] = np.where(known, views["luck"] - views["outcome"] + without_luck, views["luck"])
+            views["outcome"] = np.where(known, without_luck, views["outcome"])
 
         def column_of(sums: Mapping[int, float]) -> FloatArray:
             column = np.zeros(len(self._columns["task"]))
@@ -419,6 +429,7 @@ class TableBuilder:
             moments={key: folds.copy() for key, folds in self._moments.items()},
             **{name: view.copy() if self._sums else view for name, view in views.items()},
             unplayed=unplayed,
+            least=least,
             more=more.copy() if self._sums else more,
             losses={label: column_of(sums) for label, sums in self._losses.items()},
             ended_by={reason: column_of(sums) for reason, sums in self._ended_by.items()},

@@ -222,7 +222,7 @@ def summarise_group(
         ended_by={name: number / sum(ended.values()) for name, number in ended.items()},
     )
     if group.is_explored:
-        summary = _exact(summary, outcome, column(group.partial), ceilings, column(group.unplayed))
+        summary = _exact(summary, outcome, column(group.partial), ceilings, column(group.unplayed), column(group.least))
     if not group.has_no_ceiling:
         return _of_the_optimum(summary) if _is_optimum(group, summary) else summary
     # The last of several tries was not drawn like a first one.
@@ -239,7 +239,12 @@ def _ratio(numerators: FloatArray, denominators: FloatArray) -> float:
 
 
 def _exact(
-    summary: GroupSummary, outcome: FloatArray, partial: FloatArray, ceilings: FloatArray, unplayed: FloatArray
+    summary: GroupSummary,
+    outcome: FloatArray,
+    partial: FloatArray,
+    ceilings: FloatArray,
+    unplayed: FloatArray,
+    won: FloatArray,
 ) -> GroupSummary:
     """Return the summary of a policy that was explored: its rates on each task are known, up to what was not played.
 
@@ -247,23 +252,24 @@ def _exact(
     """
     plays, count = summary.num_episodes, np.ones(len(outcome))
 
-    def bracketed(values: FloatArray, interval: Callable[[FloatArray], Estimate], value: float) -> Estimate:
+    def bracketed(least: FloatArray, interval: Callable[[FloatArray], Estimate], value: float) -> Estimate:
         """Return an estimate whose interval holds those of the least and the most that the tasks can come to."""
-        least = values * (1.0 - unplayed)
         low, high = interval(least), interval(least + unplayed)
-        if len(values) > 1:
+        if len(least) > 1:
             return replace(low, value=value, low=min(low.low, value), high=max(high.high, value))
         if unplayed.any():
             return Estimate(value, math.nan, low.value, high.value, 1, plays)
-        return Estimate.nothing(len(values), plays, value)
+        return Estimate.nothing(len(least), plays, value)
 
     def share(values: FloatArray) -> Estimate:
         is_bound = summary.ceiling_name == "optimum"
         return _adjusted_share(values, ceilings, clustered_proportion(values, count), plays, is_bound)
 
-    success = bracketed(outcome, lambda values: clustered_proportion(values, count), summary.success.value)
-    rates = bracketed(partial, lambda values: clustered_proportion(values, count), summary.partial_success.value)
-    of_ceiling = bracketed(outcome, share, summary.share_of_ceiling.value)
+    success = bracketed(won, lambda values: clustered_proportion(values, count), summary.success.value)
+    rates = bracketed(
+        partial * (1.0 - unplayed), lambda values: clustered_proportion(values, count), summary.partial_success.value
+    )
+    of_ceiling = bracketed(won, share, summary.share_of_ceiling.value)
     summary = replace(
         summary,
         unplayed=float(unplayed.mean()) if len(unplayed) else 0.0,

@@ -68,13 +68,22 @@ def test_one_task_has_no_interval_or_the_bracket():
     assert (whole.success.value, math.isnan(whole.success.low)) == (pytest.approx(0.7), True)
     row = summarise(sums_of(branches([[(0.5, 1), (0.3, 0)]])))[0]
     assert (row.success.low, row.success.high) == pytest.approx((0.5, 0.7))
-    assert row.success.value == pytest.approx(0.5 / 0.8)
+    assert row.success.value == pytest.approx(0.7)  # V* without what calls lost is 0.9, more than can be
     assert row.unplayed == pytest.approx(0.2)
     assert (row.adjusted_share.low, row.adjusted_share.high) == pytest.approx((0.5 / 0.9, 0.7 / 0.9))
     text = " ".join(str(summary_table([row])).split())
     assert "exact on these tasks" in text
     assert "20.00% was not played" in text
     json.dumps(row.to_mapping(), allow_nan=False)
+
+
+def test_what_was_played_is_lucky_and_the_rate_is_told_without_that():
+    lost = [{**record, "regret": 0.3, "luck": record["luck"] + 0.3} for record in branches([[(0.5, 1), (0.1, 0)]])]
+    row = summarise(sums_of(lost))[0]
+    assert row.success.value == pytest.approx(0.9 - 0.3)  # V* less what calls have lost
+    assert (row.success.low, row.success.high) == pytest.approx((0.5, 0.9))
+    assert row.luck.value == pytest.approx(0.0)
+    assert 1.0 - row.success.value == pytest.approx(row.unavoidable + row.regret.value - row.luck.value)
 
 
 def test_what_was_not_played_widens_the_interval_over_tasks():
