@@ -21,6 +21,7 @@ from resilisim.evaluation.run.rescoring import (
 )
 from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest, read_records
 from resilisim.policies.llm.agents.reflexion import Reflexion
+from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.simulator.exact import optimum as exact_optimum
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -171,6 +172,21 @@ def test_what_does_not_follow_is_found(place, value, verdict):
 def test_what_cannot_have_happened_is_refused(place, value, reason):
     with pytest.raises(InvalidInputError, match=reason):
         rejudged(changed(place, value), LIBRARY)
+
+
+def test_best_messages_are_written_down_where_they_are_asked_for():
+    best = play_episode(environment(0), make_policy("exact-optimum"), LONG_TASKS[0], "optimal", 3)
+    steps = rejudged(best, LIBRARY, best=True)["steps"]
+    assert [step["best"] for step in steps] == [
+        step["kind"] if step["tool"] is None else f"call {step['tool']}" for step in steps
+    ]
+    again = rejudged(episode(), LIBRARY, best=True)
+    for step in again["steps"]:
+        assert step["regret"] == 0.0 or step["best"] != f"call {step['tool']}"
+    assert compare_records(episode(), again) == compare_records(again, episode()) == ("agreeing", None)
+    assert rejudged(again, LIBRARY) == again
+    with pytest.raises(InvalidInputError, match="expected --out"):
+        rescore_run("nowhere", best=True)
 
 
 POLICIES = ["random", "repairing-follower", "exact-optimum"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import itertools
 import json
@@ -116,6 +117,15 @@ def unpacked(pack: Pack) -> list[dict[str, Any]]:
             }
         )
     return episodes
+
+
+def test_what_would_have_been_best_goes_with_the_steps_that_say_it() -> None:
+    record = copy.deepcopy(one_record())
+    record["steps"][0]["best"] = "call data_processing_parser"
+    pack = packed([record])
+    first, *others = unpack_block(pack.steps[0])[0]
+    assert unpack_block(pack.index)["tables"]["bests"][first[-1]] == "call data_processing_parser"
+    assert {len(row) for row in others} == {len(first) - 1}
 
 
 def test_what_comes_out_of_a_pack_is_what_went_in() -> None:

@@ -268,6 +268,8 @@ class _Transcript:
         self.text(
             "worth", worth + (f" ({step['label'].replace('_', ' ')})" if step["label"] else ""), "cyan", full=True
         )
+        if "best" in step and step["label"]:
+            self.text("best", f"{step['best']} (Q* {step['value']:.4f})", "cyan", full=True)
 
     def print_structure(self, structure: Mapping[str, Any]) -> None:
         for name, value in structure.items():

@@ -49,6 +49,9 @@ def rescore(
         Path | None, typer.Option(help="Write the episodes as they are scored now to this new folder.", file_okay=False)
     ] = None,
     workers: Annotated[Workers, typer.Option(help="Processes.")] = 1,
+    best: Annotated[
+        bool, typer.Option("--best", help="With --out: write down what would have been best at each message.")
+    ] = False,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -58,7 +61,7 @@ def rescore(
     of a loss. With --out it is written to a new folder, whatever has changed, and the exit code is 0.
     """
     with _counting("scoring again", directory) as shown:
-        summary = rescore_run(directory, out, library=load(library), workers=workers, progress=shown.advance)
+        summary = rescore_run(directory, out, library=load(library), workers=workers, best=best, progress=shown.advance)
     if as_json:
         print_json(summary.to_mapping())
     else:

@@ -96,7 +96,8 @@ class StepRecord(Worth):
     in a step of kind "agent_error", which is no message. In worlds `real` is there, and true, where the tool itself
     failed although the law let the call through; `forced` likewise where its result was forced and no luck. Of
     executions under a law with parts, `result` is what luck brought (`rulebook.rules.RESULTS`: "corrupt" is a success
-    with wrong data), and under one with latency `seconds` how long it took.
+    with wrong data), and under one with latency `seconds` how long it took. `best` is there where it was asked for
+    (`rescore_run`): a best message in place of this one, "call TOOL", "finish" or "wait", whose Q* is `value`.
 
     Example:
         >>> from resilisim import evaluate
@@ -117,6 +118,7 @@ class StepRecord(Worth):
     seconds: NotRequired[Number]
     real: NotRequired[bool]
     forced: NotRequired[bool]
+    best: NotRequired[str]
 
 
 class GradeRecord(TypedDict):

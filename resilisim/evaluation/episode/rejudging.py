@@ -53,11 +53,14 @@ def message_reader(library: ToolLibrary, environment: Mapping[str, Any]) -> Read
     return lambda text: read_text(text, library, mode, answers, offers_wait)
 
 
-def rejudged(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | None = None) -> EpisodeRecord:
+def rejudged(
+    record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | None = None, best: bool = False
+) -> EpisodeRecord:
     """Return a record with everything computed again that follows from what happened.
 
     These are the score, how the episode ended, and all values, regrets, lucks, labels and their sums. The record that
-    is handed in is left as it is. Messages are read as under the text protocol if `read` is omitted.
+    is handed in is left as it is. Messages are read as under the text protocol if `read` is omitted. With `best` each
+    step says what would have been best, as those of a record do that says it already.
 
     Raises:
         InvalidInputError: The record contradicts itself, the law or its luck, or does not fit the library.
@@ -80,9 +83,12 @@ def rejudged(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage | No
         event = _again(episode, recorded, message)
         judgement = judge.judge(before, message, episode.state, outcome, event.is_real_failure)
         worth = attribution.worth(judgement, before, message, episode.state, event.is_real_failure)
-        builder.add(
+        step = builder.add(
             recorded["message"], recorded["kind"], recorded["tool"], worth, **_happened(event, recorded["error"])
         )
+        if best or "best" in recorded:
+            better = judge.values.best_action(before)
+            step["best"] = better.kind if better.tool is None else f"call {better.tool}"
     if episode.ended_by is None:
         raise InvalidInputError(f"the episode does not end with its last message, number {len(builder.steps)}")
     if isinstance(draws, Branch):
@@ -261,8 +267,12 @@ def _is_reason(where: str) -> bool:
 
 
 def _is_left_out(where: str, record: Mapping[str, Any]) -> bool:
-    """Tell whether a place is not compared: a cost, or why a message was refused where an older record lacks it."""
-    if where.rpartition(".")[2] == "cost":
+    """Tell whether a place is not compared.
+
+    That is a cost, a best message, of which there may be several, or why a message was refused where an older record
+    lacks it.
+    """
+    if where.rpartition(".")[2] in ("cost", "best"):
         return True
     place = re.fullmatch(r"steps\[(\d+)\]\.error", where)
     step = record["steps"][int(place[1])] if place else {}

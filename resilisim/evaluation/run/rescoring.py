@@ -65,6 +65,7 @@ def rescore_run(
     *,
     library: ToolLibrary | None = None,
     workers: int = 1,
+    best: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> RescoreSummary:
     """Score and attribute all episodes of a run again, from their records alone.
@@ -75,13 +76,17 @@ def rescore_run(
             command that made the run does not go on in it.
         library: The run's tool library; the default one if omitted.
         workers: Number of processes.
+        best: Whether the records that are written say of each message what would have been best instead.
         progress: Called with the number of episodes done since the last call.
 
     Raises:
-        InvalidInputError: The library is not the run's; with `out`, an episode cannot be scored again.
+        InvalidInputError: The library is not the run's; with `out`, an episode cannot be scored again; `best` is asked
+            for without `out`.
         StoreError: A folder cannot be read or written, or holds what it must not.
         ExactLimitError: A task is too large to be solved exactly.
     """
+    if best and out is None:
+        raise InvalidInputError("best messages are written into records: expected --out, a new folder for them")
     source, manifest = Path(directory), read_manifest(directory)
     library = library_of_run(manifest["arguments"], library, directory)
     store = None if out is None else _new_store(source, Path(out), manifest)
@@ -91,6 +96,7 @@ def rescore_run(
         dict(manifest["arguments"].get("environment", {})),
         manifest["hash"],
         None if store is None else store.manifest["hash"],
+        best,
     )
     counts: Counter[Verdict | Literal["impossible"]] = Counter()
     differences: list[str] = []
@@ -123,6 +129,7 @@ class _Setup:
     environment: dict[str, Any]
     source_hash: str  # of the manifest of the folder to read
     manifest_hash: str | None  # of the folder to write; None writes none
+    best: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +158,7 @@ class _Rescorer:
         record = record_in_line(line, place, path)
         try:
             check_origin(record, self._setup.source_hash, self._setup.environment)
-            again = rejudged(record, self._library, self._read)
+            again = rejudged(record, self._library, self._read, self._setup.best)
         except InvalidInputError as error:
             return _Answer(record["index"], "impossible", str(error), None)
         verdict, difference = compare_records(record, again)

@@ -63,7 +63,7 @@ class Episodes {
     const { tables } = this;
     const named = (table, number) => (number < 0 ? null : table[number]);
     const rows = await this.row("steps", row);
-    return rows.map(([kind, tool, success, error, attempt, chance, value, action, luck, cause]) => ({
+    return rows.map(([kind, tool, success, error, attempt, chance, value, action, luck, cause, best]) => ({
       kind: tables.kinds[kind],
       tool: named(tables.tools, tool),
       success: success < 0 ? null : success === 1,
@@ -76,6 +76,7 @@ class Episodes {
       regret: value - action,
       after: action + luck,
       cause: named(tables.causes, cause),
+      best: best === undefined ? null : named(tables.bests, best),
     }));
   }
 

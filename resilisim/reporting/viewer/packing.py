@@ -237,7 +237,7 @@ class Packer:
         self._talks: Shortlist[tuple[int, bytes]] = Shortlist(self._budget.memory)
         self._num_episodes = 0
         self._num_talks = 0
-        names = ("prompts", "types", "seeds", "levels", "endings", "causes", "tools", "kinds", "errors")
+        names = ("prompts", "types", "seeds", "levels", "endings", "causes", "tools", "kinds", "errors", "bests")
         self._tables = {name: Numbering() for name in (*names, "policies", "tasks", "flaws")}
 
     def add(self, record: EpisodeRecord) -> None:
@@ -365,6 +365,7 @@ class Packer:
             _millionths(step["action_value"]),
             _millionths(step["luck"]),
             tables["causes"].name(step["label"]),
+            *([tables["bests"].made_up(step["best"])] if "best" in step else []),
         ]
 
     def _error(self, step: StepRecord) -> int:

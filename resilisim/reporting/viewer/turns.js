@@ -131,6 +131,7 @@ function worth(step) {
     entry("chance", step.chance === null ? "–" : `${percent(step.chance)}%`, null, "that this one call succeeds"),
     entry("V* before", `${percent(step.value, 2)}%`),
     entry("Q* of the call", `${percent(step.action, 2)}%`),
+    step.best === null ? null : entry("best", isolated(step.best), null, "a message whose Q* is V* before"),
     entry("V* after", `${percent(step.after, 2)}%`),
     entry("regret", cost(step.regret, 2), step.regret >= 500 ? "cost" : "muted", "V* before − Q*, in points"),
     entry("luck", points(step.luck, 2), luckStyle, "V* after − Q*, in points"),
