@@ -6,11 +6,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
+
+from annotated_types import Ge, Le
 
 from resilisim.bounds import Seed, Workers, checked
 from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
-from resilisim.errors import InvalidInputError, check_integer
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import RecordTexts, opened
 from resilisim.evaluation.results import folder_of
@@ -28,7 +30,7 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary
 
 REPLIES_NAME = "replies"  # folder in which replies of models are kept, in that of the results
-MOST_DICE = 1000
+Dice = Annotated[int, Ge(1), Le(1000)]  # sets of replies of language models
 MOST_ROWS = 40  # of tasks one by one in a table
 
 
@@ -183,7 +185,7 @@ def explore(
     limits = ExplorationLimits(plays=plays, width=width)
     num_workers = checked(Workers, "workers", workers)
     checked(Seed, "seed", seed)
-    check_integer("dice", dice, 1, MOST_DICE)
+    checked(Dice, "dice", dice)
     temporary = None
     if out is None:
         temporary = tempfile.TemporaryDirectory(prefix="resilisim-")

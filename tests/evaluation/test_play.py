@@ -7,12 +7,13 @@ import pytest
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import identity_error
-from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.play import open_session, play_episode
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.simulator import Law, Outage, build_problem, start_state
+from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.scoring import rescore
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -248,3 +249,19 @@ def test_searching_under_a_flawed_plan_is_information_and_under_a_sound_one_a_wa
     assert "wasted_turn" in found["optimal"] - found["flawed"] - found["baseline"]
     assert "information" in (found["flawed"] & found["baseline"]) - found["optimal"]
     assert all("repeated_search" not in names for names in found.values())
+
+
+@pytest.mark.parametrize("reward", ["success", "value", "advantage"])
+def test_a_message_is_judged_once_for_its_reward_and_for_the_record(reward, monkeypatch):
+    judge, judged = Judge.judge, []
+    monkeypatch.setattr(Judge, "judge", lambda *state: judged.append(judge(*state)) or judged[-1])
+    with open_session("task_c64444cae27fab46", seed=4, prompt="optimal", reward=reward) as session:
+        session.call("file_operations_scanner")
+        session.call("no_such_tool")
+        session.finish()
+    record = session.record()
+    told = [(step["value"], step["action_value"], step["regret"], step["luck"]) for step in record["steps"]]
+    assert told == [(each.value, each.action_value, each.regret, each.luck) for each in judged]
+    paid = {"success": [0.0] * 3, "value": [each.luck - each.regret for each in judged]}
+    assert session.rewards == pytest.approx(paid.get(reward, [-each.regret for each in judged]), abs=1e-12)
+    assert "judgement" not in session.reply.info

@@ -34,7 +34,7 @@ from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.exploration import Exploration
 from resilisim.exploration import explore as run
-from resilisim.exploration.explored import MOST_DICE
+from resilisim.exploration.explored import Dice
 from resilisim.exploration.exploring import ExplorationLimits
 from resilisim.options import OUTPUT_GROUP
 from resilisim.policies.registry import COMMAND_PREFIX
@@ -83,12 +83,10 @@ def explore(
         list[str] | None, typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline")
     ] = None,
     dice: Annotated[
-        int,
+        Dice,
         typer.Option(
             "--dice",
             help="Independent sets of replies of language models; the interval is then over them.",
-            min=1,
-            max=MOST_DICE,
             rich_help_panel=MODEL_PANEL,
         ),
     ] = 1,
