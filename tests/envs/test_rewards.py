@@ -20,7 +20,7 @@ from resilisim.policies.ppo.config import load_config
 from resilisim.simulator.exact import solve
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
-from tests.envs.workflow.cases import LARGE, LARGE_TURNS, TASKS, TOY, random_actions, toy_task
+from tests.envs.workflow.cases import LARGE, TASKS, TOY, random_actions, toy_task
 
 REWARDS = ("success", "value", "advantage")
 NAMES = default_library().names
@@ -100,7 +100,9 @@ LIBRARIES = [
     {"tasks": TASKS, "max_consecutive_failures": 0, "loop_length": 0, "max_turns": 7, "filters": ["dependency"]},
     # Unequal reliabilities: the table tells apart which successful tool was called last.
     {"tasks": [toy_task(TOY, "read", "write"), toy_task(TOY, "write")], "library": TOY},
-    {"tasks": [toy_task(LARGE, "tool_09", "tool_10")], "library": LARGE, "max_turns": LARGE_TURNS},
+    pytest.param(  # a layout of its own, which takes a minute to compile
+        {"tasks": [toy_task(LARGE, "tool_09", "tool_10")], "library": LARGE, "max_turns": 12}, marks=pytest.mark.long
+    ),
 ]
 
 
