@@ -20,6 +20,7 @@ from resilisim.exploration.watching import Playable
 from resilisim.injection import inject
 from resilisim.injection.functions import Injected
 from resilisim.simulator.draws import Draws, Forced
+from resilisim.simulator.goal import Fail
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task as find_benchmark_task
 from resilisim.tool_library import ToolLibrary
@@ -34,6 +35,8 @@ class Case(Playable):
         name: What it is, in words.
         calls: What it is said beforehand that calls bring, by tool and number of the call: in every play.
         recorded: The episode as it was, if it comes from a run.
+        fails_after: Of a program, whether drawn failures come after the function has run.
+        turned: Of a program, the same with failures on the other side of the run.
 
     Example:
         >>> import resilisim
@@ -135,25 +138,31 @@ class Case(Playable):
         if not settings.required:
             raise InvalidInputError("there is nothing to reach: expected required=[...]")
 
-        def play(draws: Draws) -> EpisodeRecord:
-            if reset is not None:
-                reset()
-            tools = Injected(replace(settings, draws=draws), [named] if callable(named) else named)
-            return play_program(program, tools, draws)
-
         def forced(force: Sequence[str]) -> Draws:
             # What is forced is checked where the episode begins.
             return Forced({**Forced.of(settings.force).calls, **Forced.of(force).calls})
 
-        def reproducing(force: Sequence[str]) -> tuple[str, str]:
-            told = {**options, "seed": seed, "force": list(force)}
-            arguments = ", ".join(f"{option}={_spelt(value)}" for option, value in told.items())
-            return (
-                f"tools = resilisim.inject({_spelt(named)}, {arguments})",
-                f"with tools: {_spelt(program)}(tools)",
-            )
+        def made(fail: Fail, turned: Case | None) -> Case:
+            def play(draws: Draws) -> EpisodeRecord:
+                if reset is not None:
+                    reset()
+                tools = Injected(replace(settings, draws=draws, fail=fail), [named] if callable(named) else named)
+                return play_program(program, tools, draws)
 
-        return cls(f"{settings.name}, seed {seed}", play, reproducing, forced, Forced.of(settings.force).calls)
+            def reproducing(force: Sequence[str]) -> tuple[str, str]:
+                said = {**options, "seed": seed, "force": list(force)}
+                if fail != settings.fail:
+                    said["fail"] = fail
+                arguments = ", ".join(f"{option}={_spelt(value)}" for option, value in said.items())
+                return (
+                    f"tools = resilisim.inject({_spelt(named)}, {arguments})",
+                    f"with tools: {_spelt(program)}(tools)",
+                )
+
+            name, calls = f"{settings.name}, seed {seed}", Forced.of(settings.force).calls
+            return cls(name, play, reproducing, forced, calls, fails_after=fail == "after", turned=turned)
+
+        return made(settings.fail, made("before" if settings.fail == "after" else "after", None))
 
     def shrink(self, *, plays: int = 1000, progress: bool | None = None) -> Shrunk:
         """Find the fewest failures that lose an episode, by turning failed calls into successes (delta debugging).
@@ -196,8 +205,9 @@ class Case(Playable):
 
         Faults are what the law lets happen to the call, each error code by itself, so that one sees which of them an
         agent copes with; and its tool failing from there on, as in an outage that lasts. Durations are those of the
-        case's seed; weights leave them out, so under a time budget they hold for these durations alone. Where something
-        is done twice, and where answers are lost, is seen in programs with `fail="after"`.
+        case's seed; weights leave them out, so under a time budget they hold for these durations alone. Of a program
+        failures are tried before and after the function has run, when its answer is lost: those that the law does not
+        draw (`fail` of `inject`) have no weight.
 
         Args:
             progress: Whether to show progress; None shows it for what takes more than two seconds.

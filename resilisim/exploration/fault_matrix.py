@@ -12,10 +12,12 @@ from resilisim.evaluation.episode.record import has_no_ceiling
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.exploration.losing_patterns import likeliest_faults
 from resilisim.exploration.watching import Call, Playable, Steady, Watching
+from resilisim.simulator.rulebook.rules import FAILURE, SLOW
 from resilisim.tables.numbers import percent
 from resilisim.tables.table import Table
 
 FROM_HERE_ON = "from here on"
+_AROUND_THE_RUN = (FAILURE, SLOW)  # kinds of failure that come before a function runs, or after it ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,11 @@ class FaultCell:
         fault: What it brings, an error code or "corrupt".
         kind: Number of the law's result (`rulebook.rules`).
         lasting: Whether every later call of the tool fails so, too.
+        ran: Of a program, whether the function had run, and its answer was lost; None of agents.
         outcome: 1 if the agent succeeds all the same, else 0.
         optimum_after: V* after the call; None where nobody knows it.
         weight: How likely it is that just this happens: this fault at this call, and no other. None of a lasting one,
-            which is no single fault.
+            which is no single fault, and of what the law does not draw.
     """
 
     tool: str
@@ -41,6 +44,7 @@ class FaultCell:
     fault: str
     kind: int
     lasting: bool
+    ran: bool | None
     outcome: int
     optimum_after: float | None
     weight: float | None
@@ -81,13 +85,16 @@ class FaultMatrix:
         """Return the cells as a table; codes with which a call fails in the same way share a row."""
         groups: dict[tuple[Any, ...], list[FaultCell]] = {}
         for cell in self.cells:
-            key = (cell.turn, cell.tool, cell.attempt, cell.lasting, cell.kind, cell.outcome, cell.optimum_after)
+            traits = (cell.turn, cell.tool, cell.attempt, cell.lasting, cell.kind, cell.ran, cell.weight is None)
+            key = (*traits, cell.outcome, cell.optimum_after)
             groups.setdefault(key, []).append(cell)
         rows = []
-        for (_, tool, attempt, lasting, _, outcome, after), cells in groups.items():
+        for (_, tool, attempt, lasting, _, ran, is_unweighed, outcome, after), cells in groups.items():
             faults = ", ".join(cell.fault for cell in cells)
-            weight = None if lasting else math.fsum(cell.weight or 0.0 for cell in cells)
+            weight = None if is_unweighed else math.fsum(cell.weight or 0.0 for cell in cells)
             fault = f"{faults} {FROM_HERE_ON}" if lasting else faults
+            if ran is not None:
+                fault += " (it ran)" if ran else " (it did not run)"
             rows.append([f"{tool}#{attempt}", fault, "ok" if outcome else "lost", after, weight])
         end = "succeeds" if self.outcome else "is lost"
         note = (
@@ -109,7 +116,9 @@ def fault_matrix(case: Playable, progress: bool | None) -> FaultMatrix:
                 draws = Steady(case.calls, {call.tool: (call.attempt, fault)})
             else:
                 draws = Steady({**case.calls, call.place: fault})
-            cells.append(_cell(case, case.watch(draws), call, fault, kind, share, lasting))
+            cells.append(_cell(case, draws, call, fault, kind, None if lasting else share))
+            if case.turned is not None and kind in _AROUND_THE_RUN and not lasting:
+                cells.append(_cell(case.turned, draws, call, fault, kind, None))
             shown.advance()
     return FaultMatrix(case.name, steady.record["outcome"], steady.probability, tuple(cells))
 
@@ -126,9 +135,8 @@ def _faults(steady: Watching) -> Iterator[tuple[Call, str, int, float, bool]]:
             yield call, likeliest.result, likeliest.kind, 1.0, True
 
 
-def _cell(
-    case: Playable, played: Watching, call: Call, fault: str, kind: int, share: float, lasting: bool
-) -> FaultCell:
+def _cell(case: Playable, draws: Steady, call: Call, fault: str, kind: int, share: float | None) -> FaultCell:
+    played = case.watch(draws)
     made = next((each for each in played.calls if each.place == call.place), None)
     if made is None:
         raise InvalidInputError(
@@ -140,8 +148,9 @@ def _cell(
         turn=made.turn,
         fault=fault,
         kind=kind,
-        lasting=lasting,
+        lasting=bool(draws.lasting),
+        ran=None if case.fails_after is None else case.fails_after and kind in _AROUND_THE_RUN,
         outcome=played.record["outcome"],
         optimum_after=None if has_no_ceiling(played.record) else played.optimum_after(made.turn),
-        weight=None if lasting else played.probability * share,
+        weight=None if share is None else played.probability * share,
     )

@@ -222,6 +222,8 @@ class Playable:
         calls: What it is said beforehand that calls bring, by tool and number of the call: in every play.
         recorded: The episode as it was, if it comes from a run.
         folder: What has to live as long as this.
+        fails_after: Of a program, whether drawn failures come after the function has run.
+        turned: Of a program, the same with failures on the other side of the run.
     """
 
     def __init__(
@@ -233,9 +235,12 @@ class Playable:
         calls: Mapping[tuple[str, int], str],
         recorded: EpisodeRecord | None = None,
         folder: object = None,
+        fails_after: bool | None = None,
+        turned: Playable | None = None,
     ) -> None:
         self.name, self.calls, self.recorded = name, calls, recorded
         self._play, self._reproducing, self._forced = play, reproducing, forced
+        self.fails_after, self.turned = fails_after, turned
         self._folder = folder  # of replies that are kept as long as the case is
 
     def play(self, force: Sequence[str] = ()) -> EpisodeRecord:

@@ -204,14 +204,24 @@ def test_a_matrix_tells_codes_apart_and_what_lasts() -> None:
 
     law = Law(base=0.8, errors={"TIMEOUT": 3, "E": 1})
     found = Case.of_program(careful, [read], law=law, required=["read"]).matrix()
-    outcomes = {(cell.attempt, cell.fault, cell.lasting): cell.outcome for cell in found.cells}
+    outcomes = {(cell.attempt, cell.fault, cell.lasting): cell.outcome for cell in found.cells if not cell.ran}
     assert outcomes == {(1, "TIMEOUT", False): 1, (1, "E", False): 0, (1, "TIMEOUT", True): 0}
-    weights = {cell.fault: cell.weight for cell in found.cells if not cell.lasting}
+    weights = {cell.fault: cell.weight for cell in found.cells if not cell.lasting and not cell.ran}
     assert weights["E"] == pytest.approx(0.05, abs=1e-12)
     assert "lost" in str(found.table())
     attack = Case.of_program(careful, [read], law=law, required=["read"]).adversary()
     assert attack.pattern is not None
     assert [failure.result for failure in attack.pattern.failures] == ["E"]  # TIMEOUT, which is likelier, needs two
+
+
+def test_a_matrix_tells_who_does_twice_what_may_be_done_once() -> None:
+    found = Case.of_program(twice, [read, charge], law=0.9, required=["read", "charge"], once=["charge"]).matrix()
+    lost = {(cell.tool, cell.attempt, cell.ran) for cell in found.cells if not cell.outcome and not cell.lasting}
+    assert lost == {("charge", 1, True)}
+    assert all((cell.weight is None) == cell.ran for cell in found.cells if not cell.lasting)
+    table = str(found.table())
+    assert "(it ran)" in table
+    assert "(it did not run)" in table
 
 
 def test_what_can_succeed_does_where_nothing_else_is_said(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from resilisim.bounds import Count
 from resilisim.cli import options
 from resilisim.cli.output import answer, say
 from resilisim.cli.runs.episode import IdArgument, RunArgument, models_asked_again
@@ -31,7 +32,7 @@ _LostArgument = Annotated[
         metavar="[ID]", help="Number of the episode, or its task's id; TASK:SEED:POLICY:PROMPT. The first lost one."
     ),
 ]
-_Plays = Annotated[int, typer.Option("--plays", help="Most episodes to play.", min=1)]
+_Plays = Annotated[Count, typer.Option("--plays", help="Most episodes to play.")]
 
 
 @options.takes(models=_MODELS)
