@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from resilisim import explore
+from resilisim import evaluate, explore
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation import read_records
 from resilisim.evaluation.run.rescoring import rescore_run
+from resilisim.exploration import Case
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
 from tests.evaluation.agent_models import endpoint, following_answer
@@ -40,3 +42,21 @@ def test_replies_are_kept_by_what_was_said_before_them(tmp_path: Path) -> None:
     assert all(asked.count(each) <= 2 for each in asked)  # once in each set
     assert math.fsum(record["weight"] for record in records) == pytest.approx(1.0 - row.unplayed, abs=1e-9)
     assert rescore_run(tmp_path).agrees
+
+
+def test_a_lost_episode_of_a_model_is_shrunk_and_no_conversation_is_asked_about_twice(tmp_path: Path) -> None:
+    with LoopbackServer(following_answer) as server:
+        model = endpoint(server)
+        evaluate("react", [SHORT], "optimal", seeds=8, model=model, out=tmp_path, max_turns=4, base=0.5)
+        lost = next(record for record in read_records(tmp_path) if not record["outcome"])
+        with pytest.raises(InvalidInputError, match=r"ask the models anew \(--live\)"):
+            Case.of_run(tmp_path, lost["index"]).adversary()
+        server.requests.clear()
+        case = Case.of_run(tmp_path, lost["index"], model=model)
+        pattern = case.shrink().pattern
+        num_asked = len(server.requests)
+        assert case.play(pattern.force)["steps"] == pattern.record["steps"]
+        assert len(server.requests) == num_asked
+        asked = [str(seen.body["messages"]) for seen in server.requests]
+    assert len(set(asked)) == len(asked)
+    assert pattern.failures
