@@ -25,11 +25,11 @@ def steps() -> None:
     """Compile steps and rewards of Workflow-v0, for libraries of up to 32 tools."""
     from resilisim.tasks.benchmark import benchmark_tasks
 
-    _step({"tasks": benchmark_tasks()[:2]})
+    _step({"tasks": benchmark_tasks()[:2], "reward": "advantage"})
 
 
 def large_steps() -> None:
-    """Compile them for larger libraries and longer episodes."""
+    """Compile steps for larger libraries and longer episodes."""
     from tests.envs.workflow.cases import LARGE, LARGE_TURNS, toy_task
 
     _step({"tasks": [toy_task(LARGE, "tool_01")], "library": LARGE, "max_turns": LARGE_TURNS, "similarity": None})
@@ -60,7 +60,7 @@ def solvers() -> None:
 def _step(options: dict[str, Any]) -> None:
     from resilisim.envs.workflow import WorkflowEnv, WorkflowVectorEnv
 
-    envs = WorkflowVectorEnv(2, autoreset_mode="SAME_STEP", reward="advantage", **options)
+    envs = WorkflowVectorEnv(2, autoreset_mode="SAME_STEP", **options)
     envs.reset(seed=0)
     envs.step(envs.action_masks().argmax(axis=1))
     env = WorkflowEnv(**options)
