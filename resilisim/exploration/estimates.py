@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from resilisim.exploration.frontier import Unplayed
 from resilisim.seeding import Draws
-from resilisim.statistics.estimates import clopper_pearson, t_quantile
+from resilisim.statistics.estimates import ROUNDING, clopper_pearson, t_quantile
 
 FEWEST_DRAWN = 30  # episodes for which Student's t is trusted where luck is taken off
 FEWEST_PLAYED = 20  # branches from which a multiple of the luck is fitted
@@ -140,14 +140,17 @@ def rate_of(played: Played, rest: Rest, drawn: Played) -> Rate:
         values = [won - slope * luck for won, luck in zip(drawn.outcomes, drawn.lucks, strict=True)]
         mean = math.fsum(values) / number
         spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (number - 1) / number)
-    if not slope or spread == 0.0:
-        ends = clopper_pearson(float(sum(drawn.outcomes)), float(number))
-        inside = (min(low + rest.weight * ends[0], high), min(low + rest.weight * ends[1], high))
-        return Rate(low, high, min(low + rest.weight * share, high), inside)
-    value = low - slope * (played.luck + (rest.luck or 0.0)) + rest.weight * mean
-    half = rest.weight * spread * t_quantile(number)
-    bounded = [min(max(each, low), high) for each in (value, value - half, value + half)]
-    return Rate(low, high, bounded[0], (bounded[1], bounded[2]))
+    value = low + rest.weight * share
+    if slope:
+        value = low - slope * (played.luck + (rest.luck or 0.0)) + rest.weight * mean
+    if slope and spread > ROUNDING:
+        half = rest.weight * spread * t_quantile(number)
+        ends = value - half, value + half
+    else:  # that nothing varies among those that were drawn does not mean that nothing does
+        shares = clopper_pearson(float(sum(drawn.outcomes)), float(number))
+        ends = min(low + rest.weight * shares[0], value), max(low + rest.weight * shares[1], value)
+    value, least, most = (min(max(each, low), high) for each in (value, *ends))
+    return Rate(low, high, value, (least, most))
 
 
 def _slope(played: Played) -> float:
