@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -40,7 +41,8 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function at its first call, releasing the interpreter lock, and keep the result on disk if possible.
 
-    What is kept goes when any source of kernels changes; Numba alone would look at the function's own file.
+    What is kept goes when a source that the function is made of changes, wherever it stands (`compiled_sources`); Numba
+    alone would look at the function's own file.
     """
     try:
         compiled = numba.njit(cache=True, nogil=True)(function)
@@ -49,26 +51,60 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
         return uncached
     kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if kept is not None and hasattr(kept, "_source_stamp"):  # not there with NUMBA_DISABLE_JIT
-        kept._source_stamp = (kept._source_stamp, package_stamp())
+        kept._source_stamp = stamp_of(function)
     kernel_function: Callable[P, R] = compiled
     return kernel_function
 
 
 # What kernels are made of, below the package's folder.
 COMPILED_SOURCES = ("seeding.py", "simulator", "envs/workflow")
+_PACKAGE = Path(__file__).resolve().parent.parent
+# An import at the margin: compiled functions see no other names than those of their modules.
+_IMPORT = re.compile(r"^(?:from (resilisim[.\w]*) import (\([^)]*\)|.*)|import (resilisim[.\w]*))", re.MULTILINE)
+
+
+def stamp_of(function: Callable[..., Any]) -> str:
+    """Return a hash of every source file that a compiled function comes from."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in compiled_sources(Path(function.__code__.co_filename).resolve()):
+        digest.update(f"{path.relative_to(_PACKAGE)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @functools.cache
-def package_stamp() -> str:
-    """Return a hash of every source file that compiled code can come from."""
-    root = Path(__file__).resolve().parent.parent
-    digest = hashlib.blake2b(digest_size=16)
-    for name in COMPILED_SOURCES:
-        place = root / name
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(f"{path.relative_to(root)}\0".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+def compiled_sources(source: Path) -> tuple[Path, ...]:
+    """Return the sources that compiled functions of a source are made of: it, this one, and what they import."""
+    sources = {source, Path(__file__).resolve()}
+    waiting = [*sources]
+    while waiting:
+        new = _imported(waiting.pop()) - sources
+        sources |= new
+        waiting += new
+    return tuple(sorted(sources))
+
+
+@functools.cache
+def _imported(source: Path) -> frozenset[Path]:
+    """Return those of COMPILED_SOURCES that a source imports."""
+    imported: set[Path] = set()
+    for package, names, module in _IMPORT.findall(source.read_text(encoding="utf-8")):
+        place = _place(module or package)
+        within = [_place(f"{package}.{name}") for name in re.findall(r"\w+", names)]
+        if place.name != "__init__.py":
+            imported.add(place)
+        elif package and all(path.is_file() for path in within):
+            imported.update(within)
+        else:  # a name that the package hands on, from whichever of its modules
+            imported.update(place.parent.rglob("*.py"))
+    roots = [_PACKAGE / name for name in COMPILED_SOURCES]
+    return frozenset(path for path in imported if any(path.is_relative_to(root) for root in roots))
+
+
+def _place(module: str) -> Path:
+    """Return the file of a module; of a package, that of its own module."""
+    path = _PACKAGE.parent.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 inlined_threefry = inlined(threefry2x32)  # in loops over many draws several are computed side by side
