@@ -36,7 +36,7 @@ from resilisim.simulator.draws import KEYED, Draws
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.failure_model import Law
-from resilisim.simulator.goal import world_goal
+from resilisim.simulator.goal import Goal, world_goal
 from resilisim.simulator.messages import STOP
 from resilisim.simulator.scoring import graded_score, score_episode
 from resilisim.tasks import Task
@@ -77,6 +77,7 @@ _HELPERS = (
     "_perturber",
     "_search_many",
     "_read_cached",
+    "_problem_cached",
     "_prompt_cached",
     "searches_needed",
 )
@@ -214,6 +215,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._planner = planner
         self._search = search
         self._make_helpers()
+        self._generator: np.random.Generator | None = None
         self._task: Task | None = None
         self._workspace: Workspace | None = None
         self._episode: Episode | None = None
@@ -230,6 +232,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._perturber = self.settings.perturber(self.library)
         self._search_many = self.settings.search_many(self.library)
         self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
+        self._problem_cached = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make_problem)
         self._prompt_cached = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make_prompt)
         self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
 
@@ -249,8 +252,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
             seed: Episode seed, 0 to 2^63 - 1; drawn from the environment's generator if omitted.
             options: `task` and `prompt`, see the class; an InvalidInputError tells what does not exist.
         """
-        seed = None if seed is None else check_integer("seed", seed, 0, MAX_SEED)
-        super().reset(seed=seed)
+        if seed is not None:
+            seed = check_integer("seed", seed, 0, MAX_SEED)
+            self._np_random, self._np_random_seed = None, seed
         options = options or {}
         for name in options:
             if name not in ("task", "prompt"):
@@ -287,9 +291,22 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._judge = self._judge or Judge(self._episode.problem)
         return self._judge.values
 
+    @property
+    def _np_random(self) -> np.random.Generator | None:
+        """What Gymnasium draws by, made of the seed when it is asked for: that took a third of a reset."""
+        if self._generator is None and self._np_random_seed is not None:
+            self._generator, _ = gymnasium.utils.seeding.np_random(self._np_random_seed)
+        return self._generator
+
+    @_np_random.setter
+    def _np_random(self, generator: np.random.Generator | None) -> None:
+        self._generator = generator
+
     def problem(self, task: Task) -> Problem:
         """Return what has to be done in a task, under law and end rules."""
-        goal = task.required_tools if self.world is None else world_goal(task)
+        return self._problem_cached(task.required_tools if self.world is None else world_goal(task))
+
+    def _make_problem(self, goal: Goal | tuple[str, ...]) -> Problem:
         return build_problem(self.library, goal, self.law, self.rules, self.world is not None)
 
     def close(self) -> None:
@@ -467,7 +484,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             ending = progress.text()
             extra["progress"] = progress
         words = extra["words"] = presentable(words, self._longest - len(ending) - 2)
-        text = self._said = "\n\n".join(filter(None, (words, ending)))
+        text = self._said = f"{words}\n\n{ending}" if words and ending else words or ending
         if self.protocol == "native":
             ids = [presentable(call_id, len(call_id)) for call_id in ids]
             extra["messages"], text = native_answers(text, ids, self._longest)

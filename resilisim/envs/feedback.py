@@ -36,8 +36,8 @@ _SHOWN_PARAMETERS = 2
 
 _OUTPUT_MARK = " executed successfully.\nOutput: "
 
-# Made once: `json.dumps` with an option makes one for every call.
-_OUTPUT_ENCODER = json.JSONEncoder(ensure_ascii=False)
+# Made once: `json.dumps` with an option makes one for every call. Outputs are plain JSON values, which hold no circles.
+_OUTPUT_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False)
 
 
 def execution_reply(event: Event) -> str:
@@ -103,14 +103,15 @@ def format_reply(problems: Sequence[str], calling: str, offers_wait: bool = Fals
 
 def progress(problem: Problem, state: EpisodeState, num_ignored: int, finish: str) -> Progress:
     """Return how far an episode is; `finish` is how completion is signalled."""
+    seconds = _seconds_left(problem, state) if problem.dynamics.rules.budget >= 0 else None
     return Progress(
-        num_succeeded=state.status.count(SUCCEEDED),
-        turns_left=problem.rules.max_turns - state.turns_used,
-        seconds_left=_seconds_left(problem, state),
-        is_closing=is_awaiting_closing(problem, state),
-        num_ignored=num_ignored,
-        ended_by=state.ended_by,
-        finish=finish,
+        state.status.count(SUCCEEDED),
+        problem.rules.max_turns - state.turns_used,
+        seconds,
+        is_awaiting_closing(problem, state),
+        num_ignored,
+        state.ended_by,
+        finish,
     )
 
 

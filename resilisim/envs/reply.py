@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from resilisim.workflows.prompts import FLAWED
 
@@ -22,8 +22,7 @@ ENDINGS: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """How far an episode is after a message.
 
     Attributes:
@@ -55,23 +54,24 @@ class Progress:
         `finish` is how whoever reads this signals completion, the environment's own way if omitted; an empty one says
         no way.
         """
-        lines = []
-        if self.num_ignored:
-            are = "was" if self.num_ignored == 1 else "were"
-            lines.append(f"Only the first call of a message counts; {self.num_ignored} more {are} ignored.")
-        if self.ended_by is not None:
-            return "\n".join([*lines, ENDINGS[self.ended_by]])
-        time_left = "" if self.seconds_left is None else f" and {self.seconds_left:g} seconds"
-        lines.append(
-            f"Progress: {self.num_succeeded} {'tool' if self.num_succeeded == 1 else 'tools'} executed successfully; "
-            f"{self.turns_left} {'turn' if self.turns_left == 1 else 'turns'}{time_left} left."
+        num_succeeded, turns_left, seconds_left, is_closing, num_ignored, ended_by, own_finish = self
+        ignored = ""
+        if num_ignored:
+            are = "was" if num_ignored == 1 else "were"
+            ignored = f"Only the first call of a message counts; {num_ignored} more {are} ignored.\n"
+        if ended_by is not None:
+            return ignored + ENDINGS[ended_by]
+        time_left = "" if seconds_left is None else f" and {seconds_left:g} seconds"
+        text = (
+            f"{ignored}Progress: {num_succeeded} {'tool' if num_succeeded == 1 else 'tools'} executed successfully; "
+            f"{turns_left} {'turn' if turns_left == 1 else 'turns'}{time_left} left."
         )
-        finish = self.finish if finish is None else finish
-        if finish and self.is_closing:
-            lines.append(f"Send a closing message: {finish} if the task is complete. Nothing more is executed.")
-        elif finish:
-            lines.append(f"Continue with the next step, or finish with {finish} if the task is complete.")
-        return "\n".join(lines)
+        finish = own_finish if finish is None else finish
+        if not finish:
+            return text
+        if is_closing:
+            return f"{text}\nSend a closing message: {finish} if the task is complete. Nothing more is executed."
+        return f"{text}\nContinue with the next step, or finish with {finish} if the task is complete."
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,11 +234,11 @@ def next_required(problem: Problem, state: EpisodeState) -> int:
 
 def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:
     """Return whether every turn is used, or all time, and only the closing message is left."""
-    counters = state.counters
-    if counters[ENDED] != RUNNING:
+    counters, dynamics = state.counters, problem.dynamics
+    rules = dynamics.rules
+    if counters[TURNS_USED] != rules.max_turns and (rules.budget < 0 or not dynamics.is_out_of_time(state)):
         return False
-    dynamics = problem.dynamics
-    return counters[TURNS_USED] == dynamics.rules.max_turns or dynamics.is_out_of_time(state)
+    return counters[ENDED] == RUNNING
 
 
 def outcome(problem: Problem, state: EpisodeState) -> int:

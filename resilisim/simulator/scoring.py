@@ -97,7 +97,7 @@ def counted_executions(
     """
     executions = list(executions)
     equivalents = law.get("equivalents", {})
-    if not equivalents and all(result != "corrupt" for _, _, result in executions):
+    if not equivalents and "corrupt" not in {result for _, _, result in executions}:
         return [(tool, success) for tool, success, _ in executions]
     stands_for = {other: tool for tool in reversed(required_tools) for other in equivalents.get(tool, ())}
     stands_for |= {tool: tool for tool in required_tools}
