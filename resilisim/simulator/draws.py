@@ -15,7 +15,6 @@ from typing import Final, Protocol
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS
 from resilisim.simulator.compiled import draw_bits
-from resilisim.simulator.law import success_threshold
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import (
     RATE_LIMIT_ERROR,
@@ -48,8 +47,8 @@ from resilisim.simulator.rulebook.rules import (
     RESULTS,
     SLOW,
     SUCCESS,
-    clean_probability,
-    law_probability,
+    clean_threshold,
+    law_threshold,
     time_limit,
 )
 from resilisim.simulator.state import TURNS_USED, EpisodeState
@@ -102,34 +101,33 @@ class Keyed:
         self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
     ) -> tuple[Draw, Failure | None]:
         """Return what luck brings to a call (`Draws.draw`)."""
-        dynamics = problem.dynamics
+        dynamics, status, attempt = problem.dynamics, state.status, state.executions[tool]
         rules, numbers = dynamics.rules, dynamics.numbers
-        attempt, tables = state.executions[tool], numbers.tables
-        threshold = success_threshold(law_probability(rules, tables, state.status, state.counters, tool))
+        threshold = law_threshold(rules, numbers.tables, status, state.counters, tool)
         bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
-        clean_threshold = 0  # read of failures only
+        clean = 0  # read of failures only
         if bits >= threshold or rules.at_broken >= 0:
-            clean_threshold = success_threshold(clean_probability(rules, tables, state.counters, tool))
+            clean = clean_threshold(rules, numbers.tables, state.counters, tool)
         result, ticks, error = draw_result(
             rules,
             numbers.luck,
-            state.status,
+            status,
             state.parts or NOTHING,
             state.hidden or NOTHING,
             tool,
             dynamics.digest(tool, message) if rules.at_block >= 0 else 0,
             threshold,
-            clean_threshold,
+            clean,
             *key,
             attempt,
             bits,
         )
-        if result == SUCCESS and rules.is_validator[tool] and not rules.shows_payload:
-            return Draw(result, ticks, dynamics.true_findings(state)), None
         draw = Draw(result, ticks) if ticks else UNTIMED[result]
-        if result == SUCCESS:
-            return draw, None
-        return draw, shown_failure(problem, state, tool, draw, error, key, errors)
+        if result != SUCCESS:
+            return draw, shown_failure(problem, state, tool, draw, error, key, errors)
+        if not rules.shows_payload and rules.is_validator[tool]:
+            draw = Draw(result, ticks, dynamics.true_findings(state))
+        return draw, None
 
 
 KEYED: Final = Keyed()
@@ -404,9 +402,9 @@ def _error(problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tu
     dynamics, attempt = problem.dynamics, state.executions[tool]
     rules, numbers = dynamics.rules, dynamics.numbers
     if draw.result == FAILURE:
-        chance = law_probability(rules, numbers.tables, state.status, state.counters, tool)
-        bits = failing_bits(draw_bits(*key, attempt, PURPOSE_SUCCESS), success_threshold(chance))
-        if bits < success_threshold(clean_probability(rules, numbers.tables, state.counters, tool)):
+        threshold = law_threshold(rules, numbers.tables, state.status, state.counters, tool)
+        bits = failing_bits(draw_bits(*key, attempt, PURPOSE_SUCCESS), threshold)
+        if bits < clean_threshold(rules, numbers.tables, state.counters, tool):
             return OF_DEPENDENCIES
         if rules.at_block < 0:
             return OTHER_ERROR

@@ -85,7 +85,6 @@ class Episode:
     Attributes:
         problem: The task under its law and end rules.
         state: The state now.
-        states: (num_messages + 1,) the start, and the state after each message.
         events: What each message did. A call that was drawn and is not settled yet is taken to have worked.
 
     Raises:
@@ -123,10 +122,9 @@ class Episode:
         self._key = episode_luck_key(salt, seed, instance_id)
         self._draws = draws
         self.state: EpisodeState = problem.dynamics.start(self._key if draws.tells_hidden else None)
-        self.states: list[EpisodeState] = [self.state]
         self.events: list[Event] = []
         self._drawn: list[Draw | None] = []  # what luck brought to each message
-        self._tool_keys: dict[str, tuple[int, int]] = {}
+        self._tools: dict[str, tuple[int, tuple[int, int]]] = {}  # by name: index and luck key
         self._payload: PayloadSize = payload
         self._errors: Errors = errors
         self._workspace = workspace
@@ -212,15 +210,14 @@ class Episode:
             self._drawn[place] = replace(draw, refused=True)
             result = RESULTS[FAILURE] if event.result is not None else None
             settled = event._replace(success=False, failure=Failure(*failure, real=True), result=result)
-            self._replay(place)
+            self._replay()
         self.events[place] = settled
         return settled
 
     def extend(self, problem: Problem) -> None:
         """Go on in a problem whose library has more tools, behind those that were there; what happened has happened."""
         self.problem = problem
-        self.states[0] = problem.dynamics.start(self._key if self._draws.tells_hidden else None)
-        self._replay(0)
+        self._replay()
 
     def _refuse(self) -> NoReturn:
         raise RuntimeError(f"the episode was ended by {self.ended_by}: reset before sending more messages")
@@ -228,10 +225,10 @@ class Episode:
     def _called(self, message: Message) -> tuple[int, tuple[int, int]]:
         """Return the index of the tool that a message calls, and its luck key."""
         name = message.tool or ""
-        key = self._tool_keys.get(name)
-        if key is None:
-            key = self._tool_keys[name] = tool_luck_key(*self._key, name)
-        return self.problem.library.index(name), key
+        called = self._tools.get(name)
+        if called is None:
+            called = self._tools[name] = self.problem.library.index(name), tool_luck_key(*self._key, name)
+        return called
 
     def _enter(
         self,
@@ -242,35 +239,40 @@ class Episode:
         output: Mapping[str, Any] | None = None,
     ) -> Event:
         state, dynamics, turn = self.state, self.problem.dynamics, len(self.events) + 1
+        down = dynamics.next_down(self._key, state) if state.hidden else ()
         if draw is None:
-            event = Event(turn, message)
+            event, after = Event(turn, message), dynamics.after(state, message, tool, False, down)
         else:
-            probability = dynamics.chance_of_success(state, tool, message)
             result = seconds = None
             if dynamics.has_sections:
                 result = RESULTS[FAILURE if draw.refused else draw.result]
                 seconds = draw.ticks / TICKS_PER_SECOND if dynamics.numbers.law.latency is not None else None
-            attempt, success = state.executions[tool] + 1, failure is None
-            told = output or {}
             event = Event(
-                turn, message, message.tool, attempt, success, probability, failure, told, result, seconds, draw.forced
+                turn,
+                message,
+                message.tool,
+                state.executions[tool] + 1,
+                failure is None,
+                dynamics.chance_of_success(state, tool, message),
+                failure,
+                output or {},
+                result,
+                seconds,
+                draw.forced,
             )
-        down = dynamics.next_down(self._key, state) if state.hidden else ()
-        self.state = dynamics.after(state, message, tool, draw or False, down)
-        self.states.append(self.state)
+            after = dynamics.after_execution(state, message, tool, draw, down)
+        self.state = after
         self.events.append(event)
         self._drawn.append(draw)
         return event
 
-    def _replay(self, place: int) -> None:
-        """Compute the states after a message and all later ones anew, from what luck brought to them."""
-        del self.states[place + 1 :]
+    def _replay(self) -> None:
+        """Compute the state anew, from what luck brought to each message."""
         dynamics = self.problem.dynamics
-        for event, draw in zip(self.events[place:], self._drawn[place:], strict=True):
+        state = dynamics.start(self._key if self._draws.tells_hidden else None)
+        for event, draw in zip(self.events, self._drawn, strict=True):
+            if state.ended_by:
+                break
             tool = -1 if draw is None else self.problem.library.index(event.tool or "")
-            state = self.states[-1]
-            if not state.ended_by:
-                down = dynamics.next_down(self._key, state)
-                state = dynamics.after(state, event.message, tool, draw or False, down)
-            self.states.append(state)
-        self.state = self.states[-1]
+            state = dynamics.after(state, event.message, tool, draw or False, dynamics.next_down(self._key, state))
+        self.state = state

@@ -180,7 +180,7 @@ def test_work_can_be_entered_later_and_a_failure_of_its_own_counts_from_its_call
     for number in range(2):
         event = at_once.apply(execution("a", {"x": number}))
         assert event.success == episode.events[number].success
-    assert episode.states == at_once.states
+    assert episode.state == at_once.state
     with pytest.raises(RuntimeError):
         episode.settle(first, {})
 
@@ -213,7 +213,7 @@ def test_tools_that_come_by_change_nothing_of_what_happened(name: str) -> None:
         whole = Episode(problem_under(law, turns=8, library=larger), "more", seed)
         for message in messages[:2]:
             whole.apply(message)
-        assert episode.states == whole.states
+        assert episode.state == whole.state
         for message in messages[2:]:
             assert (episode.apply(message), episode.state) == (whole.apply(message), whole.state)
 

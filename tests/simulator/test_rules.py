@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from resilisim.simulator import (
@@ -25,7 +26,7 @@ from resilisim.simulator import (
 )
 from resilisim.simulator.messages import WAIT
 from resilisim.simulator.problem import outcome, success_probability
-from resilisim.simulator.rulebook.luck import is_down_next, share_of_bits, write_first_hidden
+from resilisim.simulator.rulebook.luck import NAMES_AT_ONCE, share_of_bits, write_first_hidden, write_next_down
 from resilisim.simulator.rulebook.play import Draw, Dynamics
 from resilisim.simulator.rulebook.rules import CORRUPT, DOWN, FAILURE, SLOW, SUCCESS, chance_down, messages_until_free
 from resilisim.simulator.state import EpisodeState
@@ -88,10 +89,12 @@ def test_what_was_seen_of_a_group_is_forgotten_as_the_chain_does() -> None:
 @pytest.mark.parametrize(("begins", "ends", "after_up", "after_down"), [(1.0, 0.0, 1, 1), (0.0, 1.0, 0, 0)])
 def test_groups_go_down_and_up_as_the_law_says(begins: float, ends: float, after_up: int, after_down: int) -> None:
     _, dynamics, _ = solved(Law(outage=Outage(begins, ends)))
-    for hidden, expected in (((0, 0), after_up), ((1, 1), after_down)):
-        assert is_down_next(dynamics.rules, dynamics.numbers.luck, 1, 2, 3, 0, hidden) == bool(expected)
+    scratch = np.empty(NAMES_AT_ONCE, dtype=np.int64)
+    for hidden, expected in (([0, 0], after_up), ([1, 1], after_down)):
+        write_next_down(dynamics.rules, dynamics.numbers.luck, 1, 2, 3, hidden, scratch)
+        assert hidden == [expected] * 2
     hidden = [0, 0]
-    write_first_hidden(dynamics.rules, dynamics.numbers.luck, 1, 2, hidden)
+    write_first_hidden(dynamics.rules, dynamics.numbers.luck, 1, 2, hidden, scratch)
     assert hidden == [after_up] * 2
 
 

@@ -75,8 +75,8 @@ from resilisim.simulator.rulebook.luck import (
     OTHER_ERROR,
     UNIT,
     draw_result,
-    is_down_next,
     write_first_hidden,
+    write_next_down,
 )
 from resilisim.simulator.rulebook.rules import (
     AS_HIDDEN,
@@ -85,12 +85,12 @@ from resilisim.simulator.rulebook.rules import (
     NONE,
     SLOW,
     SUCCESS,
-    clean_probability,
+    clean_threshold,
     enter_result,
     finish_value,
     is_opened,
     is_time_up,
-    law_probability,
+    law_threshold,
     pass_message,
     signature_of_call,
 )
@@ -129,16 +129,16 @@ def luck_of(episode: Episode, tool: int, world: World) -> Luck:
 
 
 @inlined
-def chances(episode: Episode, tool: int, task: TaskRecord, world: World) -> tuple[float, float]:
-    """Return how likely the draw of an execution's success is won, and how likely with all dependencies in place."""
+def thresholds(episode: Episode, tool: int, task: TaskRecord, world: World) -> tuple[int, int]:
+    """Return what an execution's bits must stay below to succeed, and what with all dependencies in place."""
     if world.training_law:
         base, confidence = training_base(episode.running_success), float(task.task_confidence[tool])
         retries, unmet = int(episode.retries[tool]), count_unmet(episode.status, world.rules.dependencies[tool])
-        clean = training_probability(base, 0, retries, confidence)
-        return training_probability(base, unmet[0] + unmet[1], retries, confidence), clean
+        chance = training_probability(base, unmet[0] + unmet[1], retries, confidence)
+        return success_threshold(chance), success_threshold(training_probability(base, 0, retries, confidence))
     rules, tables, counters = world.rules, world.tables, episode.counters
-    clean = clean_probability(rules, tables, counters, tool)
-    return law_probability(rules, tables, episode.status, counters, tool), clean
+    clean = clean_threshold(rules, tables, counters, tool)
+    return law_threshold(rules, tables, episode.status, counters, tool), clean
 
 
 @inlined
@@ -148,11 +148,10 @@ def draw_outcome(
     """Return what luck brings to an execution; `digest` stands for its parameters."""
     rules, status, attempt = world.rules, episode.status, int(episode.executions[tool])
     key0, key1, bits = luck
-    chance, clean = chances(episode, tool, task, world)
+    threshold, clean = thresholds(episode, tool, task, world)
     parts, hidden = sections.parts, sections.hidden
-    threshold, clean_threshold = success_threshold(chance), success_threshold(clean)
     result, ticks, error = draw_result(
-        rules, world.luck, status, parts, hidden, tool, digest, threshold, clean_threshold, key0, key1, attempt, bits
+        rules, world.luck, status, parts, hidden, tool, digest, threshold, clean, key0, key1, attempt, bits
     )
     if result in (SUCCESS, CORRUPT):
         return result, ticks, STATUS_SUCCESS
@@ -163,7 +162,7 @@ def draw_outcome(
     is_timeout = False
     if error != OTHER_ERROR:
         is_timeout = error == world.luck.timeout_error[tool, 1 if is_opened(rules, status) else 0]
-    elif result == FAILURE:
+    elif result == FAILURE and status[tool] != SUCCEEDED:  # else nobody is shown it
         is_timeout = _is_timeout(key0, key1, attempt, tool, world)
     return result, ticks, STATUS_TIMEOUT if is_timeout else STATUS_FAILED
 
@@ -458,7 +457,8 @@ def _begin_sections(episode: Episode, sections: SectionsBlocks, task: TaskRecord
         sections.parts[place] = 0
     for tool in range(rules.num_tools):
         sections.variant[tool] = 0
-    write_first_hidden(rules, world.luck, episode.key0, episode.key1, sections.hidden)
+        sections.standing[tool] = world.start_standing[tool]
+    write_first_hidden(rules, world.luck, episode.key0, episode.key1, sections.hidden, sections.scratch.ravel())
     copy_words(sections.observation, world.start_sections)
     if not world.hidden:
         show_shared(episode, sections, task, world)
@@ -523,9 +523,7 @@ def step_environment(
         keep_books(episode, action_type, tool, world)
     if legal and tool >= 0:
         episode.tools[tool, TOOL_LAST_STEP] = saturated(turns_used + 1)
-    for group in range(rules.num_groups):
-        is_down = is_down_next(rules, world.luck, episode.key0, episode.key1, turns_used, group, hidden)
-        hidden[rules.at_down + group] = 1 if is_down else 0
+    write_next_down(rules, world.luck, episode.key0, episode.key1, turns_used, hidden, sections.scratch.ravel())
     record_turn(counters, signature, rules.loop_length)
     coverage = coverage_of(episode, task, world)
     in_order = counters[SPOILT] == 0 and episode.places_length > 0

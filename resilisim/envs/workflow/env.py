@@ -258,7 +258,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
             core.judge.judge(self._action)
         step_environments(
             self._action,
-            outcome,
+            *outcome,
             LEAVE_ENDED,
             self._pool,
             core.episodes,

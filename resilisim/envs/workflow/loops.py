@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.dynamics import Outcome, begin_episode, step_environment
+from resilisim.envs.workflow.dynamics import begin_episode, step_environment
 from resilisim.envs.workflow.observation import (
     show_confidences,
     show_dependency_counts,
@@ -165,7 +165,9 @@ def begin_episodes(
 @kernel
 def step_environments(
     actions: Int,
-    outcome: Outcome,
+    result: int,
+    ticks: int,
+    shown: int,
     autoreset: int,
     pool: Int,
     episodes: Records,
@@ -180,11 +182,12 @@ def step_environments(
     """Step every environment with its action, and return how many episodes ended.
 
     `rewards`, `terminated` and, under RESET_AT_ONCE, `finals` are written, all (num_envs,); so are `sections` and
-    `final_sections` where the law has any. `autoreset` is one of the codes above; new tasks come from `pool`
-    (num_choices,).
+    `final_sections` where the law has any. Result, ticks and what a failure shows are the `Outcome` that executions are
+    made to bring, one by one, as a tuple takes longer to hand over; `autoreset` is one of the codes above; new tasks
+    come from `pool` (num_choices,).
     """
     num_ended = 0
-    world = worlds[0]
+    world, outcome = worlds[0], (result, ticks, shown)
     draws = np.zeros((NUM_ROWS, NUM_COLUMNS), dtype=np.int64)
     for env in range(len(actions)):
         column = env % NUM_COLUMNS

@@ -109,17 +109,19 @@ from resilisim.simulator.compiled import inlined, scalar
 from resilisim.simulator.law import SUCCEEDED, count_unmet
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
-    CORRUPT,
     NEVER_SEEN,
+    NONE,
     OPEN,
-    SUCCESS,
     UNSOUND,
     chance_broken,
     chance_down,
+    chance_of_draw,
     chance_slow,
-    fill_chances,
+    chance_works,
     finish_value,
     is_opened,
+    is_refused,
+    law_probability,
     messages_until_free,
     table_row,
     time_limit,
@@ -272,22 +274,33 @@ def show_constant_sections(sections: Sections, not_executed: float, failed: floa
 
 
 @scalar
-def show_clocks(sections: Sections, finish_chance: float, opened: bool, world: World) -> None:
+def show_clocks(sections: Sections, finish_chance: float, opened: bool, slow: float, world: World) -> None:
     """Rewrite what is shown of the episode as a whole under a law with sections."""
     rules, shown = world.rules, sections.law
     shown[LAW_FINISH_CHANCE] = quantised(finish_chance) if not world.hidden else 0
     shown[LAW_OPENED] = 1 if opened else 0
-    shown[LAW_CHANCE_SLOW] = quantised(chance_slow(rules, time_limit(rules, sections.parts)))
+    shown[LAW_CHANCE_SLOW] = quantised(slow)
     shown[LAW_TIME_LEFT] = LARGEST
     if rules.budget >= 0:
         shown[LAW_TIME_LEFT] = quantised(1.0 - sections.parts[rules.at_time] / rules.budget)
 
 
 @scalar
-def show_tool(episode: Episode, sections: Sections, tool: int, opened: bool, world: World) -> None:
-    """Rewrite what is shown of a tool under a law with sections."""
+def show_tool(
+    episode: Episode, sections: Sections, tool: int, opened: bool, down: float, slow: float, world: World
+) -> None:
+    """Rewrite what is shown of a tool under a law with sections.
+
+    Args:
+        episode: The episode.
+        sections: Its record of these.
+        tool: The tool.
+        opened: Whether a tool that opens has succeeded.
+        down: Chance that its group is down.
+        slow: Chance that a call takes longer than it may.
+        world: The rest.
+    """
     rules, parts, row = world.rules, sections.parts, sections.tool_parts[tool]
-    show_chance(episode, sections, tool, world)
     if rules.at_block >= 0:
         block = parts[rules.at_block + tool]
         row[PART_BLOCK] = BLOCK_OPEN
@@ -302,25 +315,38 @@ def show_tool(episode: Episode, sections: Sections, tool: int, opened: bool, wor
         if row[PART_SOUNDNESS] == UNSOUND and episode.tools[tool, TOOL_STATUS] == STATUS_SUCCESS:
             episode.tools[tool, TOOL_STATUS] = STATUS_FAILED
             allow_execution(episode, sections, tool, True, world)
-    if rules.rate_key[tool] >= 0:
+    if rules.at_evidence >= 0:
+        row[PART_CHANCE_BROKEN] = quantised(chance_broken(rules, episode.status, parts, tool))
+    show_clocks_of_tool(episode, sections, tool, down, slow, world)
+
+
+@scalar
+def show_clocks_of_tool(
+    episode: Episode, sections: Sections, tool: int, down: float, slow: float, world: World
+) -> None:
+    """Rewrite what of a tool changes from message to message by itself, and its chances."""
+    rules, status, parts, row = world.rules, episode.status, sections.parts, sections.tool_parts[tool]
+    key, group, standing = rules.rate_key[tool], rules.group[tool], 0.0
+    if key >= 0:
         row[PART_FREE_IN] = messages_until_free(rules, parts, tool)
-        row[PART_RATE_CALLS_MADE] = parts[rules.at_rate + rules.rate_key[tool]] & LARGEST
-    group = rules.group[tool]
+        row[PART_RATE_CALLS_MADE] = parts[rules.at_rate + key] & LARGEST
     if group >= 0:
         seen = parts[rules.at_outage + 2 * group]
         row[PART_GROUP_SEEN] = seen
         row[PART_SEEN_AGO] = saturated(parts[rules.at_outage + 2 * group + 1]) if seen != NEVER_SEEN else 0
-        row[PART_CHANCE_DOWN] = quantised(chance_down(rules, parts, group))
-    if rules.at_evidence >= 0:
-        row[PART_CHANCE_BROKEN] = quantised(chance_broken(rules, episode.status, parts, tool))
+        row[PART_CHANCE_DOWN] = quantised(down)
+    if row[PART_FREE_IN] == 0 and not is_refused(rules, status, parts, tool, 0):
+        standing = chance_of_draw(down, slow, chance_works(rules, status, parts, sections.hidden, False, tool))
+    sections.standing[tool] = standing
+    show_chance(episode, sections, tool, world)
 
 
 @scalar
 def show_chance(episode: Episode, sections: Sections, tool: int, world: World) -> None:
     """Rewrite what is shown of a tool's chances under a law with sections."""
-    rules, status, counters, chances = world.rules, episode.status, episode.counters, sections.chances
-    fill_chances(rules, world.tables, status, counters, sections.parts, sections.hidden, False, tool, 0, chances)
-    sections.tool_parts[tool, PART_CHANCE] = quantised(chances[SUCCESS] + chances[CORRUPT])
+    rules, counters = world.rules, episode.counters
+    probability = law_probability(rules, world.tables, episode.status, counters, tool)
+    sections.tool_parts[tool, PART_CHANCE] = quantised(sections.standing[tool] * probability)
     if rules.rows_by_turn:
         place, missing = table_row(rules, counters, tool), episode.tools[tool]
         missing[TOOL_CLEAN_PROBABILITY] = world.shown_probability[
@@ -342,16 +368,22 @@ def show_sections(
         finish_chance: Chance that everything required is done.
         world: The rest.
     """
-    rules, status, executed = world.rules, episode.status, episode.tool
-    opened = rules.at_block >= 0 and is_opened(rules, status)
-    every = opened != (sections.law[LAW_OPENED] == 1)
+    rules, parts, executed = world.rules, sections.parts, episode.tool
+    slow = chance_slow(rules, time_limit(rules, parts))
+    opened = rules.at_block >= 0 and is_opened(rules, episode.status)
+    every = opened != (sections.law[LAW_OPENED] == 1) or rules.budget >= 0
     if rules.at_sound >= 0 and executed >= 0:  # it tells of the others
         every = every or (episode.tool_success and rules.is_validator[executed] == 1)
-    every_chance = rules.rows_by_turn == 1 or rules.budget >= 0  # chances depend on the turn, or the time
-    every_chance = every_chance or num_failures != episode.counters[NUM_FAILURES]
+    every_chance = rules.rows_by_turn == 1 or num_failures != episode.counters[NUM_FAILURES]
+    group, down = NONE, 0.0
     for tool in range(rules.num_tools):
-        if every or tool == executed or _has_clock(sections, tool, world):
-            show_tool(episode, sections, tool, opened, world)
+        if rules.group[tool] != group:  # tools of a group mostly follow each other
+            group = rules.group[tool]
+            down = chance_down(rules, parts, group) if group >= 0 else 0.0
+        if every or tool == executed:
+            show_tool(episode, sections, tool, opened, down, slow, world)
+        elif _has_clock(sections, tool, world):
+            show_clocks_of_tool(episode, sections, tool, down, slow, world)
         elif every_chance:
             show_chance(episode, sections, tool, world)
     if is_first:
@@ -359,7 +391,7 @@ def show_sections(
             if dependent < 0:
                 break
             show_chance(episode, sections, dependent, world)
-    show_clocks(sections, finish_chance, opened, world)
+    show_clocks(sections, finish_chance, opened, slow, world)
 
 
 @inlined
@@ -377,28 +409,31 @@ def show_shared(episode: Episode, sections: Sections, task: TaskRecord, world: W
     """Rewrite how many tools are due of those that share a limit or a group, and the first of them."""
     rules = world.rules
     if rules.at_rate >= 0:
-        _show_sharers(episode, sections, task, rules.rate_key, PART_RATE_NUM_DUE, rules.num_tools)
+        _show_sharers(episode, sections, task, rules.rate_key, rules.num_rate_keys, PART_RATE_NUM_DUE, world)
     if rules.at_outage >= 0:
-        _show_sharers(episode, sections, task, rules.group, PART_GROUP_NUM_DUE, rules.num_tools)
+        _show_sharers(episode, sections, task, rules.group, rules.num_groups, PART_GROUP_NUM_DUE, world)
 
 
 @scalar
 def _show_sharers(
-    episode: Episode, sections: Sections, task: TaskRecord, shared: Int, column: int, num_tools: int
+    episode: Episode, sections: Sections, task: TaskRecord, shared: Int, num_shared: int, column: int, world: World
 ) -> None:
-    rows = sections.tool_parts
-    for tool in range(num_tools):
-        rows[tool, column] = rows[tool, column + 1] = 0
+    """Rewrite two columns; `shared` (num_tools,) numbers what tools share, of which there are `num_shared`."""
+    rows, sharers = sections.tool_parts, sections.scratch
+    for number in range(num_shared):
+        sharers[number, 0] = sharers[number, 1] = 0
     for index in range(task.closure_size):
         wanted = task.closure[index]
-        due = episode.tools[wanted, TOOL_DUE]
-        if due == 0 or shared[wanted] < 0:
+        due, number = int(episode.tools[wanted, TOOL_DUE]), shared[wanted]
+        if due == 0 or number < 0:
             continue
-        for tool in range(num_tools):
-            if shared[tool] == shared[wanted]:
-                rows[tool, column] += 1
-                if rows[tool, column + 1] == 0 or due < rows[tool, column + 1]:
-                    rows[tool, column + 1] = due
+        sharers[number, 0] += 1
+        if sharers[number, 1] == 0 or due < sharers[number, 1]:
+            sharers[number, 1] = due
+    for tool in range(world.rules.num_tools):
+        number = shared[tool]
+        rows[tool, column] = saturated(sharers[number, 0]) if number >= 0 else 0
+        rows[tool, column + 1] = sharers[number, 1] if number >= 0 else 0
 
 
 # The mask.

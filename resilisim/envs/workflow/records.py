@@ -27,7 +27,7 @@ from resilisim.envs.workflow.spaces import (
 )
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.rulebook.luck import LuckTables
-from resilisim.simulator.rulebook.rules import NUM_RESULTS, Rulebook, Tables
+from resilisim.simulator.rulebook.rules import Rulebook, Tables
 from resilisim.simulator.state import LOOP_SIGNATURE, NO_LOOP, NUM_COUNTERS
 
 Int: TypeAlias = NDArray[np.int64]
@@ -120,7 +120,8 @@ class Sections(Protocol):
     parts: Annotated[Int, "int64", "parts"]
     hidden: Annotated[Int, "int64", "hidden"]
     variant: Annotated[Small, "int8", "tools"]  # which of its two sets of parameters a tool was called with last
-    chances: Annotated[Floats, "float64", NUM_RESULTS]  # scratch
+    standing: Annotated[Floats, "float64", "tools"]  # chance that a call comes to a draw that it can win
+    scratch: Annotated[Int, "int64", "tools", 2]
 
 
 class SectionsBlocks(Sections, Protocol):
@@ -197,6 +198,7 @@ class World(Protocol):
     # How episodes begin: their block `state`, and what of their sections is the same for every task.
     start_state: Annotated[Int, "int64", "state_words"]
     start_sections: Annotated[Int, "int64", "sections_words"]
+    start_standing: Annotated[Floats, "float64", "tools"]
     # The law: records of their own, with the rulebook's places left to the tasks.
     rules: Rulebook
     tables: Tables

@@ -48,6 +48,7 @@ from resilisim.simulator.failure_model import Law
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.rulebook.build import LawNumbers, as_record
 from resilisim.simulator.rulebook.play import parameter_digest
+from resilisim.simulator.rulebook.rules import chance_down, chance_slow, time_limit
 from resilisim.tasks import Task
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import changed_parameters
@@ -88,7 +89,7 @@ def build_tables(
     _write_library(worlds, library, dependents, context, numbers.law)
     _write_law(worlds, numbers)
     if worlds["has_sections"][0]:
-        worlds["start_sections"] = _start_sections(worlds[0], start[0], layout, numbers.law)
+        _write_start_sections(worlds[0], start[0], layout, numbers.law)
     records = make_records(len(tasks), task_dtype(layout))
     _write_tasks(records, tasks, problems, context, options.salt)
     _write_constant_columns(records, worlds, problems, context)
@@ -105,6 +106,7 @@ def _make_worlds(layout: Layout, numbers: LawNumbers, options: WorkflowOptions) 
     errors = (layout.tools, 2, layout.errors)
     lengths = {
         "probability": (layout.rows, *counts),
+        "threshold": (layout.rows, *counts),
         "evidence": (layout.rows, *counts),
         "group_words": (layout.tools, 2),
         "broken_words": (layout.tools, 2),
@@ -181,16 +183,19 @@ def _write_law(worlds: Records, numbers: LawNumbers) -> None:
     world.history_factor[:failures] = [quantised(law.history**count) for count in range(failures)]
 
 
-def _start_sections(world: Any, episode: Any, layout: Layout, law: Law) -> NDArray[np.int64]:
-    """Return what an episode shows of sections when it begins, but for what the task says, as words."""
-    sections = make_records(1, sections_dtype(layout))
+def _write_start_sections(world: Any, episode: Any, layout: Layout, law: Law) -> None:
+    """Write what an episode shows of sections when it begins, but for what the task says."""
+    sections, rules = make_records(1, sections_dtype(layout)), world.rules
     own, drift = sections[0], law.drift.per_message if law.drift is not None else 0.0
     show_constant_sections(own, law.not_executed, law.failed, drift, world)
-    for tool in range(world.rules.num_tools):
-        show_tool(episode, own, tool, False, world)
-    show_clocks(own, 0.0, False, world)
-    words: NDArray[np.int64] = sections["observation"]
-    return words
+    slow = chance_slow(rules, time_limit(rules, own.parts))
+    for tool in range(rules.num_tools):
+        group = rules.group[tool]
+        down = chance_down(rules, own.parts, group) if group >= 0 else 0.0
+        show_tool(episode, own, tool, False, down, slow, world)
+    show_clocks(own, 0.0, False, slow, world)
+    world.start_sections[:] = sections["observation"][0]
+    world.start_standing[:] = own.standing
 
 
 def _write_tasks(

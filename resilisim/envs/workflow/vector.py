@@ -164,7 +164,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         def step_part(part: slice) -> int:
             num_ended = step_environments(
                 actions[part],
-                BY_LUCK,
+                *BY_LUCK,
                 AUTORESETS[self.autoreset_mode],
                 self._pool,
                 core.episodes[part],

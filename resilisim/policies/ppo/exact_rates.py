@@ -200,7 +200,7 @@ class _Chain:
             self._stage[: len(rows)] = states[rows]
             step_environments(
                 actions[rows],
-                outcome,
+                *outcome,
                 LEAVE_ENDED,
                 np.zeros(1, dtype=np.int64),
                 core.episodes[: len(rows)],

@@ -39,7 +39,6 @@ from resilisim.simulator.law import (
     EndRules,
     IntVector,
     count_unmet,
-    success_thresholds,
 )
 from resilisim.simulator.problem import Problem, build_problem, dependencies_within, start_state
 from resilisim.tasks import Task
@@ -96,7 +95,7 @@ def clairvoyant(
     place = np.array([problem.place[tool] for tool in problem.closure], dtype=np.int64)
     charged = _charge_helpers(problem, slot)
     luck = luck_table(problem, salt, seeds, instance_id)
-    thresholds = success_thresholds(problem.tables.probability)
+    thresholds = problem.tables.threshold
     visited = np.zeros(_VISITED_SIZE, dtype=np.uint64)
     num_visited = np.zeros(1, dtype=np.int64)
     found = np.zeros(len(seeds))

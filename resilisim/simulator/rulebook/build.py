@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from resilisim.errors import ExactLimitError, InvalidInputError, unknown_name
 from resilisim.seeding import hash_words
 from resilisim.simulator.failure_model import TICKS_PER_SECOND, Law
-from resilisim.simulator.law import EndRules
-from resilisim.simulator.rulebook.luck import OTHER_ERROR, LuckTables
+from resilisim.simulator.law import EndRules, success_thresholds
+from resilisim.simulator.rulebook.luck import NAMES_AT_ONCE, OTHER_ERROR, LuckTables
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
     EVIDENCE_UNITS,
@@ -191,7 +191,11 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
         tuple(dependencies),
         tuple(distinct),
         tuple(distinct.index(base) for base in given),
-        Tables(probability, _evidence(probability) if law.broken is not None else _NO_EVIDENCE),
+        Tables(
+            probability,
+            success_thresholds(probability),
+            _evidence(probability) if law.broken is not None else _NO_EVIDENCE,
+        ),
         _luck_tables(facts, weighed),
         equivalents,
         tuple(dict.fromkeys(one.group for one in facts if one.group is not None)),
@@ -229,14 +233,21 @@ def _luck_tables(
             weights[tool, opened, : len(errors)] = [one.weight for one in errors]
             results[tool, opened, : len(errors)] = [one.result for one in errors]
     return LuckTables(
-        group_words=np.array([hash_words(f"outage:{name}") for name in groups], dtype=np.int64).reshape(-1, 2),
-        broken_words=np.array([hash_words(f"broken:{one.name}") for one in facts], dtype=np.int64),
+        group_words=_words([f"outage:{name}" for name in groups]),
+        broken_words=_words([f"broken:{one.name}" for one in facts]),
         error_weight=weights,
         error_result=results,
         num_errors=np.array([[len(errors) for errors in pair] for pair in weighed], dtype=np.int64),
         total_weight=np.array([[sum(one.weight for one in errors) for errors in pair] for pair in weighed]),
         timeout_error=np.array([[_timeout(errors) for errors in pair] for pair in weighed], dtype=np.int64),
     )
+
+
+def _words(names: Sequence[str]) -> NDArray[np.int64]:
+    """Return the hash words of names, (num_names, 2), with zeros behind up to a multiple of NAMES_AT_ONCE."""
+    words = np.zeros((len(names) + -len(names) % NAMES_AT_ONCE, 2), dtype=np.int64)
+    words[: len(names)] = np.array([hash_words(name) for name in names]).reshape(-1, 2)
+    return words
 
 
 def _timeout(errors: Sequence[WeighedError]) -> int:
@@ -428,6 +439,8 @@ MAX_DURATIONS = 64  # that compiled code can tell apart
 def as_record(values: Mapping[str, Any], length: int, width: int) -> Any:
     """Return the fields of a rulebook, and others beside, for compiled code, padded with -1: all are of one type.
 
+    Single numbers come first: every step reads many of them, and they lie on a few lines of a processor's cache.
+
     Args:
         values: The fields.
         length: Entries of the vectors, at least one for each tool; durations have MAX_DURATIONS.
@@ -441,12 +454,13 @@ def as_record(values: Mapping[str, Any], length: int, width: int) -> Any:
     if num_durations > MAX_DURATIONS:
         raise ExactLimitError(f"the law has {num_durations} durations: expected at most {MAX_DURATIONS}")
     padded: dict[str, Any] = {}
-    for name, value in values.items():
-        if not isinstance(value, list | tuple):
+    single = {name: value for name, value in values.items() if not isinstance(value, list | tuple)}
+    for name, value in {**single, **values}.items():
+        if name in single:
             padded[name] = value
             continue
         array = np.array(value if len(value) else [-1])
-        kind = np.float64 if array.dtype.kind == "f" else np.int64
+        kind = np.float64 if array.dtype.kind == "f" else np.int64 if name == "duration_ticks" else np.int32
         padded[name] = np.full([lengths.get(name, length), *([width] if array.ndim > 1 else [])], -1, dtype=kind)
         padded[name][tuple(slice(size) for size in array.shape)] = array
     kinds = [(name, np.asarray(value).dtype, np.shape(value)) for name, value in padded.items()]

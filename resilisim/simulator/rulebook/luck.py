@@ -40,12 +40,15 @@ OF_DEPENDENCIES = -2
 
 ANY_RESULT = -1  # of the errors that a failure can show
 
+NAMES_AT_ONCE = 8  # whose luck is computed side by side
+
 
 class LuckTables(NamedTuple):
     """What luck is drawn by, beside a rulebook.
 
     Attributes:
-        group_words: int64 (num_groups, 2), hash words of the names by which outages are drawn.
+        group_words: int64 (num_groups, 2), hash words of the names by which outages are drawn; zeros behind, up to a
+            multiple of NAMES_AT_ONCE.
         broken_words: int64 (num_tools, 2), likewise for broken tools.
         error_weight: float64 (num_tools, 2, most_errors), weights of the errors that a failure can show: before a tool
             that opens has succeeded, and after.
@@ -64,43 +67,52 @@ class LuckTables(NamedTuple):
     timeout_error: NDArray[np.int64]
 
 
-@scalar
-def uniform_of(key0: int, key1: int, words: Any, number: int) -> float:
-    """Return the uniform of a name, (2,) hash words, and a number, under the key of an episode."""
-    return float(_bits_of_name(key0, key1, words[0], words[1], number) * UNIT)
-
-
 @kernel
-def _bits_of_name(key0: int, key1: int, word0: int, word1: int, number: int) -> int:
-    name0, name1 = inlined_threefry(key0, key1, word0, word1)
-    return int(inlined_bits(name0, name1, number, 0))
+def draw_of_names(key0: int, key1: int, words: Any, num_names: int, number: int, bits: Any) -> None:
+    """Write what names, (num_names, 2) hash words, draw for a number under the key of an episode: UNIFORM_BITS bits.
+
+    Both `words` and `bits`, (num_names,), go on up to a multiple of NAMES_AT_ONCE.
+    """
+    for first in range(0, num_names, NAMES_AT_ONCE):
+        for name in range(first, first + NAMES_AT_ONCE):
+            name0, name1 = inlined_threefry(key0, key1, words[name, 0], words[name, 1])
+            bits[name] = inlined_bits(name0, name1, number, 0)
 
 
 @scalar
-def write_first_hidden(rules: Rulebook, luck: LuckTables, key0: int, key1: int, hidden: IntVector) -> None:
-    """Write what is hidden, (num_hidden,), when an episode with a luck key begins."""
+def write_first_hidden(
+    rules: Rulebook, luck: LuckTables, key0: int, key1: int, hidden: IntVector, scratch: IntVector
+) -> None:
+    """Write what is hidden, (num_hidden,), when an episode with a luck key begins.
+
+    `scratch` is an int64 array for what is drawn, as long as the words of names in `luck`; so it is below.
+    """
     for place in range(rules.num_hidden):
         hidden[place] = 0
     if rules.at_down >= 0:
+        draw_of_names(key0, key1, luck.group_words, rules.num_groups, 0, scratch)
         for group in range(rules.num_groups):
-            is_down = uniform_of(key0, key1, luck.group_words[group], 0) < rules.share_down
-            hidden[rules.at_down + group] = 1 if is_down else 0
+            hidden[rules.at_down + group] = 1 if scratch[group] * UNIT < rules.share_down else 0
     if rules.at_broken >= 0:
+        draw_of_names(key0, key1, luck.broken_words, rules.num_tools, 0, scratch)
         for tool in range(rules.num_tools):
-            prior = rules.broken_prior[tool]
-            if prior > 0.0 and uniform_of(key0, key1, luck.broken_words[tool], 0) < prior:
-                hidden[rules.at_broken + tool] = 1
+            hidden[rules.at_broken + tool] = 1 if scratch[tool] * UNIT < rules.broken_prior[tool] else 0
 
 
 @scalar
-def is_down_next(
-    rules: Rulebook, luck: LuckTables, key0: int, key1: int, turns_used: int, group: int, hidden: IntVector
-) -> bool:
-    """Return whether a group is down at the message after the next, of which `turns_used` came before."""
-    uniform = uniform_of(key0, key1, luck.group_words[group], turns_used + 1)
-    if hidden[rules.at_down + group] == 1:
-        return bool(uniform >= rules.ends)
-    return bool(uniform < rules.begins)
+def write_next_down(
+    rules: Rulebook, luck: LuckTables, key0: int, key1: int, turns_used: int, hidden: IntVector, scratch: IntVector
+) -> None:
+    """Write which groups are down at the message after the next, of which `turns_used` came before."""
+    if rules.at_down < 0:
+        return
+    draw_of_names(key0, key1, luck.group_words, rules.num_groups, turns_used + 1, scratch)
+    for group in range(rules.num_groups):
+        uniform, place = scratch[group] * UNIT, rules.at_down + group
+        if hidden[place] == 1:
+            hidden[place] = 1 if uniform >= rules.ends else 0
+        else:
+            hidden[place] = 1 if uniform < rules.begins else 0
 
 
 @scalar

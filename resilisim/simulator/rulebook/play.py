@@ -12,11 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from resilisim.provenance import arguments_text
 from resilisim.seeding import hash_words
 from resilisim.simulator.messages import Message
 from resilisim.simulator.rulebook.build import Aims, LawNumbers, with_aims
-from resilisim.simulator.rulebook.luck import is_down_next, write_first_hidden
+from resilisim.simulator.rulebook.luck import write_first_hidden, write_next_down
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
     CORRUPT,
@@ -123,6 +126,7 @@ class Dynamics:
         self.groups = numbers.groups
         self._arguments_matter = arguments_matter
         self.rules: Rulebook = with_aims(numbers.rulebook, aims)
+        self._tables = numbers.tables
         self._library = library
         counters = [0] * NUM_COUNTERS
         counters[LOOP_SIGNATURE] = NO_LOOP
@@ -134,15 +138,20 @@ class Dynamics:
         if key is None or not self.rules.num_hidden:
             return self._first
         hidden = [0] * self.rules.num_hidden
-        write_first_hidden(self.rules, self.numbers.luck, *key, hidden)
+        write_first_hidden(self.rules, self.numbers.luck, *key, hidden, self._scratch())
         return replace(self._first, hidden=tuple(hidden))
 
     def next_down(self, key: tuple[int, int], state: EpisodeState) -> tuple[int, ...]:
         """Return which groups are down at the message after the next; nothing where that is left open."""
         if self.rules.at_down < 0 or not state.hidden:
             return ()
-        known = (self.rules, self.numbers.luck, *key, state.counters[TURNS_USED])
-        return tuple(int(is_down_next(*known, group, state.hidden)) for group in range(self.rules.num_groups))
+        rules, hidden = self.rules, list(state.hidden)
+        write_next_down(rules, self.numbers.luck, *key, state.counters[TURNS_USED], hidden, self._scratch())
+        return tuple(hidden[rules.at_down : rules.at_down + rules.num_groups])
+
+    def _scratch(self) -> NDArray[np.int64]:
+        """Return room for what names draw."""
+        return np.empty(max(len(self.numbers.luck.group_words), len(self.numbers.luck.broken_words)), dtype=np.int64)
 
     def chances(self, state: EpisodeState, tool: int, digest: int, informed: bool | None = None) -> list[float]:
         """Return how likely each result of an execution is, (NUM_RESULTS,); what is hidden counts where it is known."""
@@ -155,9 +164,11 @@ class Dynamics:
 
     def chance_of_success(self, state: EpisodeState, tool: int, message: Message | None) -> float:
         """Return the chance that success is reported, by what an agent can know."""
-        digest = self.digest(tool, message) if message is not None else 0
-        tables, parts = self.numbers.tables, state.parts or NOTHING
-        return reported_chance(self.rules, tables, state.status, state.counters, parts, NOTHING, False, tool, digest)
+        rules, digest = self.rules, 0
+        if rules.at_block >= 0 and message is not None:
+            digest = self.digest(tool, message)
+        status, parts = state.status, state.parts or NOTHING
+        return reported_chance(rules, self._tables, status, state.counters, parts, NOTHING, False, tool, digest)
 
     def digest(self, tool: int, message: Message) -> int:
         """Return what stands for the parameters of a call; 0 where they do not matter."""
@@ -189,13 +200,13 @@ class Dynamics:
             draw: What luck brought to it, or whether it plainly succeeded.
             down: Which groups are down afterwards; as they are if not given.
         """
-        rules, counters = self.rules, list(state.counters)
-        status, executions, parts, hidden = state.status, state.executions, state.parts, state.hidden
-        if message.kind == "stop":
+        rules, counters, parts, hidden = self.rules, list(state.counters), state.parts, state.hidden
+        kind = message.kind
+        if kind == "stop":
             counters[ENDED] = STOPPED
-        elif message.kind == "agent_error":
+        elif kind == "agent_error":
             counters[ENDED] = LOST
-        elif message.kind == "finish":
+        elif kind == "finish":
             counters[TURNS_USED] = min(counters[TURNS_USED] + 1, rules.max_turns)
             counters[ENDED] = COMPLETION
         elif counters[TURNS_USED] >= rules.max_turns:
@@ -205,43 +216,57 @@ class Dynamics:
         elif tool >= 0:
             if not isinstance(draw, Draw):
                 draw = SUCCEEDS if draw else FAILS
-            result, signature = OWN_FAILURE if draw.refused else draw.result, OF_THE_TOOL
-            if self._arguments_matter:
-                signature = message.signature if result == SUCCESS else NO_LOOP
-            statuses, numbers = list(status), list(executions)
-            numbers[tool] += 1
-            known = list(parts) if parts else NOTHING
-            unseen = list(hidden) if hidden else NOTHING
-            enter_execution(
-                rules,
-                self.numbers.tables,
-                statuses,
-                counters,
-                known,
-                unseen,
-                bool(hidden),
-                tool,
-                result,
-                draw.ticks,
-                self.digest(tool, message) if rules.at_block >= 0 else 0,
-                draw.findings,
-                signature,
-            )
-            status, executions = tuple(statuses), tuple(numbers)
-            if parts:
-                parts = tuple(known)
-            if hidden:
-                hidden = tuple(unseen)
+            return self.after_execution(state, message, tool, draw, down)
         else:
             if parts:
                 known = list(parts)
                 pass_message(rules, known, NONE)
                 parts = tuple(known)
-            helps = message.kind == "wait" and rules.waiting_is_productive
+            helps = kind == "wait" and rules.waiting_is_productive
             record_turn(counters, NO_LOOP if helps else message.signature, rules.loop_length)
-        if hidden and down and counters[ENDED] == RUNNING:
-            hidden = (*hidden[: rules.at_down], *down, *hidden[rules.at_down + len(down) :])
-        return EpisodeState(status, tuple(counters), executions, parts, hidden)
+            if down:
+                hidden = self._with_down(hidden, counters, down)
+        return EpisodeState(state.status, tuple(counters), state.executions, parts, hidden)
+
+    def after_execution(
+        self, state: EpisodeState, message: Message, tool: int, draw: Draw, down: Sequence[int]
+    ) -> EpisodeState:
+        """Return the state after an execution that happens, as no closing message is due; as in `after`."""
+        rules, counters, parts, hidden = self.rules, list(state.counters), state.parts, state.hidden
+        status, executions = list(state.status), list(state.executions)
+        executions[tool] += 1
+        result, signature = OWN_FAILURE if draw.refused else draw.result, OF_THE_TOOL
+        if self._arguments_matter:
+            signature = message.signature if result == SUCCESS else NO_LOOP
+        known = list(parts) if parts else NOTHING
+        unseen = list(hidden) if hidden else NOTHING
+        enter_execution(
+            rules,
+            self._tables,
+            status,
+            counters,
+            known,
+            unseen,
+            bool(hidden),
+            tool,
+            result,
+            draw.ticks,
+            self.digest(tool, message) if rules.at_block >= 0 else 0,
+            draw.findings,
+            signature,
+        )
+        if parts:
+            parts = tuple(known)
+        if hidden:
+            hidden = self._with_down(tuple(unseen), counters, down)
+        return EpisodeState(tuple(status), tuple(counters), tuple(executions), parts, hidden)
+
+    def _with_down(self, hidden: tuple[int, ...], counters: Sequence[int], down: Sequence[int]) -> tuple[int, ...]:
+        """Return what is hidden, with the groups that are down after a message; nothing changes if it was the last."""
+        if not down or counters[ENDED] != RUNNING or not hidden:
+            return hidden
+        at_down = self.rules.at_down
+        return (*hidden[:at_down], *down, *hidden[at_down + len(down) :])
 
     def branches(self, state: EpisodeState, message: Message, tool: int) -> list[tuple[float, EpisodeState]]:
         """Return every state that a message can lead to, with its probability; `tool` as in `after`."""
@@ -251,14 +276,10 @@ class Dynamics:
             return found
         steps = list(self._steps(state))
         return [
-            (chance * step_chance, self._with_down(after, down))
+            (chance * step_chance, replace(after, hidden=self._with_down(after.hidden, after.counters, down)))
             for chance, after in found
             for step_chance, down in (steps if after.counters[ENDED] == RUNNING else [(1.0, ())])
         ]
-
-    def _with_down(self, state: EpisodeState, down: tuple[int, ...]) -> EpisodeState:
-        at = self.rules.at_down
-        return replace(state, hidden=(*state.hidden[:at], *down, *state.hidden[at + len(down) :])) if down else state
 
     def _steps(self, state: EpisodeState) -> list[tuple[float, tuple[int, ...]]]:
         """Return which groups can be down at the next message, with probabilities."""

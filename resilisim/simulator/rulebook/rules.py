@@ -88,10 +88,12 @@ class Tables(NamedTuple):
 
     Attributes:
         probability: float64 (num_rows, max_dependencies + 1, max_dependencies + 1, max_failures + 1).
+        threshold: int64, same shape: an execution succeeds iff its luck bits are below the entry.
         evidence: int64, same shape: units that a failure of a tool says for its being broken.
     """
 
     probability: NDArray[np.float64]
+    threshold: NDArray[np.int64]
     evidence: NDArray[np.int64]
 
 
@@ -303,8 +305,22 @@ def law_probability(rules: Rulebook, tables: Tables, status: IntVector, counters
 
 
 @scalar
-def clean_probability(rules: Rulebook, tables: Tables, counters: IntVector, tool: int) -> float:
+def law_threshold(rules: Rulebook, tables: Tables, status: IntVector, counters: IntVector, tool: int) -> int:
+    """Return what the bits of a draw must stay below to win it, with a tool that is not broken."""
+    num_not_executed, num_failed = count_unmet(status, rules.dependencies[tool])
+    row = rules.first_row[tool] + rules.rows_by_turn * counters[TURNS_USED]
+    return int(tables.threshold[row, num_not_executed, num_failed, counters[NUM_FAILURES]])
+
+
+@scalar
+def clean_threshold(rules: Rulebook, tables: Tables, counters: IntVector, tool: int) -> int:
     """Return the same without unmet dependencies."""
+    return int(tables.threshold[table_row(rules, counters, tool), 0, 0, counters[NUM_FAILURES]])
+
+
+@scalar
+def clean_probability(rules: Rulebook, tables: Tables, counters: IntVector, tool: int) -> float:
+    """Return `law_probability` without unmet dependencies."""
     return float(tables.probability[table_row(rules, counters, tool), 0, 0, counters[NUM_FAILURES]])
 
 
@@ -321,15 +337,20 @@ def reported_chance(
     digest: int,
 ) -> float:
     """Return the chance that an execution reports success: what `fill_chances` writes under SUCCESS and CORRUPT."""
-    chance = 1.0
-    if rules.num_sections > 0:
-        if messages_until_free(rules, parts, tool) > 0 or is_refused(rules, status, parts, tool, digest):
-            return 0.0
-        chance -= chance_group_down(rules, parts, hidden, informed, tool)
-        chance *= 1.0 - chance_slow(rules, time_limit(rules, parts))
-    if rules.at_evidence >= 0:
-        chance *= chance_works(rules, status, parts, hidden, informed, tool)
-    return chance * law_probability(rules, tables, status, counters, tool)
+    probability = law_probability(rules, tables, status, counters, tool)
+    if rules.num_sections == 0:
+        return probability
+    if messages_until_free(rules, parts, tool) > 0 or is_refused(rules, status, parts, tool, digest):
+        return 0.0
+    down, slow = chance_group_down(rules, parts, hidden, informed, tool), chance_slow(rules, time_limit(rules, parts))
+    works = chance_works(rules, status, parts, hidden, informed, tool)
+    return chance_of_draw(down, slow, works) * probability
+
+
+@scalar
+def chance_of_draw(down: float, slow: float, works: float) -> float:
+    """Return the chance that an execution which nothing refuses comes to a draw that it can win."""
+    return (1.0 - down) * (1.0 - slow) * works
 
 
 @scalar
@@ -346,6 +367,8 @@ def chance_works(
     rules: Rulebook, status: IntVector, parts: IntVector, hidden: IntVector, informed: bool, tool: int
 ) -> float:
     """Return the chance that a tool is not broken, as far as it is known."""
+    if rules.at_evidence < 0:
+        return 1.0
     return 1.0 - (float(hidden[rules.at_broken + tool]) if informed else chance_broken(rules, status, parts, tool))
 
 
@@ -381,11 +404,9 @@ def fill_chances(
             return
         slow = chance_slow(rules, time_limit(rules, parts))
     in_time = (1.0 - down) * (1.0 - slow)
-    works = 1.0
-    if rules.at_evidence >= 0:
-        works = chance_works(rules, status, parts, hidden, informed, tool)
+    works = chance_works(rules, status, parts, hidden, informed, tool)
     probability = law_probability(rules, tables, status, counters, tool)
-    success, corrupt = in_time * works * probability, 0.0
+    success, corrupt = chance_of_draw(down, slow, works) * probability, 0.0
     if rules.at_sound >= 0 and (informed or rules.shows_payload):
         corrupt = success * rules.corrupt_chance[tool]
     failure, of_input, of_access = in_time * (1.0 - works * probability), 0.0, 0.0
