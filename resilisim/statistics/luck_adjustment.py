@@ -40,7 +40,7 @@ WEIGHTED_LUCK, FIRST_DRAWS, ALL = slice(0, 4), slice(4, 9), slice(0, NUM_MORE)
 # What is fitted beside luck, and how strongly it is drawn to the fit on luck alone, in episodes of ordinary size: few
 # episodes tell few weights. From trials with one task and 30 to 300 seeds, and with 60 tasks.
 CHOICES: Final = ((FIRST_DRAWS, 3.0), (WEIGHTED_LUCK, 3.0), (ALL, 10.0))
-FEWEST_EPISODES: Final = 20  # of other folds, for more than the slope on luck
+EPISODES_PER_WEIGHT: Final = 4  # of other folds, for more than the slope on luck
 FEWEST_OF_EACH: Final = 3  # of them that succeeded, and that did not
 LEAST_GAIN: Final = 0.3  # by which share a fit on more has to foretell better
 LEAST_SCORE: Final = 2.0  # and by how many standard errors
@@ -185,7 +185,7 @@ def fit_controls(folds: FloatArray, target: int, first: Fit, num_sides: int = 1)
     plain, count = first(total), float(total[0, 0])
     spread = float(total[target, target]) - float(total[0, target]) ** 2 / max(count, 1.0)
     has_more = len(plain) == num_sides * (1 + NUM_MORE)
-    enough = len(folds) > 1 and count >= FEWEST_EPISODES and spread >= FEWEST_OF_EACH * (1.0 - FEWEST_OF_EACH / count)
+    enough = len(folds) > 1 and spread >= FEWEST_OF_EACH * (1.0 - FEWEST_OF_EACH / count)
     if not has_more or not enough:
         return plain
     others = total - folds
@@ -198,6 +198,8 @@ def fit_controls(folds: FloatArray, target: int, first: Fit, num_sides: int = 1)
         of_side = np.zeros(NUM_MORE, dtype=np.bool_)
         of_side[which] = True
         chosen = np.concatenate([np.ones(num_sides, dtype=np.bool_), *[of_side] * num_sides])
+        if count < EPISODES_PER_WEIGHT * int(chosen.sum()):
+            continue
         if np.diagonal(total)[target + 1 :][chosen][num_sides:].max() <= ROUNDING * count:
             continue  # nothing but luck
         fits = ridge(others, target, guesses, strength, chosen)
