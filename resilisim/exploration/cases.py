@@ -71,6 +71,7 @@ class Case(Playable):
         find_task: Callable[[str], Task] = find_benchmark_task,
         library: ToolLibrary | None = None,
         model: ModelSettings | None = None,
+        options: Sequence[str] = (),
     ) -> Case:
         """Return an episode of a run, of `evaluate` or `explore`.
 
@@ -82,6 +83,8 @@ class Case(Playable):
             library: The run's tool library, if it is not the default one.
             model: The language models of an LLM agent, which are asked anew; the first reply to a conversation is the
                 reply to it from then on.
+            options: What `resilisim runs replay` has to be told besides, such as `--tasks FILE`: it stands in the line
+                that plays the episode again.
 
         Raises:
             InvalidInputError: There is no such episode, it did not come to its end, or it cannot be played again.
@@ -98,10 +101,12 @@ class Case(Playable):
 
         def reproducing(force: Sequence[str]) -> tuple[str, str]:
             number = recorded["index"]
-            options = "".join(f" --force {shlex.quote(text)}" for text in force)
+            words = [*options, *(word for text in force for word in ("--force", text))]
+            is_whole = find_task is find_benchmark_task and library is None and model is None
+            more = "" if is_whole or not options else ", ..."
             return (
-                f"resilisim runs replay {shlex.quote(str(directory))} {number}{options}",
-                f"Case.of_run({str(directory)!r}, {number}).play({list(force)!r})",
+                shlex.join(["resilisim", "runs", "replay", str(directory), str(number), *words]),
+                f"Case.of_run({str(directory)!r}, {number}{more}).play({list(force)!r})",
             )
 
         what = f"{recorded['policy']} on {recorded['instance_id']}, prompt {recorded['prompt_type']}"

@@ -14,6 +14,7 @@ import pytest
 from resilisim.evaluation.run.store import EPISODES_NAME, read_records
 from resilisim.exploration import Case
 from resilisim.provenance import encode_json_line
+from resilisim.tasks import find_task
 from tests.cli.conftest import Command
 from tests.evaluation.synthetic import synthetic_run
 from tests.reporting.pages import write_run
@@ -188,6 +189,11 @@ def test_what_made_an_agent_lose_is_found_and_played_again(command: Command, tmp
     cells = command("runs", "matrix", run, number, "--json").json()
     assert sum(cell["weight"] or 0.0 for cell in cells["cells"]) == pytest.approx(cells["single"], abs=1e-12)
     assert "from here on" in command("runs", "matrix", run, number).out
+    own = tmp_path / "own.jsonl"
+    own.write_text(find_task(again["instance_id"]).to_json() + "\n", encoding="utf-8")
+    line = command("runs", "shrink", run, number, "--tasks", own, "--json").json()["reproduce"][0]
+    assert f"--tasks {own}" in line
+    assert command(*shlex.split(line)[1:], "--json").json()["steps"] == again["steps"]
     won = next(record["index"] for record in read_records(run) if record["outcome"])
     assert "has succeeded: expected an episode that was lost" in command("runs", "shrink", run, won).refusal()
     assert command("evaluate", "--policy", "plan-follower", "--prompt", "optimal", "--law", "1.0", "--tasks", 1,

@@ -17,6 +17,7 @@ from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.store import read_records
 from resilisim.exploration import Case
 from resilisim.exploration.losing_patterns import AdversaryLimits, Pattern
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 _MODELS = options.OptionGroup(
     ModelSettings,
@@ -122,10 +123,15 @@ def _case(run: Path, episode: str, live: bool, models: ModelSettings, tasks: str
     tool_library = options.load(library)
     policy = find_episode(run, episode)["policy"]
     asked = models_asked_again(run, policy, models) if live or models.models else None
+    said = ["--tasks", tasks] if tasks != BENCHMARK_VERSION else []
+    said += ["--library", str(library)] if library is not None else []
+    said += ["--live"] if live else []
+    said += [word for model in models.models for word in ("--model", model)]
     return Case.of_run(
         run,
         episode,
         find_task=lambda task: options.find_task(task, tasks, tool_library),
         library=tool_library,
         model=asked,
+        options=said,
     )
