@@ -196,8 +196,8 @@ def _calls_needed(
                 skipped = 0
                 while helped + skipped + 1 < fewest or skipped < fewest_skipped:
                     attempt = executions[tool] + skipped
-                    if attempt >= luck.shape[1]:
-                        break
+                    if attempt >= luck.shape[1] or failures + skipped >= threshold.shape[3]:
+                        break  # more failures than turns
                     if luck[tool, attempt] < threshold[base_index[tool], fresh, failed, failures + skipped]:
                         fewest = min(fewest, helped + skipped + 1)
                         break
