@@ -75,9 +75,9 @@ class Exploration:
         yield from map(opened, read_records(self.directory))
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the rows as JSON values."""
+        """Return the rows as JSON values; `directory` is None where the folder vanishes with the result."""
         return {
-            "directory": str(self.directory),
+            "directory": None if self._temporary is not None else str(self.directory),
             "num_planned": self.num_planned,
             "num_failures": self.num_failures,
             "last_error": self.last_error or None,
