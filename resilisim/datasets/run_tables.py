@@ -20,7 +20,14 @@ from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, im
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import LAW_LABELS, LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.episode.texts import opened_if_whole, spoken_texts
-from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures, read_manifest, read_own_records
+from resilisim.evaluation.run.store import (
+    EPISODES_NAME,
+    FAILURES_NAME,
+    num_planned,
+    read_failures,
+    read_manifest,
+    read_own_records,
+)
 from resilisim.provenance import describe_os_error, encode_json
 
 KEYS: Final = shipped_columns("keys")
@@ -209,7 +216,7 @@ def export_run(directory: Path | str, out: Path | str, *, progress: Callable[[in
                 tables.writer("failures.parquet").write(_cells(FAILURES.columns, values))
         facts = tables.commit()
     num_episodes = facts[0].num_records
-    return RunExport(folder, facts, num_episodes, manifest["arguments"].get("num_episodes", num_episodes))
+    return RunExport(folder, facts, num_episodes, num_planned(manifest["arguments"], num_episodes))
 
 
 class _Tables:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from resilisim.bounds import Count, Share
 from resilisim.envs.session import not_repeated
 from resilisim.errors import CheckFailed, InvalidInputError
-from resilisim.evaluation.episode.record import EpisodeRecord, has_no_ceiling
+from resilisim.evaluation.episode.record import EpisodeRecord, UnplayedRecord, has_no_ceiling
 from resilisim.exploration.estimates import LOOK_BACK, Played, Rest, drawn_by_weight, is_worth_playing, rate_of
 from resilisim.exploration.frontier import Frontier, Outlook, Unplayed
 from resilisim.options import check_options, option
@@ -125,13 +125,18 @@ class Play:
 
     Attributes:
         number: How many branches were played before it.
-        sent: What the agent has sent on the way there, and has to send again.
+        unplayed: What was known of the branch.
         branch: Where its draws come from.
     """
 
     number: int
-    sent: tuple[str | None, ...]
+    unplayed: Unplayed
     branch: Branch
+
+    @property
+    def sent(self) -> tuple[str | None, ...]:
+        """What the agent has sent on the way there, and has to send again."""
+        return self.unplayed.sent
 
 
 class Exploring:
@@ -182,7 +187,7 @@ class Exploring:
             if drawn is None:
                 return None
             unplayed, branch = drawn, self._make_branch(drawn.results, self._by_weight)
-        self._play = Play(len(self._played), unplayed.sent, branch)
+        self._play = Play(len(self._played), unplayed, branch)
         return self._play
 
     def enter(self, record: EpisodeRecord) -> bool:
@@ -204,7 +209,8 @@ class Exploring:
             self._drawn.enter(self._share, record["outcome"], record["luck"], record["losses"])
             return False
         sent = [step["message"] for step in record["steps"]]
-        self._frontier.enter(branch.points, len(branch.results), sent, outlooks(record, branch.points))
+        leaving = self._frontier.enter(branch.points, len(branch.results), sent, outlooks(record, branch.points))
+        record["unplayed"] = _change(play.unplayed, leaving)
         self._played.enter(branch.probability, record["outcome"], record["luck"], record["losses"])
         return True
 
@@ -277,6 +283,21 @@ class Exploring:
         place = min(len(record["steps"]), len(sent)) - 1
         step = record["steps"][place]
         return not_repeated(place, step["message"] or step["error"] or step["kind"], sent[place], self._what)
+
+
+def _change(before: Unplayed, after: Sequence[Unplayed]) -> UnplayedRecord:
+    """Return by how much an episode changes what was not played: the branch that it was, into those that leave it."""
+    labels = dict.fromkeys(label for branch in (*after, before) for label in branch.losses)
+
+    def change(number: Callable[[Unplayed], float]) -> float:
+        return math.fsum((*map(number, after), -number(before)))
+
+    return UnplayedRecord(
+        most=change(lambda branch: branch.worth),
+        losses={
+            label: change(lambda branch, label=label: branch.weight * branch.losses.get(label, 0.0)) for label in labels
+        },
+    )
 
 
 def can_be_explored(law: Law) -> bool:

@@ -115,8 +115,8 @@ class Frontier:
 
     def enter(
         self, points: Sequence[BranchingPoint], first: int, sent: Sequence[str | None], outlooks: Sequence[Outlook]
-    ) -> None:
-        """Take in the branches that leave an episode that was played.
+    ) -> list[Unplayed]:
+        """Take in the branches that leave an episode that was played, and return them.
 
         Args:
             points: Its branching points.
@@ -124,7 +124,7 @@ class Frontier:
             sent: Its messages.
             outlooks: Of each point.
         """
-        weight, results = 1.0, tuple(point.draw for point in points)
+        weight, results, branches = 1.0, tuple(point.draw for point in points), []
         for number, (point, outlook) in enumerate(zip(points, outlooks, strict=True)):
             for option, (chance, draw) in enumerate(point.options):
                 if number < first or option == point.taken:
@@ -140,4 +140,6 @@ class Frontier:
                 heapq.heappush(self._heap, (-branch.worth, -branch.weight, self._num_met, branch))
                 self._count(branch, 1.0)
                 self._num_met += 1
+                branches.append(branch)
             weight *= point.options[point.taken][0]
+        return branches

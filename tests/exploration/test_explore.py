@@ -16,6 +16,7 @@ from resilisim.evaluation import read_records
 from resilisim.evaluation.run.replay import find_episode, replay_episode
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.evaluation.table.facts import read_facts
 from resilisim.exploration.running import ROWS_NAME
 from resilisim.simulator import Corrupt, EndRules, Law, build_problem
 from resilisim.simulator.exact import obey_plan
@@ -93,6 +94,22 @@ def test_an_agent_of_ones_own_is_explored_and_stops_where_it_is_told() -> None:
     assert known.plays < exact.plays
     assert known.estimate == pytest.approx(exact.estimate, abs=1e-12)
     assert known.losses == pytest.approx(exact.losses, abs=1e-12)
+
+
+@pytest.mark.parametrize(("width", "plays"), [(0.1, 2000), (1e-12, 2000), (0.0, 40)])
+def test_tables_of_the_records_say_what_the_row_says(width: float, plays: int) -> None:
+    found = explore(agents=three_tries, tasks=[SHORT], prompts="optimal", width=width, plays=plays)
+    row = found.rows[0]
+    summary = read_facts(found.directory).rows[0]
+    assert row.unplayed > 0.0
+    assert summary.unplayed == pytest.approx(row.high - row.low, abs=1e-9)
+    assert row.low - 1e-9 <= summary.success.value <= row.high + 1e-9
+    if row.is_exact:
+        assert math.isnan(summary.success.low)
+        assert {label: loss.value for label, loss in summary.losses.items()} == pytest.approx(row.losses, abs=1e-9)
+        assert summary.regret.value == pytest.approx(math.fsum(row.losses.values()), abs=1e-9)
+    else:
+        assert (summary.success.low, summary.success.high) == pytest.approx((row.low, row.high), abs=1e-9)
 
 
 def test_one_that_does_not_repeat_itself_is_told_which_message_and_both_versions() -> None:

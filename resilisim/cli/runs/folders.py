@@ -21,7 +21,7 @@ from resilisim.evaluation.answer_judge import JudgedAnswer, judge_agreement, jud
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.run.rescoring import RescoreSummary, rescore_run
-from resilisim.evaluation.run.store import read_manifest
+from resilisim.evaluation.run.store import num_lines, num_planned, read_manifest
 from resilisim.provenance import encode_json_line
 from resilisim.reporting.papers import paper_tables, tables_csv, tables_markdown, write_tables_page
 from resilisim.run_folder import write_file_atomically
@@ -111,7 +111,8 @@ def merge(
 
 
 def _counting(what: str, directory: Path) -> Progressing:
-    return Progressing(what, int(read_manifest(directory)["arguments"].get("num_episodes", 0)))
+    arguments = read_manifest(directory)["arguments"]
+    return Progressing(what, num_planned(arguments, num_lines(directory) if arguments.get("explored") else 0))
 
 
 def tables(
@@ -188,8 +189,7 @@ def judge(
         raise InvalidInputError(
             f"{len(made)} models were given as the judge: expected one, such as --model openai:NAME"
         )
-    total = int(read_manifest(directory)["arguments"].get("num_episodes", 0))
-    with Progressing("judging answers", total) as progress:
+    with _counting("judging answers", directory) as progress:
         judged = asyncio.run(_judged(directory, made[0].default, settings.concurrency, progress))
     if out is not None:
         write_file_atomically(out, b"".join(encode_json_line(judged_answer.to_mapping()) for judged_answer in judged))

@@ -243,6 +243,10 @@ def on_branch(record: EpisodeRecord, branch: Branch | None, dice: int = 1) -> Ep
         record["weight"], record["branch"] = branch.probability / dice, branch.to_texts()
         if dice > 1:
             record["dice"] = dice
+            if "unplayed" in record:
+                shared = record["unplayed"]
+                losses = {label: loss / dice for label, loss in shared["losses"].items()}
+                record["unplayed"] = {"most": shared["most"] / dice, "losses": losses}
     return record
 
 

@@ -164,6 +164,17 @@ class SpokenTexts(TypedDict):
     replies: list[str]
 
 
+class UnplayedRecord(TypedDict):
+    """What an episode on a branch has changed of what was not played yet, which at first is everything.
+
+    `most` is the most of it that can succeed by V*, 1 at first, and `losses` what was lost on the way to it, by cause:
+    over the records of a policy, prompt type and task they add up to what is known of the rest.
+    """
+
+    most: Number
+    losses: dict[str, Number]
+
+
 class Totals(TypedDict):
     """What the steps of an episode come to, by the exact optimum.
 
@@ -216,6 +227,7 @@ class EpisodeFacts(TypedDict):
     weight: NotRequired[Annotated[float, Gt(0.0), Le(1.0)]]
     branch: NotRequired[list[str]]
     dice: NotRequired[Count]
+    unplayed: NotRequired[UnplayedRecord]
     agent: NotRequired[AgentRecord]
     texts: NotRequired[SpokenTexts | str]
 
@@ -236,7 +248,8 @@ class EpisodeRecord(EpisodeFacts, Totals):
     regrets are measured by the task's reference solution (`simulator.exact.program`). Of an agent that was explored,
     `weight` is the probability of the episode: those of one policy, prompt type and task come to at most 1, and what is
     missing was not played. `branch` is what its uncertain calls brought (`draws.Branch.to_texts`). `dice` is there
-    where its model's replies are one of so many sets, among which the weights are shared out.
+    where its model's replies are one of so many sets, among which the weights are shared out. `unplayed` is by how much
+    the episode has changed what was not played yet.
 
     Example:
         >>> from resilisim import evaluate

@@ -191,6 +191,25 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
     return manifest
 
 
+def num_planned(arguments: Mapping[str, Any], num_there: int) -> int:
+    """Return how many episodes a run has when it is finished; of an agent that is explored, nobody knows that before.
+
+    Args:
+        arguments: Those of the run's manifest.
+        num_there: How many there are, which is the answer where nothing else is known.
+    """
+    return num_there if arguments.get("explored") else int(arguments.get("num_episodes", num_there))
+
+
+def num_lines(directory: Path | str) -> int:
+    """Return how many lines of episodes a folder has, for those who count along."""
+    path = own_file(directory, EPISODES_NAME)
+    if not path.exists():
+        return 0
+    with path.open("rb") as stream:
+        return sum(1 for _ in stream)
+
+
 def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
     """Yield the finished episodes of a run's folder one by one, in the order in which they ended.
 

@@ -297,7 +297,7 @@ def _ends(table: EpisodeTable, rows: IntArray) -> FloatArray | None:
     if not table.is_explored:
         return None
     least = table.least[rows]
-    return np.stack([least, least + table.unplayed[rows]])
+    return np.stack([least, least + table.open[rows]])
 
 
 def _matched_rows(

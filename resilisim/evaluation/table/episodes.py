@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from resilisim.errors import StoreError, one_line, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, has_no_ceiling, lacks_ceiling, tries_again
-from resilisim.evaluation.run.store import read_manifest, read_own_records
+from resilisim.evaluation.run.store import num_planned, read_manifest, read_own_records
 from resilisim.evaluation.table.controls import more_controls
 from resilisim.statistics.estimates import FloatArray, IntArray
 from resilisim.statistics.luck_adjustment import (
@@ -99,9 +99,10 @@ class EpisodeTable:
         plays: Records: episodes, or branches.
         explored: Those of them that are branches.
         unplayed: Weight that is missing to 1 in explored rows: what was not played.
+        open: The most of it that can still succeed.
         least: Full successes at the least: outcomes, and of explored rows what was played, by its weight. Where that is
             not all, the likeliest branches were played, which are lucky ones: as the luck of all comes to 0, the
-            outcome of the row is what is left without it, as far as `least` and `unplayed` let it be.
+            outcome of the row is what is left without it, as far as `least` and `open` let it be.
         after_search: Episodes whose ceiling is `optimum_after_searches`.
         without_ceiling: Episodes whose tools had to be found, and of which only V* is known.
         tries_again: Episodes whose agent may try again in fresh ones, which leaves ceiling and luck without meaning.
@@ -130,6 +131,7 @@ class EpisodeTable:
     seed: IntArray = field(repr=False)
     index: IntArray = field(repr=False)
     count: NDArray[Any] = field(repr=False)
+    open: FloatArray = field(repr=False)
     plays: NDArray[Any] = field(repr=False)
     explored: NDArray[Any] = field(repr=False)
     unplayed: FloatArray = field(repr=False)
@@ -164,9 +166,7 @@ class EpisodeTable:
     @property
     def num_planned(self) -> int:
         """How many episodes the run has when it is finished."""
-        arguments = self.manifest.get("arguments", {})
-        # How many branches it takes shows only when they are played.
-        return self.num_episodes if arguments.get("explored") else int(arguments.get("num_episodes", self.num_episodes))
+        return num_planned(self.manifest.get("arguments", {}), self.num_episodes)
 
     @property
     def world(self) -> str | None:
@@ -313,13 +313,16 @@ _VALUES: Final = {
     "ceiling": "d",
     "luck": "d",
     "regret": "d",
+    "open": "d",
 }
 COLUMNS: Final = (*_KEYS, *_VALUES, "unplayed", "least")
 _COUNTS_OF_RECORDS: Final = (
     *("plays", "explored", "after_search", "without_ceiling", "tries_again", "no_reference", "privileged"),
 )
-_WEIGHED: Final = tuple(name for name in _VALUES if name not in _COUNTS_OF_RECORDS)
+_NOT_WEIGHED: Final = (*_COUNTS_OF_RECORDS, "open")
+_WEIGHED: Final = tuple(name for name in _VALUES if name not in _NOT_WEIGHED)
 _WEIGHT_ROUNDING: Final = 1e-6  # of a sum of weights
+_OPEN_ROUNDING: Final = 1e-9  # of what can still succeed
 _DTYPES: Final = {"b": np.int8, "h": np.int16, "i": np.int32, "q": np.int64, "d": np.float64}
 
 
@@ -376,12 +379,16 @@ class TableBuilder:
         columns["luck"][row] += weight * luck
         columns["regret"][row] += weight * regret
         is_explored = "weight" in record
+        unplayed = record.get("unplayed", {"most": -weight, "losses": {}})
+        columns["open"][row] += unplayed["most"] if is_explored else 0.0
         more = [0.0] * NUM_MORE if is_explored else more_controls(record)
         for place, amount in enumerate(more, start=row * NUM_MORE):
             self._more[place] += amount
         if self._sums:
             for label, amount in record["losses"].items():
                 self._losses[label][row] += weight * amount
+            for label, amount in unplayed["losses"].items():
+                self._losses[label][row] += amount
             self._ended_by[record["ended_by"]][row] += weight
             # Of what was explored there is no luck to be fitted.
             numbers = np.array([1.0, optimum, outcome, luck, *more]) * (not is_explored)
@@ -407,17 +414,20 @@ class TableBuilder:
             views |= {name: views[name] / mass for name in _WEIGHED}
         unplayed = 1.0 - mass
         unplayed[unplayed < _WEIGHT_ROUNDING] = 0.0
+        still_open = np.where(views["explored"] > 0, np.clip(1.0 + views["open"], 0.0, unplayed), 0.0)
+        still_open[still_open < _OPEN_ROUNDING] = 0.0
+        views["open"] = still_open
         least = np.where(unplayed > 0.0, views["outcome"] * mass, views["outcome"])
         known = (unplayed > 0.0) & (views["tries_again"] == 0) & (views["no_reference"] == 0)
         if known.any():
-            without_luck = np.clip(views["outcome"] - views["luck"], least, least + unplayed)
-            views["luck"] = np.where(known, views["luck"] - views["outcome"] + without_luck, views["luck"])
+            without_luck = np.clip(views["outcome"] - views["luck"], least, least + still_open)
             views["outcome"] = np.where(known, without_luck, views["outcome"])
+            views["luck"] = np.where(known, 0.0, views["luck"])
 
         def column_of(sums: Mapping[int, float]) -> FloatArray:
             column = np.zeros(len(self._columns["task"]))
             column[list(sums)] = list(sums.values())
-            return column / mass
+            return column
 
         return EpisodeTable(
             manifest={} if manifest is None else manifest,
@@ -432,7 +442,7 @@ class TableBuilder:
             least=least,
             more=more.copy() if self._sums else more,
             losses={label: column_of(sums) for label, sums in self._losses.items()},
-            ended_by={reason: column_of(sums) for reason, sums in self._ended_by.items()},
+            ended_by={reason: column_of(sums) / mass for reason, sums in self._ended_by.items()},
             largest_identity_error=self._largest_identity_error,
             num_counted_as_lost=0,
         )

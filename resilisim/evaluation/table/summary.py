@@ -51,7 +51,7 @@ class GroupSummary:
         is_explored: Whether the policy was explored: then its numbers are exact on these tasks, no luck is in them, and
             intervals are over tasks alone; with one task there are none.
         is_fitted: Share of episodes of which more than V*'s luck is taken off, since that explains outcomes better.
-        unplayed: Mean weight of what was not played of an explored policy; the intervals of its rates reach as far as
+        unplayed: Mean share that was not played of an explored policy and can still succeed; its rates reach as far as
             that leaves open, those of all other numbers are of what was played.
         success: Share of full successes.
         partial_success: Share of partial successes.
@@ -222,7 +222,15 @@ def summarise_group(
         ended_by={name: number / sum(ended.values()) for name, number in ended.items()},
     )
     if group.is_explored:
-        summary = _exact(summary, outcome, column(group.partial), ceilings, column(group.unplayed), column(group.least))
+        summary = _exact(
+            summary,
+            outcome,
+            column(group.partial),
+            ceilings,
+            column(group.unplayed),
+            column(group.least),
+            column(group.open),
+        )
     if not group.has_no_ceiling:
         return _of_the_optimum(summary) if _is_optimum(group, summary) else summary
     # The last of several tries was not drawn like a first one.
@@ -245,6 +253,7 @@ def _exact(
     ceilings: FloatArray,
     unplayed: FloatArray,
     won: FloatArray,
+    still_open: FloatArray,
 ) -> GroupSummary:
     """Return the summary of a policy that was explored: its rates on each task are known, up to what was not played.
 
@@ -252,12 +261,14 @@ def _exact(
     """
     plays, count = summary.num_episodes, np.ones(len(outcome))
 
-    def bracketed(least: FloatArray, interval: Callable[[FloatArray], Estimate], value: float) -> Estimate:
+    def bracketed(
+        least: FloatArray, missing: FloatArray, interval: Callable[[FloatArray], Estimate], value: float
+    ) -> Estimate:
         """Return an estimate whose interval holds those of the least and the most that the tasks can come to."""
-        low, high = interval(least), interval(least + unplayed)
+        low, high = interval(least), interval(least + missing)
         if len(least) > 1:
             return replace(low, value=value, low=min(low.low, value), high=max(high.high, value))
-        if unplayed.any():
+        if missing.any():
             return Estimate(value, math.nan, low.value, high.value, 1, plays)
         return Estimate.nothing(len(least), plays, value)
 
@@ -265,14 +276,17 @@ def _exact(
         is_bound = summary.ceiling_name == "optimum"
         return _adjusted_share(values, ceilings, clustered_proportion(values, count), plays, is_bound)
 
-    success = bracketed(won, lambda values: clustered_proportion(values, count), summary.success.value)
+    success = bracketed(won, still_open, lambda values: clustered_proportion(values, count), summary.success.value)
     rates = bracketed(
-        partial * (1.0 - unplayed), lambda values: clustered_proportion(values, count), summary.partial_success.value
+        partial * (1.0 - unplayed),
+        unplayed,
+        lambda values: clustered_proportion(values, count),
+        summary.partial_success.value,
     )
-    of_ceiling = bracketed(won, share, summary.share_of_ceiling.value)
+    of_ceiling = bracketed(won, still_open, share, summary.share_of_ceiling.value)
     summary = replace(
         summary,
-        unplayed=float(unplayed.mean()) if len(unplayed) else 0.0,
+        unplayed=float(still_open.mean()) if len(still_open) else 0.0,
         success=success,
         partial_success=rates,
         share_of_ceiling=of_ceiling,
@@ -430,7 +444,8 @@ def interval_note(rows: Sequence[GroupSummary]) -> str:
     note += " exact on these tasks, with no luck in them: episodes are plays, and 95% intervals are over tasks alone."
     open_share = max(row.unplayed for row in explored)
     if open_share > 0.0:
-        note += f" Up to {percent(open_share, 2)}% was not played: intervals of rates reach as far as that leaves open."
+        share = percent(open_share, 2)
+        note += f" Up to {share}% was not played and can still succeed: intervals of rates reach as far."
     return note
 
 
