@@ -138,10 +138,11 @@ def plot(target: Path, task: Task) -> None:
     mpl.rcParams["svg.hashsalt"] = "resilisim"
     figure = Figure(figsize=(7.0, 3.6), layout="constrained")
     axes = figure.subplots()
-    axes.fill_between(plays, *zip(*sampled, strict=True), alpha=0.25, label="95% interval of as many sampled episodes")
-    axes.fill_between(
-        plays, [row.low for row in found], [row.high for row in found], alpha=0.7, label="certain bracket"
-    )
+    for ends, alpha, label in (
+        (sampled, 0.25, "95% interval of as many sampled episodes"),
+        ([(row.low, row.high) for row in found], 0.7, "certain bracket"),
+    ):
+        axes.fill_between(plays, [low for low, _ in ends], [high for _, high in ends], alpha=alpha, label=label)
     axes.axhline(rate, color="black", linewidth=0.8, label=f"the rate, {100 * rate:.4f}%")
     axes.set(xscale="log", xlabel="plays", ylabel="success rate", xticks=plays, xticklabels=map(str, plays))
     axes.legend(loc="lower right", fontsize="small")

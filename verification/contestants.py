@@ -19,8 +19,8 @@ from resilisim.seeding import Draws
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact import plan_following
 from resilisim.simulator.exact.optimum import start_optimum
-from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import is_done
+from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner, PlannedStep

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
-from resilisim.simulator.law import SUCCEEDED, success_threshold
 from resilisim.simulator.problem import is_done, success_probability
 from resilisim.simulator.state import NEXT_PLACE
+from resilisim.simulator.tool_status import SUCCEEDED, success_threshold
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import Step, Workflow

@@ -14,9 +14,9 @@ from resilisim.simulator.exact import plan_following, solve
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import plan_following_with_search
 from resilisim.simulator.exact.references import clairvoyant
-from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import is_awaiting_closing, is_done, outcome
 from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks

@@ -36,7 +36,7 @@ from resilisim.simulator import (
     start_state,
 )
 from resilisim.simulator.exact.reachable import solve_reachable
-from resilisim.simulator.failure_model import PARTS
+from resilisim.simulator.law import PARTS
 from resilisim.tool_library import ToolLibrary
 from verification.beliefs import AGAIN, SKIP, Beliefs, Ended, Known, TooMuchWorkError, Watcher
 from verification.beliefs import FINISH as FINISH_ACTION

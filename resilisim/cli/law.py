@@ -15,7 +15,7 @@ from resilisim.cli.output import answer, command_group, note, plain, print_json
 from resilisim.errors import InvalidInputError
 from resilisim.injection.law_fit import PERCENTILES, Failures, fit_law
 from resilisim.run_folder import write_file_atomically
-from resilisim.simulator.failure_model import PARTS, SUFFIXES, Law, law_schema, load_law, shipped_laws
+from resilisim.simulator.law import PARTS, SUFFIXES, Law, law_schema, load_law, shipped_laws
 from resilisim.simulator.problem import check_law_names
 from resilisim.statistics.product_rates import Bounded
 from resilisim.tables.table import Table

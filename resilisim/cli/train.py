@@ -23,7 +23,7 @@ from resilisim.errors import InvalidInputError, MissingExtraError, install_line,
 from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing
 from resilisim.evaluation.trained import EPISODES, PLAIN, measure_generality, measure_policy
 from resilisim.options import option
-from resilisim.simulator.failure_model import PARTS
+from resilisim.simulator.law import PARTS
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import sample_tasks

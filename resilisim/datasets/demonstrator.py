@@ -29,11 +29,11 @@ from resilisim.policies.scripted import ordered_steps
 from resilisim.simulator import Problem
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.values import TIE_TOLERANCE, Values
-from resilisim.simulator.law import FAILED, SUCCEEDED
 from resilisim.simulator.messages import Message, execution
 from resilisim.simulator.problem import is_awaiting_closing, is_done
 from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND
 from resilisim.simulator.state import NEXT_PLACE, EpisodeState
+from resilisim.simulator.tool_status import FAILED, SUCCEEDED
 from resilisim.tasks import Task
 from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clauses
 from resilisim.tool_library import Tool, ToolLibrary

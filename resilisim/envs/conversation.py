@@ -35,8 +35,8 @@ from resilisim.simulator import Episode, Event, Message, Problem, build_problem
 from resilisim.simulator.draws import KEYED, Draws
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.values import Values
-from resilisim.simulator.failure_model import Law
 from resilisim.simulator.goal import Goal, world_goal
+from resilisim.simulator.law import Law
 from resilisim.simulator.messages import STOP
 from resilisim.simulator.scoring import graded_score, score_episode
 from resilisim.tasks import Task

@@ -9,10 +9,10 @@ from typing import Any
 from resilisim.envs.reply import ENDINGS, Progress
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.episode import Event
-from resilisim.simulator.failure_model import TICKS_PER_SECOND
-from resilisim.simulator.law import SUCCEEDED
+from resilisim.simulator.law import TICKS_PER_SECOND
 from resilisim.simulator.problem import Problem, is_awaiting_closing
 from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tool_library import Parameter, Tool
 from resilisim.tool_library.tool import DEPENDENCY_ERROR
 

@@ -25,11 +25,12 @@ from typing import Any, Literal
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import ExactLimitError
 from resilisim.seeding import Draws
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact.arena import build_arena
 from resilisim.simulator.exact.optimum import tabulate
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.values import Values
-from resilisim.simulator.failure_model import (
+from resilisim.simulator.law import (
     PARTS,
     Broken,
     Corrupt,
@@ -41,7 +42,6 @@ from resilisim.simulator.failure_model import (
     Outage,
     RateLimit,
 )
-from resilisim.simulator.law import EndRules
 from resilisim.simulator.problem import Problem, build_problem, start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library

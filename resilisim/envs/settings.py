@@ -20,8 +20,8 @@ from resilisim.seeding import EVALUATION_SALT
 
 if TYPE_CHECKING:
     from resilisim.simulator.draws import Draws
-    from resilisim.simulator.failure_model import Law
-    from resilisim.simulator.law import EndRules
+    from resilisim.simulator.end_rules import EndRules
+    from resilisim.simulator.law import Law
     from resilisim.tasks.searches import SearchMany
     from resilisim.tool_library import Retriever, ToolLibrary
     from resilisim.workflows.flaws import Perturber
@@ -112,7 +112,7 @@ def settle_law(options: Any) -> Law:
     Raises:
         InvalidInputError: There is no such law, or a constant is given beside it.
     """
-    from resilisim.simulator.failure_model import Law, load_law
+    from resilisim.simulator.law import Law, load_law
 
     named = options.law
     if not isinstance(named, str | Path | Law | Mapping):
@@ -356,7 +356,7 @@ class EnvironmentSettings(LawOptions):
 
     def failure_model(self) -> Law:
         """Return what decides whether calls succeed."""
-        from resilisim.simulator.failure_model import Law  # commands read these options without the simulator
+        from resilisim.simulator.law import Law  # commands read these options without the simulator
 
         if not isinstance(self.law, str):
             return cast("Law", self.law)
@@ -392,6 +392,6 @@ class EnvironmentSettings(LawOptions):
 
     def rules(self) -> EndRules:
         """Return the end rules."""
-        from resilisim.simulator.law import EndRules
+        from resilisim.simulator.end_rules import EndRules
 
         return EndRules(self.max_turns, self.max_consecutive_failures, self.loop_length)

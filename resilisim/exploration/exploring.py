@@ -16,8 +16,8 @@ from resilisim.exploration.frontier import Frontier, Outlook, Unplayed
 from resilisim.options import check_options, option
 from resilisim.seeding import Draws
 from resilisim.simulator.draws import Branch, BranchingPoint
-from resilisim.simulator.failure_model import Law
-from resilisim.simulator.rulebook.play import Draw
+from resilisim.simulator.law import Law
+from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.statistics.estimates import clustered_mean
 
 WEIGHT_TOLERANCE: Final = 1e-9  # by how much weights of all branches may miss 1, and their luck 0
@@ -287,16 +287,13 @@ class Exploring:
 
 def _change(before: Unplayed, after: Sequence[Unplayed]) -> UnplayedRecord:
     """Return by how much an episode changes what was not played: the branch that it was, into those that leave it."""
-    labels = dict.fromkeys(label for branch in (*after, before) for label in branch.losses)
-
-    def change(number: Callable[[Unplayed], float]) -> float:
-        return math.fsum((*map(number, after), -number(before)))
-
+    losses: dict[str, list[float]] = {}
+    for sign, branch in ((-1.0, before), *((1.0, branch) for branch in after)):
+        for label, loss in branch.losses.items():
+            losses.setdefault(label, []).append(sign * branch.weight * loss)
     return UnplayedRecord(
-        most=change(lambda branch: branch.worth),
-        losses={
-            label: change(lambda branch, label=label: branch.weight * branch.losses.get(label, 0.0)) for label in labels
-        },
+        most=math.fsum((*(branch.worth for branch in after), -before.worth)),
+        losses={label: math.fsum(changes) for label, changes in losses.items()},
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from resilisim.simulator.draws import BranchingPoint
-from resilisim.simulator.rulebook.play import Draw
+from resilisim.simulator.rulebook.dynamics import Draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Frontier:
     Example:
         >>> from resilisim.exploration.frontier import Frontier, Outlook
         >>> from resilisim.simulator.draws import BranchingPoint
-        >>> from resilisim.simulator.rulebook.play import FAILS, SUCCEEDS
+        >>> from resilisim.simulator.rulebook.dynamics import FAILS, SUCCEEDS
         >>> frontier = Frontier()
         >>> frontier.pop().results
         ()

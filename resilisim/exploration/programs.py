@@ -21,7 +21,7 @@ from resilisim.simulator.draws import Branch, Draws
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Errors, Failure
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.rulebook.play import Draw
+from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.state import TURNS_USED, EpisodeState
 
 # Options of `inject` that mean nothing here: every result is played, and what is played is returned.

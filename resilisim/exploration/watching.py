@@ -18,7 +18,7 @@ from resilisim.simulator.outcomes import (
 )
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.build import weighed_errors
-from resilisim.simulator.rulebook.play import Draw
+from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.rulebook.rules import CORRUPT, DOWN, FAILURE, LIMITED, SLOW, SUCCESS, is_opened
 from resilisim.simulator.state import TURNS_USED, EpisodeState
 

@@ -51,8 +51,8 @@ from resilisim.injection.injected_episode import CallsEnded, InjectedEpisode, In
 from resilisim.injection.promises import async_generating, generated, kept, kind_of, note
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import FINISH, Law, Message, load_law
-from resilisim.simulator.failure_model import BENCHMARK
 from resilisim.simulator.goal import Fail
+from resilisim.simulator.law import BENCHMARK
 from resilisim.simulator.messages import AGENT_ERROR, STOP
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 

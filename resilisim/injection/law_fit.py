@@ -25,7 +25,7 @@ from resilisim.injection.folder import CALLS_NAME, UNKNOWN_END
 from resilisim.injection.law_signs import FittedCalls, errors_differ, signs_of_order, what_order_hides
 from resilisim.inputs import validated
 from resilisim.run_folder import MANIFEST_NAME, load_manifest, read_json_lines
-from resilisim.simulator.failure_model import Duration, Latency, Law
+from resilisim.simulator.law import Duration, Latency, Law
 from resilisim.statistics.estimates import fields_to_json
 from resilisim.statistics.product_rates import Bounded, fit_product_rates
 from resilisim.tool_library import ToolLibrary

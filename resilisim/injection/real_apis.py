@@ -16,9 +16,9 @@ import numpy as np
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts, read_facts
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact import solve
-from resilisim.simulator.failure_model import load_law
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.law import load_law
 from resilisim.simulator.problem import build_problem, start_state
 from resilisim.statistics.estimates import clustered_proportion
 from resilisim.tables.markdown import markdown_lines

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.episode import Episode, Event
-from resilisim.simulator.failure_model import (
+from resilisim.simulator.goal import Goal
+from resilisim.simulator.law import (
     Broken,
     Corrupt,
     Drift,
@@ -16,8 +18,6 @@ from resilisim.simulator.failure_model import (
     load_law,
     shipped_laws,
 )
-from resilisim.simulator.goal import Goal
-from resilisim.simulator.law import EndRules
 from resilisim.simulator.messages import FINISH, Message, execution
 from resilisim.simulator.problem import Problem, build_problem, start_state
 

@@ -27,6 +27,7 @@ from resilisim.simulator.outcomes import (
     shown_failure,
 )
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.dynamics import NOTHING, UNTIMED, Draw
 from resilisim.simulator.rulebook.luck import (
     OF_DEPENDENCIES,
     OTHER_ERROR,
@@ -35,7 +36,6 @@ from resilisim.simulator.rulebook.luck import (
     draw_result,
     failing_bits,
 )
-from resilisim.simulator.rulebook.play import NOTHING, UNTIMED, Draw
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
     CORRUPT,
@@ -179,7 +179,7 @@ class Branch:
         >>> from resilisim import default_library
         >>> from resilisim.simulator import Episode, build_problem, execution
         >>> from resilisim.simulator.draws import Branch
-        >>> from resilisim.simulator.rulebook.play import FAILS
+        >>> from resilisim.simulator.rulebook.dynamics import FAILS
         >>> branch = Branch([FAILS])
         >>> episode = Episode(build_problem(default_library(), ["network_fetcher"]), "task_1", seed=0, draws=branch)
         >>> [episode.apply(execution("network_fetcher")).success for _ in range(2)], round(branch.probability, 3)

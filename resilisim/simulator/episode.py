@@ -10,11 +10,11 @@ from resilisim.errors import InvalidInputError, check_integer
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator.compiled import episode_luck_key, tool_luck_key
 from resilisim.simulator.draws import KEYED, Draws
-from resilisim.simulator.failure_model import TICKS_PER_SECOND
+from resilisim.simulator.law import TICKS_PER_SECOND
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, made_up_output
 from resilisim.simulator.problem import Problem, is_awaiting_closing
-from resilisim.simulator.rulebook.play import Draw
+from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS
 from resilisim.simulator.state import ENDED, RUNNING, EpisodeState
 from resilisim.worlds.base import DoneCall, ToolError, Workspace, called

@@ -12,12 +12,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from resilisim.provenance import canonical_json
 from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_PAYLOAD, UNIFORM_BITS
 from resilisim.simulator.compiled import draw_bits
-from resilisim.simulator.failure_model import TICKS_PER_SECOND, Law
-from resilisim.simulator.law import FAILED, NOT_EXECUTED
+from resilisim.simulator.law import TICKS_PER_SECOND, Law
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.build import weighed_errors
+from resilisim.simulator.rulebook.dynamics import Draw, Dynamics
 from resilisim.simulator.rulebook.luck import OF_DEPENDENCIES
-from resilisim.simulator.rulebook.play import Draw, Dynamics
 from resilisim.simulator.rulebook.rules import (
     CORRUPT,
     DOWN,
@@ -32,6 +31,7 @@ from resilisim.simulator.rulebook.rules import (
     messages_until_free,
 )
 from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.tool_status import FAILED, NOT_EXECUTED
 from resilisim.tool_library import ErrorSpec, ReturnValue, Tool
 from resilisim.tool_library.tool import DEPENDENCY_ERROR
 

@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.simulator.failure_model import ACCESS_CODES, BENCHMARK, INPUT_CODES, Law
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.goal import Goal
-from resilisim.simulator.law import SUCCEEDED, EndRules
+from resilisim.simulator.law import ACCESS_CODES, BENCHMARK, INPUT_CODES, Law
 from resilisim.simulator.messages import Message
 from resilisim.simulator.rulebook.build import Aims, law_numbers
-from resilisim.simulator.rulebook.play import Draw, Dynamics
+from resilisim.simulator.rulebook.dynamics import Draw, Dynamics
 from resilisim.simulator.rulebook.rules import Tables
 from resilisim.simulator.state import COMPLETION, ENDED, NEXT_PLACE, RUNNING, STOPPED, TURNS_USED, EpisodeState
+from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tool_library import ToolLibrary
 
 

@@ -1,6 +1,6 @@
 """The state of an episode as a value, and how executions and turns enter it; `problem` says what states lead to.
 
-The scalar functions work on two plain vectors, `status` (num_tools,) with the codes of `law`, and `counters`
+The scalar functions work on two plain vectors, `status` (num_tools,) with the codes of `tool_status`, and `counters`
 (NUM_COUNTERS,) with the columns below. Python hands in lists, compiled code int64 arrays.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from resilisim.simulator.compiled import scalar
-from resilisim.simulator.law import FAILED, SUCCEEDED, IntVector
 from resilisim.simulator.messages import Message
+from resilisim.simulator.tool_status import FAILED, SUCCEEDED, IntVector
 
 # Columns of `counters`.
 TURNS_USED = 0

@@ -11,11 +11,11 @@ from typing import Any
 from resilisim.errors import InvalidInputError
 from resilisim.processes import answers_in_order
 from resilisim.provenance import arguments_text
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
-from resilisim.simulator.failure_model import BENCHMARK, Law
 from resilisim.simulator.goal import Goal
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.law import BENCHMARK, Law
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.statistics.estimates import NORMAL_95
 from resilisim.tasks import Task

@@ -17,12 +17,12 @@ from resilisim.errors import (
     install_line,
     unknown_name,
 )
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import best_limits
-from resilisim.simulator.failure_model import BENCHMARK, Law
 from resilisim.simulator.goal import world_goal
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.law import BENCHMARK, Law
 from resilisim.simulator.problem import Problem, build_problem, is_awaiting_closing, is_done, next_state, start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import Draws
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.end_rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from resilisim.simulator import load_law, shipped_laws
-from resilisim.simulator.failure_model import law_schema
+from resilisim.simulator.law import law_schema
 from tests.cli.conftest import Command
 
 SOLVED = ("optimum", "optimum_gap", "plan_following", "plan_following_with_search")

@@ -20,7 +20,7 @@ from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.simulator.failure_model import load_law
+from resilisim.simulator.law import load_law
 from resilisim.simulator.scoring import Level
 from resilisim.simulator.state import ENDED_BY
 from resilisim.tool_library import default_library

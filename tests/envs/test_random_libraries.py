@@ -13,7 +13,7 @@ from resilisim.provenance import content_hash
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem, start_state
 from resilisim.simulator.exact import solve
-from resilisim.simulator.failure_model import PARTS, Law
+from resilisim.simulator.law import PARTS, Law
 from resilisim.tasks import benchmark_tasks
 from resilisim.tool_library import default_library
 

@@ -17,7 +17,7 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.injection import FittedLaw
 from resilisim.seeding import Draws
 from resilisim.simulator import Law
-from resilisim.simulator.failure_model import Latency
+from resilisim.simulator.law import Latency
 from resilisim.tool_library import default_library
 from resilisim.worlds.apis import TwinLaw
 from resilisim.worlds.apis.api import public_apis

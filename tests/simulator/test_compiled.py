@@ -13,7 +13,7 @@ import pytest
 
 import resilisim.envs.workflow
 import resilisim.simulator
-from resilisim.envs.workflow import loops
+from resilisim.envs.workflow import batch_loops
 from resilisim.simulator.compiled import compiled_sources
 from resilisim.simulator.exact import search_kernels
 
@@ -59,7 +59,7 @@ def test_a_kernel_is_made_of_its_sources_only() -> None:
 
 
 def test_the_step_and_the_search_are_made_of_different_sources() -> None:
-    step, search = sources_of(loops), sources_of(search_kernels)
+    step, search = sources_of(batch_loops), sources_of(search_kernels)
     assert not [path for path in step if "exact" in path.parts]
     assert not [path for path in search if "workflow" in path.parts]
     assert {path.name for path in step} & {path.name for path in search} >= {"rules.py", "seeding.py", "compiled.py"}

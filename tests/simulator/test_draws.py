@@ -29,7 +29,7 @@ from resilisim.simulator.draws import Branch, Forced
 from resilisim.simulator.exact.plan_following import obey_plan
 from resilisim.simulator.messages import WAIT
 from resilisim.simulator.problem import Problem, outcome
-from resilisim.simulator.rulebook.play import FAILS, SUCCEEDS, Draw, parameter_digest
+from resilisim.simulator.rulebook.dynamics import FAILS, SUCCEEDS, Draw, parameter_digest
 from resilisim.simulator.rulebook.rules import INPUT_FAILURE
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.worlds.base import ToolError

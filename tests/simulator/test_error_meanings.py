@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.simulator import Broken, EndRules, Episode, ErrorKinds, Law, build_problem, execution
-from resilisim.simulator.failure_model import ACCESS_CODES, INPUT_CODES
+from resilisim.simulator.law import ACCESS_CODES, INPUT_CODES
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.tool import DEPENDENCY_ERROR
 

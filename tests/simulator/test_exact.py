@@ -18,10 +18,10 @@ from resilisim.simulator.exact.arena import build_arena
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.plan_following import plan_following_with_search
 from resilisim.simulator.exact.references import clairvoyant, luck_table, solve_all, solved_references
-from resilisim.simulator.law import success_thresholds
 from resilisim.simulator.messages import STOP
 from resilisim.simulator.problem import next_state, outcome, start_state, success_probability
 from resilisim.simulator.state import ENDED_BY
+from resilisim.simulator.tool_status import success_thresholds
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import small_library
 

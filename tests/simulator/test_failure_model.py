@@ -26,7 +26,7 @@ from resilisim.simulator import (
     load_law,
     shipped_laws,
 )
-from resilisim.simulator.failure_model import law_schema
+from resilisim.simulator.law import law_schema
 
 PROBABILITIES = st.floats(0.0, 1.0)
 

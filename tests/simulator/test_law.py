@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
 from resilisim.simulator import EndRules, Law, build_problem, execution, start_state
-from resilisim.simulator.law import SUCCEEDED, success_threshold, success_thresholds
 from resilisim.simulator.problem import next_state, success_probability
 from resilisim.simulator.rulebook.build import tabulate_law
+from resilisim.simulator.tool_status import SUCCEEDED, success_threshold, success_thresholds
 from resilisim.tool_library import default_library
 from tests.simulator.brute_force import small_library
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from toy_workflows import LIBRARY, task
 
 from resilisim.errors import ExactLimitError, InvalidInputError, MissingExtraError
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact import solve
-from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.law import Law
 from resilisim.simulator.messages import execution
 from resilisim.simulator.problem import build_problem, next_state, start_state, success_probability
 from resilisim.tasks import Task

@@ -9,7 +9,7 @@ from strategies import hostile_unicode, unicode_objects, wild_workflows, workflo
 from toy_workflows import LIBRARY, task
 
 from resilisim.errors import InvalidInputError
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.end_rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ReturnValue, Tool, ToolLibrary
 from resilisim.workflows import ExactPlanner, Step, Workflow, parse_plan

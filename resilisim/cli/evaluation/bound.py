@@ -18,10 +18,10 @@ from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import Problem, build_problem
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact import bound as computed_bounds
 from resilisim.simulator.exact.references import References, clairvoyant_if_known, solved_references
-from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.law import Law
 from resilisim.tables.table import Table
 from resilisim.tasks import Task
 from resilisim.tasks.searches import SearchMany, all_searches_needed

@@ -13,9 +13,9 @@ from gymnasium import spaces as gymnasium_spaces
 from numpy.typing import NDArray
 
 from resilisim.envs.settings import JUDGED_REWARDS
+from resilisim.envs.workflow.batch_loops import show_patterns, write_starts
 from resilisim.envs.workflow.context import WEIGHT_EMBEDDING, WEIGHT_PATTERN, WEIGHT_RULE, build_context
 from resilisim.envs.workflow.judging import ActionJudge, SolvedValues, TabulatedValues
-from resilisim.envs.workflow.loops import show_patterns, write_starts
 from resilisim.envs.workflow.observation import confidence, pattern_confidence, pattern_key
 from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
 from resilisim.envs.workflow.records import (

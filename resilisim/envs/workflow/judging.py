@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.loops import place_of_sections
+from resilisim.envs.workflow.batch_loops import place_of_sections
 from resilisim.envs.workflow.records import Floats, Int, Records
 from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL
 from resilisim.errors import CheckFailed
@@ -35,7 +35,6 @@ from resilisim.simulator.exact.optimum import (
     value_without_table,
 )
 from resilisim.simulator.exact.values import Values
-from resilisim.simulator.law import IntVector
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.rules import (
@@ -58,6 +57,7 @@ from resilisim.simulator.state import (
     EpisodeState,
     record_turn,
 )
+from resilisim.simulator.tool_status import IntVector
 
 
 class ValueTables(NamedTuple):

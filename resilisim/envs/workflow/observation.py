@@ -106,7 +106,6 @@ from resilisim.envs.workflow.spaces import (
 )
 from resilisim.envs.workflow.training import phase_of, training_base, training_probability
 from resilisim.simulator.compiled import inlined, scalar
-from resilisim.simulator.law import SUCCEEDED, count_unmet
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
     NEVER_SEEN,
@@ -133,6 +132,7 @@ from resilisim.simulator.state import (
     SPOILT,
     TURNS_USED,
 )
+from resilisim.simulator.tool_status import SUCCEEDED, count_unmet
 
 SEMANTIC_THRESHOLD = 0.3  # tau_threshold, without a value in the paper (SPEC section 5)
 

@@ -21,8 +21,8 @@ from resilisim.envs.workflow.context import SimilaritySource
 from resilisim.errors import InvalidInputError, unknown_argument, unknown_name
 from resilisim.options import check_options, option
 from resilisim.seeding import TRAINING_SALT
-from resilisim.simulator.failure_model import Law, shipped_laws
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.end_rules import EndRules
+from resilisim.simulator.law import Law, shipped_laws
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.task import SPLITS, split_of

@@ -64,7 +64,7 @@ class Episode(Protocol):
     running: Annotated[int, "int32"]  # tool started by PARALLEL_EXECUTE, or -1
     checkpoint_row: Annotated[int, "int32"]  # consecutive failures at the checkpoint, or -1
     needs_reset: Annotated[int, "int32"]  # 1: the episode has ended
-    status: Annotated[Small, "int8", "tools"]  # NOT_EXECUTED, FAILED or SUCCEEDED of simulator.law
+    status: Annotated[Small, "int8", "tools"]  # NOT_EXECUTED, FAILED or SUCCEEDED of simulator.tool_status
     executions: Annotated[Small, "count", "tools"]
     successes: Annotated[Small, "count", "tools"]  # successful executions
     retries: Annotated[Small, "count", "tools"]  # TOOL_RETRIES

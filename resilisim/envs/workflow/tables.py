@@ -44,10 +44,10 @@ from resilisim.envs.workflow.spaces import (
     tool_of,
 )
 from resilisim.seeding import hash_words
-from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import Law
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.rulebook.build import LawNumbers, as_record
-from resilisim.simulator.rulebook.play import parameter_digest
+from resilisim.simulator.rulebook.dynamics import parameter_digest
 from resilisim.simulator.rulebook.rules import chance_down, chance_slow, time_limit
 from resilisim.tasks import Task
 from resilisim.tool_library import Tool, ToolLibrary

@@ -30,12 +30,12 @@ from resilisim.evaluation.episode.record import (
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.judging import Judgement
 from resilisim.simulator.exact.values import Values
-from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem, is_done
-from resilisim.simulator.rulebook.play import Dynamics
+from resilisim.simulator.rulebook.dynamics import Dynamics
 from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND, is_refused, messages_until_free
 from resilisim.simulator.state import NEXT_PLACE, SPOILT, EpisodeState, has_succeeded, loop_count_of
+from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import accepts, check_parameters

@@ -25,8 +25,8 @@ from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
 from resilisim.simulator import EndRules, Episode, Event, Law, Message, Problem, build_problem
 from resilisim.simulator.draws import CORRUPTED, OK, Branch, Draws, Forced
 from resilisim.simulator.exact import Judge
-from resilisim.simulator.failure_model import CONSTANTS
 from resilisim.simulator.goal import world_goal
+from resilisim.simulator.law import CONSTANTS
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.rulebook.rules import CORRUPT, RESULTS
 from resilisim.simulator.scoring import graded_score, rescore

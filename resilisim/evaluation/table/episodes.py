@@ -25,7 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import StoreError, one_line, unknown_name
-from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, has_no_ceiling, lacks_ceiling, tries_again
+from resilisim.evaluation.episode.record import (
+    EpisodeRecord,
+    UnplayedRecord,
+    ceiling_of,
+    has_no_ceiling,
+    lacks_ceiling,
+    tries_again,
+)
 from resilisim.evaluation.run.store import num_planned, read_manifest, read_own_records
 from resilisim.evaluation.table.controls import more_controls
 from resilisim.statistics.estimates import FloatArray, IntArray
@@ -379,7 +386,7 @@ class TableBuilder:
         columns["luck"][row] += weight * luck
         columns["regret"][row] += weight * regret
         is_explored = "weight" in record
-        unplayed = record.get("unplayed", {"most": -weight, "losses": {}})
+        unplayed = record.get("unplayed", UnplayedRecord(most=-weight, losses={}))
         columns["open"][row] += unplayed["most"] if is_explored else 0.0
         more = [0.0] * NUM_MORE if is_explored else more_controls(record)
         for place, amount in enumerate(more, start=row * NUM_MORE):

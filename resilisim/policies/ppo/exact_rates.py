@@ -16,8 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.dynamics import Outcome
-from resilisim.envs.workflow.loops import LEAVE_ENDED, step_environments
+from resilisim.envs.workflow.batch_loops import LEAVE_ENDED, step_environments
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.records import Int, Records, World
 from resilisim.envs.workflow.spaces import (
@@ -28,6 +27,7 @@ from resilisim.envs.workflow.spaces import (
     STATUS_SUCCESS,
     STATUS_TIMEOUT,
 )
+from resilisim.envs.workflow.step import Outcome
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.validation import Actor

@@ -42,9 +42,9 @@ from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import Problem, execution
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.values import TIE_TOLERANCE, Choices
-from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import is_awaiting_closing, is_done, success_probability
 from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.tool_status import SUCCEEDED
 
 # About a kilobyte each. Most states of a batch are the first few of some task, so even this much finds many again.
 CACHED_STATES = 2**16

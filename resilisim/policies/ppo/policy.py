@@ -23,12 +23,13 @@ from resilisim.policies.base import FINISH, WAIT, call_message, is_closing, sear
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.validation import Actor
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact.plan_following import best_limits
-from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import SUCCEEDED, EndRules
+from resilisim.simulator.law import Law
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import changed_parameters

@@ -65,7 +65,7 @@ from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, Workflo
 from resilisim.policies.ppo.validation import Evaluation, Validator
 from resilisim.provenance import describe_os_error
 from resilisim.seeding import TRAINING_SALT
-from resilisim.simulator.failure_model import PARTS, Law
+from resilisim.simulator.law import PARTS, Law
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tasks.sources import read_tasks, sample_tasks

@@ -17,7 +17,7 @@ from resilisim.policies.ppo.checkpoint import random_state, set_random_state
 from resilisim.policies.ppo.network import Network, WorkflowActor
 from resilisim.seeding import VALIDATION_SALT
 from resilisim.simulator.exact.references import solve_all
-from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import Law
 from resilisim.simulator.problem import build_problem
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary

@@ -22,7 +22,7 @@ from resilisim.simulator.exact.optimum import solve
 from resilisim.simulator.exact.values import TIE_TOLERANCE
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem, next_state
-from resilisim.simulator.rulebook.play import Draw
+from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.rulebook.rules import SUCCESS
 from resilisim.simulator.state import EpisodeState
 

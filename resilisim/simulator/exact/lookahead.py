@@ -42,7 +42,6 @@ from resilisim.simulator.exact.simplification import (
     settle,
     value_at_once,
 )
-from resilisim.simulator.law import SUCCEEDED, IntVector
 from resilisim.simulator.rulebook.results import CHANCE, FINDINGS, NUM_OF_RESULT, RESULT, STEP, TICKS, list_results
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
@@ -70,6 +69,7 @@ from resilisim.simulator.state import (
     RUNNING,
     TURNS_USED,
 )
+from resilisim.simulator.tool_status import SUCCEEDED, IntVector
 
 # How a search ends.
 FINISHED = 0

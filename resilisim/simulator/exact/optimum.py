@@ -33,13 +33,6 @@ from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.search import Search
 from resilisim.simulator.exact.stage import failing_helps
 from resilisim.simulator.exact.values import Knowledge, Values
-from resilisim.simulator.law import (
-    FAILED,
-    NOT_EXECUTED,
-    SUCCEEDED,
-    IntVector,
-    count_unmet,
-)
 from resilisim.simulator.messages import FINISH, Message, execution
 from resilisim.simulator.problem import (
     Problem,
@@ -62,6 +55,7 @@ from resilisim.simulator.state import (
     TURNS_USED,
     EpisodeState,
 )
+from resilisim.simulator.tool_status import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector, count_unmet
 
 
 @scalar

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import kernel, scalar
-from resilisim.simulator.law import SUCCEEDED, count_unmet
 from resilisim.simulator.messages import Message, execution
 from resilisim.simulator.problem import Problem, branches, build_problem, is_awaiting_closing, start_state
 from resilisim.simulator.state import (
@@ -40,6 +39,7 @@ from resilisim.simulator.state import (
     record_execution,
     record_turn,
 )
+from resilisim.simulator.tool_status import SUCCEEDED, count_unmet
 
 # Chances that are kept apart: at ten turns, those of eleven steps with limits, each left in any of three ways.
 MAX_ENTRIES = 16_000_000  # 128 MB

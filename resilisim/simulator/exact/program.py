@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.exact.values import Knowledge, Values
-from resilisim.simulator.law import SUCCEEDED, count_unmet
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, branches, is_awaiting_closing
 from resilisim.simulator.state import (
@@ -37,6 +36,7 @@ from resilisim.simulator.state import (
     TURNS_USED,
     EpisodeState,
 )
+from resilisim.simulator.tool_status import SUCCEEDED, count_unmet
 
 MOST_ENTRIES = 20_000_000  # of a table of values: reference calls, turns, failures, failures in a row
 MOST_STATES = 200_000  # that a reference may come to under a law with parts

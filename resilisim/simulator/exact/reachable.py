@@ -48,7 +48,7 @@ from resilisim.simulator.exact.stage import (
 from resilisim.simulator.exact.values import TIE_TOLERANCE, Choices, Knowledge, Values
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, branches, is_awaiting_closing, next_required, outcome, start_state
-from resilisim.simulator.rulebook.play import parameter_digest
+from resilisim.simulator.rulebook.dynamics import parameter_digest
 from resilisim.simulator.rulebook.results import most_results
 from resilisim.simulator.rulebook.rules import CLOSED, NUM_RESULTS, OPEN, chance_broken
 from resilisim.simulator.state import (

@@ -27,20 +27,14 @@ from resilisim.bounds import CountOrNone, checked
 from resilisim.errors import ExactLimitError
 from resilisim.seeding import EVALUATION_SALT, PURPOSE_SUCCESS, episode_key, hash_words, threefry2x32, uniform_bits
 from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact.optimum import solve, solve_afresh
 from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
 from resilisim.simulator.exact.search_kernels import mix_bits
 from resilisim.simulator.exact.values import Knowledge, Values
-from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import (
-    FAILED,
-    NOT_EXECUTED,
-    SUCCEEDED,
-    EndRules,
-    IntVector,
-    count_unmet,
-)
+from resilisim.simulator.law import Law
 from resilisim.simulator.problem import Problem, build_problem, dependencies_within, start_state
+from resilisim.simulator.tool_status import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector, count_unmet
 from resilisim.tasks import Task
 from resilisim.tasks.searches import SearchMany, searches_needed
 from resilisim.tool_library import ToolLibrary, default_library

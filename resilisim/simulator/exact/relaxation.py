@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import kernel, scalar
-from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.tool_status import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
 
 MAX_ENTRIES = 64_000_000  # 512 MB, of which the part is used that can be reached: about a third
 NOT_CHARGED = -1

@@ -35,7 +35,6 @@ from resilisim.simulator.exact.search_kernels import (
     search,
     search_on_two_levels,
 )
-from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.problem import Problem, dependencies_within
 from resilisim.simulator.state import (
     LOOP_COUNT,
@@ -44,6 +43,7 @@ from resilisim.simulator.state import (
     NUM_COUNTERS,
     EpisodeState,
 )
+from resilisim.simulator.tool_status import SUCCEEDED
 
 MAX_MEMO_BYTES = 400 * 2**20  # of one problem; about 6 million states of 40 tools
 FIRST_CAPACITY = 1 << 8

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.relaxation import Relaxation, bound_of, count_tokens
-from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, count_unmet
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     LOOP_COUNT,
@@ -25,6 +24,7 @@ from resilisim.simulator.state import (
     record_execution,
     record_turn,
 )
+from resilisim.simulator.tool_status import FAILED, NOT_EXECUTED, SUCCEEDED, count_unmet
 
 # Calls beside the members' numbers.
 BREAK = -1  # the neutral tool

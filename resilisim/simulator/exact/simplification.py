@@ -10,7 +10,6 @@ from typing import Any
 
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.exact.stage import pack
-from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
     NEVER_SEEN,
@@ -37,6 +36,7 @@ from resilisim.simulator.state import (
     SPOILT,
     TURNS_USED,
 )
+from resilisim.simulator.tool_status import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
 
 REFUSED_INPUT = 2  # in a stage: some input of the tool is refused surely; another one is always there
 NEW_INPUT = 0  # stands for the parameters of a call that was not refused

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.exact.phases import phase_kind
-from resilisim.simulator.failure_model import TICKS_PER_SECOND
-from resilisim.simulator.law import IntVector
+from resilisim.simulator.law import TICKS_PER_SECOND
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.build import ToolFacts, as_record, make_rulebook
 from resilisim.simulator.rulebook.rules import Rulebook, Tables
@@ -37,6 +36,7 @@ from resilisim.simulator.state import (
     NUM_FAILURES,
     TURNS_USED,
 )
+from resilisim.simulator.tool_status import IntVector
 
 MAX_ENUMERATED_TOOLS = 12  # of a small library of which every tool is told apart
 MAX_TOOLS = 62  # what validators find is a bit each of one number

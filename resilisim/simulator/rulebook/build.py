@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError, InvalidInputError, unknown_name
 from resilisim.seeding import hash_words
-from resilisim.simulator.failure_model import TICKS_PER_SECOND, Law
-from resilisim.simulator.law import EndRules, success_thresholds
+from resilisim.simulator.end_rules import EndRules
+from resilisim.simulator.law import TICKS_PER_SECOND, Law
 from resilisim.simulator.rulebook.luck import NAMES_AT_ONCE, OTHER_ERROR, LuckTables
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
@@ -30,6 +30,7 @@ from resilisim.simulator.rulebook.rules import (
     Rulebook,
     Tables,
 )
+from resilisim.simulator.tool_status import success_thresholds
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
 from resilisim.tool_library.tool import standard_error_specs
 

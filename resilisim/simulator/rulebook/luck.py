@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from resilisim.seeding import PURPOSE_CORRUPT, PURPOSE_DURATION, PURPOSE_ERROR_CODE, UNIFORM_BITS
 from resilisim.simulator.compiled import draw_bits, inlined, inlined_bits, inlined_threefry, kernel, scalar
-from resilisim.simulator.law import IntVector
 from resilisim.simulator.rulebook.rules import (
     CORRUPT,
     DOWN,
@@ -28,6 +27,7 @@ from resilisim.simulator.rulebook.rules import (
     messages_until_free,
     time_limit,
 )
+from resilisim.simulator.tool_status import IntVector
 
 UNIT = 2.0**-UNIFORM_BITS
 CERTAIN = 1 << UNIFORM_BITS  # the threshold below which all bits are

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import scalar
-from resilisim.simulator.law import IntVector
 from resilisim.simulator.rulebook.rules import (
     DOWN,
     LIMITED,
@@ -22,6 +21,7 @@ from resilisim.simulator.rulebook.rules import (
     fill_chances,
     time_limit,
 )
+from resilisim.simulator.tool_status import IntVector
 
 # Columns of what is listed; STEP has a bit for each group that is down afterwards, where what is hidden is known.
 CHANCE, RESULT, TICKS, FINDINGS, STEP, NUM_OF_RESULT = range(6)

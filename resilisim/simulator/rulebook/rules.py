@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import inlined, scalar
-from resilisim.simulator.law import SUCCEEDED, IntVector, count_unmet
 from resilisim.simulator.state import (
     NEXT_PLACE,
     NO_LOOP,
@@ -28,6 +27,7 @@ from resilisim.simulator.state import (
     record_execution,
     record_turn,
 )
+from resilisim.simulator.tool_status import SUCCEEDED, IntVector, count_unmet
 
 # What an execution brought. The first two are the benchmark law's.
 FAILURE = 0  # calling again draws again

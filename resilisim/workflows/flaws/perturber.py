@@ -20,7 +20,7 @@ from typing import Any
 
 from resilisim.errors import CheckFailed
 from resilisim.seeding import Draws
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.end_rules import EndRules
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.flaws.flaw import (

@@ -21,7 +21,7 @@ from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.spaces import ACTION_TYPES, action_type_of, num_actions, tool_of
 from resilisim.envs.workflow.training import STAGES
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
-from resilisim.simulator.failure_model import Law
+from resilisim.simulator.law import Law
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 

@@ -23,11 +23,11 @@ from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator import Broken, Corrupt, Drift, Duration, ErrorKinds, Latency, Law, Message, Outage, RateLimit
 from resilisim.simulator.episode import Episode
 from resilisim.simulator.exact import Judge, solve
-from resilisim.simulator.law import FAILED as LAW_FAILED
 from resilisim.simulator.messages import FINISH
 from resilisim.simulator.problem import outcome, success_probability
 from resilisim.simulator.rulebook.rules import RESULTS, SOUND, UNCHECKED, UNSOUND, messages_until_free
 from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.tool_status import FAILED as LAW_FAILED
 from tests.envs.workflow.cases import random_legal, toy_task
 from tests.simulator.test_parts import SMALL
 
@@ -282,13 +282,13 @@ def _brought(workflow: WorkflowEnv, before: EpisodeState, after: EpisodeState, e
 
 
 def _draw(result: str) -> Any:
-    from resilisim.simulator.rulebook.play import Draw
+    from resilisim.simulator.rulebook.dynamics import Draw
 
     return Draw(RESULTS.index(result))
 
 
 def _digest(tool: str, variant: int) -> int:
-    from resilisim.simulator.rulebook.play import parameter_digest
+    from resilisim.simulator.rulebook.dynamics import parameter_digest
 
     return parameter_digest(SMALL[tool], call_parameters(SMALL[tool], variant))
 

@@ -13,9 +13,9 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError
 from resilisim.evaluation.robustness.analysis import carried_at_every_severity, obedience, setting_references
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact import bound
-from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.law import Law
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library

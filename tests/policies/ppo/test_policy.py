@@ -25,9 +25,9 @@ from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.policy import PolicyPlanner, TrainedPolicy
 from resilisim.seeding import EVALUATION_SALT
+from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact import plan_following, solve
-from resilisim.simulator.failure_model import Law
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.law import Law
 from resilisim.simulator.problem import build_problem, start_state
 from resilisim.simulator.state import ENDED
 from resilisim.tasks import Task

@@ -5,7 +5,7 @@ from flaw_samples import check_edits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim.simulator.law import EndRules
+from resilisim.simulator.end_rules import EndRules
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.workflows import Step, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber

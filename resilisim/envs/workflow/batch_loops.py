@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.dynamics import begin_episode, step_environment
 from resilisim.envs.workflow.observation import (
     show_confidences,
     show_dependency_counts,
@@ -29,6 +28,7 @@ from resilisim.envs.workflow.records import (
     World,
     copy_words,
 )
+from resilisim.envs.workflow.step import begin_episode, step_environment
 from resilisim.seeding import PURPOSE_SUCCESS
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, kernel, prefetch, scalar
 

@@ -69,7 +69,6 @@ from resilisim.envs.workflow.training import (
 )
 from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_SUCCESS, WORD_MASK
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, scalar
-from resilisim.simulator.law import SUCCEEDED, count_unmet, success_threshold
 from resilisim.simulator.rulebook.luck import (
     OF_DEPENDENCIES,
     OTHER_ERROR,
@@ -109,6 +108,7 @@ from resilisim.simulator.state import (
     TURNS_USED,
     record_turn,
 )
+from resilisim.simulator.tool_status import SUCCEEDED, count_unmet, success_threshold
 
 DRAWN = -1  # instead of a number that is given: luck decides
 
