@@ -3,7 +3,8 @@
 `scalar` leaves a function as it is for Python and lets Numba inline it into kernels, so there is one text for both.
 `kernel` compiles a loop over such functions, and the draws of an episode, which were the largest part of an environment
 step in plain Python. With NUMBA_DISABLE_JIT=1 everything below runs as plain Python.
-`prefetch` asks for memory before it is needed, and changes no value.
+`prefetch` asks for memory before it is needed, and `unlikely` says that a condition mostly does not hold, so that what
+it guards is laid out beside the hot path; neither changes a value.
 """
 
 from __future__ import annotations
@@ -146,6 +147,33 @@ def _typed(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 _prefetch: Any = intrinsic(_typed)
+
+
+def _expect(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    bit = _codes.ir.IntType(1)
+    kind = _codes.ir.FunctionType(bit, [bit, bit])
+    instruction = _codes.get_or_insert_function(builder.module, kind, "llvm.expect.i1")
+    return builder.call(instruction, [arguments[0], bit(0)])
+
+
+def _expect_typed(typing_context: Any, condition: Any) -> Any:
+    return types.boolean(types.boolean), _expect
+
+
+_unlikely: Any = intrinsic(_expect_typed)
+
+
+def unlikely(condition: bool) -> bool:
+    """Return a condition that mostly does not hold; what it guards is compiled out of the way of what mostly runs."""
+    return condition
+
+
+@overload(unlikely, inline="always")
+def _compile_unlikely(condition: Any) -> Any:
+    def tell(condition: Any) -> Any:
+        return _unlikely(condition != 0)
+
+    return tell
 
 
 def prefetch(array: NDArray[Any], index: int) -> None:

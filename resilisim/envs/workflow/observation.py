@@ -105,7 +105,7 @@ from resilisim.envs.workflow.spaces import (
     saturated,
 )
 from resilisim.envs.workflow.training import phase_of, training_base, training_probability
-from resilisim.simulator.compiled import inlined, scalar
+from resilisim.simulator.compiled import inlined, scalar, unlikely
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
     NEVER_SEEN,
@@ -153,7 +153,7 @@ def show_dependency_counts(episode: Episode, tool: int, task: TaskRecord, world:
     num_not_executed, num_failed = count_unmet(status, rules.dependencies[tool])
     row[TOOL_NUM_NOT_EXECUTED] = saturated(num_not_executed)
     row[TOOL_NUM_FAILED] = saturated(num_failed)
-    if world.training_law:
+    if unlikely(world.training_law != 0):
         base = training_base(episode.running_success)
         chance = training_probability(base, num_not_executed + num_failed, 0, float(task.task_confidence[tool]))
         row[TOOL_CLEAN_PROBABILITY] = quantised(chance)
@@ -206,7 +206,7 @@ def show_due(episode: Episode, sections: Sections, task: TaskRecord, world: Worl
     episode.num_done = task.num_required - due
     if not world.hidden:
         episode.task_columns[TASK_NUM_DUE] = due
-        if world.has_sections:
+        if unlikely(world.has_sections != 0):
             show_shared(episode, sections, task, world)
 
 

@@ -68,7 +68,7 @@ from resilisim.envs.workflow.training import (
     training_probability,
 )
 from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_SUCCESS, WORD_MASK
-from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, scalar
+from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, scalar, unlikely
 from resilisim.simulator.rulebook.luck import (
     OF_DEPENDENCIES,
     OTHER_ERROR,
@@ -131,7 +131,7 @@ def luck_of(episode: Episode, tool: int, world: World) -> Luck:
 @inlined
 def thresholds(episode: Episode, tool: int, task: TaskRecord, world: World) -> tuple[int, int]:
     """Return what an execution's bits must stay below to succeed, and what with all dependencies in place."""
-    if world.training_law:
+    if unlikely(world.training_law != 0):
         base, confidence = training_base(episode.running_success), float(task.task_confidence[tool])
         retries, unmet = int(episode.retries[tool]), count_unmet(episode.status, world.rules.dependencies[tool])
         chance = training_probability(base, unmet[0] + unmet[1], retries, confidence)
@@ -191,7 +191,7 @@ def execute(
     """Execute a tool, and return what the two-phase reward pays for it."""
     rules, counters, status = world.rules, episode.counters, episode.status
     digest = 0
-    if rules.at_block >= 0:
+    if unlikely(rules.at_block >= 0):
         digest = _call_digest(sections, action_type, tool, world)
     result, ticks, shown = outcome
     if result == DRAWN:
@@ -251,7 +251,7 @@ def _show_execution(
             show_dependency_counts(episode, dependent, task, world)
     if (first_success and task.place[tool] >= 0) or (success and world.rules.at_sound >= 0):
         show_due(episode, sections, task, world)
-    if success and world.num_patterns > 0:
+    if unlikely(success and world.num_patterns > 0):
         show_confidences(episode, task, world)
     episode.tool = tool
     episode.tool_success = success
@@ -446,7 +446,7 @@ def begin_episode(
     episode.episode += 1
     copy_words(episode.state, world.start_state)
     copy_words(episode.observation, task.start_observation)
-    if world.has_sections:
+    if unlikely(world.has_sections != 0):
         _begin_sections(episode, sections, task, world)
 
 
@@ -517,13 +517,14 @@ def step_environment(
         if called >= 0:
             reward += execute(episode, sections, action_type, called, outcome, own_luck, task, world)
             executed += 1
-    if executed == 0 and rules.num_sections > 0:
+    if unlikely(executed == 0 and rules.num_sections > 0):
         pass_message(rules, parts, NONE)
-    if legal and not executes and world.training_law:
+    if unlikely(legal and not executes and world.training_law != 0):
         keep_books(episode, action_type, tool, world)
     if legal and tool >= 0:
         episode.tools[tool, TOOL_LAST_STEP] = saturated(turns_used + 1)
-    write_next_down(rules, world.luck, episode.key0, episode.key1, turns_used, hidden, sections.scratch.ravel())
+    if unlikely(rules.at_down >= 0):
+        write_next_down(rules, world.luck, episode.key0, episode.key1, turns_used, hidden, sections.scratch.ravel())
     record_turn(counters, signature, rules.loop_length)
     coverage = coverage_of(episode, task, world)
     in_order = counters[SPOILT] == 0 and episode.places_length > 0
@@ -531,16 +532,16 @@ def step_environment(
     gain = max(0.0, min(1.0, progress) - episode.progress)
     episode.progress += gain
     finish_chance = finish_value(rules, task, counters, parts, hidden, False)
-    if world.has_sections:
+    if unlikely(world.has_sections != 0):
         is_first = executes and episode.tool_success and num_successes == 0
         show_sections(episode, sections, num_failures, is_first, finish_chance, world)
     way_forward = True
-    if world.rewrites_mask:
+    if unlikely(world.rewrites_mask != 0):
         way_forward = write_mask(episode, sections, task, world)
     else:
         if episode.tool >= 0:
             allow_execution(episode, sections, episode.tool, True, world)
-        if rules.at_sound >= 0:
+        if unlikely(rules.at_sound >= 0):
             allow_acceptance(episode, finish_chance, world)
     counters[ENDED] = ended_by_law(episode, sections, accepts, finish_chance, coverage, way_forward, world)
     show_counters(episode, world)
@@ -568,7 +569,7 @@ def _close_step(
         full_success = ended == COMPLETION and chance == 1.0
         success = full_success
         order = order_share(episode, task)
-        if world.training_law:
+        if unlikely(world.training_law != 0):
             success = succeeded_in_training(episode, ended, coverage, world)
     if world.two_phase:
         reward += step_reward(

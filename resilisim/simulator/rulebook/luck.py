@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.seeding import PURPOSE_CORRUPT, PURPOSE_DURATION, PURPOSE_ERROR_CODE, UNIFORM_BITS
-from resilisim.simulator.compiled import draw_bits, inlined, inlined_bits, inlined_threefry, kernel, scalar
+from resilisim.simulator.compiled import draw_bits, inlined, inlined_bits, inlined_threefry, kernel, scalar, unlikely
 from resilisim.simulator.rulebook.rules import (
     CORRUPT,
     DOWN,
@@ -171,7 +171,7 @@ def draw_result(
         bits: The execution's luck bits of PURPOSE_SUCCESS.
     """
     met, ticks, is_broken = SUCCESS, 0, False
-    if rules.num_sections > 0:
+    if unlikely(rules.num_sections > 0):
         met, ticks = _before_draw(rules, status, parts, hidden, tool, digest, key0, key1, attempt)
         is_broken = rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
     if met != SUCCESS:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.simulator.compiled import inlined, scalar
+from resilisim.simulator.compiled import inlined, scalar, unlikely
 from resilisim.simulator.state import (
     NEXT_PLACE,
     NO_LOOP,
@@ -519,7 +519,7 @@ def enter_result(
             AS_HIDDEN if `hidden` says so.
     """
     succeeds = result in (SUCCESS, CORRUPT)
-    if rules.at_evidence >= 0:
+    if unlikely(rules.at_evidence >= 0):
         if succeeds:
             parts[rules.at_evidence + tool] = 0  # it works: nothing is left to doubt
         elif result == OWN_FAILURE:
@@ -530,10 +530,10 @@ def enter_result(
                 table_row(rules, counters, tool), num_not_executed, num_failed, counters[NUM_FAILURES]
             ]
     place = goal.place[tool]
-    if rules.is_more_than_order:
+    if unlikely(rules.is_more_than_order != 0):
         place = _enter_run(rules, goal, status, counters, parts, tool, result)
     record_execution(status, counters, place, tool, succeeds, rules.max_consecutive_failures)
-    if rules.num_sections > 0:
+    if unlikely(rules.num_sections > 0):
         _enter_sections(rules, parts, hidden, informed, tool, result, ticks, digest, findings)
 
 
