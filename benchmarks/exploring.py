@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 
 from resilisim.envs.session import Session
 from resilisim.exploration import Exploration, explore
-from resilisim.simulator import Broken, Law, RateLimit
+from resilisim.simulator import Law, RateLimit
 from resilisim.statistics.estimates import clopper_pearson
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.workflows import parse_plan
 
 WIDTHS = (0.01, 0.001)
-MOST_PLAYS = 20_000
+MOST_PLAYS = 3_000
 PLAYS = 200  # at which the estimate is held against as many sampled episodes
-TASKS_OF_EACH_SIZE = 4
+SIZES = (2, 4, 6)  # required tools
+TASKS_OF_EACH_SIZE = 3
 LAWS: Mapping[str, Any] = {
     "benchmark": {},
     "rate limit of 3 in 4 turns": {"law": Law(rate_limit=RateLimit(3, 4, "all"))},
-    "broken with 0.1": {"law": Law(broken=Broken(0.1))},
 }
 
 
@@ -57,21 +57,21 @@ class Cost(NamedTuple):
         plays: Of each task.
         seconds: Of processor time, for all.
         exact: How many of the rates are exact.
+        narrow: How many are known to within the width.
     """
 
     plays: Sequence[int]
     seconds: float
     exact: int
+    narrow: int
 
 
 def tasks_by_size() -> dict[int, list[Task]]:
-    """Return the first tasks of the benchmark that require each number of tools, 1 to 5."""
-    chosen: dict[int, list[Task]] = {}
-    for task in benchmark_tasks():
-        of_size = chosen.setdefault(len(task.required_tools), [])
-        if len(of_size) < TASKS_OF_EACH_SIZE:
-            of_size.append(task)
-    return {size: chosen[size] for size in sorted(chosen)}
+    """Return the first tasks of the benchmark that require each number of tools."""
+    return {
+        size: [task for task in benchmark_tasks() if len(task.required_tools) == size][:TASKS_OF_EACH_SIZE]
+        for size in SIZES
+    }
 
 
 def explored(agent: str, tasks: Sequence[Task], law: str, plays: int, width: float) -> tuple[Exploration, float]:
@@ -85,15 +85,17 @@ def explored(agent: str, tasks: Sequence[Task], law: str, plays: int, width: flo
 def cost(agent: str, tasks: Sequence[Task], law: str, width: float) -> Cost:
     """Return what it takes to know the rates to within a width."""
     found, seconds = explored(agent, tasks, law, MOST_PLAYS, width)
-    return Cost([row.plays for row in found.rows], seconds, sum(row.is_exact for row in found.rows))
+    plays = [row.plays for row in found.rows]
+    narrow = sum(row.high - row.low <= width for row in found.rows)
+    return Cost(plays, seconds, sum(row.is_exact for row in found.rows), narrow)
 
 
 def worth(agent: str, tasks: Sequence[Task], law: str) -> tuple[float, float]:
     """Return the mean squared error of rates estimated with PLAYS plays, explored and sampled.
 
-    What is sampled has the variance p (1 - p) / PLAYS; p is the rate, known to within 0.001 or exactly.
+    What is sampled has the variance p (1 - p) / PLAYS; p is the rate, as far as MOST_PLAYS plays tell it.
     """
-    rates = [row.estimate for row in explored(agent, tasks, law, MOST_PLAYS, WIDTHS[-1])[0].rows]
+    rates = [row.estimate for row in explored(agent, tasks, law, MOST_PLAYS, 1e-4)[0].rows]
     found = [row.estimate for row in explored(agent, tasks, law, PLAYS, 0.0)[0].rows]
     squared = statistics.mean((estimate - rate) ** 2 for estimate, rate in zip(found, rates, strict=True))
     return squared, statistics.mean(rate * (1.0 - rate) / PLAYS for rate in rates)
@@ -110,8 +112,9 @@ def rows() -> Iterator[str]:
                 cells = []
                 for width in WIDTHS:
                     taken = cost(agent, tasks, law, width)
+                    reached = "" if taken.narrow == len(tasks) else f"; {taken.narrow} of {len(tasks)} reached"
                     cells += [
-                        f"{statistics.median(taken.plays):,.0f} (at most {max(taken.plays):,})",
+                        f"{statistics.median(taken.plays):,.0f} (at most {max(taken.plays):,}{reached})",
                         f"{taken.seconds / len(tasks):.2f}",
                     ]
                 yield f"| {agent} | {law} | {size} | " + " | ".join(cells) + " |"
@@ -154,7 +157,7 @@ def main() -> None:
     for line in rows():
         print(line, flush=True)
     if sys.argv[1:]:
-        plot(Path(sys.argv[1]) / "exploring.svg", tasks_by_size()[3][0])
+        plot(Path(sys.argv[1]) / "exploring.svg", tasks_by_size()[4][0])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +12,7 @@ from resilisim.provenance import content_hash
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem, start_state
 from resilisim.simulator.exact import solve
-from resilisim.simulator.law import PARTS, Law
+from resilisim.simulator.law import PARTS
 from resilisim.tasks import benchmark_tasks
 from resilisim.tool_library import default_library
 
@@ -89,7 +88,8 @@ def test_laws_have_parts_as_often_as_stated():
 def test_laws_lie_within_what_is_stated():
     library, draws = random_library(Draws("laws"), 20, lambda _: None), Draws("parts")
     laws = [random_law(draws, library, PARTS[number % 7 :][:2]) for number in range(400)]
-    assert sum(replace(law, **dict.fromkeys(law.parts)) == Law() for law in laws) / 400 == pytest.approx(0.5, abs=0.08)
+    usual = [(law.base, law.not_executed, law.failed, law.history) == (0.8, 0.5, 0.7, 0.9) for law in laws]
+    assert sum(usual) / 400 == pytest.approx(0.5, abs=0.08)
     for number, law in enumerate(laws):
         assert law.parts == PARTS[number % 7 :][:2]
         assert 0.6 <= law.base <= 0.95

@@ -67,7 +67,7 @@ def test_markdown_shows_texts_as_they_are() -> None:
     assert summary.startswith("| **\\[red\\]evil\\[/red\\] \\| \\*** | optimal | 7 | −3.0 \\[−10.0, 4.0\\] | – |")
     assert rest == []
     one_task = Table("", ("policy", "rate"), [("a", Estimate(0.5, math.nan, math.nan, math.nan, 1, 1))])
-    assert markdown_lines(one_task)[-1].startswith("*– behind a number: one task")
+    assert markdown_lines(one_task)[-1].startswith("*– behind a number: there is no interval")
 
 
 def test_values_are_numbers_or_texts_by_what_they_are() -> None:

@@ -76,6 +76,14 @@ class Attribution:
         if flaw is not None and "plan" in flaw:
             self._flawed_plan = FlawedPlan(flaw, self._problem.library)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is solved is locked while it is searched, and remembered by the problem: a copy solves it, or finds it.
+        return {name: value for name, value in self.__dict__.items() if name != "_values"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._values = solve(self._problem)
+
     def worth(
         self,
         judgement: Judgement,

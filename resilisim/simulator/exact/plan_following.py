@@ -11,6 +11,7 @@ are tabulated. `best_limits` chooses the limits so that the plan, followed to th
 from __future__ import annotations
 
 import functools
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -194,9 +195,9 @@ def follow_states(
                         into = ended if after.counters[ENDED] != RUNNING else reach if succeeded else following
                         into[known, run] = into.get((known, run), 0.0) + chance * share
             on_step, tries = following, tries + 1
-    success = sum(chance * problem.dynamics.chance_done(state) for (state, _), chance in reach.items())
+    success = math.fsum(chance * problem.dynamics.chance_done(state) for (state, _), chance in reach.items())
     num_required, in_order = problem.dynamics.rules.num_required, problem.goal.ordered and not problem.goal.program
-    coverage = sum(
+    coverage = math.fsum(
         chance * (len(ends) if in_order else state.counters[NEXT_PLACE]) / num_required
         for (state, ends), chance in (*reach.items(), *ended.items())
     )
