@@ -30,9 +30,9 @@ def steps() -> None:
 
 def large_steps() -> None:
     """Compile steps for larger libraries and longer episodes."""
-    from tests.envs.workflow.cases import LARGE, LARGE_TURNS, toy_task
+    from tests.envs.workflow.cases import LARGE, LARGE_TASKS, LARGE_TURNS
 
-    _step({"tasks": [toy_task(LARGE, "tool_01")], "library": LARGE, "max_turns": LARGE_TURNS, "similarity": None})
+    _step({"tasks": LARGE_TASKS, "library": LARGE, "max_turns": LARGE_TURNS, "similarity": None})
 
 
 def solvers() -> None:

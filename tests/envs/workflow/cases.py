@@ -45,6 +45,12 @@ def toy_task(library: ToolLibrary, *required: str, description: str = "Do it.", 
         return Task.from_mapping(mapping, library)
 
 
+LARGE_TASKS = (
+    toy_task(LARGE, "tool_44", "tool_01"),
+    toy_task(LARGE, *(f"tool_{number:02}" for number in range(0, 45, 2))),
+)
+
+
 def every_filter() -> Iterator[tuple[str, ...]]:
     """Yield all subsets of the filters."""
     for size in range(len(FILTERS) + 1):

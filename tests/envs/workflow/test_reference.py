@@ -14,6 +14,7 @@ from resilisim.envs.workflow.spaces import ACTION_TYPES, NUM_ACTION_TYPES, RETRY
 from resilisim.seeding import EVALUATION_SALT
 from tests.envs.workflow.cases import (
     LARGE,
+    LARGE_TASKS,
     LARGE_TURNS,
     TASKS,
     TOY,
@@ -27,10 +28,6 @@ from tests.envs.workflow.reference import Reference, longest_ascending
 
 # (running success, stage) of the trainer: every base, phase and error penalty.
 TRAINERS = ((0.0, 0), (0.1, 1), (0.2, 2), (0.3, 3), (0.9, 4))
-LARGE_TASKS = (
-    toy_task(LARGE, "tool_44", "tool_01"),
-    toy_task(LARGE, *(f"tool_{number:02}" for number in range(0, 45, 2))),
-)
 PATTERNS = {
     ("data_processing_parser", "data_processing_validator"): 0.9,
     ("file_operations_reader", "data_processing_parser"): 0.7,
