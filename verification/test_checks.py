@@ -38,7 +38,7 @@ def check(module: Any, num_statistical: int) -> Any:
         check(luck, 38),
         check(score, 21),
         check(comparison, 19),
-        check(fitted_luck, 4),
+        check(fitted_luck, 3),
         check(references, 10),
         check(obedience, 11),
         check(brute_force, 0),
