@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,6 +19,7 @@ from resilisim.cli.options import (
     LibraryOption,
     OptionGroup,
     RecordTextsOption,
+    Scene,
     SeedsOption,
     SplitOption,
     TasksOption,
@@ -77,6 +79,36 @@ MODEL_OPTIONS = OptionGroup(
 def asked_at_once(models: ModelSettings) -> ModelSettings:
     """Return settings under which as many requests are under way at once as episodes."""
     return replace(models, chat=replace(models.chat, max_concurrency=models.concurrency))
+
+
+def agents_named(
+    policies: Sequence[str] | None, agents: Sequence[str] | None, commands: Sequence[str] | None
+) -> list[str]:
+    """Return the agents that a command names, programs among them; somebody has to play."""
+    named = [*(agents or []), *(COMMAND_PREFIX + command for command in commands or [])]
+    if not policies and not named:
+        raise InvalidInputError("nobody plays: expected --policy, --agent or --agent-command")
+    return named
+
+
+def scene_for(
+    agents: Sequence[str],
+    calling: Literal["native", "discovery", "listed"] | None,
+    context: typer.Context,
+    environment: EnvironmentSettings,
+    tasks: str,
+    split: str | None,
+    library: Path | None,
+) -> Scene:
+    """Return environment, tasks and library of those who play: agents of one's own call functions."""
+    if calling is not None:
+        environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
+    elif agents:
+        environment = environment.for_functions()
+    where = scene(context, environment, tasks, split, library)
+    if where.environment.world is None:
+        environment.retriever(where.library)  # refuses a model that does not exist before all else
+    return where
 
 
 @takes(
@@ -149,16 +181,8 @@ def evaluate(
 
     Each episode is one line of OUT/episodes.jsonl.
     """
-    agents = [*(agent or []), *(COMMAND_PREFIX + command for command in agent_command or [])]
-    if not policy and not agents:
-        raise InvalidInputError("nobody plays: expected --policy, --agent or --agent-command")
-    if calling is not None:
-        environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
-    elif agents:
-        environment = environment.for_functions()
-    where = scene(context, environment, tasks, split, library)
-    if where.environment.world is None:
-        environment.retriever(where.library)  # refuses a model that does not exist before all else
+    agents = agents_named(policy, agent, agent_command)
+    where = scene_for(agents, calling, context, environment, tasks, split, library)
     try:
         result = run(
             policy or [],

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from resilisim.bounds import Seed
-from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_once
+from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, agents_named, asked_at_once, scene_for
 from resilisim.cli.options import (
     LAW,
     MODEL_PANEL,
@@ -23,12 +22,11 @@ from resilisim.cli.options import (
     TasksOption,
     ToolsOption,
     WorkersOption,
-    scene,
     takes,
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError, count_of
+from resilisim.errors import count_of
 from resilisim.evaluation import ModelSettings
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
@@ -37,7 +35,6 @@ from resilisim.exploration import explore as run
 from resilisim.exploration.explored import Dice
 from resilisim.exploration.exploring import ExplorationLimits
 from resilisim.options import OUTPUT_GROUP
-from resilisim.policies.registry import COMMAND_PREFIX
 
 
 @takes(
@@ -104,16 +101,8 @@ def explore(
     For agents that do the same whenever they are told the same: each branch of what calls can bring is played once, and
     weighs as much as it is likely.
     """
-    agents = [*(agent or []), *(COMMAND_PREFIX + command for command in agent_command or [])]
-    if not policy and not agents:
-        raise InvalidInputError("nobody plays: expected --policy, --agent or --agent-command")
-    if calling is not None:
-        environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
-    elif agents:
-        environment = environment.for_functions()
-    where = scene(context, environment, tasks, split, library)
-    if where.environment.world is None:
-        environment.retriever(where.library)  # refuses a model that does not exist before all else
+    agents = agents_named(policy, agent, agent_command)
+    where = scene_for(agents, calling, context, environment, tasks, split, library)
     try:
         explored = run(
             policy or [],
