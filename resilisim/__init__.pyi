@@ -9,6 +9,7 @@ from .exploration import explore as explore
 from .injection import InjectedFailure as InjectedFailure
 from .injection import fit_law as fit_law
 from .injection import inject as inject
+from .injection import run_program as run_program
 from .policies import EpisodeEnded as EpisodeEnded
 from .policies import ToolFailed as ToolFailed
 from .policies import make_policy as make_policy

@@ -45,6 +45,7 @@ COMMANDS = {
     "play": ("evaluation.play:play", "Play a task yourself, and see what each of your calls cost."),
     "evaluate": ("evaluation.evaluate:evaluate", "Evaluate policies and agents; write every episode to a folder."),
     "explore": ("evaluation.explore:explore", "Compute success rates branch by branch, without a sample."),
+    "inject": ("inject:app", "Run a program of your own whose tools fail as a law says."),
     "report": ("evaluation.report:report", "Write the HTML report of a run, finished or not."),
     "runs": ("main:runs", "Compare, rank, rescore, merge, export and check runs."),
     "train": ("train:app", "Train a policy with PPO, or a language model, and measure it."),

@@ -218,11 +218,11 @@ def proxy(
         law=law,
         seed=seed,
         record=record,
-        required=_names(required),
+        required=names_in(required),
         ordered=not any_order,
         turns=turns,
         fail=fail,
-        once=_names(once),
+        once=names_in(once),
         name=name,
         salt=salt,
         force=force or (),
@@ -288,7 +288,7 @@ def _with_user_as_header(url: str | None, headers: dict[str, str]) -> tuple[str 
     return address, {"Authorization": f"Basic {basic}", **headers}
 
 
-def _names(text: str | None) -> list[str]:
+def names_in(text: str | None) -> list[str]:
     """Return names that commas stand between; one that has a comma in it stands in quotes."""
     row = next(csv.reader([text or ""], skipinitialspace=True), [])
     return [name.strip() for name in row if name.strip()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,9 @@ from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import Rerun, find_episode, finished
 from resilisim.exploration.fault_matrix import FaultMatrix, fault_matrix
 from resilisim.exploration.losing_patterns import Attack, Shrunk, find_attack, shrunk
-from resilisim.exploration.programs import play_program
 from resilisim.exploration.watching import Playable
-from resilisim.injection import inject
 from resilisim.injection.functions import Injected
+from resilisim.injection.program import Functions, Program
 from resilisim.simulator.draws import Draws, Forced
 from resilisim.simulator.goal import Fail
 from resilisim.tasks import Task
@@ -118,7 +117,7 @@ class Case(Playable):
     def of_program(
         cls,
         program: Callable[[Injected], object],
-        functions: Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]],
+        functions: Functions,
         *,
         reset: Callable[[], object] | None = None,
         seed: int = 0,
@@ -136,12 +135,9 @@ class Case(Playable):
         Raises:
             InvalidInputError: An option is unusable, or there is no goal.
         """
-        if "record" in options:
-            raise InvalidInputError("record is an option of inject alone: expected a call without it")
-        named = functions if isinstance(functions, Mapping) or callable(functions) else tuple(functions)
-        settings = inject(named, seed=seed, **options).settings
-        if not settings.required:
-            raise InvalidInputError("there is nothing to reach: expected required=[...]")
+        refused = {"record": "a call without it"}
+        played = Program.of(program, functions, reset, refused=refused, **options, seed=seed)
+        settings, named = played.settings, functions if callable(functions) else played.functions
 
         def forced(force: Sequence[str]) -> Draws:
             # What is forced is checked where the episode begins.
@@ -149,10 +145,7 @@ class Case(Playable):
 
         def made(fail: Fail, turned: Case | None) -> Case:
             def play(draws: Draws) -> EpisodeRecord:
-                if reset is not None:
-                    reset()
-                tools = Injected(replace(settings, draws=draws, fail=fail), [named] if callable(named) else named)
-                return play_program(program, tools, draws)
+                return played.play(draws, fail=fail)
 
             def reproducing(force: Sequence[str]) -> tuple[str, str]:
                 said = {**options, "seed": seed, "force": list(force)}

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from resilisim.envs.session import not_repeated
-from resilisim.errors import InvalidInputError, ResiliSimError
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import on_branch
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring
-from resilisim.injection import inject
 from resilisim.injection.functions import Injected
 from resilisim.injection.injected_episode import PROMPT_TYPE
-from resilisim.simulator.draws import Branch, Draws
+from resilisim.injection.program import Functions, Program
+from resilisim.simulator.draws import Branch
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Errors, Failure
 from resilisim.simulator.problem import Problem
@@ -25,7 +23,7 @@ from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.state import TURNS_USED, EpisodeState
 
 # Options of `inject` that mean nothing here: every result is played, and what is played is returned.
-_NOT_HERE: Final = ("force", "record", "seed")
+_NOT_HERE: Final = ("force", "record")
 
 
 @dataclass(slots=True)
@@ -67,7 +65,7 @@ class ExploredProgram:
 
 def explore_program(
     program: Callable[[Injected], object],
-    functions: Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]],
+    functions: Functions,
     *,
     reset: Callable[[], object] | None = None,
     plays: int = 2000,
@@ -113,52 +111,17 @@ def explore_program(
         (True, 0.953344, 15)
     """
     limits = ExplorationLimits(plays=plays, width=width)
-    for name in _NOT_HERE:
-        if name in options:
-            raise InvalidInputError(f"{name} is an option of inject alone: expected a call without it")
-    named = functions if isinstance(functions, Mapping) or callable(functions) else tuple(functions)
-    settings = inject(named, seed=seed, **options).settings
-    if not settings.required:
-        raise InvalidInputError("there is nothing to reach: expected required=[...]")
-    exploring = Exploring(settings.name, PROMPT_TYPE, PROMPT_TYPE, seed, limits, _CallsAgain)
+    refused = dict.fromkeys(_NOT_HERE, "a call without it")
+    played = Program.of(program, functions, reset, refused=refused, **options, seed=seed)
+    exploring = Exploring(played.settings.name, PROMPT_TYPE, PROMPT_TYPE, seed, limits, _CallsAgain)
     records: list[EpisodeRecord] = []
     with Progressing("plays", plays, 0, progress) as shown:
         while (play := exploring.next()) is not None:
             branch = play.branch
             if isinstance(branch, _CallsAgain):
                 branch.sent = play.sent
-            if reset is not None:
-                reset()
-            tools = Injected(replace(settings, draws=branch), [named] if callable(named) else named)
-            record = play_program(program, tools, branch)
+            record = played.play(branch)
             if exploring.enter(record):
                 records.append(on_branch(record, branch))
             shown.advance()
     return ExploredProgram(exploring.row(), tuple(records))
-
-
-def play_program(program: Callable[[Injected], object], tools: Injected, draws: Draws) -> EpisodeRecord:
-    """Let a program play, and return the record; what it raises has lost it the episode if that is its own fault.
-
-    Raises:
-        Exception: What the program raises and nobody can say it is its own fault, or what its draws have refused.
-    """
-    raised: Exception | None = None
-    try:
-        with tools:
-            answer = program(tools)
-            if inspect.isawaitable(answer):
-                asyncio.run(_awaited(answer))
-    except Exception as error:
-        raised = error
-    refusal = getattr(draws, "refusal", None)
-    if refusal is not None:
-        raise refusal
-    try:
-        return tools.record()
-    except ResiliSimError as error:
-        raise raised or error from error
-
-
-async def _awaited(answer: Any) -> object:
-    return await answer

@@ -43,7 +43,18 @@ class InjectionFolder:
         self._folder: RunFolder | None = None
         self._episodes: JsonLinesWriter | None = None
         self._played: set[int] = set()
+        self._failed: set[int] = set()
         self._next = 0
+
+    def open(self, arguments: Mapping[str, Any]) -> None:
+        """Open the folder, as `begin` does, before there is an episode; what was played is known from then on.
+
+        Raises:
+            StoreError: The folder holds calls of other functions, or towards another goal.
+        """
+        with self._beginning:
+            if self._folder is None:
+                self._open(arguments)
 
     def begin(self, arguments: Mapping[str, Any]) -> tuple[int, str]:
         """Return the index of the next episode and the hash of the manifest.
@@ -63,6 +74,10 @@ class InjectionFolder:
     def has_played(self, seed: int) -> bool:
         """Return whether an episode of a seed has ended here; playing it again would count it twice."""
         return seed in self._played
+
+    def has_failed(self, seed: int) -> bool:
+        """Return whether an episode of a seed broke since the folder was opened, and is written down as broken."""
+        return seed in self._failed
 
     def write_call(self, line: Mapping[str, Any]) -> None:
         """Write a call to disk at once, so that whatever happens next, it is there."""
@@ -94,6 +109,7 @@ class InjectionFolder:
         """Write that an episode broke, and has no score."""
         with JsonLinesWriter(own_file(self.directory, FAILURES_NAME), check_failure) as failures:
             failures.write(failure)
+        self._failed.add(failure["seed"])
 
     def close(self) -> None:
         """Release the folder."""

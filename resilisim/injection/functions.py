@@ -37,6 +37,7 @@ from resilisim.errors import (
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, Outcome
 from resilisim.injection.call_arguments import CallArguments
+from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.inject_options import (
     Raises,
     check_functions,
@@ -92,8 +93,10 @@ class Injected(Sequence[Callable[..., Any]]):
         self,
         settings: InjectionSettings,
         functions: Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] = (),
+        folder: InjectionFolder | None = None,
     ) -> None:
         self.settings = settings
+        self._folder = folder  # where other episodes are written, too
         self._wrapped: dict[str, Callable[..., Any]] = {}
         self._described: dict[str, Tool] = {}
         self.lock = threading.RLock()
@@ -302,10 +305,14 @@ class Injected(Sequence[Callable[..., Any]]):
             if self._episode is None:
                 if not self._wrapped:
                     raise InvalidInputError("there is no function under the law: expected at least one")
-                tools = self.settings.with_dependencies(self._described)
                 self._process = os.getpid()  # first, as other threads look at it where there is an episode
-                self._episode = InjectedEpisode(self.settings, ToolLibrary(tools))
+                self._episode = InjectedEpisode(self.settings, self.library, self._folder)
             return self._episode
+
+    @property
+    def library(self) -> ToolLibrary:
+        """The functions as tools, each with what it depends on."""
+        return ToolLibrary(self.settings.with_dependencies(self._described))
 
     def _is_forked(self) -> bool:
         """Whether another process began the episode, which alone goes on with it."""
@@ -434,8 +441,11 @@ def fault_of_program(error: BaseException) -> Fault:
     """Say whose fault an exception is that came out of a program, as `fault_of` does, but for what calls have raised.
 
     That a program has to cope with: an injected failure that looks like a network, or what a function raised by itself.
+    A server of tools that is gone is not there to cope with.
     """
-    return "agent" if any(hasattr(each, _MARK) for each in errors_within(error)) else fault_of(error)
+    fault = fault_of(error)
+    is_of_call = fault != "infrastructure" and any(hasattr(each, _MARK) for each in errors_within(error))
+    return "agent" if is_of_call else fault
 
 
 def _answered(check: Callable[[], object]) -> bool:

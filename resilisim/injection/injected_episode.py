@@ -118,6 +118,41 @@ class InjectionSettings:
             for name, tool in tools.items()
         ]
 
+    @property
+    def rules(self) -> EndRules:
+        """What ends an episode."""
+        return EndRules(self.turns, max_consecutive_failures=0, loop_length=0)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What records say of the goal."""
+        return {
+            "required": list(self.required),
+            "ordered": self.ordered,
+            "once": list(self.once),
+            "fail": self.fail,
+            "check": self.check is not None,
+        }
+
+    def arguments(self, library: ToolLibrary) -> dict[str, Any]:
+        """Return what the manifest of a folder says of episodes with these tools."""
+        return {
+            "inject": {
+                "functions": [tool.to_mapping() for tool in library],
+                **self.told,
+                **({"force": list(self.force)} if self.force else {}),
+            },
+            "environment": {
+                **(self.law.to_mapping() if self.law.is_plain else {"law": self.law.to_mapping()}),
+                **self.rules.to_mapping(),
+                "salt": self.salt,
+            },
+            "library": library.content_hash,
+            "policies": [self.name],
+            "policy_names": [self.name],
+            "prompts": [PROMPT_TYPE],
+        }  # fmt: skip
+
     def exception(self, tool: str, code: str, words: str) -> BaseException:
         """Return the exception that an injected failure is raised as."""
         return self.raises(InjectedFailure(tool, code, words))
@@ -154,10 +189,9 @@ class InjectedEpisode:
         self._settings = settings
         self._library = library
         self._attempts = Counter[str]()
-        rules = EndRules(settings.turns, max_consecutive_failures=0, loop_length=0)
         self.has_goal = bool(settings.required)
         goal = Goal(settings.required or library.names[:1], settings.ordered, settings.once, settings.fail)
-        self._problem: Problem = build_problem(library, goal, settings.law, rules)
+        self._problem: Problem = build_problem(library, goal, settings.law, settings.rules)
         # The draws are the same whatever is asked of the functions, so that modes and goals can be compared.
         self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
         self._errors: Errors = "documented" if settings.law.errors else "transient"
@@ -167,8 +201,6 @@ class InjectedEpisode:
         if self.has_goal:
             self._judge = Judge(self._problem)
             self._optima = {fail: self._optimum(fail) for fail in get_args(Fail)}
-        goal_fields = {"required": list(settings.required), "ordered": settings.ordered, "once": list(settings.once)}
-        self._told = {**goal_fields, "fail": settings.fail, "check": settings.check is not None}
         self._builder = RecordBuilder()
         self._steps = self._builder.steps
         self._under_way: dict[int, _Begun] = {}
@@ -180,7 +212,7 @@ class InjectedEpisode:
         self._folder = InjectionFolder(settings.directory) if self._is_own and settings.directory else folder
         self._index, self._manifest, self._calls, self._num_drawn = 0, "", 0, 0
         if self._folder is not None:
-            self._index, self._manifest = self._folder.begin(self._arguments())
+            self._index, self._manifest = self._folder.begin(settings.arguments(library))
             if self._is_own and self._folder.has_played(settings.seed):
                 directory = self._folder.directory
                 self.close()
@@ -515,7 +547,7 @@ class InjectedEpisode:
             required_tools=list(settings.required),
             seed=settings.seed,
             salt=settings.salt,
-            goal={**self._told, "optimum_before": self._optima["before"], "optimum_after": self._optima["after"]},
+            goal={**settings.told, "optimum_before": self._optima["before"], "optimum_after": self._optima["after"]},
             manifest=self._manifest,
         )
         values = self._judge.values
@@ -525,25 +557,6 @@ class InjectedEpisode:
         self.record = self._builder.record(facts, self._problem, score, (), totals)
         if self._folder is not None:
             self._folder.write_episode(self.record)
-
-    def _arguments(self) -> dict[str, Any]:
-        settings, law = self._settings, self._problem.law
-        return {
-            "inject": {
-                "functions": [tool.to_mapping() for tool in self._library],
-                **self._told,
-                **({"force": list(settings.force)} if settings.force else {}),
-            },
-            "environment": {
-                **(law.to_mapping() if law.is_plain else {"law": law.to_mapping()}),
-                **self._problem.rules.to_mapping(),
-                "salt": settings.salt,
-            },
-            "library": self._library.content_hash,
-            "policies": [settings.name],
-            "policy_names": [settings.name],
-            "prompts": [PROMPT_TYPE],
-        }  # fmt: skip
 
     def _write(self, call: InjectedCall, opened: OpenCall | None) -> None:
         if opened is None:

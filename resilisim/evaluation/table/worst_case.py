@@ -31,10 +31,15 @@ def counted_records(directory: Path | str, manifest: Mapping[str, Any]) -> Itera
         StoreError: It is no folder of results, or cannot be read, or a line is no episode of this run.
     """
     unclear = unclear_failures(directory)
+    if "inject" in manifest["arguments"]:  # a program that is run again plays the seed anew, under another number
+        unclear = {failure["seed"]: failure for failure in unclear.values()}
+        place = "seed"
+    else:
+        place = "index"
     examples: dict[tuple[str, str | None], EpisodeRecord] = {}
     wanted = {failure["instance_id"] for failure in unclear.values()}
     for record in read_own_records(directory, manifest):
-        unclear.pop(record["index"], None)
+        unclear.pop(int(cast("Any", record)[place]), None)
         if record["instance_id"] in wanted:
             examples.setdefault((record["instance_id"], record["prompt_type"]), record)
             examples.setdefault((record["instance_id"], None), record)

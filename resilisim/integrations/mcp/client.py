@@ -112,7 +112,10 @@ class McpToolbox:
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
-            specs += [ToolSpec(tool.name, tool.description or "", dict(tool.input_schema)) for tool in page.tools]
+            specs += [
+                ToolSpec(tool.name, tool.description or "", dict(tool.input_schema), tool.output_schema)
+                for tool in page.tools
+            ]
             cursor = page.next_cursor
             if cursor is None:
                 return tuple(specs)

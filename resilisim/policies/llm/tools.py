@@ -32,11 +32,13 @@ class ToolSpec:
         name: Its name.
         description: What it does, in a sentence.
         parameters: JSON Schema of an object: `properties` and `required`.
+        returns: JSON Schema of what it answers; None if it does not say.
     """
 
     name: str
     description: str
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    returns: Mapping[str, Any] | None = field(default=None, hash=False)
 
     @property
     def parameter_names(self) -> tuple[str, ...]:

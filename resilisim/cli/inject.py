@@ -1,0 +1,253 @@
+"""`resilisim inject`: a program of a user's own, whose tools stand under a law, played seed after seed."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from resilisim.bounds import Count, Turns
+from resilisim.cli.mcp import GOAL_GROUP, names_in
+from resilisim.cli.options import JsonFlag
+from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, command_group, console, note, print_json
+from resilisim.errors import InvalidInputError, count_of, shown_value
+from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.evaluation.run.store import FAILURES_NAME
+from resilisim.injection import run_program
+from resilisim.inputs import import_attribute
+from resilisim.integrations.mcp.server_functions import ServerFunctions, read_configuration
+from resilisim.options import OUTPUT_GROUP
+from resilisim.seeding import EVALUATION_SALT
+
+app = command_group()
+
+
+@app.callback()
+def group() -> None:
+    """Run a program of your own whose tools fail as a law says."""
+
+
+@app.command("run")
+def run(
+    program: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:FUNCTION", help="Takes the tools and calls them; it may be async."),
+    ],
+    *,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tools",
+            metavar="MODULE:NAME,NAME",
+            help="Functions that the program calls: names of functions, or of a list or mapping of some; again for "
+            "more.",
+        ),
+    ] = None,
+    configuration: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="MCP.JSON",
+            help="Configuration of an MCP client: the tools are those of its servers, which are started anew for each "
+            "episode unless there is --reset.",
+            dir_okay=False,
+        ),
+    ] = None,
+    law: Annotated[
+        str | None,
+        typer.Option(
+            "--law",
+            help="A number (0.8: every call passes with that probability), name of a law that ships, or the path of a "
+            "law file.",
+            show_default="benchmark",
+        ),
+    ] = None,
+    seeds: Annotated[Count, typer.Option("--seeds", help="Episodes: seeds 0, 1, ...")] = 20,
+    reset: Annotated[
+        str | None,
+        typer.Option("--reset", metavar="MODULE:FUNCTION", help="Called before each episode, to undo the one before."),
+    ] = None,
+    fail: Annotated[
+        Literal["before", "after"],
+        typer.Option("--fail", help="Calls fail before the function runs, or after, when its answer is lost."),
+    ] = "before",
+    raises: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--raises",
+            metavar="[CODE=]MODULE:CLASS",
+            help="What a failed call raises, such as TIMEOUT=builtins:TimeoutError; again for other codes.",
+            show_default="resilisim:InjectedFailure",
+        ),
+    ] = None,
+    required: Annotated[
+        str,
+        typer.Option(
+            "--required",
+            metavar="TOOL,TOOL",
+            help="The goal: tools that have to answer, in this order.",
+            rich_help_panel=GOAL_GROUP,
+        ),
+    ],
+    any_order: Annotated[
+        bool, typer.Option("--any-order", help="They may answer in any order.", rich_help_panel=GOAL_GROUP)
+    ] = False,
+    once: Annotated[
+        str | None,
+        typer.Option("--once", metavar="TOOL,TOOL", help="Tools that must not run twice.", rich_help_panel=GOAL_GROUP),
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check",
+            metavar="MODULE:FUNCTION",
+            help="Asked at the end whether things are as they should be.",
+            rich_help_panel=GOAL_GROUP,
+        ),
+    ] = None,
+    turns: Annotated[
+        Turns | None,
+        typer.Option("--turns", help="Calls that there are.", show_default="10", rich_help_panel=GOAL_GROUP),
+    ] = None,
+    force: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--force",
+            metavar="TOOL#NUMBER=RESULT",
+            help="What a call brings, whatever its draw is: add#2=TIMEOUT, add#1=ok; again for more.",
+        ),
+    ] = None,
+    salt: Annotated[str, typer.Option("--salt", help="Any text; another one gives other draws.")] = EVALUATION_SALT,
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="Folder of the results; the same command resumes it.", rich_help_panel=OUTPUT_GROUP),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            help="Who plays, for the results.",
+            show_default="the function's name",
+            rich_help_panel=OUTPUT_GROUP,
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Play a program seed after seed, each call of its tools drawn first: V*, success, and where points were lost.
+
+    The program is called once for each episode, with the tools by place or by name (`tools["charge_card"]`).
+    """
+    played = _function(program, "program")
+    begins = None if reset is None else _function(reset, "--reset")
+    options: dict[str, Any] = {
+        "law": law,
+        "required": names_in(required),
+        "ordered": not any_order,
+        "once": names_in(once),
+        "check": None if check is None else _function(check, "--check"),
+        "turns": turns,
+        "fail": fail,
+        "force": force or (),
+        "salt": salt,
+    }
+    if raises:
+        options["raises"] = _raises(raises)
+    if name is not None:
+        options["name"] = name
+    with _tools(tools or (), configuration, inspect.iscoroutinefunction(played), begins) as (functions, begin):
+        try:
+            result = run_program(played, functions, seeds, reset=begin, out=out, **options)
+        except RunInterrupted as interrupted:
+            note(f"{interrupted}; the same command resumes it")
+            raise typer.Exit(STOPPED_BY_USER) from None
+    if as_json:
+        print_json(result.to_mapping())
+    elif result.rows:
+        console().print(result.table())
+    if result.call.num_already_there:
+        there = f"{result.call.num_already_there:,} of {count_of(seeds, 'episode')}"
+        note(f"{there} already there; the program is not compared, use a different --out after changing it")
+    if result.rows:
+        note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: resilisim report {out}")
+    if result.call.num_failures:
+        note(
+            f"{count_of(result.call.num_failures, 'episode')} broke and have no score ({out / FAILURES_NAME}), the "
+            f"last because {result.call.last_error}; the same command tries again"
+        )
+        raise typer.Exit(INCOMPLETE)
+
+
+def _function(reference: str, where: str) -> Callable[..., Any]:
+    value: Callable[..., Any] = import_attribute(reference, where)
+    if not callable(value):
+        raise InvalidInputError(f"{where}: {reference} is {shown_value(value, 80)}: expected a function")
+    return value
+
+
+@contextlib.contextmanager
+def _tools(
+    references: Iterable[str],
+    configuration: Path | None,
+    is_async: bool,
+    reset: Callable[[], object] | None,
+) -> Iterator[tuple[Mapping[str, Callable[..., Any]] | list[Callable[..., Any]], Callable[[], object] | None]]:
+    """Yield the tools of a program, and what begins an episode anew."""
+    functions, named = _functions(references)
+    if configuration is None:
+        if not functions and not named:
+            raise InvalidInputError("there are no tools: expected --tools MODULE:NAME or --from MCP.JSON")
+        yield (functions if not named else {**{_name(each): each for each in functions}, **named}), reset
+        return
+    with ServerFunctions(read_configuration(configuration), is_async=is_async) as servers:
+        own = {_name(each): each for each in functions} | named
+        if twice := own.keys() & servers.functions.keys():
+            raise InvalidInputError(f"{min(twice)!r} is a function of --tools and a tool of a server: expected one")
+        begun = 0
+
+        def begin() -> None:
+            nonlocal begun
+            if reset is not None:
+                reset()
+            elif begun:
+                servers.restart()
+            begun += 1
+
+        yield {**servers.functions, **own}, begin
+
+
+def _functions(references: Iterable[str]) -> tuple[list[Callable[..., Any]], dict[str, Callable[..., Any]]]:
+    """Return functions that `module:name,name` names, and those that have names of their own there."""
+    functions: list[Callable[..., Any]] = []
+    named: dict[str, Callable[..., Any]] = {}
+    for reference in references:
+        module, _, names = reference.partition(":")
+        for name in names.split(","):
+            value = import_attribute(f"{module}:{name}", "--tools")
+            if isinstance(value, Mapping):
+                named |= value
+            elif callable(value):
+                functions.append(value)
+            elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+                functions += value
+            else:
+                raise InvalidInputError(f"--tools: {name} is {shown_value(value, 80)}: expected functions")
+    return functions, named
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _raises(texts: Iterable[str]) -> Any:
+    """Return what failures are raised as: one class for all, or one for each code."""
+    by_code: dict[str, Any] = {}
+    for text in texts:
+        code, equals, reference = text.rpartition("=")
+        by_code[code if equals else ""] = import_attribute(reference, "--raises")
+    if "" in by_code and len(by_code) > 1:
+        raise InvalidInputError("--raises says what every failure is raised as, and what one code is: expected one")
+    return by_code.get("", by_code)

@@ -1,0 +1,116 @@
+"""`resilisim inject run`: a program and its tools named on the command line, or those of a client's servers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+AGENT = '''
+import resilisim
+
+sold = []
+
+
+def find(name: str) -> int:
+    """Finds a price."""
+    return 40
+
+
+def charge(amount: int) -> str:
+    """Charges a card."""
+    sold.append(amount)
+    return "receipt"
+
+
+TOOLS = {"shop/find": find, "charge": charge}
+
+
+def again(function, *arguments, **named):
+    while True:
+        try:
+            return function(*arguments, **named)
+        except TimeoutError:
+            pass
+
+
+def buys(tools):
+    again(tools["charge"], again(tools["shop/find"], "lamp"))
+
+
+async def adds(tools):
+    for _ in range(5):
+        try:
+            return await tools["add"](a=2, b=3)
+        except resilisim.InjectedFailure:
+            pass
+
+
+def asks(tools):
+    for _ in range(9):
+        try:
+            return tools["b b/ü:library_search"](query="film")
+        except resilisim.InjectedFailure:
+            pass
+'''
+SERVER = Path(__file__).parents[1] / "integrations" / "mcp" / "adding_server.py"
+
+
+def test_a_program_and_its_functions(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("own_agent_1.py").write_text(AGENT, encoding="utf-8")
+    words = ["inject", "run", "own_agent_1:buys", "--tools", "own_agent_1:TOOLS", "--law", "0.8"]
+    words += ["--required", "shop/find,charge", "--once", "charge", "--raises", "builtins:TimeoutError"]
+    words += ["--reset", "own_agent_1:sold.clear", "--out", "run", "--fail", "after"]
+    told = command(*words, "--seeds", "5", "--json").json()
+    assert told["num_episodes"] == 5
+    assert told["results"][0]["policy"] == "buys"
+    assert told["results"][0]["optimum"]["value"] == pytest.approx(0.8)
+    shown = command(*words, "--seeds", "8")
+    assert shown.code == 0
+    assert "luck-" in shown.out
+    assert "5 of 8 episodes already there" in shown.err
+    assert "resilisim report run" in shown.err
+
+
+def test_the_servers_of_a_client(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mcp.server.mcpserver")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("own_agent_2.py").write_text(AGENT, encoding="utf-8")
+    monkeypatch.setenv("OWN_SERVER", str(SERVER))
+    server = {"command": sys.executable, "args": ["${OWN_SERVER}"], "type": "stdio"}
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"one": server}}), encoding="utf-8")
+    words = ["inject", "run", "own_agent_2:adds", "--from", "mcp.json", "--law", "0.5", "--required", "add"]
+    told = command(*words, "--seeds", "2", "--out", "one", "--json").json()
+    assert (told["num_episodes"], told["num_failures"]) == (2, 0)
+    assert told["results"][0]["success"]["value"] == 1.0
+    # Two servers that have tools of the same names: each is called by the name of its server, too.
+    Path("two.json").write_text(json.dumps({"servers": {"a": server, "b b/ü": server}}), encoding="utf-8")
+    words = ["inject", "run", "own_agent_2:asks", "--from", "two.json", "--required", "b b/ü:library_search"]
+    told = command(*words, "--law", "0.9", "--out", "two", "--seeds", "1", "--json").json()
+    assert told["results"][0]["success"]["value"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{}", "holds no server"),
+        ('{"mcpServers": {"x": {}}}', "either a command or a url"),
+        ('{"mcpServers": {"x": {"command": "no-such-command-here"}}}', "cannot be started"),
+        ('{"mcpServers": {"x": {"command": "python", "args": ["${NO_SUCH_VARIABLE}"]}}}', "NO_SUCH_VARIABLE"),
+        ("[", "mcp.json"),
+    ],
+)
+def test_configurations_that_are_none(
+    content: str, problem: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mcp.json").write_text(content, encoding="utf-8")
+    words = ["inject", "run", "shutil:which", "--from", "mcp.json", "--required", "x", "--out", "run"]
+    assert problem in command(*words).refusal()
