@@ -47,6 +47,7 @@ COMMANDS = {
     "explore": ("evaluation.explore:explore", "Compute success rates branch by branch, without a sample."),
     "inject": ("inject:app", "Run a program of your own whose tools fail as a law says."),
     "report": ("evaluation.report:report", "Write the HTML report of a run, finished or not."),
+    "view": ("evaluation.view:view", "Show all runs of a folder in the browser, also while they play."),
     "runs": ("main:runs", "Compare, rank, rescore, merge, export and check runs."),
     "train": ("train:app", "Train a policy with PPO, or a language model, and measure it."),
     "tasks": ("tasks:app", "List, count and generate tasks, and make prompts from them."),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from markupsafe import Markup
+
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.reporting.body import build_page
 from resilisim.reporting.comparison_section import refuse_unlike_runs
-from resilisim.reporting.page import page_markdown, whole_page
+from resilisim.reporting.page import Page, page_markdown, whole_page
 from resilisim.reporting.papers import paper_tables
 from resilisim.reporting.viewer import viewer_assets, viewer_section
 from resilisim.reporting.viewer.packing import Packer
@@ -55,15 +57,34 @@ def write_report(
     if facts is None or packer is None:
         packer = Packer()
         facts = read_facts(directory, packer.add)
+    page, style, script = _page(directory, facts, packer, compare_with)
+    target = Path(path) if path is not None else Path(directory) / REPORT_NAME
+    write_file_atomically(target, whole_page(page, style, script))
+    if markdown is not None:
+        write_file_atomically(Path(markdown), page_markdown(page).encode("utf-8"))
+    return target
+
+
+def report_page(directory: Path | str, bar: Markup | None = None) -> bytes:
+    """Return the report of a folder of results as HTML, with a `bar` above it that leads elsewhere.
+
+    Raises:
+        StoreError: It is no folder of results, or cannot be read.
+    """
+    packer = Packer()
+    facts = read_facts(directory, packer.add)
+    page, style, script = _page(directory, facts, packer)
+    return whole_page(page, style, script, bar)
+
+
+def _page(
+    directory: Path | str, facts: RunFacts, packer: Packer, compare_with: Path | str | None = None
+) -> tuple[Page, str, str]:
+    """Return the page of a report, and the style and the script of its viewer."""
     if compare_with is not None:
         refuse_unlike_runs(facts, directory, compare_with)
-    target = Path(path) if path is not None else Path(directory) / REPORT_NAME
     policies = dict.fromkeys(row.policy for row in facts.rows)
     examples = [facts.examples[policy] for policy in policies]
     episodes = viewer_section(directory, packer, examples) if examples else None
     page = build_page(facts, directory, episodes, compare_with)
-    viewer_style, viewer_script = viewer_assets() if episodes is not None else ("", "")
-    write_file_atomically(target, whole_page(page, viewer_style, viewer_script))
-    if markdown is not None:
-        write_file_atomically(Path(markdown), page_markdown(page).encode("utf-8"))
-    return target
+    return (page, *(viewer_assets() if episodes is not None else ("", "")))

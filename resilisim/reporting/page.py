@@ -109,10 +109,13 @@ def say(name: str, /, **values: object) -> str:
     return packaged_texts("texts.txt")[name].format(**values)
 
 
-def whole_page(page: Page, style: str = "", script: str = "") -> bytes:
-    """Return a page as a file that needs nothing else: with more style, and the only script that may run in it."""
+def whole_page(page: Page, style: str = "", script: str = "", bar: Markup | None = None) -> bytes:
+    """Return a page as a file that needs nothing else: with more style, and the only script that may run in it.
+
+    A `bar` above it leads elsewhere, where there is something else.
+    """
     values = {"style": Markup(packaged_file("style.css") + style), "script": Markup(script)}
-    return render("page.html", page=page, policy=page_policy(script), **values).encode("utf-8")
+    return render("page.html", page=page, bar=bar, policy=page_policy(script), **values).encode("utf-8")
 
 
 def page_markdown(page: Page) -> str:

@@ -97,6 +97,22 @@ const links = all('a[href^="#"]').map((link) => link.getAttribute("href"));
 const lost = links.filter((link) => !link.startsWith("#episode-") && document.querySelector(link) === null);
 return { heading, calledBack, missing, hash: location.hash, lost };
 
+//// filters
+READY
+const seen = () => ({
+  hash: location.hash,
+  policy: document.getElementById("viewer-policy").value,
+  prompt: document.getElementById("viewer-prompt").value,
+  query: document.getElementById("viewer-search").value,
+  numbers: all(".viewer-table tbody a").map((link) => Number(link.textContent.slice(1))),
+  top: document.querySelector(".viewer-form").getBoundingClientRect().top < innerHeight,
+});
+const first = seen();
+pick("viewer-prompt", "");
+const fewer = seen();
+document.querySelector(".viewer-clear").click();
+return { first, fewer, cleared: seen() };
+
 //// in view
 await until(() => text(".viewer-heading"));
 const place = () => {

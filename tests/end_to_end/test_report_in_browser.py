@@ -102,9 +102,9 @@ def test_an_episode_is_opened_read_and_left(run_folder, look):
     record = chosen[0]
     read = texts_opened(record)
     level = record["score"]["level"].replace("_", " ")
-    assert found["listed"] == [f"#episode-{one['index']}" for one in chosen[:2]]
+    assert found["listed"] == [f"#episode-{one['index']}&policy=random" for one in chosen[:2]]
     opened = found["opened"]
-    assert opened["hash"] == f"#episode-{record['index']}"
+    assert opened["hash"] == f"#episode-{record['index']}&policy=random"
     assert opened["heading"] == f"Episode #{record['index']}: random under {record['prompt_type']}, {level}"
     assert opened["focus"] == "viewer-heading"
     assert opened["messages"] == [step["message"] or "(nothing was written)" for step in record["steps"]]
@@ -127,10 +127,10 @@ def test_an_episode_is_opened_read_and_left(run_folder, look):
     assert opened["command"] == f"resilisim runs episode run {record['index']}"
     assert record["instance_id"] in opened["text"]
     assert " → ".join(record["required_tools"]) in opened["text"]
-    assert found["next"]["hash"] == f"#episode-{chosen[1]['index']}"
+    assert found["next"]["hash"] == f"#episode-{chosen[1]['index']}&policy=random"
     assert found["left"]["counts"].startswith(f"{len(chosen)} of {len(records)} episodes")
     assert found["left"]["policy"] == "random"
-    assert found["left"]["focus"] == f"#episode-{record['index']}"
+    assert found["left"]["focus"] == f"#episode-{record['index']}&policy=random"
 
 
 def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path, look):
@@ -169,6 +169,25 @@ def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder, lo
     assert "resilisim runs episode run 999999" in found["missing"]
     assert found["hash"] == "#episodes"
     assert found["lost"] == []
+
+
+def test_filters_stand_in_the_address(run_folder, look):
+    address = "#episodes&policy=random&prompt=flawed&order=index&level=nonsense"
+    found = look(run_folder, "filters", address=address)
+    listed = [
+        [
+            one["index"]
+            for one in read_records(run_folder)
+            if one["policy"] == "random" and one["prompt_type"] in prompts
+        ]
+        for prompts in (["flawed"], PROMPTS)
+    ]
+    first, fewer, cleared = found["first"], found["fewer"], found["cleared"]
+    assert (first["policy"], first["prompt"], first["query"], first["top"]) == ("random", "flawed", "", True)
+    assert first["numbers"] == sorted(listed[0])[:25]
+    assert fewer["hash"] == "#episodes&policy=random&order=index"
+    assert fewer["numbers"] == sorted(listed[1])[:25]
+    assert (cleared["hash"], cleared["policy"]) == ("#episodes&order=index", "")
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -11,8 +11,31 @@ class EpisodeList {
     this.said = new SaidSearch(episodes);
     this.rows = chosenRows(episodes, this.filters, this.state, this.said.found);
     this.page = 0;
+    this.onChange = null; // called when search, filters or order are others
     this.build();
     this.show();
+  }
+
+  // Search, filters and order as they stand in addresses behind "&"; nothing where all is as it was at first.
+  address() {
+    const { query, chosen, order } = this.state;
+    const parts = { query, ...chosen, order: order === "costliest" ? "" : order };
+    const text = new URLSearchParams(Object.entries(parts).filter(([, value]) => value !== "")).toString();
+    return text === "" ? "" : `&${text}`;
+  }
+
+  // Takes search, filters and order from an address; what is not known there counts as not said.
+  take(text) {
+    const parts = new URLSearchParams(text);
+    const set = (node, value, otherwise) => {
+      node.value = value ?? otherwise;
+      if (node.value !== (value ?? otherwise)) node.value = otherwise;
+      return node.value;
+    };
+    const chosen = {};
+    for (const { filter, node } of this.selects) chosen[filter.key] = set(node, parts.get(filter.key), "");
+    this.search.value = parts.get("query") ?? "";
+    this.change({ query: this.search.value, chosen, order: set(this.order, parts.get("order"), "costliest") });
   }
 
   build() {
@@ -92,6 +115,7 @@ class EpisodeList {
     this.rows = chosenRows(this.episodes, this.filters, this.state, this.said.found);
     this.page = 0;
     this.show();
+    this.onChange?.();
     if ("query" in what) this.lookLater();
   }
 
@@ -129,7 +153,7 @@ class EpisodeList {
   show() {
     const { rows, episodes } = this;
     const first = this.page * PAGE_ROWS;
-    this.body.replaceChildren(...rows.slice(first, first + PAGE_ROWS).map((row) => listRow(episodes.episode(row))));
+    this.body.replaceChildren(...rows.slice(first, first + PAGE_ROWS).map((row) => listRow(episodes.episode(row), this)));
     const all = rows.length === episodes.count;
     const fullSuccess = episodes.tables.levels.indexOf("full_success");
     const successes = rows.filter((row) => episodes.columns.level[row] === fullSuccess).length;
@@ -184,14 +208,15 @@ class EpisodeList {
   }
 }
 
-function listRow(episode) {
+function listRow(episode, list) {
+  const address = () => `#episode-${episode.number}${list.address()}`;
   const cell = (name, style, ...children) => make("td", { class: style || null, "data-name": name }, ...children);
   const where = episode.flaw === null ? episode.prompt : `${episode.prompt}, ${words(episode.flaw.type)}`;
   const costly = episode.cause !== null && episode.regret >= 500;
   const node = make(
     "tr",
     {},
-    cell("", "viewer-number", make("a", { href: `#episode-${episode.number}` }, `#${episode.number}`)),
+    cell("", "viewer-number", make("a", { href: address() }, `#${episode.number}`)),
     cell("", "viewer-who", make("strong", {}, isolated(episode.name)), quiet(`under ${where}`)),
     cell("", "viewer-task", make("code", {}, isolated(episode.task)), quiet(words(episode.type))),
     cell("", `viewer-outcome ${levelStyle(episode.level)}`, words(episode.level)),
@@ -203,7 +228,7 @@ function listRow(episode) {
   );
   node.addEventListener("click", (event) => {
     const selected = String(window.getSelection()) !== "";
-    if (!selected && event.target.closest("a") === null) window.location.hash = `#episode-${episode.number}`;
+    if (!selected && event.target.closest("a") === null) window.location.hash = address();
   });
   return node;
 }

@@ -1,13 +1,15 @@
-// The viewer: the list, or the episode that the address names (#episode-NUMBER), so that links and the browser's
-// back button work.
+// The viewer: the list (#episodes), or the episode that the address names (#episode-NUMBER), so that links and the
+// browser's back button work. Behind "&" stands what is searched for and filtered by; an address without that keeps it.
 
-const ADDRESS = /^#episode-(\d+)$/;
+const ADDRESS = /^#episode-(\d+)(?:&(.*))?$/;
+const LISTED = /^#episodes(?:&(.*))?$/;
 
 class Viewer {
   constructor(place, episodes) {
     this.place = place;
     this.episodes = episodes;
     this.list = new EpisodeList(episodes);
+    this.list.onChange = () => this.remember();
     this.opened = null; // row of the opened episode
     this.redraw = null;
     place.replaceChildren(this.list.node);
@@ -17,9 +19,35 @@ class Viewer {
     this.follow();
   }
 
+  // Writes search and filters into the address, which leads nowhere by that.
+  remember() {
+    const isSaid = this.list.address() !== "" || window.location.hash.includes("&");
+    if (this.taking || !isSaid) return;
+    const place = this.opened === null ? "#episodes" : `#episode-${this.episodes.columns.index[this.opened]}`;
+    window.history.replaceState(null, "", place + this.list.address());
+  }
+
+  // Takes search and filters from the address, if they stand there and are others.
+  take(text) {
+    if (text === undefined || `&${text}` === this.list.address()) return;
+    this.taking = true;
+    this.list.take(text);
+    this.taking = false;
+  }
+
+  isListed() {
+    return window.location.hash === "" || LISTED.test(window.location.hash);
+  }
+
   async follow() {
     const match = ADDRESS.exec(window.location.hash);
-    if (match === null) return this.close();
+    const listed = LISTED.exec(window.location.hash);
+    this.take((match?.[2] ?? listed?.[1]) || undefined);
+    if (match === null) {
+      this.close();
+      if (listed?.[1]) document.getElementById("episodes")?.scrollIntoView({ block: "start" });
+      return;
+    }
     const number = Number(match[1]);
     const row = this.episodes.rowOf.get(number);
     if (row === undefined) return this.missing(number);
@@ -49,7 +77,7 @@ class Viewer {
     this.place.classList.remove("viewer-reading");
     this.place.replaceChildren(this.list.node);
     // Who follows a link to another section is not called back here.
-    if (row !== null && ["", "#episodes"].includes(window.location.hash)) this.list.focus(row);
+    if (row !== null && this.isListed()) this.list.focus(row);
   }
 
   missing(number) {
@@ -88,11 +116,11 @@ class Viewer {
     const order = this.order(this.opened);
     const next = order[order.indexOf(this.opened) + step];
     // In place of the address that stands there: going back leads to the list, however many were read.
-    if (next !== undefined) window.location.replace(`#episode-${this.episodes.columns.index[next]}`);
+    if (next !== undefined) window.location.replace(`#episode-${this.episodes.columns.index[next]}${this.list.address()}`);
   }
 
   leave() {
-    window.location.hash = "#episodes";
+    window.location.hash = `#episodes${this.list.address()}`;
   }
 
   key(event) {
