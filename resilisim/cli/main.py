@@ -141,6 +141,15 @@ class _Listed(Group):
         with formatter.indentation():
             formatter.write_text((self.help or "").partition("\f")[0])
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what stands behind the name: options by their names, as few as they are."""
+        options = [option for option in self.get_params(ctx) if option.param_type_name == "option"]
+        return [*(f"[{' | '.join(sorted(option.opts))}]" for option in options), self.subcommand_metavar or ""]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands; the usage has named the options, whose names say what they do."""
+        self.format_commands(ctx, formatter)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, or a group of commands, as typer has made it."""
         listed = RUNS if self.name == "runs" else COMMANDS

@@ -21,7 +21,7 @@ def view(
     tasks: options.TasksOption = "benchmark-v1",
     library: options.LibraryOption = None,
 ) -> None:
-    """Show all runs below a folder in the browser, until Ctrl-C.
+    """Show all runs of a folder in the browser, also while they play.
 
     Progress while they are played, their reports, any two agents compared, and the same episode of both side by side on
     the same draws. Pages are for this machine only, and nothing is written. `--tasks` and `--library` are those of the
