@@ -54,8 +54,7 @@ _NAME_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # How keys of common services begin, and what they look like whole.
 _FORMS: Final[Mapping[str, str]] = {
     "sk-": r"sk-[\w-]{12,}",
-    "sk_": r"[sr]k_(?:live|test)_\w{12,}",
-    "rk_": r"[sr]k_(?:live|test)_\w{12,}",
+    **{f"{kind}k_{use}_": r"[sr]k_(?:live|test)_\w{12,}" for kind in "sr" for use in ("live", "test")},
     "pk-": r"pk-lf-[\w-]{12,}",
     "gsk_": r"gsk_\w{16,}",
     "xai-": r"xai-\w{16,}",
