@@ -432,6 +432,13 @@ class ConversationEnv(gymnasium.Env[str, str]):
         twin._task = twin._episode = twin._prompt = twin._judge = twin._workspace = None
         return twin
 
+    def fork(self, draws: Draws) -> ConversationEnv:
+        """Return a twin in the middle of the episode, which goes on by itself; none of a world."""
+        fork, episode, judge = self.twin(draws), self._episode, self._judge
+        fork._task, fork._prompt = self._task, self._prompt
+        fork._episode, fork._judge = episode and episode.fork(draws), judge and judge.fork()
+        return fork
+
     def stop(self) -> Step:
         """End the episode because the agent stopped by itself or hit a cap of its own."""
         return self._apply(STOP, [])

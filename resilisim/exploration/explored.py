@@ -39,7 +39,8 @@ class Exploration:
     """What `explore` found.
 
     Attributes:
-        directory: The folder with the record of every branch, its weight in it.
+        directory: The folder with the record of every branch, its weight in it; of policies that were followed from
+            state to state there are none.
         rows: What is known of each agent on each task under each prompt, in the order of the plan.
         num_planned: How many rows there are when everything was explored.
         num_failures: Explorations that broke, and not by the agent's fault as far as can be told; the same call goes on
@@ -54,8 +55,8 @@ class Exploration:
         >>> best = found.rows[1]
         >>> round(best.low - best.optimum, 9)
         0.0
-        >>> round(sum(record["weight"] for record in found.records()), 9)  # 1 for each of six rows
-        6.0
+        >>> best.losses, round(found.rows[0].optimum - found.rows[0].low - sum(found.rows[0].losses.values()), 9)
+        ({}, 0.0)
     """
 
     directory: Path
@@ -137,17 +138,22 @@ def explore(
     Branches are those of results. Which error a failed call shows, and what a successful one returns, are those of the
     `seed`.
 
+    Policies that are functions of the state (`policies.base.memory_of`; those that ship without a model are, but for
+    the random one) are followed from state to state instead, where no records are wanted and V* is exact: the same rows
+    in a fraction of the time.
+
     Args:
         policies: Who plays, as in `evaluate`.
         tasks: What is played, as in `evaluate`.
         prompts: Prompt types.
         agents: Functions of a session, or programs, that play as well.
-        plays: Most episodes to play of each policy, task and prompt.
+        plays: Most episodes to play of each policy, task and prompt, or states to meet.
         width: Where to stop before that: the most that low and high may be apart.
         dice: Independent sets of replies of language models, over which the interval is then: the luck of the tools is
             gone, what is left are the model's own dice. Others play once.
         seed: Whose words the tools say, 0 to 2^63 - 1.
-        out: Folder of the records; the same call resumes it. One that vanishes with the result if omitted.
+        out: Folder of the records; the same call resumes it. If omitted, one that vanishes with the result, in which
+            policies that are functions of the state leave no records.
         workers: Processes.
         environment: Law, end rules and all else; the benchmark's if omitted.
         library: The tool library; the default one if omitted.
@@ -207,7 +213,8 @@ def explore(
     )
     plan = exploring_plan(plan, limits, dice)
     players = Players(num_workers, plan.has_agents)
-    rows, failures, error = play_exploration(plan, Path(out), limits, dice, players, progress)
+    keeps = temporary is None
+    rows, failures, error = play_exploration(plan, Path(out), limits, dice, players, progress, keeps)
     return Exploration(Path(out), rows, len(plan.episodes), failures, error, temporary)
 
 

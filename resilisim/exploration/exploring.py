@@ -58,7 +58,7 @@ class ExploredRow:
         interval: 95% interval of the estimate, (2,).
         dice: How many independent sets of a model's replies are behind it; all numbers are means over them, and the
             interval is one over them where there are several.
-        plays: Episodes that were played.
+        plays: Episodes that were played; of a policy that was followed from state to state, states that were met.
         drawn: Those of them that were drawn from what the others left.
         unplayed: Weight of what was not played, whether or not it can still succeed.
         optimum: V*; None where nobody knows it.

@@ -13,6 +13,7 @@ from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.run.player import EpisodePlayer, Outcome, Slot
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring, Play
+from resilisim.exploration.states import StateChain
 
 ROW_SCHEMA: Final = "resilisim-explored-1"
 
@@ -43,10 +44,14 @@ class BranchPlayer:
         settings: Those of the run.
         limits: Where each exploration stops.
         dice: How many independent sets of replies language models give.
+        keeps_records: Whether the records of branches are wanted. Else policies that are functions of the state are
+            followed from state to state, which leaves none.
     """
 
-    def __init__(self, settings: RunSettings, limits: ExplorationLimits, dice: int = 1) -> None:
-        self._settings, self._limits, self._dice = settings, limits, dice
+    def __init__(
+        self, settings: RunSettings, limits: ExplorationLimits, dice: int = 1, keeps_records: bool = True
+    ) -> None:
+        self._settings, self._limits, self._dice, self._keeps_records = settings, limits, dice, keeps_records
         self._players: dict[int, EpisodePlayer] = {}
 
     def play_all(self, pending: Iterator[PlannedEpisode], until: float | None = None) -> Iterator[Any]:
@@ -67,6 +72,10 @@ class BranchPlayer:
                     yield from self._explore(player, episode)
 
     def _explore(self, player: EpisodePlayer, episode: PlannedEpisode) -> Iterator[Explored]:
+        row = self._by_states(player, episode)
+        if row is not None:
+            yield row_line(episode.index, row)
+            return
         exploring = self._exploring(episode)
         while (play := exploring.next()) is not None:
             planned = _planned(episode, play)
@@ -80,6 +89,10 @@ class BranchPlayer:
     async def _explore_in_slot(
         self, player: EpisodePlayer, slot: Slot, episode: PlannedEpisode
     ) -> AsyncIterator[Explored]:
+        row = self._by_states(player, episode)
+        if row is not None:
+            yield row_line(episode.index, row)
+            return
         exploring = self._exploring(episode)
         while (play := exploring.next()) is not None:
             planned = _planned(episode, play)
@@ -89,6 +102,14 @@ class BranchPlayer:
             if is_failure(outcome):
                 return
         yield row_line(episode.index, exploring.row())
+
+    def _by_states(self, player: EpisodePlayer, episode: PlannedEpisode) -> ExploredRow | None:
+        """Return the row of a policy that can be followed from state to state, if no records are wanted."""
+        if self._keeps_records:
+            return None
+        with player.lent(episode) as (env, policy):
+            name = self._settings.contestants[episode.policy].name
+            return StateChain(env, policy, episode).row(name, self._limits)
 
     def _die(self, episode: PlannedEpisode) -> int:
         """Return which set of replies an episode is played with, which its number says."""

@@ -26,9 +26,17 @@ ROWS_NAME: Final = "explored.jsonl"  # one line for each exploration that is fin
 
 
 def play_exploration(
-    plan: RunPlan, directory: Path, limits: ExplorationLimits, dice: int, players: Players, progress: bool | None
+    plan: RunPlan,
+    directory: Path,
+    limits: ExplorationLimits,
+    dice: int,
+    players: Players,
+    progress: bool | None,
+    keeps_records: bool = True,
 ) -> tuple[tuple[ExploredRow, ...], int, str]:
     """Play what is not finished of an exploration, with so many independent sets of replies of language models.
+
+    Where no records are wanted, policies that are functions of the state are followed from state to state.
 
     Returns:
         The rows in the order of the plan, how many explorations broke, and what the last of them broke on.
@@ -50,7 +58,7 @@ def play_exploration(
         with JsonLinesWriter(path) as lines:
             try:
                 pending = [number for number in numbers if number not in rows]
-                make = functools.partial(BranchPlayer, limits=limits, dice=dice)
+                make = functools.partial(BranchPlayer, limits=limits, dice=dice, keeps_records=keeps_records)
                 playing = play_here(plan.settings, _episodes(plan, pending, dice, plays), len(pending), players, make)
                 shown = Progressing("explored", len(numbers), len(rows), progress, None, lambda: _told(store))
                 failures, error = _write_down(playing, shown, plays, store, lines, rows, sent)
@@ -110,7 +118,8 @@ def _write_down(
 
 def _told(store: RunStore) -> str:
     """Return how many branches there are, and what is waited for."""
-    return ", ".join(filter(None, (f"{store.num_finished:,} branches", UNDER_WAY.told())))
+    branches = f"{store.num_finished:,} branches" if store.num_finished else ""
+    return ", ".join(filter(None, (branches, UNDER_WAY.told())))
 
 
 def _episodes(plan: RunPlan, numbers: Sequence[int], dice: int, plays: int) -> Iterator[PlannedEpisode]:

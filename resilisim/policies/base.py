@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback as tracebacks
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from resilisim.envs.reply import Info
@@ -78,7 +78,7 @@ class Policy(Protocol):
 
     Two class attributes are optional: `name` (str), under which results are shown, and `privileged` (bool). A policy
     with `privileged = True` is also told the required list, the problem and the state of the episode, and its results
-    are marked; to any other these are not shown.
+    are marked; to any other these are not shown. A method `memory` is optional, too (`memory_of`).
     """
 
     def reset(self, observation: str, info: Info) -> None:
@@ -156,6 +156,25 @@ def policy_name(policy: object) -> str:
     """Return the name under which a policy's results are shown."""
     name = getattr(policy, "name", None)
     return name if isinstance(name, str) and name else type(policy).__name__
+
+
+def memory_of(policy: object) -> Hashable | None:
+    """Return what a policy's further messages depend on besides the state of its episode; None if nobody can say.
+
+    A policy's class says so by a method `memory` of its own; one that it inherits does not count. The same memory in
+    the same state (what has succeeded and failed, turns, what is known under a law with parts), after the same message
+    and result, means the same messages from there on. Which error a failure shows and what a success returns must not
+    matter, unless there is an attribute `reads_words = True`. And `copy.copy` must give a policy that goes on by
+    itself. Such policies are explored state by state.
+
+    Example:
+        >>> from resilisim import make_policy
+        >>> from resilisim.policies.base import memory_of
+        >>> memory_of(make_policy("exact-optimum")), memory_of(make_policy("random"))
+        ((), None)
+    """
+    memory = vars(type(policy)).get("memory")
+    return memory(policy) if callable(memory) else None
 
 
 def play(policy: Policy, session: Session) -> None:

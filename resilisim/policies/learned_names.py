@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from resilisim.envs.reply import Info
@@ -99,11 +99,17 @@ class LearnedNames(PlanFollower):
         super().reset(observation, info)
         known = training_memory().names(parse_work_order(observation))
         names = [name for name in known if self._library.resolve(name) == name]
-        self._queries, self._steps = None, []
+        self._queries, self._steps = None, ()
         if names:
             guess = Task("guess", "", observation, {}, {}, tuple(names), {}, "", {}, observation)
             steps = self._planner.plan(guess).steps
-            self._steps = [PlannedStep(step.tool, max_tries=step.max_tries, skip_from=step.skip_from) for step in steps]
+            self._steps = tuple(
+                PlannedStep(step.tool, max_tries=step.max_tries, skip_from=step.skip_from) for step in steps
+            )
+
+    def memory(self) -> Hashable:
+        """As of any follower: its plan is a function of the prompt."""
+        return super().memory()
 
     def _message(self, info: Info) -> str | None:
         return None if not self._steps and self._messages == 0 else super()._message(info)

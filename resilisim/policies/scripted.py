@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from importlib import resources
 from typing import Any, Literal, get_args
@@ -38,6 +38,7 @@ from resilisim.tool_library.parameters import changed_parameters
 from resilisim.workflows import PlannedStep
 from resilisim.workflows.prompts import parse_steps, parse_work_order
 from resilisim.workflows.steps import accepted_parameters, step_parameters
+from resilisim.workflows.templating import inline_json
 from resilisim.worlds.base import reference_calls, resolve_parameters
 
 LOGGER = logging.getLogger("resilisim.policies")
@@ -67,6 +68,10 @@ class ExactOptimumPolicy:
 
     def reset(self, observation: str, info: Info) -> None:
         """Nothing is kept between messages."""
+
+    def memory(self) -> Hashable:
+        """Its messages depend on the state alone (`base.memory_of`)."""
+        return ()
 
     def act(self, observation: str, info: Info) -> str | None:
         """Return an optimal message.
@@ -193,6 +198,8 @@ class PlanFollower:
     passed; those that cannot be read are logged as a warning, with their words, and the step is run without any. Where
     the prompt holds no plan, it makes one of the top results of one search for each ordered step, and stops searching
     when every further turn is needed to run what was found.
+
+    What it keeps between messages is replaced and never changed, so that a copy goes on by itself.
     """
 
     name = "plan-follower"
@@ -200,8 +207,8 @@ class PlanFollower:
 
     def __init__(self, pass_parameters: bool = True) -> None:
         self._pass_parameters = pass_parameters
-        self._steps: list[PlannedStep] = []
-        self._queries: list[str] | None = None  # still to be searched for; None once there is a plan
+        self._steps: tuple[PlannedStep, ...] = ()
+        self._queries: tuple[str, ...] | None = None  # still to be searched for; None once there is a plan
         self._messages = 0  # written so far
         self._tried: PlannedStep | None = None  # the step of the latest call
         self._tries = 0  # its calls so far
@@ -209,12 +216,18 @@ class PlanFollower:
     def reset(self, observation: str, info: Info) -> None:
         """Read the plan in the prompt."""
         self._messages, self._tried = 0, None
-        self._steps = list(_steps_in(observation))
+        self._steps = _steps_in(observation)
         for step in self._steps if self._pass_parameters else ():
             if step.problem is not None:
                 warning = fit_to_show(f"{step.tool} is run without parameters: {step.problem}", one_line=True)
                 LOGGER.warning("step %s", warning)
-        self._queries = None if self._steps else list(_queries_in(observation))
+        self._queries = None if self._steps else _queries_in(observation)
+
+    def memory(self) -> Hashable:
+        """Its messages depend on how far it has come in its plan, and on how often it tried (`base.memory_of`)."""
+        tries = self._tries if self._steps and self._tried is self._steps[0] else 0
+        # What a search shows does not depend on luck, so that numbers say which steps and searches are left.
+        return self._messages, len(self._steps), tries, None if self._queries is None else len(self._queries)
 
     def act(self, observation: str, info: Info) -> str | None:
         """Return the next search, the next call, or the completion signal; stop where no plan could be made."""
@@ -228,11 +241,13 @@ class PlanFollower:
             return self._next(info)
         hits = info.get("search")
         if hits and hits[0]["name"] not in [step.tool for step in self._steps]:
-            self._steps.append(PlannedStep(hits[0]["name"]))
+            self._steps = (*self._steps, PlannedStep(hits[0]["name"]))
         turns_left = info.get("turns_left")
         too_late = turns_left is not None and turns_left < len(self._steps) + 2
         if self._queries and not too_late:
-            return search_message(self._queries.pop(0))
+            query, *queries = self._queries
+            self._queries = tuple(queries)
+            return search_message(query)
         if not self._steps:
             return None  # nothing was found that could be done
         self._queries = None
@@ -241,7 +256,7 @@ class PlanFollower:
     def _read_reply(self, info: Info) -> None:
         """Note what the last message brought about."""
         if self._steps and succeeded_tool(info) is not None:
-            self._steps.pop(0)
+            self._steps = self._steps[1:]
 
     def _leave(self) -> list[PlannedStep]:
         """Go on from the steps whose limits say so, and return them."""
@@ -250,7 +265,8 @@ class PlanFollower:
             step = self._steps[0]
             if not step.is_left(self._tries if self._tried is step else 0, self._messages + 1):
                 break
-            left.append(self._steps.pop(0))
+            left.append(step)
+            self._steps = self._steps[1:]
         return left
 
     def _next(self, info: Info) -> str:
@@ -286,6 +302,7 @@ class RepairingFollower(PlanFollower):
     """
 
     name = "repairing-follower"
+    reads_words = True  # which error a failure shows: what a tool lacks, what goes away by itself
 
     def __init__(
         self, ask: AskWhen = "after", pass_parameters: bool = True, library: ToolLibrary | None = None
@@ -298,14 +315,14 @@ class RepairingFollower(PlanFollower):
         self._forget()
 
     def _forget(self) -> None:
-        self._dependencies: dict[str, tuple[str, ...]] = {}
-        self._succeeded: set[str] = set()
-        self._left: set[str] = set()
-        self._mended: set[str] = set()  # tools in front of which their missing dependencies were put
-        self._asked: set[str] = set()
+        self._dependencies: Mapping[str, tuple[str, ...]] = {}
+        self._succeeded: frozenset[str] = frozenset()
+        self._left: frozenset[str] = frozenset()
+        self._mended: frozenset[str] = frozenset()  # tools in front of which their missing dependencies were put
+        self._asked: frozenset[str] = frozenset()
         self._plan_states_requirements = False
         self._failed_for_dependencies: str | None = None
-        self._corrections: dict[str, int] = {}  # by tool, how often it changed a parameter
+        self._corrections: Mapping[str, int] = {}  # by tool, how often it changed a parameter
         self._can_wait = self._waits = False
 
     def reset(self, observation: str, info: Info) -> None:
@@ -315,6 +332,13 @@ class RepairingFollower(PlanFollower):
         self._can_wait = bool(info.get("offers_wait"))
         self._dependencies = {step.tool: step.requires for step in self._steps if step.requires is not None}
         self._plan_states_requirements = bool(self._dependencies)
+
+    def memory(self) -> Hashable:
+        """Its messages depend on what it has done and was told of each tool, too (`base.memory_of`)."""
+        steps = tuple((step.tool, inline_json(step.parameters)) for step in self._steps)
+        told = tuple(sorted(self._dependencies.items())), tuple(sorted(self._corrections.items()))
+        tools = self._succeeded, self._left, self._mended, self._asked
+        return super().memory(), steps, told, tools, self._failed_for_dependencies, self._waits
 
     def _read_reply(self, info: Info) -> None:
         if not self._steps:
@@ -326,11 +350,12 @@ class RepairingFollower(PlanFollower):
             # The plan may know the tool by an alias.
             self._succeeded |= {tool, succeeded}
         elif "tool_info" in info:
-            self._dependencies[tool] = tuple(info["tool_info"]["dependencies"])
+            self._dependencies = {**self._dependencies, tool: tuple(info["tool_info"]["dependencies"])}
         elif problems:
             self._failed_for_dependencies = tool
             if self._ask == "never":
-                self._dependencies[tool] = (*problems.get("not_executed", ()), *problems.get("failed", ()))
+                needed = (*problems.get("not_executed", ()), *problems.get("failed", ()))
+                self._dependencies = {**self._dependencies, tool: needed}
         elif info.get("event") == "rejected":
             self._mend_rejected()
         elif "error_kind" in info or self._can_wait:
@@ -344,15 +369,15 @@ class RepairingFollower(PlanFollower):
         if kind == "input" and known is not None:
             parameters, number = self._parameters(step) or {}, self._corrections.get(step.tool, 0)
             changed = changed_parameters(self._library[known], parameters, number)
-            self._corrections[step.tool] = number + 1
-            self._steps[0] = replace(step, parameters=changed)
+            self._corrections = {**self._corrections, step.tool: number + 1}
+            self._steps = (replace(step, parameters=changed), *self._steps[1:])
             self._tried = self._steps[0] if self._tried is step else self._tried
         elif kind == "access":
             missing = [name for name in info.get("opened_by", ()) if name not in self._succeeded | self._left]
-            self._steps[:0] = [PlannedStep(name) for name in missing[:1] if name != step.tool]
+            self._steps = (*(PlannedStep(name) for name in missing[:1] if name != step.tool), *self._steps)
 
     def _next(self, info: Info) -> str:
-        self._steps = [step for step in self._steps if step.tool not in self._succeeded]
+        self._steps = tuple(step for step in self._steps if step.tool not in self._succeeded)
         self._left |= {step.tool for step in self._leave()}
         if not self._steps or is_closing(info):
             return super()._next(info)
@@ -362,7 +387,7 @@ class RepairingFollower(PlanFollower):
         tool = self._steps[0].tool
         if tool not in self._mended and (self._failed_for_dependencies == tool or self._mends_in_advance(tool)):
             if tool not in self._dependencies and tool not in self._asked:
-                self._asked.add(tool)
+                self._asked |= {tool}
                 return info_message(tool)
             self._put_missing_first(tool)
             return self._next(info)
@@ -373,21 +398,21 @@ class RepairingFollower(PlanFollower):
         return self._ask == "before" and (tool in self._dependencies or not self._plan_states_requirements)
 
     def _put_missing_first(self, tool: str) -> None:
-        self._mended.add(tool)
+        self._mended |= {tool}
         done = self._succeeded | self._mended | self._left
         missing = [name for name in self._dependencies.get(tool, ()) if name not in done]
         planned = {step.tool: step for step in self._steps}
-        first = [planned.get(name, PlannedStep(name)) for name in missing]
-        self._steps = first + [step for step in self._steps if step.tool not in missing]
+        first = (planned.get(name, PlannedStep(name)) for name in missing)
+        self._steps = (*first, *(step for step in self._steps if step.tool not in missing))
 
     def _parameters(self, step: PlannedStep) -> Mapping[str, Any] | None:
         return step.parameters if step.tool in self._corrections else super()._parameters(step)
 
     def _mend_rejected(self) -> None:
         """After a refused call: try it without parameters; if it had none, the tool does not exist and is left out."""
-        step = self._steps.pop(0)
-        if step.parameters and self._pass_parameters:
-            self._steps.insert(0, replace(step, parameters=None))
+        step, *others = self._steps
+        again = (replace(step, parameters=None),) if step.parameters and self._pass_parameters else ()
+        self._steps = (*again, *others)
 
 
 def ordered_steps(work_order: str) -> list[str]:

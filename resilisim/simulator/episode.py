@@ -137,6 +137,18 @@ class Episode:
             )
         return {**self.__dict__, "_workspace": None}
 
+    def fork(self, draws: Draws) -> Episode:
+        """Return a copy that goes on by itself, its draws from elsewhere; none where a workspace does the work.
+
+        Raises:
+            InvalidInputError: A workspace does the work, which cannot be copied.
+        """
+        if self._workspace is not None:
+            raise InvalidInputError("an episode in a world cannot be copied: expected one whose outputs are made up")
+        fork = object.__new__(type(self))
+        fork.__dict__.update(self.__dict__, events=[*self.events], _drawn=[*self._drawn], _draws=draws)
+        return fork
+
     @property
     def ended_by(self) -> str | None:
         """What ended the episode, or None while it runs."""

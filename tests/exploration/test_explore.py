@@ -18,6 +18,8 @@ from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.table.facts import read_facts
 from resilisim.exploration.running import ROWS_NAME
+from resilisim.policies.base import memory_of
+from resilisim.policies.scripted import PlanFollower
 from resilisim.simulator import Corrupt, EndRules, Law, build_problem
 from resilisim.simulator.exact import obey_plan
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
@@ -39,8 +41,8 @@ TASK: dict[str, Any] = {
 SHORT = next(task for task in benchmark_tasks() if len(task.required_tools) == 2)
 
 
-def test_the_plan_followers_rate_is_the_worth_of_its_plan_and_the_optimums_is_its_own() -> None:
-    found = explore(["plan-follower", "exact-optimum"], [SHORT], "optimal", base=0.7)
+def test_the_plan_followers_rate_is_the_worth_of_its_plan_and_the_optimums_is_its_own(tmp_path: Path) -> None:
+    found = explore(["plan-follower", "exact-optimum"], [SHORT], "optimal", out=tmp_path, base=0.7)
     problem = build_problem(default_library(), SHORT.required_tools, Law(base=0.7))
     follower, best = found.rows
     assert follower.is_exact
@@ -184,3 +186,51 @@ def test_processes_explore_the_same(tmp_path: Path) -> None:
     agents = "tests.exploration.agents:three_tries"
     alone = explore(agents=agents, tasks=3, prompts="optimal", plays=10)
     assert explore(agents=agents, tasks=3, prompts="optimal", plays=10, workers=2).rows == alone.rows
+
+
+class Hesitant(PlanFollower):
+    """Counts its messages for itself, and stops at the fourth; that it inherits `memory` says nothing of it."""
+
+    name = "hesitant"
+
+    def act(self, observation: str, info: Any) -> str | None:
+        message = super().act(observation, info)
+        return None if self._messages == 4 else message
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_states_take_the_place_of_branches_where_no_records_are_wanted(name: str, tmp_path: Path) -> None:
+    settings = EnvironmentSettings(law=LAWS[name], max_turns=5)
+    arguments: dict[str, Any] = {"environment": settings, "library": SMALL, "prompts": ["optimal", "flawed"]}
+    policies = ["exact-optimum", "plan-follower", "repairing-follower"]
+    by_states = explore(policies, [TASK], **arguments).rows
+    by_branches = explore(policies, [TASK], out=tmp_path, **arguments)
+    assert sum(record["weight"] for record in by_branches.records()) == pytest.approx(len(by_states), abs=1e-9)
+    for row, other in zip(by_states, by_branches.rows, strict=True):
+        assert row.is_exact
+        assert (row.policy, row.prompt, row.optimum) == (other.policy, other.prompt, other.optimum)
+        assert row.low == pytest.approx(other.low, abs=1e-12)
+        labels = {*row.losses, *other.losses}
+        assert {label: row.losses.get(label, 0.0) for label in labels} == pytest.approx(
+            {label: other.losses.get(label, 0.0) for label in labels}, abs=1e-12
+        )
+
+
+def test_of_few_states_the_bracket_holds_the_truth_and_a_width_stops_it() -> None:
+    truth = explore("plan-follower", [SHORT], "optimal").rows[0]
+    widths = []
+    for plays in (1, 5, 20, 60):
+        row = explore("plan-follower", [SHORT], "optimal", plays=plays).rows[0]
+        assert row.plays <= plays
+        assert row.low - 1e-12 <= truth.low <= row.high + 1e-12
+        widths.append(row.high - row.low)
+    assert widths == sorted(widths, reverse=True)
+    rough = explore("plan-follower", [SHORT], "optimal", width=0.1).rows[0]
+    assert 0.0 < rough.high - rough.low <= 0.1
+    assert rough.plays < truth.plays
+
+
+def test_a_policy_that_inherits_its_memory_is_explored_branch_by_branch() -> None:
+    row = explore(Hesitant, [SHORT], "optimal").rows[0]
+    assert row.low < explore("plan-follower", [SHORT], "optimal").rows[0].low
+    assert memory_of(Hesitant()) is None

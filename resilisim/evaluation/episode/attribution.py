@@ -13,8 +13,9 @@ up to that gap. Its regret is then kept as it is, below 0, because the sum would
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -83,6 +84,18 @@ class Attribution:
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
         self._values = solve(self._problem)
+
+    def fork(self) -> Attribution:
+        """Return a copy that goes on by itself."""
+        fork = object.__new__(type(self))
+        fork.__dict__.update(self.__dict__, _asked=set(self._asked))
+        fork._flawed_plan = None if self._flawed_plan is None else self._flawed_plan.fork()
+        return fork
+
+    @property
+    def memory(self) -> Hashable:
+        """What reasons depend on besides the state."""
+        return frozenset(self._asked), None if self._flawed_plan is None else self._flawed_plan.memory
 
     def worth(
         self,
@@ -332,6 +345,18 @@ class FlawedPlan:
         self._library = library
         self._num_messages = 0
 
+    def fork(self) -> FlawedPlan:
+        """Return a copy that reads on by itself."""
+        fork = object.__new__(type(self))
+        fork.__dict__.update(self.__dict__, _sound=copy.copy(self._sound), _shown=copy.copy(self._shown))
+        fork._unfinished = set(self._unfinished)
+        return fork
+
+    @property
+    def memory(self) -> Hashable:
+        """How far it has come."""
+        return self._sound.memory, self._shown.memory, frozenset(self._unfinished), self._num_messages
+
     def is_obeyed_by(self, message: Message) -> bool:
         """Return whether a message does what the shown plan says next, and what the sound one would not have said."""
         if message.kind == "execute":
@@ -369,6 +394,11 @@ class _Reader:
         self._tries = 0  # of the next step, none of which succeeded
         self.place = 0
         self._leave(1)
+
+    @property
+    def memory(self) -> Hashable:
+        """Where it is, and how often it was tried there."""
+        return self.place, self._tries
 
     @property
     def next(self) -> str | None:

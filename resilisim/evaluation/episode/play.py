@@ -90,7 +90,7 @@ class Judging:
         """Solve the task."""
         self._start = start
         self.problem: Problem = start.info["problem"]
-        self._flaw = _flaw_with_plan(start)
+        self._flaw = flaw_with_plan(start.env, start.task, start.prompt, start.info["flaw"])
         self._attribution = Attribution(start.env.judged(), start.info["planner"], self._flaw)
         self._builder = RecordBuilder()
         self.texts = SpokenTexts(prompt=start.reply.observation, replies=[])
@@ -154,12 +154,13 @@ class Judging:
         )
 
 
-def _flaw_with_plan(start: Start) -> FlawRecord | None:
+def flaw_with_plan(
+    env: ConversationEnv, task: Task, prompt: str | Prompt, flaw: Mapping[str, Any] | None
+) -> FlawRecord | None:
     """Return what is wrong with the plan in the prompt, together with the plan's tools and limits as shown."""
-    flaw = start.info["flaw"]
     if flaw is None:
         return None
-    prompt = start.prompt if isinstance(start.prompt, Prompt) else start.env.prompt(start.task, start.prompt)
+    prompt = prompt if isinstance(prompt, Prompt) else env.prompt(task, prompt)
     if prompt.workflow is None:
         return cast("FlawRecord", dict(flaw))
     steps = prompt.workflow.steps

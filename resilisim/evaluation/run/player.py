@@ -27,7 +27,7 @@ from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.run.store import EPISODES_NAME, EpisodeJournal, JournalFolder, Journals, check_episode
-from resilisim.policies.base import AgentFailed, SessionAgent
+from resilisim.policies.base import AgentFailed, Contender, SessionAgent
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.processes import answers_of_processes
 from resilisim.provenance import canonical_json, encode_json_line
@@ -112,6 +112,12 @@ class EpisodePlayer:
     def _make_policy(self, place: int) -> Any:
         contestant = self._settings.contestants[place]
         return self._maker.make(contestant.policy, contestant.model)
+
+    @contextlib.contextmanager
+    def lent(self, episode: PlannedEpisode) -> Iterator[tuple[ConversationEnv, Contender]]:
+        """Lend environment and policy of an episode to who steps it in another way; what is raised names it."""
+        with _named(self._describe(episode)):
+            yield self._environment, self._policies[episode.policy]
 
     def play(self, episode: PlannedEpisode) -> Outcome:
         """Play an episode of a policy that is asked for one message after the other."""

@@ -107,6 +107,12 @@ class Judge:
         self.values = solve(state["problem"])
         self._value = state["value"]
 
+    def fork(self) -> Judge:
+        """Return a copy that goes on by itself."""
+        fork = object.__new__(type(self))
+        fork.values, fork._value = self.values, self._value
+        return fork
+
     def judge(
         self,
         state: EpisodeState,
