@@ -15,6 +15,7 @@ from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary
 from resilisim.reporting.agent_sections import agents_section, scaling_section
 from resilisim.reporting.comparison_section import comparison_section
+from resilisim.reporting.differences import differences_section
 from resilisim.reporting.flaws import FLAWED, OPTIMAL, flaws_section
 from resilisim.reporting.groups import PromptPools, difference, merit
 from resilisim.reporting.losses import broken_episodes, broken_section, errors_section, losses_section
@@ -26,6 +27,7 @@ from resilisim.reporting.result_sections import (
     results_section,
     task_types_section,
 )
+from resilisim.reporting.run_words import begun_on, law_words, names_of, run_name
 from resilisim.statistics import Estimate
 from resilisim.tables.numbers import interval_text, percent, signed_points
 
@@ -50,6 +52,7 @@ def build_page(
         sections = [
             results_section(pools),
             comparison_section(facts, directory, compare_with) if compare_with is not None else None,
+            differences_section(pools, directory),
             flaws_section(pools),
             task_types_section(pools),
             losses_section(pools),
@@ -64,9 +67,10 @@ def build_page(
     else:
         warnings.append("No episode is finished yet.")
     policies = list(dict.fromkeys(row.policy for row in facts.rows))
-    names = f": {names_of(policies)}" if policies else ""
+    name, law = run_name(directory), law_words(facts.manifest["arguments"])
+    played = [begun_on(facts.manifest), names_of(policies), law]
     return Page(
-        f"ResiliSim report{names}",
+        f"{name}: {names_of(policies)}" if policies else name,
         "How far from the best possible?",
         say(
             "lead" if facts.world is None else "lead_in_world",
@@ -81,12 +85,9 @@ def build_page(
         figures,
         [section for section in sections if section is not None],
         say("ending"),
+        name,
+        " · ".join(filter(None, played)),
     )
-
-
-def names_of(policies: Sequence[str]) -> str:
-    """Return the names of a few policies, or how many they are."""
-    return ", ".join(policies) if len(policies) <= 4 else count_of(len(policies), "policy", "policies")
 
 
 def cards(pools: PromptPools) -> Iterator[Card]:

@@ -90,6 +90,8 @@ class Page:
     cards: Sequence[Card]
     sections: Sequence[Section]
     ending: str
+    name: str = ""  # of the run that it is about
+    facts: str = ""  # when, who and under which law, in a line
 
 
 @lru_cache(maxsize=4)

@@ -25,7 +25,6 @@ from resilisim.evaluation.robustness.profile_result import (
     Recovery,
     RunState,
 )
-from resilisim.reporting.body import names_of
 from resilisim.reporting.charts import Entry, legend, series_style
 from resilisim.reporting.charts.lines import Level, LinePanel, Series, panels
 from resilisim.reporting.page import (
@@ -44,6 +43,7 @@ from resilisim.reporting.page import (
     say,
     whole_page,
 )
+from resilisim.reporting.run_words import names_of
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate
 from resilisim.tables.numbers import NOTHING, interval_text, percent
