@@ -63,8 +63,22 @@ def typed(tree: Any) -> Any:
     return [typed(item) for item in tree] if isinstance(tree, list) else tree
 
 
-def read_yaml(text: str, where: str) -> Any:
+def read_yaml(
+    text: str,
+    where: str,
+    *,
+    max_characters: int = MAX_CHARACTERS,
+    max_depth: int = MAX_DEPTH,
+    max_values: int = MAX_VALUES,
+) -> Any:
     r"""Return the value of a YAML document; None of an empty one.
+
+    Args:
+        text: The document.
+        where: What it is called in a refusal.
+        max_characters: How long it may be.
+        max_depth: How deep it may go.
+        max_values: How many values it may hold, those that aliases repeat included.
 
     Raises:
         InvalidInputError: It is no YAML, holds tags or several documents, is too long or nested too deeply, or unfolds
@@ -76,19 +90,28 @@ def read_yaml(text: str, where: str) -> Any:
         {'base': 0.9, 'no': ['yes', '010', '2024-01-01']}
     """
     try:
-        return typed(yaml_tree(text, "it"))
+        return typed(yaml_tree(text, "it", max_characters=max_characters, max_depth=max_depth, max_values=max_values))
     except UnreadableYamlError as error:
         raise InvalidInputError(f"{where}: {error}") from None
 
 
-def yaml_tree(text: str, what: str, *, aliases: bool = True, may_be_empty: bool = True) -> Any:
+def yaml_tree(
+    text: str,
+    what: str,
+    *,
+    aliases: bool = True,
+    may_be_empty: bool = True,
+    max_characters: int = MAX_CHARACTERS,
+    max_depth: int = MAX_DEPTH,
+    max_values: int = MAX_VALUES,
+) -> Any:
     """Return the value of a document, its plain numbers and truth values as `Plain`; refusals call it `what`.
 
     Raises:
         UnreadableYamlError: As `read_yaml`.
     """
-    if len(text) > MAX_CHARACTERS:
-        raise UnreadableYamlError(f"{what} has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
+    if len(text) > max_characters:
+        raise UnreadableYamlError(f"{what} has {len(text):,} characters; at most {max_characters:,} are read")
     events = yaml.parse(text.replace("\ufeff", ""), Loader=_LOADER)
     try:
         next(events)  # the stream's beginning
@@ -96,7 +119,7 @@ def yaml_tree(text: str, what: str, *, aliases: bool = True, may_be_empty: bool 
             if may_be_empty:
                 return None
             raise UnreadableYamlError(f"{what} is empty")
-        tree = _Builder(events, aliases).tree(next(events), 0)
+        tree = _Builder(events, aliases, max_depth, max_values).tree(next(events), 0)
         next(events)  # the document's end
         if not isinstance(next(events), yaml.StreamEndEvent):
             raise UnreadableYamlError(f"{what} holds several YAML documents; write exactly one")
@@ -115,8 +138,9 @@ def yaml_tree(text: str, what: str, *, aliases: bool = True, may_be_empty: bool 
 class _Builder:
     """Builds the value of a document from its events, and counts what it holds."""
 
-    def __init__(self, events: Iterator[Any], aliases: bool) -> None:
+    def __init__(self, events: Iterator[Any], aliases: bool, max_depth: int, max_values: int) -> None:
         self._events, self._aliases = events, aliases
+        self._max_depth, self._max_values = max_depth, max_values
         self._count = 0
         self._anchors: dict[str, tuple[Any, int, int]] = {}  # name -> value, how many values it holds, how deep it is
 
@@ -146,18 +170,18 @@ class _Builder:
             raise UnreadableYamlError(f"{place}the alias *{event.anchor:.50} names nothing that stands before it")
         value, count, height = self._anchors[event.anchor]
         self._add(count, place)
-        if depth + height > MAX_DEPTH:
-            raise UnreadableYamlError(f"{place}the YAML is nested more than {MAX_DEPTH} deep")
+        if depth + height > self._max_depth:
+            raise UnreadableYamlError(f"{place}the YAML is nested more than {self._max_depth} deep")
         return value, height
 
     def _add(self, count: int, place: str) -> None:
         self._count += count
-        if self._count > MAX_VALUES:
-            raise UnreadableYamlError(f"{place}the YAML unfolds into more than {MAX_VALUES:,} values")
+        if self._count > self._max_values:
+            raise UnreadableYamlError(f"{place}the YAML unfolds into more than {self._max_values:,} values")
 
     def _collection(self, event: Any, place: str, depth: int) -> tuple[Any, int]:
-        if depth == MAX_DEPTH:
-            raise UnreadableYamlError(f"{place}the YAML is nested more than {MAX_DEPTH} deep")
+        if depth == self._max_depth:
+            raise UnreadableYamlError(f"{place}the YAML is nested more than {self._max_depth} deep")
         inner = itertools.takewhile(lambda one: not isinstance(one, yaml.CollectionEndEvent), self._events)
         height = 0
         if isinstance(event, yaml.SequenceStartEvent):

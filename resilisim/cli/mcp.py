@@ -59,6 +59,15 @@ HostOption = Annotated[
         "or one that is made and shown.",
     ),
 ]
+HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="NAME: VALUE",
+        help="Sent to the URL with each request; again for more. $NAME in a value stands for a variable of the "
+        "environment: 'Authorization: Bearer $TOKEN'.",
+    ),
+]
 NameOption = Annotated[str, typer.Option("--name", help="Who plays, for the results.", rich_help_panel=OUTPUT_GROUP)]
 
 app = command_group()
@@ -129,15 +138,7 @@ def proxy(
     url: Annotated[
         str | None, typer.Option("--url", help="Where the server listens (streamable HTTP), instead of a command.")
     ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header",
-            metavar="NAME: VALUE",
-            help="Sent to the URL with each request; again for more. $NAME in a value stands for a variable of the "
-            "environment: 'Authorization: Bearer $TOKEN'.",
-        ),
-    ] = None,
+    header: HeaderOption = None,
     law: Annotated[str, typer.Option("--law", help="Name of a law that ships, or the path of a law file.")],
     seed: Annotated[Seed, typer.Option("--seed", help="Fixes all draws.")] = 0,
     record: Annotated[
@@ -228,7 +229,8 @@ def proxy(
         force=force or (),
     )
     tools = None if library is None else options.load(library)
-    address, headers = _with_user_as_header(url, _headers(header or ()))
+    headers = headers_of(header or ())
+    address, headers = (None, headers) if url is None else with_user_as_header(url, headers)
     proxied = Proxied(asked.settings, tuple(command or ()), address, tools, call_timeout, headers)
     if http is None and host is None:
         proxy_stdio(proxied, note)
@@ -240,7 +242,7 @@ def proxy(
             note(f"next: resilisim report {record}")
 
 
-def _headers(lines: Sequence[str]) -> dict[str, str]:
+def headers_of(lines: Sequence[str]) -> dict[str, str]:
     """Return headers by name, with the variables of the environment that they name put in; values are secrets."""
     headers: dict[str, str] = {}
     for text in lines:
@@ -266,18 +268,16 @@ def _filled(value: str, header: str) -> str:
     return filled
 
 
-def _with_user_as_header(url: str | None, headers: dict[str, str]) -> tuple[str | None, dict[str, str]]:
+def with_user_as_header(url: str, headers: dict[str, str], called: str = "--url") -> tuple[str, dict[str, str]]:
     """Return a URL without user and password, which go into a header, so that no message tells them."""
-    if url is None:
-        return None, headers
     without_credentials(url)  # what is secret in it is so from now on
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise InvalidInputError(f"--url cannot be read: {error}: expected http://HOST:PORT/PATH") from None
+        raise InvalidInputError(f"{called} cannot be read: {error}: expected http://HOST:PORT/PATH") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidInputError(f"--url is {without_credentials(url)!r:.80}: expected http://HOST:PORT/PATH")
+        raise InvalidInputError(f"{called} is {without_credentials(url)!r:.80}: expected http://HOST:PORT/PATH")
     if parts.username is None and parts.password is None:
         return url, headers
     user, password = unquote(parts.username or ""), unquote(parts.password or "")

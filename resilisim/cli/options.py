@@ -36,7 +36,7 @@ LibraryOption = Annotated[
     Path | None,
     typer.Option(
         "--library",
-        help="A tool library as JSON; the default one has 30 tools.",
+        help="A tool library, or tools as MCP, OpenAI, Anthropic, BFCL or OpenAPI list them; the default has 30.",
         dir_okay=False,
         rich_help_panel=ENVIRONMENT_GROUP,
     ),
@@ -45,7 +45,8 @@ TasksOption = Annotated[
     str,
     typer.Option(
         "--tasks",
-        help="benchmark-v1, a number N (its first N tasks), a JSON Lines file of tasks, or a world: NAME, NAME:N.",
+        help="benchmark-v1, a number N (its first N tasks), a JSON Lines file of tasks, tasks.json of "
+        "tau2-bench, or a world: NAME, NAME:N.",
     ),
 ]
 SplitOption = Annotated[

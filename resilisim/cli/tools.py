@@ -1,22 +1,35 @@
-"""`resilisim tools`: look at a tool library."""
+"""`resilisim tools`: look at a tool library, and read what others list of tools into one."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from resilisim.bounds import Count
+from resilisim.bounds import Count, Seconds
 from resilisim.cli import options
+from resilisim.cli.mcp import HeaderOption, headers_of, with_user_as_header
 from resilisim.cli.output import answer, command_group, error_console, note, plain, write_json
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import unknown_name
+from resilisim.errors import InfrastructureError, InvalidInputError, unknown_name
+from resilisim.integrations.mcp.client import McpToolbox
+from resilisim.redaction import without_credentials
+from resilisim.run_folder import write_file_atomically
 from resilisim.tables.table import Table
-from resilisim.tool_library.parameters import mcp_definitions
+from resilisim.tool_library import ToolLibrary, load_library
+from resilisim.tool_library.definitions import proposals
+from resilisim.tool_library.library import MOST_BYTES
+from resilisim.tool_library.parameters import mcp_export
 
 EXPORT_FORMATS = ("json", "mcp")
+_DOCUMENTS: Final = "application/json, application/yaml, application/x-yaml, text/yaml, text/plain;q=0.9"
 
 app = command_group()
 
@@ -96,7 +109,7 @@ def search_tools(
 @app.command("export")
 def export_tools(
     export_format: Annotated[
-        str, typer.Option("--format", help="json (canonical, loads again) or mcp (tool definitions).")
+        str, typer.Option("--format", help="json (canonical) or mcp (tool definitions); --library reads both.")
     ] = "json",
     out: Annotated[
         Path | None, typer.Option(help="File to write; standard output if left out.", dir_okay=False)
@@ -108,10 +121,108 @@ def export_tools(
         raise unknown_name("format", export_format, EXPORT_FORMATS, "option --format")
     tool_library = options.load(library)
     as_mcp = export_format == "mcp"
-    text = json.dumps(mcp_definitions(tool_library), indent=2, ensure_ascii=False) if as_mcp else tool_library.to_json()
+    _write(
+        json.dumps(mcp_export(tool_library), indent=2, ensure_ascii=False) if as_mcp else tool_library.to_json(), out
+    )
+    if out is not None:
+        note(f"wrote {len(tool_library)} tools to {out}")
+
+
+@app.command("import")
+def import_tools(
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="A file; the URL of a document or of an MCP server; or, after --, the command that starts an MCP "
+            "server, with its arguments.",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Library file to write; standard output if left out.", dir_okay=False)
+    ] = None,
+    header: HeaderOption = None,
+    timeout: Annotated[Seconds, typer.Option("--timeout", help="How long a server may take to answer.")] = 60.0,
+) -> None:
+    """Read tools of others into a library file: MCP servers, functions of OpenAI or Anthropic, BFCL, OpenAPI 3.
+
+    Names and schemas are taken as they come. What the annotations of tools suggest for a goal is printed, and nothing
+    follows from it by itself. `--library` reads such files directly, too.
+    """
+    only = source[0] if len(source) == 1 else None
+    is_url = only is not None and only.lower().startswith(("http://", "https://"))
+    if header and not is_url:
+        raise InvalidInputError("--header is sent to a URL: expected one")
+    if only is not None and is_url:
+        library = _library_at(only, headers_of(header or ()), timeout)
+    elif only is not None and (Path(only).exists() or "/" in only or Path(only).suffix in (".json", ".yaml", ".yml")):
+        library = load_library(only)
+    else:
+        toolbox = McpToolbox.of_command(*source, env=os.environ, timeout_seconds=timeout)
+        library = asyncio.run(_listed(toolbox, source[0]))
+    _write(library.to_json(), out)
+    note(f"{len(library)} tools" + ("" if out is None else f", in {out}; next: resilisim tools list --library {out}"))
+    for what, names in proposals(library).items():
+        if names:
+            shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+            reason = "may do harm if it runs twice" if what == "once" else "only looks, and can check what has happened"
+            note(f"a proposal for {what}, as their annotations say ({reason}): {shown}")
+
+
+def _write(text: str, out: Path | None) -> None:
     text = text.removesuffix("\n") + "\n"
     if out is None:
         write_json(text)
     else:
-        out.write_text(text, encoding="utf-8", newline="\n")
-        note(f"wrote {len(tool_library)} tools to {out}")
+        write_file_atomically(out, text.encode())
+
+
+async def _listed(toolbox: McpToolbox, source: str) -> ToolLibrary:
+    """Return the tools of an MCP server."""
+    with error_console().status("asking the server for its tools"):
+        async with toolbox as tools:
+            definitions = tools.definitions
+    if not definitions:
+        raise InvalidInputError(f"the server {source:.100} lists no tools; expected at least one")
+    return ToolLibrary.from_json(json.dumps({"tools": definitions}), source=f"the server {source:.100}")
+
+
+def _library_at(url: str, headers: dict[str, str], timeout: float) -> ToolLibrary:
+    """Return the tools of a document at a URL, or of the MCP server that listens there."""
+    address, headers = with_user_as_header(url, headers, "SOURCE")
+    shown = without_credentials(url)
+    text = _document_at(address, headers, timeout)
+    if text is not None:
+        return ToolLibrary.from_json(text, source=shown)
+    return asyncio.run(_listed(McpToolbox.of_url(address, headers=headers, timeout_seconds=timeout), shown))
+
+
+def _document_at(address: str, headers: Mapping[str, str], timeout: float) -> str | None:
+    """Return the document at a URL; None if none can be fetched there, as from an MCP server.
+
+    Raises:
+        InvalidInputError: There is a web page, or far too much.
+        InfrastructureError: Nobody answers.
+    """
+    request = urllib.request.Request(address, headers={"Accept": _DOCUMENTS, **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            kind = response.headers.get_content_type()
+            if kind == "text/event-stream":
+                return None
+            if kind in ("text/html", "application/xhtml+xml"):
+                raise InvalidInputError(
+                    f"{without_credentials(address)} is a web page; expected the document itself, or an MCP server"
+                )
+            content = response.read(MOST_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        if error.code in (400, 404, 405, 406, 415):
+            return None
+        raise InfrastructureError(f"{without_credentials(address)} answers {error.code} {error.reason}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise InfrastructureError(f"{without_credentials(address)} cannot be reached: {reason}") from None
+    if len(content) > MOST_BYTES:
+        raise InvalidInputError(f"{without_credentials(address)} has more than {MOST_BYTES:,} bytes; expected less")
+    text: str = content.decode("utf-8-sig", "replace")
+    return text

@@ -113,7 +113,7 @@ def _signature(schema: Mapping[str, Any]) -> inspect.Signature:
     for name in names:
         if not name.isidentifier() or keyword.iskeyword(name):
             continue
-        kind = _TYPES.get(schema["properties"][name].get("type"), Any)
+        kind = _kind(schema["properties"][name])
         default = inspect.Parameter.empty if name in required else None
         annotation = kind if name in required or kind is Any else kind | None
         parameters.append(
@@ -124,9 +124,19 @@ def _signature(schema: Mapping[str, Any]) -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=str)
 
 
+def _kind(schema: object) -> Any:
+    """Return Python's type for a schema that allows one, and null perhaps; Any for all others."""
+    named = schema.get("type") if isinstance(schema, Mapping) else None
+    kinds = [kind for kind in named if kind != "null"] if isinstance(named, list) else [named]
+    return _TYPES.get(str(kinds[0]), Any) if len(kinds) == 1 else Any
+
+
 def _docstring(description: str, schema: Mapping[str, Any]) -> str:
     """Return a docstring in the form that frameworks read descriptions of parameters from."""
-    described = {name: each.get("description", "") for name, each in schema["properties"].items()}
+    described = {
+        name: each.get("description", "") if isinstance(each, Mapping) else ""
+        for name, each in schema["properties"].items()
+    }
     if not described:
         return description
     return "\n".join([description, "", "Args:", *(f"    {name}: {text}" for name, text in described.items())])

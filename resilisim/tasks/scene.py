@@ -18,7 +18,9 @@ from typing import Any
 from resilisim.inputs import validated
 from resilisim.provenance import canonical_json
 from resilisim.seeding import Draws
+from resilisim.tool_library.parameters import accepts
 from resilisim.tool_library.tool import Parameter, Tool
+from resilisim.tool_library.tool_schemas import example_of, properties_of
 
 TICKET_MODULUS = 10_000_000
 TICKET_STEP = 7_368_787  # coprime to the modulus: tickets of one seed never meet, and neighbours look unrelated
@@ -162,7 +164,13 @@ def draw_inputs(tool: Tool, scene: Scene, draws: Draws) -> dict[str, Any]:
     inputs: dict[str, Any] = {}
     for parameter in tool.parameters:
         if parameter.required or draws.uniform() < OPTIONAL_SHARE:
-            inputs[parameter.name] = _parameter_value(parameter, tool, scene, draws)
+            value = _parameter_value(parameter, tool, scene, draws)
+            if tool.input_schema is not None and not accepts(tool, {parameter.name: value}):
+                # A schema of somebody else's says more than a scene can know.
+                value = example_of(tool.input_schema, properties_of(tool.input_schema)[0][parameter.name])
+                if not parameter.required and not accepts(tool, {parameter.name: value}):
+                    continue
+            inputs[parameter.name] = value
     if inputs.get("output_format") is not None and inputs.get("output_format") == inputs.get("input_format"):
         others = [name for name in FORMATS if name != inputs["input_format"]]
         inputs["output_format"] = draws.choice(others)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from resilisim.errors import InvalidInputError, shown_value, unknown_name
-from resilisim.inputs import read_json, read_text
+from resilisim.inputs import read_json, read_json_lines, read_text, shown
 from resilisim.seeding import Draws
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks, find_task
 from resilisim.tasks.task import SPLITS, Task, quotas, split_of
@@ -56,23 +59,68 @@ def task_count(ref: str) -> int | None:
 
 
 def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
-    """Read a JSON Lines file of tasks, checking each; refusals name the line."""
-    lines = read_text(path, "tasks file", EXPECTED).split("\n")
+    """Read a JSON Lines file of tasks, or a tasks.json of tau2-bench, checking each; refusals name the line or item."""
+    text = read_text(path, "tasks file", EXPECTED)
+    is_list = text.lstrip().startswith("[")
+    given = _of_tau2(read_json(text, str(path)), str(path)) if is_list else read_json_lines(text, str(path))
     tasks: list[Task] = []
-    line_of_id: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        task = Task.from_mapping(read_json(line, where), library, where)
-        if task.instance_id in line_of_id:
-            first = line_of_id[task.instance_id]
-            raise InvalidInputError(f"{where}: {task.instance_id!r} stands in line {first} already; ids must differ")
-        line_of_id[task.instance_id] = number
+    place_of_id: dict[str, str] = {}
+    for value, where in given:
+        task = Task.from_mapping(value, library, where)
+        if task.instance_id in place_of_id:
+            first = place_of_id[task.instance_id]
+            raise InvalidInputError(f"{where}: {task.instance_id!r} stands in {first} already; ids must differ")
+        place_of_id[task.instance_id] = where.rpartition(", ")[2]
         tasks.append(task)
     if not tasks:
         raise InvalidInputError(f"tasks file {str(path)!r} holds no tasks; expected one JSON object a line")
     return tasks
+
+
+def _of_tau2(listed: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield tasks of tau2-bench as tasks: what the agent has to call, in order, is what is required, each tool once.
+
+    Tasks that require no call of a tool, since they are judged by words or by a state of things alone, are left out,
+    with a warning.
+
+    Raises:
+        InvalidInputError: It is another list.
+    """
+    left_out: list[str] = []
+    for number, item in enumerate(listed, start=1):
+        where = f"{path}, item {number}"
+        criteria = item.get("evaluation_criteria") if isinstance(item, dict) else None
+        if not isinstance(item, dict) or "evaluation_criteria" not in item:
+            raise InvalidInputError(
+                f"{where}: got {shown(item)}; expected JSON Lines, one task a line, or a tasks.json of tau2-bench"
+            )
+        actions = criteria.get("actions") if isinstance(criteria, dict) else None
+        calls = [
+            action
+            for action in (actions if isinstance(actions, list) else [])
+            if isinstance(action, dict) and action.get("requestor", "assistant") == "assistant"
+        ]
+        if not calls:
+            left_out.append(str(item.get("id")))
+            continue
+        scenario = item.get("user_scenario")
+        told = item.get("ticket") or (scenario.get("instructions") if isinstance(scenario, dict) else None)
+        yield (
+            {
+                "instance_id": f"tau2_{item.get('id')}",
+                "description": told if isinstance(told, str) else json.dumps(told, ensure_ascii=False),
+                "required_tools": list(dict.fromkeys(action.get("name") for action in calls)),
+                "inputs": calls[0].get("arguments") or {},
+            },
+            where,
+        )
+    if left_out:
+        names = ", ".join(left_out)[:200]
+        warnings.warn(
+            f"{path}: {len(left_out)} of {len(listed)} tasks require no tool and are left out: {names}",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def sample_tasks(tasks: Sequence[Task], n: int, seed: int = 0, split: str | None = None) -> list[Task]:

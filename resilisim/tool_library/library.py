@@ -5,40 +5,40 @@ From JSON everything left out is filled in, and everything wrong is refused in o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.inputs import read_json, read_text, shown, validated
+from resilisim.inputs import read_text, shown, validated
+from resilisim.tool_library.definitions import foreign_tools, read_document
 from resilisim.tool_library.names import checked_name, function_name, has_end_of_name
 from resilisim.tool_library.parameters import parameter_problem
 from resilisim.tool_library.tool import (
+    DEFAULT_RETURNS,
     OUTPUT_OPERATIONS,
     DependencyMetadata,
-    ReturnValue,
     Tool,
     name_parts,
     semantic_rank,
     standard_error_specs,
     standard_errors,
 )
+from resilisim.tool_library.tool_schemas import check_schema, parameters_of, returns_of
 
 LIBRARY_SCHEMA = "resilisim-tools-1"
 DEFAULT_VERSION = "1.0.0"
+MOST_BYTES = 64 * 1024 * 1024  # of a file
 CREATED_AT = "2025-01-01T00:00:00+00:00"  # a constant, so that a library has the same bytes wherever it is built
-DEFAULT_RETURNS = (
-    ReturnValue("success", "boolean", "Whether the operation succeeded."),
-    ReturnValue("metadata", "object", "Facts about the execution, such as its duration."),
-)
 
 # Those that are in use, by their canonical JSON: libraries never change, and large ones take long to write and to read.
 _LIBRARIES: weakref.WeakValueDictionary[str, ToolLibrary] = weakref.WeakValueDictionary()
@@ -78,7 +78,7 @@ class ToolLibrary:
         execution_order = {place: rank for rank, place in enumerate(order)}
         self._tools = tuple(
             _completed(
-                tool,
+                _with_schemas(tool, source),
                 self._dependencies[place],
                 self._resolved(tool, "equivalents", source),
                 levels[place],
@@ -259,7 +259,7 @@ def _resolve_names(tools: tuple[Tool, ...], source: str) -> tuple[dict[str, str]
     """Map every name and alias to the name of its tool; and those in lower case that can mean one tool only."""
     owners: dict[str, str] = {}
     for tool in tools:
-        where = f"{source}: tool {tool.name!r}, field"
+        where = f"{source}: tool {tool.name!r:.80}, field"
         for field, name in (("name", tool.name), *(("aliases", alias) for alias in tool.aliases)):
             try:
                 checked_name(name)
@@ -282,6 +282,27 @@ def _resolve_names(tools: tuple[Tool, ...], source: str) -> tuple[dict[str, str]
         if lowered.setdefault(name.lower(), owner) != owner:
             ambiguous.add(name.lower())
     return owners, {name: owner for name, owner in lowered.items() if name not in ambiguous}
+
+
+def _with_schemas(tool: Tool, source: str) -> Tool:
+    """Return the tool with the parameters and the values that its schemas describe."""
+    if tool.input_schema is None and tool.output_schema is None:
+        return tool
+    made: dict[str, Any] = {}
+    for field, made_of_it, read in (
+        ("input_schema", "parameters", parameters_of),
+        ("output_schema", "returns", returns_of),
+    ):
+        schema, stated = getattr(tool, field), getattr(tool, made_of_it)
+        if schema is None:
+            continue
+        where = f"{source}: tool {tool.name!r:.80}, field"
+        check_schema(schema, f"{where} {field!r}")
+        read_from_it = cast("Callable[[Mapping[str, Any]], tuple[Any, ...]]", read)(schema)
+        if stated and stated not in (read_from_it, DEFAULT_RETURNS):
+            raise InvalidInputError(f"{where} {made_of_it!r}: says otherwise than {field!r}; expected one of the two")
+        made[made_of_it] = read_from_it
+    return dataclasses.replace(tool, **made)
 
 
 def _completed(
@@ -315,10 +336,16 @@ def _completed(
 def tools_from_json(text: str, source: str) -> tuple[Tool, ...]:
     """Parse the tools of a library: `{"tools": [tool, ...]}`, a bare array of tools, or a mapping of names to tools.
 
+    Documents of others are read as well (`definitions`).
+
     Raises:
         InvalidInputError: Something is wrong; the message names source, tool, field and the nearest valid value.
     """
-    value = read_json(text, source)
+    value = read_document(text, source)
+    if not (isinstance(value, dict) and value.get("schema") == LIBRARY_SCHEMA):
+        foreign = foreign_tools(value, source)
+        if foreign is not None:
+            return tuple(_tool(item, source, where.removeprefix(f"{source}: ")) for item, where in foreign)
     if isinstance(value, dict) and _is_wrapper(value):
         for key in value:
             if key not in ("schema", "tools"):
@@ -353,11 +380,13 @@ def _named_tool(name: str, value: Any, source: str) -> Tool:
 def _tool(value: Any, source: str, place: str) -> Tool:
     """Build one tool from JSON values; only `name` and `description` are required."""
     name = value.get("name") if isinstance(value, dict) else None
-    where = f"{source}: tool {name!r}" if isinstance(name, str) else f"{source}: {place}"
+    where = f"{source}: tool {name!r:.80}" if isinstance(name, str) else f"{source}: {place}"
     tool = validated(Tool, _with_what_follows(value), where)
     if tool.canonical_name not in ("", tool.name):
         problem = f"{shown(tool.canonical_name)} is not the tool's own name"
         raise InvalidInputError(f"{where}, field 'canonical_name': {problem}; expected {tool.name!r}")
+    if tool.input_schema is not None and tool.parameters:
+        raise InvalidInputError(f"{where}: has 'parameters' and 'input_schema'; expected one of the two")
     for number, parameter in enumerate(tool.parameters, start=1):
         wrong = parameter_problem(parameter)
         if wrong is not None:
@@ -392,10 +421,15 @@ def _whole_error(value: Any) -> Any:
 
 
 def load_library(path: str | Path) -> ToolLibrary:
-    """Load a library from a JSON file (UTF-8).
+    """Load a library from a file (UTF-8).
+
+    Args:
+        path: A library file (`ToolLibrary.to_json`), or what others write: the list of an MCP server (tools/list),
+            functions of OpenAI or Anthropic, functions or questions of BFCL (JSON Lines), an OpenAPI 3 document (JSON
+            or YAML). Names and schemas are taken as they come.
 
     Raises:
-        InvalidInputError: The file cannot be read or does not hold a valid library.
+        InvalidInputError: The file cannot be read or does not hold a valid library; one line says where and why.
 
     Example:
         >>> from resilisim.tool_library import load_library
@@ -405,7 +439,13 @@ def load_library(path: str | Path) -> ToolLibrary:
         ...     load_library(file.name).names
         ('oven_heater',)
     """
-    return ToolLibrary.from_json(read_text(Path(path), "tool library"), source=str(path))
+    file = Path(path)
+    size = 0
+    with contextlib.suppress(OSError, ValueError):  # which reading it will tell
+        size = file.stat().st_size
+    if size > MOST_BYTES:
+        raise InvalidInputError(f"tool library {str(path)!r} has {size:,} bytes; expected at most {MOST_BYTES:,}")
+    return ToolLibrary.from_json(read_text(file, "tool library"), source=str(path))
 
 
 @lru_cache(maxsize=1)

@@ -7,16 +7,17 @@ imported when the first schema is looked at.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from resilisim.errors import nearest_name, unknown_name
-from resilisim.schema_check import TooSlowError, found_in
-from resilisim.tool_library.tool import Parameter, Tool
+from resilisim.schema_check import TooSlowError, found_in, schema_problem
+from resilisim.tool_library.tool import DEFAULT_RETURNS, Parameter, Tool
+from resilisim.tool_library.tool_schemas import OWN_META, expanded
 
 if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
 
 ParameterMode = Literal["lenient", "strict", "ignore"]
@@ -100,7 +101,13 @@ def _one_line(message: str, length: int = 160) -> str:
 
 
 def parameter_schema(tool: Tool, strict: bool) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a call's parameters; `strict` says which ones must be given."""
+    """Return the JSON Schema (draft 2020-12) of a call's parameters; `strict` says which ones must be given.
+
+    A tool's own schema stands as it is, but that names which it does not have are refused unless it says something of
+    them, and that without `strict` any may be left out.
+    """
+    if tool.input_schema is not None:
+        return _own_schema(tool, tool.input_schema, strict)
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {parameter.name: value_schema(parameter) for parameter in tool.parameters},
@@ -112,23 +119,45 @@ def parameter_schema(tool: Tool, strict: bool) -> dict[str, Any]:
     return schema
 
 
+def _own_schema(tool: Tool, own: Mapping[str, Any], strict: bool) -> dict[str, Any]:
+    schema = {"type": "object", **own}
+    known: dict[str, Any] = {
+        parameter.name: {} for parameter in tool.parameters
+    }  # those that stand within `allOf` and the like, too
+    schema["properties"] = {**known, **(own["properties"] if isinstance(own.get("properties"), Mapping) else {})}
+    if "patternProperties" not in own and "unevaluatedProperties" not in own:
+        schema.setdefault("additionalProperties", False)
+    if not strict:
+        schema.pop("required", None)
+    return schema
+
+
 def mcp_definition(tool: Tool) -> dict[str, Any]:
-    """Return the MCP tool definition of one tool, with keys name, description, inputSchema and outputSchema."""
+    """Return the MCP tool definition of one tool: name, description, inputSchema, outputSchema and annotations.
+
+    What a tool brought from elsewhere stands there as it was.
+    """
+    definition: dict[str, Any] = {"name": tool.name, "description": tool.description}
+    definition["inputSchema"] = tool.input_schema or parameter_schema(tool, strict=True)
     returns = {
         value.name: {"type": value.type} | ({"description": value.description} if value.description else {})
         for value in tool.returns
     }
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "inputSchema": parameter_schema(tool, strict=True),
-        "outputSchema": {"type": "object", "properties": returns, "required": list(returns)},
-    }
+    if tool.output_schema is not None:
+        definition["outputSchema"] = tool.output_schema
+    elif tool.input_schema is None or tool.returns != DEFAULT_RETURNS:
+        definition["outputSchema"] = {"type": "object", "properties": returns, "required": list(returns)}
+    return {**definition, **({"annotations": tool.annotations} if tool.annotations else {})}
 
 
-def mcp_definitions(library: Iterable[Tool]) -> list[dict[str, Any]]:
-    """Return the MCP definitions of all tools, in the order of the library."""
-    return [mcp_definition(tool) for tool in library]
+def mcp_export(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Return the MCP definitions of tools with all else that is known of them, so that they can be read back."""
+    return [{**mcp_definition(tool), "_meta": {OWN_META: _beside_mcp(tool)}} for tool in tools]
+
+
+def _beside_mcp(tool: Tool) -> dict[str, Any]:
+    in_mcp = ("name", "description", "input_schema", "output_schema", "annotations")
+    return {name: value for name, value in tool.to_mapping().items() if name not in in_mcp}
 
 
 def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "lenient") -> list[str]:
@@ -149,8 +178,12 @@ def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "len
     if _accepts_anyway(parameters, mode):
         return []
     try:
-        errors = list(_validator(_Key(tool), mode == "strict").iter_errors(parameters))
-        problems = [problem for error in errors for problem in _problems(tool, parameters, error)]
+        validator = _validator(_Key(tool), mode == "strict")
+        if validator is None:
+            return _problems_apart(tool, parameters, mode == "strict")
+        problems = [
+            problem for error in validator.iter_errors(parameters) for problem in _problems(tool, parameters, error)
+        ]
     except RecursionError:
         return [f"parameters of tool {tool.name!r} are nested too deeply; expected plain JSON values"]
     return sorted(set(problems))
@@ -202,7 +235,24 @@ class _Call:
 
 @lru_cache(maxsize=16384)
 def _accepts_known(call: _Call) -> bool:
-    return bool(_validator(_Key(call.tool), call.strict).is_valid(call.parameters))
+    validator = _validator(_Key(call.tool), call.strict)
+    if validator is None:
+        return not _problems_apart(call.tool, call.parameters, call.strict)
+    return bool(validator.is_valid(call.parameters))
+
+
+def _problems_apart(tool: Tool, parameters: Mapping[str, Any], strict: bool) -> list[str]:
+    """Say what a schema says first against parameters where that may take long; what takes too long to check fits."""
+    where, schema = f" of tool {tool.name!r}", parameter_schema(tool, strict)
+    names = list(schema["properties"])
+    unknown = [str(name) for name in parameters if name not in names and schema.get("additionalProperties") is False]
+    if unknown:
+        return sorted(_unknown(name, names, where, with_hint=len(unknown) <= _MOST_HINTS) for name in unknown)
+    try:
+        problem = schema_problem(schema, dict(parameters))
+    except TooSlowError:
+        return []
+    return [] if problem is None else [f"parameters{where}: {_one_line(problem)}"]
 
 
 def defaults(tool: Tool) -> dict[str, Any]:
@@ -227,21 +277,26 @@ class _Key:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Key):
             return NotImplemented
-        return self.tool is other.tool or self.tool.parameters == other.tool.parameters
+        return self.tool is other.tool or (
+            self.tool.parameters == other.tool.parameters and self.tool.input_schema == other.tool.input_schema
+        )
 
 
 @lru_cache(maxsize=2048)
-def _validator(key: _Key, strict: bool) -> Draft202012Validator:
-    validator: Draft202012Validator = _validator_class()(parameter_schema(key.tool, strict))
-    return validator
+def _validator(key: _Key, strict: bool) -> Any:
+    """Return what checks the parameters of a tool; None if that has to be done where it can be interrupted."""
+    schema: dict[str, Any] | None = parameter_schema(key.tool, strict)
+    if key.tool.input_schema is not None:
+        schema = expanded(schema or {})
+    return None if schema is None else _validator_class(str(schema.get("$schema", "")))(schema)
 
 
-@lru_cache(maxsize=1)
-def _validator_class() -> Any:
+@lru_cache(maxsize=16)
+def _validator_class(dialect: str = "") -> Any:
     """Return the class of the validators, whose patterns are looked for within a limit of time."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
-    from jsonschema.validators import extend
+    from jsonschema.validators import extend, validator_for
 
     def pattern(validator: Any, wanted: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
         if validator.is_type(instance, "string") and not _is_found(wanted, instance):
@@ -255,15 +310,18 @@ def _validator_class() -> Any:
                 if _is_found(each, name):
                     yield from validator.descend(value, inner, path=name, schema_path=each)
 
-    return extend(Draft202012Validator, {"pattern": pattern, "patternProperties": pattern_properties})
+    kind = validator_for({"$schema": dialect}, Draft202012Validator) if dialect else Draft202012Validator
+    return extend(kind, {"pattern": pattern, "patternProperties": pattern_properties})
 
 
 def _is_found(pattern: str, text: str) -> bool:
-    """Return whether a pattern occurs in a text; one that takes too long to look for does not."""
+    """Return whether a pattern occurs in a text; one that takes too long does not, one that Python has not does."""
     try:
         return found_in(pattern, text)
     except TooSlowError:
         return False
+    except re.error:
+        return True
 
 
 def _problems(tool: Tool, parameters: Mapping[str, Any], error: ValidationError) -> list[str]:
@@ -276,11 +334,14 @@ def _problems(tool: Tool, parameters: Mapping[str, Any], error: ValidationError)
         if error.validator == "additionalProperties":
             unknown = [str(name) for name in parameters if name not in names]
             return [_unknown(name, names, where, with_hint=len(unknown) <= _MOST_HINTS) for name in unknown]
+        if error.validator != "type":
+            return [f"parameters{where}: {_one_line(error.message)}"]
         return [f"parameters{where}: expected an object, got {_shown(parameters)}"]
     place = ".".join(str(part) for part in error.absolute_path)
     value = _shown(error.instance)
     if error.validator == "type":
         expected = error.validator_value
+        expected = expected if isinstance(expected, str) else " or ".join(map(str, expected))
         kind = _TYPE_OF.get(type(error.instance), type(error.instance).__name__)
         return [f"parameter {place!r}{where}: expected {expected}, got {kind} {value}"]
     rule = f"{error.validator} {_shown(error.validator_value)}"

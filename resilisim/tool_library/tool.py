@@ -153,6 +153,13 @@ class ReturnValue:
     description: str = ""
 
 
+# What a tool returns of which nothing else is known.
+DEFAULT_RETURNS = (
+    ReturnValue("success", "boolean", "Whether the operation succeeded."),
+    ReturnValue("metadata", "object", "Facts about the execution, such as its duration."),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorSpec:
     """One way in which a tool can fail.
@@ -259,6 +266,11 @@ class Tool:
         success_probability: Base chance of success of one execution, in (0, 1]; None leaves it to the law.
         equivalents: Names of the tools that can stand in for it in a required list, under a law that breaks tools and
             names no equivalents itself.
+        input_schema: JSON Schema of an object, which calls have to fit; the library then makes `parameters` of it. None
+            leaves it to them.
+        output_schema: JSON Schema of what it answers; the library then makes `returns` of it.
+        annotations: What its owner says of it, as MCP has it: readOnlyHint, destructiveHint, idempotentHint, title. No
+            draw depends on that.
 
     Example:
         >>> from resilisim.tool_library import Tool
@@ -289,6 +301,9 @@ class Tool:
     differentiation_enhanced: bool = False
     success_probability: Annotated[float, Gt(0), Le(1)] | None = None
     equivalents: tuple[str, ...] = ()
+    input_schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    output_schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    annotations: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Refuse a chance of success that is none."""
@@ -323,13 +338,16 @@ class Tool:
     def to_mapping(self) -> dict[str, Any]:
         """Return the tool as plain JSON values, one key for each field.
 
-        `success_probability` and `equivalents` stand there only if they are set.
+        Fields from `success_probability` on stand there only if they are set; schemas stand in place of what the
+        library makes of them.
         """
         mapping = {entry.name: _plain(getattr(self, entry.name)) for entry in dataclasses.fields(self)}
-        if self.success_probability is None:
-            del mapping["success_probability"]
-        if not self.equivalents:
-            del mapping["equivalents"]
+        for name in ("success_probability", "equivalents", "input_schema", "output_schema", "annotations"):
+            if mapping[name] in (None, [], {}):
+                del mapping[name]
+        for schema, made_of_it in (("input_schema", "parameters"), ("output_schema", "returns")):
+            if schema in mapping:
+                del mapping[made_of_it]
         return mapping
 
 

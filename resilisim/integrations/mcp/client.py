@@ -43,6 +43,7 @@ class McpToolbox:
         self._server = server
         self._timeout = timeout_seconds
         self._specs: tuple[ToolSpec, ...] = ()
+        self._definitions: tuple[dict[str, Any], ...] = ()
         self._client: Any = None
         self._stack = AsyncExitStack()
 
@@ -58,6 +59,21 @@ class McpToolbox:
             command=command, args=list(arguments), env=None if env is None else dict(env)
         )
         return cls(parameters, timeout_seconds=timeout_seconds)
+
+    @classmethod
+    def of_url(cls, url: str, *, headers: Mapping[str, str] | None = None, timeout_seconds: float = 60.0) -> McpToolbox:
+        """Return the tools of a server that listens at a URL (streamable HTTP), with headers for each request."""
+        package, http = _package(), import_extra("httpx2", "tools of an MCP server need", "mcp")
+        client = http.AsyncClient(headers=dict(headers or {}), timeout=timeout_seconds)
+        return cls(
+            package.client.streamable_http.streamable_http_client(url, http_client=client),
+            timeout_seconds=timeout_seconds,
+        )
+
+    @property
+    def definitions(self) -> tuple[dict[str, Any], ...]:
+        """The tools as the server listed them, word for word, in the form of MCP."""
+        return self._definitions
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -109,6 +125,7 @@ class McpToolbox:
 
     async def _list(self) -> tuple[ToolSpec, ...]:
         specs: list[ToolSpec] = []
+        definitions: list[dict[str, Any]] = []
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
@@ -116,8 +133,10 @@ class McpToolbox:
                 ToolSpec(tool.name, tool.description or "", dict(tool.input_schema), tool.output_schema)
                 for tool in page.tools
             ]
+            definitions += [tool.model_dump(mode="json", by_alias=True, exclude_unset=True) for tool in page.tools]
             cursor = page.next_cursor
             if cursor is None:
+                self._definitions = tuple(definitions)
                 return tuple(specs)
         raise RuntimeError(f"its list has more than {_MAX_PAGES} pages")
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from resilisim.errors import one_line, shown_value
-from resilisim.tool_library import Parameter, Tool, ToolLibrary
+from resilisim.errors import InvalidInputError, one_line, shown_value
+from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.names import given_name
-from resilisim.tool_library.tool import VALUE_TYPES
+from resilisim.tool_library.tool_schemas import parameters_of
 
 MOST_PAGES: Final = 1000  # of a list
 MOST_TOOLS: Final = 10_000
@@ -99,16 +99,9 @@ def _listed_tool(
     words = (
         one_line(described.strip().splitlines()[0], 1000) if isinstance(described, str) and described.strip() else ""
     )
-    return ListedTool(Tool(name, words or f"The tool {name}.", tuple(_parameters(schema))), schema)
-
-
-def _parameters(schema: Mapping[str, Any]) -> list[Parameter]:
-    properties, required = schema.get("properties"), schema.get("required")
-    known = properties if isinstance(properties, Mapping) else {}
-    needed = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-    parameters = []
-    for name, said in known.items():
-        kind = said.get("type") if isinstance(said, Mapping) else None
-        is_known = isinstance(kind, str) and kind in VALUE_TYPES
-        parameters.append(Parameter(name, str(kind) if is_known else "object", required=name in needed))
-    return parameters
+    try:
+        parameters = parameters_of(schema)
+    except InvalidInputError as error:  # a reference that leads nowhere
+        note(f"inputSchema of {name!r:.80}: {error}")
+        parameters = ()
+    return ListedTool(Tool(name, words or f"The tool {name}.", parameters), schema)

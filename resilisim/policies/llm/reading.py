@@ -432,5 +432,5 @@ def _bare_parameter(spec: ToolSpec, words: str) -> str | None:
     return names[0] if len(names) == 1 and _is_text(properties.get(names[0], {})) else None
 
 
-def _is_text(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type") == "string"
+def _is_text(schema: object) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") in ("string", ["string", "null"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from resilisim import inject
-from resilisim.cli.mcp import _headers, _with_user_as_header
+from resilisim.cli.mcp import headers_of, with_user_as_header
 from resilisim.errors import InvalidInputError
 from resilisim.integrations.mcp.proxy import Proxied, ProxyConnection
 from resilisim.redaction import without_secrets
@@ -167,10 +167,10 @@ async def test_each_call_has_an_answer_and_a_record_whatever_the_server_does(odd
 @in_a_loop
 async def test_headers_go_with_each_request_and_secrets_stay_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OWN_VARIABLE", "hunter2hunter2")
-    headers = _headers(["X-Own: Bearer $OWN_VARIABLE", "X-Plain: ${OWN_VARIABLE}/x"])
+    headers = headers_of(["X-Own: Bearer $OWN_VARIABLE", "X-Plain: ${OWN_VARIABLE}/x"])
     heard: list[dict[str, str]] = []
     async with listening(fails, heard) as plain:
-        address, headers = _with_user_as_header(plain.replace("http://", "http://ada:correct-horse@"), headers)
+        address, headers = with_user_as_header(plain.replace("http://", "http://ada:correct-horse@"), headers)
         assert address == plain
         async with through(str(address), headers=headers) as client:
             answer = await client.call("add", 1)
@@ -192,10 +192,10 @@ async def test_headers_go_with_each_request_and_secrets_stay_inside(monkeypatch:
 )
 def test_a_header_that_cannot_be_sent_is_refused(header: str, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
-        _headers([header])
+        headers_of([header])
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://", "http://[::1", "http://x:99999/", "http://x:y/"])
 def test_a_url_that_is_none_is_refused_in_one_line(url: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="expected http://HOST:PORT/PATH"):
-        _with_user_as_header(url, {})
+        with_user_as_header(url, {})

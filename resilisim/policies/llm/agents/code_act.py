@@ -233,7 +233,7 @@ def bound(spec: ToolSpec, positional: list[JsonValue], named: dict[str, JsonValu
 
 def _with_others(spec: ToolSpec, arguments: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     properties = spec.parameters.get("properties", {})
-    objects = [name for name, schema in properties.items() if schema.get("type") == "object"]
+    objects = [name for name, schema in properties.items() if _kind(schema) == "dict"]
     own = arguments.get(objects[0]) if len(objects) == 1 else None
     if len(objects) != 1 or not (own is None or isinstance(own, dict)):
         raise HostCallError(f"there is no parameter {next(iter(others))!r}: {spec.signature()}")

@@ -1,0 +1,89 @@
+"""`resilisim tools import`: files, servers by command and by URL, documents at a URL, and what is none of these."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from resilisim.integrations.mcp.host import listening
+from resilisim.tool_library import ToolLibrary, load_library
+from tests.cli.conftest import Command
+from tests.integrations.mcp.adding_server import server
+
+PROGRAM = Path(__file__).parents[1] / "integrations" / "mcp" / "adding_server.py"
+LISTED = {
+    "tools": [
+        {"name": "pay", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": True}},
+        {"name": "list/payments", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
+    ]
+}
+
+
+def test_a_server_is_asked_for_its_tools_by_command_and_by_url(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "tools.json"
+    assert "3 tools, in" in command("tools", "import", "--out", out, "--", sys.executable, PROGRAM).err
+    library = load_library(out)
+    assert library["add"].input_schema is not None
+    assert library["add"].input_schema["required"] == ["a"]
+
+    async def by_url() -> str:
+        async with listening(server.streamable_http_app(), "127.0.0.1", 0) as (url, _):
+            asked = await asyncio.to_thread(command, "tools", "import", f"{url}/mcp", "--header", "X-Key: 1")
+        assert asked.code == 0, asked.err
+        return asked.out
+
+    assert ToolLibrary.from_json(asyncio.run(by_url())) == library
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "words"),
+    [("application/json", 200, ""), ("text/html", 200, "is a web page"), ("application/json", 403, "answers 403")],
+)
+def test_a_document_at_a_url(command: Command, kind: str, status: int, words: str) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(LISTED).encode()
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as there:
+        threading.Thread(target=there.serve_forever, daemon=True).start()
+        asked = command("tools", "import", f"http://ada:secretword@127.0.0.1:{there.server_port}/tools.json")
+        there.shutdown()
+    assert "secretword" not in asked.err
+    if words:
+        assert asked.code != 0
+        assert words in asked.err
+    else:
+        assert ToolLibrary.from_json(asked.out).names == ("pay", "list/payments")
+
+
+def test_files_are_imported_with_proposals(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps(LISTED))
+    asked = command("tools", "import", file)
+    assert ToolLibrary.from_json(asked.out) == load_library(file)
+    assert "a proposal for once, as their annotations say (may do harm if it runs twice): pay" in asked.err
+    assert "what has happened): list/payments" in asked.err
+    out = tmp_path / "mcp.json"
+    assert command("tools", "export", "--library", file, "--format", "mcp", "--out", out).code == 0
+    assert load_library(out) == load_library(file)
+
+
+def test_what_is_no_source_of_tools_is_refused(command: Command, tmp_path: Path) -> None:
+    assert "does not exist" in command("tools", "import", tmp_path / "tols.json").refusal()
+    assert "cannot be started" in command("tools", "import", "--", "no-such-program-anywhere").refusal()
+    assert "--header is sent to a URL" in command("tools", "import", "x.json", "--header", "A: b").refusal()
+    assert "cannot be reached" in command("tools", "import", "http://127.0.0.1:9/x").refusal(3)
