@@ -34,7 +34,7 @@ BENCHMARKS = (
     Benchmark("exact", "references of all tasks by the compiled solver", exact.measure),
     Benchmark("tasks", "generation of the benchmark's tasks", tasks.measure),
     Benchmark("prompts", "prompts of all tasks, and all flawed workflows with their costs", prompts.measure),
-    Benchmark("plans", "what plans are worth followed to the letter, computed and played", plans.measure),
+    Benchmark("plans", "what plans are worth followed to the letter", plans.measure),
     Benchmark("environment", "tool-call steps a second of Conversation-v0", environment.measure),
     Benchmark("workflow", "steps a second of Workflow-v0, scalar and batched", workflow.measure),
     Benchmark("law-steps", "what a step costs under each part of a law", law_steps.measure),

@@ -68,7 +68,7 @@ class ExploredRow:
         >>> from resilisim import explore
         >>> row = explore("plan-follower", tasks=1, prompts="optimal").rows[0]
         >>> row.is_exact, row.plays, round(row.estimate, 6) == round(row.optimum - sum(row.losses.values()), 6)
-        (True, 864, True)
+        (True, 428, True)
     """
 
     policy: str

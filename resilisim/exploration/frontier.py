@@ -67,7 +67,7 @@ class Frontier:
         >>> frontier.pop().results
         ()
         >>> call = BranchingPoint("reader", 1, 1, ((0.8, SUCCEEDS), (0.2, FAILS)), taken=0)
-        >>> frontier.enter([call], 0, ["<tool_call>reader</tool_call>", "<finish/>"], [Outlook(most=0.15)])
+        >>> _ = frontier.enter([call], 0, ["<tool_call>reader</tool_call>", "<finish/>"], [Outlook(most=0.15)])
         >>> frontier.weight, frontier.worth, frontier.pop().sent
         (0.2, 0.15, ('<tool_call>reader</tool_call>',))
     """
