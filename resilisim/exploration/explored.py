@@ -125,6 +125,7 @@ def explore(
     library: ToolLibrary | None = None,
     model: ModelSpec = None,
     record_texts: RecordTexts | None = None,
+    shard: str | None = None,
     progress: bool | None = None,
     **options: Unpack[EnvironmentOptions],
 ) -> Exploration:
@@ -160,6 +161,7 @@ def explore(
         model: The language models of LLM agents. The first reply to a conversation is kept, and is the reply to it from
             then on.
         record_texts: Whose texts stay in the records.
+        shard: "i/n" explores only the i-th of n parts of the tasks; `merge_runs` puts the folders together.
         progress: Whether to show progress; None shows it for what takes more than two seconds.
         **options: Options of `EnvironmentSettings`, such as base=0.7, in place of those of `environment`.
 
@@ -209,13 +211,14 @@ def explore(
         library=library,
         model=models,
         record_texts=record_texts,
+        shard=shard,
         options=options,
     )
     plan = exploring_plan(plan, limits, dice)
     players = Players(num_workers, plan.has_agents)
     keeps = temporary is None
     rows, failures, error = play_exploration(plan, Path(out), limits, dice, players, progress, keeps)
-    return Exploration(Path(out), rows, len(plan.episodes), failures, error, temporary)
+    return Exploration(Path(out), rows, plan.episodes.part_size, failures, error, temporary)
 
 
 def exploring_plan(plan: RunPlan, limits: ExplorationLimits, dice: int) -> RunPlan:
@@ -237,9 +240,16 @@ def exploring_plan(plan: RunPlan, limits: ExplorationLimits, dice: int) -> RunPl
         **plan.arguments,
         "explored": True,
         **({} if dice == 1 else {"dice": dice}),
+        "explorations": _num_explorations(plan, dice),
         "num_episodes": len(plan.episodes) * dice * limits.plays,
         "plays": limits.plays,
         "width": limits.width,
     }
     settings = replace(plan.settings, manifest_hash=content_hash(arguments))
     return replace(plan, settings=settings, arguments=arguments)
+
+
+def _num_explorations(plan: RunPlan, dice: int) -> int:
+    """Return how many explorations the whole plan has: one for each set of replies where a model is asked."""
+    for_each = [dice if contestant.model is not None else 1 for contestant in plan.settings.contestants]
+    return sum(for_each) * len(plan.episodes) // max(len(for_each), 1)

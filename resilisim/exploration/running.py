@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from resilisim.chat.under_way import UNDER_WAY
 from resilisim.errors import InvalidInputError, StoreError
@@ -17,12 +17,10 @@ from resilisim.evaluation.run.plan import PlannedEpisode, RunPlan
 from resilisim.evaluation.run.player import Players, play_here
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.run.runner import RunInterrupted
-from resilisim.evaluation.run.store import RunStore
+from resilisim.evaluation.run.store import ROWS_NAME, RunStore
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow
 from resilisim.exploration.playing import BranchPlayer, is_row, row_of
 from resilisim.run_folder import JsonLinesWriter, own_file, read_json_lines
-
-ROWS_NAME: Final = "explored.jsonl"  # one line for each exploration that is finished
 
 
 def play_exploration(
@@ -71,12 +69,13 @@ def play_exploration(
 
 
 def numbers_of(plan: RunPlan, dice: int) -> list[int]:
-    """Return the numbers of a plan's explorations: where several sets of replies are asked for, models give each."""
+    """Return the numbers of a shard's explorations: where several sets of replies are asked for, models give each."""
+    shard = list(plan.episodes.pending(lambda index: False))
     by_die = [
         [
-            episode.index * dice + die
-            for episode in plan.episodes
-            if not die or plan.settings.contestants[episode.policy].model is not None
+            index * dice + die
+            for index in shard
+            if not die or plan.settings.contestants[plan.episodes[index].policy].model is not None
         ]
         for die in range(dice)
     ]

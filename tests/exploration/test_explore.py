@@ -13,11 +13,12 @@ from resilisim import explore
 from resilisim.envs import ConversationEnv, EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import read_records
+from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.replay import find_episode, replay_episode
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.evaluation.run.store import ROWS_NAME
 from resilisim.evaluation.table.facts import read_facts
-from resilisim.exploration.running import ROWS_NAME
 from resilisim.policies.base import memory_of
 from resilisim.policies.scripted import PlanFollower
 from resilisim.simulator import Corrupt, EndRules, Law, build_problem
@@ -234,3 +235,21 @@ def test_a_policy_that_inherits_its_memory_is_explored_branch_by_branch() -> Non
     row = explore(Hesitant, [SHORT], "optimal").rows[0]
     assert row.low < explore("plan-follower", [SHORT], "optimal").rows[0].low
     assert memory_of(Hesitant()) is None
+
+
+def test_shards_that_were_explored_apart_come_to_the_same_rows_once_they_are_merged(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"tasks": 3, "prompts": "optimal", "plays": 30}
+    whole = explore("plan-follower", out=tmp_path / "whole", **arguments)
+    parts = [tmp_path / name for name in ("first", "second")]
+    for number, part in enumerate(parts, start=1):
+        assert explore("plan-follower", out=part, shard=f"{number}/2", **arguments).num_planned == 3 - number
+    half = merge_runs(parts[1:], tmp_path / "half")
+    assert (half.is_complete, half.num_episodes, half.num_planned, half.first_missing) == (False, 1, 3, 0)
+    merged = merge_runs(parts, tmp_path / "merged")
+    assert merged.is_complete
+    assert merged.num_new == len(list(whole.records()))
+    again = merge_runs(parts, tmp_path / "merged")
+    assert (again.num_new, again.num_duplicates) == (0, merged.num_new)
+    found = explore("plan-follower", out=tmp_path / "merged", **arguments)
+    assert found.rows == whole.rows
+    assert sum(1 for _ in read_records(tmp_path / "merged")) == merged.num_new, "nothing was played again"

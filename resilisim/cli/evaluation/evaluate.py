@@ -74,6 +74,40 @@ MODEL_OPTIONS = OptionGroup(
     ],
     MODEL_PANEL,
 )
+# Who plays what, for `evaluate` and `explore`.
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
+        "brackets: react[steps=10]; repeatable. 'resilisim agents list' lists LLM agents and their options.",
+    ),
+]
+AgentOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--agent",
+        help="module:function of an agent that plays a session by itself, or NAME=module:function; again for more.",
+    ),
+]
+AgentCommandOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--agent-command",
+        help="A program that plays an episode over MCP, whose URL is in $RESILISIM_MCP_URL; again for more.",
+    ),
+]
+PromptOption = Annotated[
+    list[str] | None, typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline")
+]
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        help="i/n: play only part i of n of the tasks; 'resilisim runs merge' puts the parts together.",
+        rich_help_panel=SCALE_PANEL,
+    ),
+]
 
 
 def asked_at_once(models: ModelSettings) -> ModelSettings:
@@ -119,37 +153,16 @@ def scene_for(
 def evaluate(
     context: typer.Context,
     *,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--policy",
-            help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
-            "brackets: react[steps=10]; repeatable. 'resilisim agents list' lists LLM agents and their options.",
-        ),
-    ] = None,
-    agent: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--agent",
-            help="module:function of an agent that plays a session by itself, or NAME=module:function; again for more.",
-        ),
-    ] = None,
-    agent_command: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--agent-command",
-            help="A program that plays an episode over MCP, whose URL is in $RESILISIM_MCP_URL; again for more.",
-        ),
-    ] = None,
+    policy: PolicyOption = None,
+    agent: AgentOption = None,
+    agent_command: AgentCommandOption = None,
     out: Annotated[
         Path,
         typer.Option("--out", help="Folder of the results; the same command resumes it.", rich_help_panel=OUTPUT_GROUP),
     ],
     tasks: TasksOption = "benchmark-v1",
     split: SplitOption = None,
-    prompt: Annotated[
-        list[str] | None, typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline")
-    ] = None,
+    prompt: PromptOption = None,
     seeds: SeedsOption = 1,
     workers: WorkersOption = 1,
     environment: EnvironmentSettings,
@@ -157,14 +170,7 @@ def evaluate(
     calling: ToolsOption = None,
     library: LibraryOption = None,
     record_texts: RecordTextsOption = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            "--shard",
-            help="i/n: play only part i of n of the tasks; 'resilisim runs merge' puts the parts together.",
-            rich_help_panel=SCALE_PANEL,
-        ),
-    ] = None,
+    shard: ShardOption = None,
     ray: Annotated[
         str | None,
         typer.Option(

@@ -8,11 +8,21 @@ from typing import Annotated
 import typer
 
 from resilisim.bounds import Seed
-from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, agents_named, asked_at_once, scene_for
+from resilisim.cli.evaluation.evaluate import (
+    MODEL_OPTIONS,
+    WORDING,
+    AgentCommandOption,
+    AgentOption,
+    PolicyOption,
+    PromptOption,
+    ShardOption,
+    agents_named,
+    asked_at_once,
+    scene_for,
+)
 from resilisim.cli.options import (
     LAW,
     MODEL_PANEL,
-    PROMPT_HELP,
     RULES,
     JsonFlag,
     LibraryOption,
@@ -45,26 +55,9 @@ from resilisim.options import OUTPUT_GROUP
 def explore(
     context: typer.Context,
     *,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--policy", help="Name, module:attribute, or policy:DIR of a policy, as in 'evaluate'; repeatable."
-        ),
-    ] = None,
-    agent: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--agent",
-            help="module:function of an agent that plays a session by itself, or NAME=module:function; again for more.",
-        ),
-    ] = None,
-    agent_command: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--agent-command",
-            help="A program that plays an episode over MCP, whose URL is in $RESILISIM_MCP_URL; again for more.",
-        ),
-    ] = None,
+    policy: PolicyOption = None,
+    agent: AgentOption = None,
+    agent_command: AgentCommandOption = None,
     limits: ExplorationLimits,
     out: Annotated[
         Path | None,
@@ -76,9 +69,7 @@ def explore(
     ] = None,
     tasks: TasksOption = "benchmark-v1",
     split: SplitOption = None,
-    prompt: Annotated[
-        list[str] | None, typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline")
-    ] = None,
+    prompt: PromptOption = None,
     dice: Annotated[
         Dice,
         typer.Option(
@@ -94,6 +85,7 @@ def explore(
     calling: ToolsOption = None,
     library: LibraryOption = None,
     record_texts: RecordTextsOption = None,
+    shard: ShardOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Compute success rates branch by branch, without a sample.
@@ -119,6 +111,7 @@ def explore(
             library=where.own_library,
             model=asked_at_once(models),
             record_texts=record_texts,
+            shard=shard,
         )
     except RunInterrupted as interrupted:
         note(f"{interrupted}; the same command resumes it")
@@ -127,10 +120,12 @@ def explore(
         print_json(explored.to_mapping())
     else:
         console().print(explored.table())
-    _tell_what_is_open(explored, limits, out)
+    _tell_what_is_open(explored, limits, out, shard)
 
 
-def _tell_what_is_open(explored: Exploration, limits: ExplorationLimits, out: Path | None) -> None:
+def _tell_what_is_open(
+    explored: Exploration, limits: ExplorationLimits, out: Path | None, shard: str | None = None
+) -> None:
     """Tell of rates that are no numbers yet, and of explorations that broke.
 
     Raises:
@@ -144,7 +139,8 @@ def _tell_what_is_open(explored: Exploration, limits: ExplorationLimits, out: Pa
             f"(the widest to {widest:.3g}): more --plays narrow them"
         )
     if out is not None and explored.rows:
-        note(f"every branch is in {out}; next: resilisim report {out}")
+        rest = f"resilisim report {out}" if shard is None else f"resilisim runs merge {out} ... --out DIR"
+        note(f"every branch is in {out}; next: {rest}")
     if explored.num_failures:
         where = "" if out is None else f" ({out / FAILURES_NAME})"
         note(

@@ -96,15 +96,18 @@ def merge(
     """Put the parts of a run into one folder, each episode once; folders of other runs are refused."""
     with _counting("merging episodes", directories[0]) as progress:
         result = merge_runs(directories, out, progress=progress.advance)
+    what = "exploration" if result.explored else "episode"
     if as_json:
         print_json(result.to_mapping())
     else:
-        say(f"{result.num_episodes:,} of {result.num_planned:,} episodes in {out}, {result.num_new:,} of them new")
+        new = "branches" if result.explored else "of them"
+        say(f"{result.num_episodes:,} of {result.num_planned:,} {what}s in {out}, {result.num_new:,} {new} new")
     if not result.is_complete:
         missing = result.num_planned - result.num_episodes
+        verb = "explore" if result.explored else "evaluate"
         note(
-            f"not complete: {missing:,} of {result.num_planned:,} episodes are missing, the first is episode "
-            f"{result.first_missing}; merge the folder that holds it, or evaluate into {out} to play what is missing"
+            f"not complete: {missing:,} of {result.num_planned:,} {what}s are missing, the first is {what} "
+            f"{result.first_missing}; merge the folder that holds it, or {verb} into {out} to play what is missing"
         )
     if result.num_unfinished:
         note(f"{result.num_unfinished:,} of them were begun; their replies are kept")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from resilisim.evaluation.episode.texts import opened_if_whole
 from resilisim.evaluation.run.store import (
     EPISODES_NAME,
     JOURNALS_NAME,
+    ROWS_NAME,
     JournalFolder,
     RunStore,
     episode_lines,
@@ -24,8 +26,17 @@ from resilisim.evaluation.run.store import (
 )
 from resilisim.inputs import inside
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json_line
-from resilisim.run_folder import MANIFEST_NAME, refuse_other_arguments, write_file_atomically, write_manifest
+from resilisim.run_folder import (
+    MANIFEST_NAME,
+    JsonLinesWriter,
+    own_file,
+    read_json_lines,
+    refuse_other_arguments,
+    write_file_atomically,
+    write_manifest,
+)
 
+EPISODES_TOGETHER = 256  # whose digests stand in one row
 DIGEST_BYTES = 16  # of each episode, kept while merging: two that differ are taken for equal once in 2**128 times
 # What a merged manifest says of each part: what it ran on, which may differ from machine to machine.
 PART_KEYS = ("versions", "platform", "created")
@@ -39,13 +50,14 @@ class MergeResult:
 
     Attributes:
         directory: The folder of the merged run.
-        num_planned: Episodes of the whole run.
-        num_episodes: Episodes that are in the folder.
-        num_new: Those of them that this call added.
+        num_planned: Episodes of the whole run; of a run that was explored, explorations.
+        num_episodes: Those of them that are in the folder.
+        num_new: Episodes that this call added.
         num_duplicates: Episodes that were found again, with equal content.
         num_failures: Failures that this call added.
         num_unfinished: Episodes that were begun and whose replies are kept, so that the run can go on from there.
-        first_missing: Lowest index of an episode that is not there; None if the run is complete.
+        first_missing: Lowest number of an episode, or exploration, that is not there; None if the run is complete.
+        explored: Whether the run was explored: its episodes are branches, of which nobody says how many there are.
     """
 
     directory: Path
@@ -56,6 +68,7 @@ class MergeResult:
     num_failures: int
     num_unfinished: int
     first_missing: int | None
+    explored: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -78,7 +91,8 @@ def merge_runs(
     `parts` what the parts ran on.
 
     Args:
-        directories: Folders that `evaluate` wrote, of the same run; they need not be finished, nor disjoint.
+        directories: Folders that `evaluate` or `explore` wrote, of the same run; they need not be finished, nor
+            disjoint.
         out: Folder of the merged run; it is made if needed, and may be one of the others.
         progress: Called with how many more episodes are in the merged folder, those that were there before included.
 
@@ -119,8 +133,9 @@ class _Merge:
     """The folder that parts are put into."""
 
     def __init__(self, out: Path, arguments: dict[str, Any], progress: Callable[[int], None]) -> None:
-        self._num_planned = _planned(arguments)
-        self._digests = bytearray(DIGEST_BYTES * self._num_planned)
+        self._arguments, self._num_planned = arguments, _planned(arguments)
+        # By place of its episodes: of those of a run that was explored, most are not there.
+        self._digests: defaultdict[int, bytearray] = defaultdict(lambda: bytearray(DIGEST_BYTES * EPISODES_TOGETHER))
         self._progress = progress
         self._num_new = 0
         self._num_duplicates = 0
@@ -143,17 +158,44 @@ class _Merge:
         for source in sources:
             self.store.take_over(source)
         num_unfinished = self._keep_journals(sources)
-        missing = (index for index in range(self._num_planned) if not self.store.is_finished(index))
+        planned, there = range(self._num_planned), self.store.num_finished
+        missing: Iterator[int] = (index for index in planned if not self.store.is_finished(index))
+        explored = bool(self._arguments.get("explored"))
+        if explored:
+            planned = range(self._arguments["explorations"])
+            rows, dice = self._add_rows(sources), self._arguments.get("dice", 1)
+            there = len(rows)
+            firsts = (number for number in range(0, planned.stop * dice, dice) if number not in rows)
+            missing = itertools.chain(firsts, (number for number in range(planned.stop * dice) if number not in rows))
         return MergeResult(
             directory=self.store.directory,
-            num_planned=self._num_planned,
-            num_episodes=self.store.num_finished,
+            num_planned=len(planned),
+            num_episodes=there,
             num_new=self._num_new,
             num_duplicates=self._num_duplicates,
             num_failures=num_failures,
             num_unfinished=num_unfinished,
-            first_missing=next(missing, None),
+            first_missing=None if there >= len(planned) else next(missing, None),
+            explored=explored,
         )
+
+    def _add_rows(self, sources: Sequence[Path]) -> set[int]:
+        """Add what explorations came to, each once, and return the numbers of those that are there."""
+        plays, path = self._arguments["plays"], own_file(self.store.directory, ROWS_NAME)
+        there = {row["index"] // plays: row for row in (read_json_lines(path) if path.exists() else ())}
+        with JsonLinesWriter(path) as lines:
+            for source in sources:
+                part = own_file(source, ROWS_NAME)
+                for row in read_json_lines(part) if part.exists() else ():
+                    number = row["index"] // plays
+                    if there.setdefault(number, row) is row:
+                        lines.write(row)
+                    elif there[number] != row:
+                        raise StoreError(
+                            f"exploration {number} of {source} differs from the one in {self.store.directory}: leave "
+                            "out one of the folders that hold it"
+                        )
+        return set(there)
 
     def _add_episodes(self, source: Path) -> None:
         for number, line in episode_lines(source):
@@ -221,12 +263,13 @@ class _Merge:
                 yield int(match[1]), inside(directory, path, "replies", StoreError)
 
     def _remember(self, record: EpisodeRecord) -> None:
-        start = DIGEST_BYTES * record["index"]
-        self._digests[start : start + DIGEST_BYTES] = _digest(record)
+        place, start = divmod(record["index"], EPISODES_TOGETHER)
+        self._digests[place][DIGEST_BYTES * start : DIGEST_BYTES * (start + 1)] = _digest(record)
         self._progress(1)
 
     def _digest_at(self, index: int) -> bytes:
-        return bytes(self._digests[DIGEST_BYTES * index : DIGEST_BYTES * (index + 1)])
+        place, start = divmod(index, EPISODES_TOGETHER)
+        return bytes(self._digests[place][DIGEST_BYTES * start : DIGEST_BYTES * (start + 1)])
 
 
 def _planned(arguments: dict[str, Any]) -> int:

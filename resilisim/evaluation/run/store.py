@@ -42,6 +42,7 @@ from resilisim.run_folder import (
 
 EPISODES_NAME = "episodes.jsonl"
 FAILURES_NAME = "failures.jsonl"
+ROWS_NAME = "explored.jsonl"  # of a run that was explored: a line for each exploration that is finished
 BEGUN = "begun"  # the reason of an episode that was handed out
 _MOST_BITS = 1 << 26  # of the indices that were met; a set holds larger ones
 _INDEX = re.compile(rb'\{"schema":"[a-z0-9-]+","index":([0-9]{1,18}),')
