@@ -63,7 +63,7 @@ def visit(page, profile, script=None, address="", width=1180, flags=()):
     """Open a page and return what it came to.
 
     A script is the body of an async function that runs in a variant of the page, which is written beside it; it can use
-    `until`, `all`, `text`, `pick` and `press`. The profile is an empty folder for the browser's own files, the address
+    `until`, `all`, `text`, `pick` and `press`. A page that is the address of a server takes none. The profile is an empty folder for the browser's own files, the address
     what stands behind the page's path ("#episode-3"), the width that of the window in pixels.
     """
     if script is not None:
@@ -78,7 +78,7 @@ def visit(page, profile, script=None, address="", width=1180, flags=()):
             "--virtual-time-budget=20000",
             *flags,
             *([] if any(flag.startswith(("--print", "--screenshot")) for flag in flags) else ["--dump-dom"]),
-            page.as_uri() + address,
+            (page if isinstance(page, str) else page.as_uri()) + address,
         ],
         capture_output=True,
         encoding="utf-8",
