@@ -12,7 +12,7 @@ from markupsafe import Markup
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, LAW_LABELS, REAL_LOSS_LABELS
 from resilisim.evaluation.table.facts import RunFacts
-from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary
+from resilisim.evaluation.table.summary import SMALLEST_SHOWN, UNNEEDED_SEARCH, GroupSummary
 from resilisim.reporting.agent_sections import agents_section, scaling_section
 from resilisim.reporting.comparison_section import comparison_section
 from resilisim.reporting.differences import differences_section
@@ -108,7 +108,8 @@ def cards(pools: PromptPools) -> Iterator[Card]:
     loss, label, row = max(costs, key=lambda entry: entry[0], default=(0.0, "", best))
     if loss >= SMALLEST_SHOWN:
         interval = "" if label == "information" else f"{_interval_words(row.losses[label])}: "
-        text = f"{interval}{ALL_LOSS_LABELS.get(label, plain(label))}"
+        name = row.loss_name(label)
+        text = f"{interval}{name if name == UNNEEDED_SEARCH else ALL_LOSS_LABELS.get(label, name)}"
         yield Card("Costliest mistake", f"{percent(loss)} points", text, _whose(row))
 
 

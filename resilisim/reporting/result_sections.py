@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from resilisim.evaluation.episode.record import ALL_LOSS_LABELS
 from resilisim.evaluation.table.summary import (
     NO_REFERENCE_NOTE,
     SMALLEST_SHOWN,
+    UNNEEDED_SEARCH,
     GroupSummary,
     adjustment_notes,
     bound_note,
@@ -45,6 +47,7 @@ SHADES = 10  # of cells, from 0 to 100 % of the ceiling; style.css has a class f
 MOST_TRIES = 16  # of an agent at a task shown one by one; beyond, only powers of two
 MOST_DRAWN = 4  # policies in a chart of repeats, and such charts
 REPEATS = ("pass@k", "pass^k")
+FINDING = "finding the tools"
 FINDING_TOOLS = "finding-tools"  # CSS class of what the fewest searches cost that show the tools
 
 POLICY: Column[GroupSummary] = ("policy", policy_cell)
@@ -98,12 +101,16 @@ def loss_bar(row: GroupSummary, labels: Sequence[str]) -> list[Part]:
     """Return the parts of a row's bar: with luck they add up to what the policy missed."""
     bar = [Part("unavoidable", row.unavoidable, "unavoidable")]
     for label in filter(row.losses.__contains__, labels):
-        avoidable = row.avoidable_loss(label)
-        price = row.losses[label].value - avoidable
+        price = _price(row, label)
         if price > 0.0:
-            bar.append(Part(FINDING_TOOLS, price, "finding the tools, which nobody could spare"))
-        bar.append(Part(loss_style(label), avoidable, plain(label)))
+            bar.append(Part(FINDING_TOOLS, price, f"{FINDING}, which nobody could spare"))
+        bar.append(Part(loss_style(label), row.avoidable_loss(label), row.loss_name(label)))
     return bar
+
+
+def _price(row: GroupSummary, label: str) -> float:
+    """Return what part of the loss under a label nobody could spare: that of finding the tools."""
+    return row.losses[label].value - row.avoidable_loss(label)
 
 
 def success_table(rows: Sequence[GroupSummary]) -> Table:
@@ -134,13 +141,21 @@ def success_table(rows: Sequence[GroupSummary]) -> Table:
 def losses_table(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Table:
     """Return the points lost by cause, for each policy and prompt; causes are rows while policies fit beside them."""
 
-    def cause(label: str) -> tuple[str, Callable[[GroupSummary], object]]:
-        return plain(label), lambda row: row.losses.get(label)
+    def cause(name: str, label: str) -> tuple[str, Callable[[GroupSummary], object]]:
+        def lost(row: GroupSummary) -> object:
+            if label not in row.losses or name not in (FINDING, row.loss_name(label)):
+                return None
+            if row.loss_name(label) == UNNEEDED_SEARCH:
+                return _price(row, label) if name == FINDING else row.unneeded_search
+            return row.losses[label] if name != FINDING else None
 
+        return name, lost
+
+    names_of_causes = [(name, label) for label in labels for name in _names(rows, label)]
     causes: list[tuple[str, Callable[[GroupSummary], object]]] = [
         ("not successful", lambda row: 1.0 - row.success.value),
         ("unavoidable", lambda row: row.unavoidable),
-        *map(cause, labels),
+        *itertools.starmap(cause, names_of_causes),
         ("luck", lambda row: in_form(row.luck, SIGNED)),
     ]
     more: dict[str, Any] = {"is_stacked": True, "notes": [say("regret_adds_up")]}
@@ -148,6 +163,12 @@ def losses_table(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Table:
         return Table.of(say("losses_table"), rows, [POLICY, PROMPT, *causes], text_columns=2, **more)
     names = [replace(policy_cell(row), detail=row.prompt_type) for row in rows]
     return Table(say("losses_table"), ["", *names], [[name, *map(cell, rows)] for name, cell in causes], **more)
+
+
+def _names(rows: Sequence[GroupSummary], label: str) -> list[str]:
+    """Return what the loss under a label is called in some rows, finding the tools first."""
+    names = list(dict.fromkeys(row.loss_name(label) for row in rows if label in row.losses))
+    return [*[FINDING] * (UNNEEDED_SEARCH in names), *sorted(names, reverse=True)]
 
 
 def luck_table(rows: Sequence[GroupSummary]) -> Table:
@@ -238,14 +259,15 @@ def _groups(pools: PromptPools, labels: Sequence[str]) -> Iterator[ResultGroup]:
 
 
 def _key(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Markup:
-    finding = Entry("square", FINDING_TOOLS, "finding the tools", "what the fewest searches cost")
+    finding = Entry("square", FINDING_TOOLS, FINDING, "what the fewest searches cost")
+    causes = [(label, " or ".join(name for name in _names(rows, label) if name != FINDING)) for label in labels]
     return legend(
         Entry("dot", "adjusted", "share of the ceiling, 95% interval"),
         *[Entry("dot", "privileged", "privileged policy *")] * any(row.privileged for row in rows),
         Entry("tick", "ceiling", "ceiling"),
         Entry("square", "unavoidable", "unavoidable", "what no agent could have had: 1 − V*"),
         *[finding] * any(map(must_search, rows)),
-        *(Entry("square", loss_style(label), plain(label), ALL_LOSS_LABELS.get(label, "")) for label in labels),
+        *(Entry("square", loss_style(label), name, ALL_LOSS_LABELS.get(label, "")) for label, name in causes),
     )
 
 
@@ -346,7 +368,10 @@ def task_types_table(rows: Sequence[tuple[str, GroupSummary]]) -> Table:
             ("task type", lambda row: plain(row[0])),
             ("policy", lambda row: policy_cell(row[1])),
             ("prompt", lambda row: row[1].prompt_type),
-            ("costliest cause", lambda row: plain(row[1].biggest_loss or "none")),
+            (
+                "costliest cause",
+                lambda row: "none" if row[1].biggest_loss is None else row[1].loss_name(row[1].biggest_loss),
+            ),
             ("tasks", lambda row: row[1].num_tasks),
             ("episodes", lambda row: row[1].num_episodes),
             ("luck-adjusted", lambda row: row[1].luck_adjusted),

@@ -63,8 +63,9 @@ def visit(page, profile, script=None, address="", width=1180, flags=()):
     """Open a page and return what it came to.
 
     A script is the body of an async function that runs in a variant of the page, which is written beside it; it can use
-    `until`, `all`, `text`, `pick` and `press`. A page that is the address of a server takes none. The profile is an empty folder for the browser's own files, the address
-    what stands behind the page's path ("#episode-3"), the width that of the window in pixels.
+    `until`, `all`, `text`, `pick` and `press`; a page that is the address of a server takes none. The profile is an
+    empty folder for the browser's own files, the address what stands behind the page's path ("#episode-3"), the width
+    that of the window in pixels.
     """
     if script is not None:
         page = _with_script(page, _PROBE % (FINDINGS, script))

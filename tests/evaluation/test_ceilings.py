@@ -237,4 +237,4 @@ def test_information_counts_as_a_loss_only_beyond_the_price_of_the_tools():
         row = summarise(sums_of([changed]))[0]
         assert row.biggest_loss == biggest
         assert row.avoidable_loss("information") == pytest.approx((information - 0.25) * record["optimum"])
-    assert "unneeded information" in shown_at(160, summary_table([row]))
+    assert "unneeded search" in shown_at(160, summary_table([row]))

@@ -29,6 +29,7 @@ from resilisim.tables.table import Cell, Column, Table
 
 LOSS = "biggest loss by calls"  # heading
 SMALLEST_SHOWN = 0.0005  # what is rounded to the first digit that is shown
+UNNEEDED_SEARCH = "unneeded search"  # what searching cost beyond the fewest searches that show the tools
 OPTIMUM_POLICY = "exact-optimum"
 FEW_TASKS = 5  # with fewer, intervals are so wide that they hardly tell anything
 FITTED = (
@@ -75,6 +76,8 @@ class GroupSummary:
         luck: Mean luck; its expectation is 0.
         regret: Mean sum of regret: points lost by calls.
         losses: Mean regret by label, in the order of `ALL_LOSS_LABELS`, only those that occurred.
+        unneeded_search: Mean of what searching cost beyond the fewest searches that show the tools; negative where an
+            agent knew them without, NaN where none had to be found.
         turns: Mean number of messages.
         ended_by: Share of episodes by what ended them (of all tasks, also when the summary is of a part).
     """
@@ -107,6 +110,7 @@ class GroupSummary:
     num_without_reference: int
     mean_beta: float
     losses: Mapping[str, Estimate]
+    unneeded_search: Estimate
     ended_by: Mapping[str, float]
     is_optimum: bool = False
 
@@ -136,6 +140,11 @@ class GroupSummary:
         if label != "information" or math.isnan(self.price_of_search):
             return loss
         return max(loss - self.price_of_search, 0.0)
+
+    def loss_name(self, label: str) -> str:
+        """Return in words what is lost under a label; of information that is what goes beyond finding the tools."""
+        is_search = label == "information" and self.price_of_search > ROUNDING
+        return UNNEEDED_SEARCH if is_search else label.replace("_", " ")
 
     @property
     def biggest_loss(self) -> str | None:
@@ -182,6 +191,9 @@ def summarise_group(
     labels = [*filter(group.losses.__contains__, ALL_LOSS_LABELS), *sorted(group.losses.keys() - ALL_LOSS_LABELS)]
     losses = {label: clustered_mean(column(group.losses[label]), count) for label in labels}
     num_episodes = int(column(group.plays).sum())
+    unneeded = Estimate.nothing(num_tasks, num_episodes)
+    if "information" in losses and group.after_search.any():
+        unneeded = clustered_mean(column(group.losses["information"]) - (optimum - ceilings), count)
     success = clustered_proportion(outcome, count)
     ceiling = clustered_mean(ceilings, count)
     ceiling_name: Ceiling = "optimum_after_searches" if group.after_search.any() else "optimum"
@@ -218,6 +230,7 @@ def summarise_group(
         luck=clustered_mean(luck, count),
         regret=clustered_mean(optimum - outcome + luck, count).cut(),  # the identity, summed over each task
         losses={label: loss.cut() for label, loss in losses.items() if loss.value > 0.0},
+        unneeded_search=unneeded,
         turns=clustered_mean(column(group.turns), count),
         ended_by={name: number / sum(ended.values()) for name, number in ended.items()},
     )
@@ -239,7 +252,9 @@ def summarise_group(
     summary = replace(summary, luck_adjusted=none, luck_adjusted_beta_1=none)
     if not summary.num_without_reference:
         return summary
-    return replace(summary, luck=none, regret=none, losses={}, mean_beta=math.nan)  # nobody knows what a call cost
+    return replace(
+        summary, luck=none, regret=none, losses={}, unneeded_search=none, mean_beta=math.nan
+    )  # nobody knows what a call cost
 
 
 def _ratio(numerators: FloatArray, denominators: FloatArray) -> float:
@@ -512,7 +527,4 @@ def summary_table(rows: Sequence[GroupSummary]) -> Table:
 
 def _biggest_loss(row: GroupSummary) -> str:
     loss = row.biggest_loss
-    if loss is None:
-        return "none"
-    beyond = "unneeded " if loss == "information" else ""
-    return f"{beyond}{loss.replace('_', ' ')} {percent(row.avoidable_loss(loss))}"
+    return "none" if loss is None else f"{row.loss_name(loss)} {percent(row.avoidable_loss(loss))}"
