@@ -45,6 +45,7 @@ COMMANDS = {
     "play": ("evaluation.play:play", "Play a task yourself, and see what each of your calls cost."),
     "evaluate": ("evaluation.evaluate:evaluate", "Evaluate policies and agents; write every episode to a folder."),
     "explore": ("evaluation.explore:explore", "Compute success rates branch by branch, without a sample."),
+    "gate": ("evaluation.gate:gate", "Judge a candidate against a baseline, as a step of a build."),
     "inject": ("inject:app", "Run a program of your own whose tools fail as a law says."),
     "report": ("evaluation.report:report", "Write the HTML report of a run, finished or not."),
     "view": ("evaluation.view:view", "Show all runs of a folder in the browser, also while they play."),

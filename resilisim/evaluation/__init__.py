@@ -12,6 +12,7 @@ from resilisim.evaluation.run.limits import RunLimits
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.store import read_manifest, read_records
 from resilisim.evaluation.table.comparing import compare_runs
+from resilisim.evaluation.table.gate import gate_runs
 
 __all__ = [
     "EpisodeRecord",
@@ -21,6 +22,7 @@ __all__ = [
     "StepRecord",
     "compare_runs",
     "evaluate",
+    "gate_runs",
     "judge_run",
     "merge_runs",
     "open_session",

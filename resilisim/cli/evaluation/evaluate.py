@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from resilisim.bounds import Seed
 from resilisim.cli.options import (
     LAW,
     MODEL_PANEL,
@@ -164,6 +165,9 @@ def evaluate(
     split: SplitOption = None,
     prompt: PromptOption = None,
     seeds: SeedsOption = 1,
+    first_seed: Annotated[
+        Seed, typer.Option("--first-seed", help="The first of the seeds, for a run that adds episodes to another.")
+    ] = 0,
     workers: WorkersOption = 1,
     environment: EnvironmentSettings,
     models: ModelSettings,
@@ -194,7 +198,7 @@ def evaluate(
             policy or [],
             where.tasks,
             tuple(prompt or ["baseline"]),
-            seeds,
+            range(first_seed, first_seed + seeds),
             agents=agents,
             out=out,
             workers=workers,

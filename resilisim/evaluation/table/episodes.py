@@ -311,11 +311,11 @@ _VALUES: Final = {
     "outcome": "d",
     "partial": "d",
     "turns": "d",
-    "after_search": "b",
-    "without_ceiling": "b",
-    "tries_again": "b",
-    "no_reference": "b",
-    "privileged": "b",
+    "after_search": "i",
+    "without_ceiling": "i",
+    "tries_again": "i",
+    "no_reference": "i",
+    "privileged": "i",
     "optimum": "d",
     "ceiling": "d",
     "luck": "d",
@@ -330,7 +330,7 @@ _NOT_WEIGHED: Final = (*_COUNTS_OF_RECORDS, "open")
 _WEIGHED: Final = tuple(name for name in _VALUES if name not in _NOT_WEIGHED)
 _WEIGHT_ROUNDING: Final = 1e-6  # of a sum of weights
 _OPEN_ROUNDING: Final = 1e-9  # of what can still succeed
-_DTYPES: Final = {"b": np.int8, "h": np.int16, "i": np.int32, "q": np.int64, "d": np.float64}
+_DTYPES: Final = {"h": np.int16, "i": np.int32, "q": np.int64, "d": np.float64}
 
 
 class TableBuilder:

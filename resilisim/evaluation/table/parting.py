@@ -1,0 +1,141 @@
+"""Where two episodes on the same draws part: the first message in which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from resilisim.errors import one_line
+from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
+from resilisim.evaluation.run.store import read_records
+
+MOST_PARTED: Final = 50  # pairs whose episodes are looked at; the rest is counted
+LONGEST_MESSAGE: Final = 80  # characters that are shown of one
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """Two episodes of one task and seed that came out differently.
+
+    Attributes:
+        task: Id of the task.
+        seed: The seed.
+        baseline, candidate: 1 for a full success, else 0; None for an episode that broke or is not finished.
+        turn: Number of the first message in which they differ, from 1; None where none does, or one is missing.
+        baseline_did, candidate_did: What each did there.
+        before: What the message before had brought, the same in both; empty at the first message.
+        baseline_index, candidate_index: Numbers of the episodes in their runs.
+        baseline_run, candidate_run: Their folders.
+    """
+
+    task: str
+    seed: int
+    baseline: int | None
+    candidate: int | None
+    turn: int | None
+    baseline_did: str
+    candidate_did: str
+    before: str
+    baseline_index: int | None
+    candidate_index: int | None
+    baseline_run: str
+    candidate_run: str
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+    @property
+    def where(self) -> str:
+        """Where they part, in words."""
+        if self.turn is None:
+            missing = "one of both broke" if None in (self.baseline, self.candidate) else "both did the same"
+            return missing
+        after = f" after {self.before}" if self.before else ""
+        return f"turn {self.turn}{after}: baseline {self.baseline_did}, candidate {self.candidate_did}"
+
+
+def parted_episodes(
+    folders: tuple[Sequence[Path], Sequence[Path]],
+    policies: tuple[str, str],
+    prompt: str,
+    pairs: Sequence[tuple[str, int]],
+) -> tuple[Parted, ...]:
+    """Return where the episodes of some pairs part, in their order; the first `MOST_PARTED` of them.
+
+    Args:
+        folders: Runs of the baseline, and of the candidate.
+        policies: The agent of each.
+        prompt: Prompt type.
+        pairs: Task and seed of each pair.
+
+    Raises:
+        StoreError: A folder cannot be read.
+    """
+    wanted = set(pairs[:MOST_PARTED])
+    if not wanted:
+        return ()
+    found: list[dict[tuple[str, int], tuple[Path, EpisodeRecord]]] = []
+    for runs, policy in zip(folders, policies, strict=True):
+        records: dict[tuple[str, int], tuple[Path, EpisodeRecord]] = {}
+        for run in runs:
+            for record in read_records(run):
+                key = (record["instance_id"], record["seed"])
+                if key in wanted and (record["policy"], record["prompt_type"]) == (policy, prompt):
+                    records[key] = (run, record)
+        found.append(records)
+    return tuple(_parted(key, found[0].get(key), found[1].get(key)) for key in pairs[:MOST_PARTED])
+
+
+def _parted(
+    key: tuple[str, int], one: tuple[Path, EpisodeRecord] | None, other: tuple[Path, EpisodeRecord] | None
+) -> Parted:
+    records = [None if each is None else each[1] for each in (one, other)]
+    turn, did, before = None, ("", ""), ""
+    if records[0] is not None and records[1] is not None:
+        turn, did, before = _parting(records[0]["steps"], records[1]["steps"])
+    outcomes = [None if record is None else record["outcome"] for record in records]
+    indices = [None if record is None else record["index"] for record in records]
+    runs = ["" if each is None else str(each[0]) for each in (one, other)]
+    return Parted(*key, outcomes[0], outcomes[1], turn, *did, before, indices[0], indices[1], runs[0], runs[1])
+
+
+def _parting(one: Sequence[StepRecord], other: Sequence[StepRecord]) -> tuple[int | None, tuple[str, str], str]:
+    """Return the first turn at which steps differ, what each did there, and what the turn before had brought."""
+    for place in range(max(len(one), len(other))):
+        steps = [each[place] if place < len(each) else None for each in (one, other)]
+        if steps[0] is None or steps[1] is None or _said(steps[0]) != _said(steps[1]):
+            before = "" if place == 0 else _brought(one[place - 1])
+            did = _did(steps[0]), _did(steps[1])
+            if did[0] == did[1]:  # the same tool with other arguments, say
+                said = ("" if step is None else one_line(step["message"], LONGEST_MESSAGE) for step in steps)
+                did = tuple(f"{what}: {words}" for what, words in zip(did, said, strict=True))
+            return place + 1, (did[0], did[1]), before
+    return None, ("", ""), ""
+
+
+def _said(step: StepRecord) -> tuple[str, str | None, str]:
+    return step["kind"], step["tool"], step["message"]
+
+
+def _brought(step: StepRecord) -> str:
+    if step["tool"] is None:
+        return step["kind"].replace("_", " ")
+    if step["success"] is None:
+        return f"{step['kind'].replace('_', ' ')} of {step['tool']}"
+    return f"{step['tool']} {'answered' if step['success'] else 'failed with ' + one_line(step['error'] or '', 40)}"
+
+
+def _did(step: StepRecord | Mapping[str, Any] | None) -> str:
+    if step is None:
+        return "had ended"
+    if step["kind"] == "execute" and step["tool"]:
+        return f"called {step['tool']}"
+    if step["kind"] == "agent_error":
+        return f"raised {one_line(step['error'] or 'an error', LONGEST_MESSAGE)}"
+    if step["kind"] in ("finish", "stop"):
+        return {"finish": "finished", "stop": "stopped"}[step["kind"]]
+    about = f" {step['tool']}" if step["tool"] else ""
+    return f"{step['kind'].replace('_', ' ')}{about}: {one_line(step['message'], LONGEST_MESSAGE)}"

@@ -1,0 +1,71 @@
+"""The sentence that says what a difference between two agents comes to; gates, comparisons and reports end with it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from resilisim.tables.numbers import percent, signed_interval, signed_points
+
+_SAME: Final = 1e-9  # rates that differ by less are the same
+
+
+def difference_sentence(
+    one: str, other: str, difference: float, low: float, high: float, margin: float = 0.0, is_exact: bool = False
+) -> str:
+    """Say in plain words how one agent does against another.
+
+    Args:
+        one: Whose rate comes first.
+        other: Whose rate is subtracted.
+        difference: Rate of the one minus rate of the other, as a share.
+        low: The least that it can be.
+        high: The most; NaN for both where there is no interval.
+        margin: By how much the one may be worse; 0 asks for no such thing.
+        is_exact: Whether there is no chance in it.
+
+    Example:
+        >>> from resilisim.evaluation.table.verdict import difference_sentence
+        >>> difference_sentence("careful", "hasty", 0.119, 0.04, 0.198)
+        'careful is better than hasty by 11.9 points [4.0, 19.8]'
+        >>> difference_sentence("hasty", "careful", -0.01, -0.04, 0.02)
+        'no difference is shown between hasty and careful: -1.0 points [-4.0, +2.0]'
+        >>> difference_sentence("hasty", "careful", -0.01, -0.04, 0.02, margin=0.05)
+        'hasty is not worse than careful by more than 5 points: -1.0 points [-4.0, +2.0]'
+        >>> difference_sentence("hasty", "careful", -0.041, -0.041, -0.041, is_exact=True)
+        'hasty is worse than careful by 4.1 points, exactly'
+    """
+    if math.isnan(low) or math.isnan(high):
+        return f"nothing can be said about {one} and {other} yet: {_signed(difference)} points, without an interval"
+    if is_exact and high - low <= _SAME:
+        if abs(difference) <= _SAME:
+            return f"{one} and {other} have the same success rate, exactly"
+        within = (
+            f", within the margin of {100.0 * margin:g} points"
+            if -margin - _SAME <= difference < 0.0 and margin
+            else ""
+        )
+        word = "better" if difference > 0.0 else "worse"
+        return (
+            f"{one} is {word} than {other} by {percent(abs(difference), _digits(difference))} points, exactly{within}"
+        )
+    if low > _SAME or high < -_SAME:
+        word, ends = ("better", (low, high)) if low > 0.0 else ("worse", (-high, -low))
+        size = f"{percent(abs(difference))} points [{percent(ends[0])}, {percent(ends[1])}]"
+        within = f", within the margin of {100.0 * margin:g} points" if word == "worse" and low >= -margin else ""
+        return f"{one} is {word} than {other} by {size}{within}"
+    told = f"{_signed(difference)} points {signed_interval(low, high)}".replace("−", "-")
+    if margin and low >= -margin - _SAME:
+        return f"{one} is not worse than {other} by more than {100.0 * margin:g} points: {told}"
+    if margin:
+        return f"it cannot be told yet whether {one} is worse than {other}: {told}"
+    return f"no difference is shown between {one} and {other}: {told}"
+
+
+def _signed(difference: float) -> str:
+    return signed_points(difference).replace("−", "-")
+
+
+def _digits(difference: float) -> int:
+    """Return how many digits an exact difference in points is shown with: a small one with more."""
+    return 1 if abs(difference) >= 0.001 else 3
