@@ -99,9 +99,10 @@ def gate(
     ] = False,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Judge a candidate against a baseline, with an exit code for builds.
+    """Judge a candidate against a baseline, as a step of a build.
 
-    Better, not worse, worse or undecided, on the draws that both have met. The exit code is 0 for better and not worse (by more than --margin), 1 for worse, 3 for undecided.
+    Better, not worse, worse or undecided, on the draws that both have met. The exit code is 0 for better and not worse
+    (by more than --margin), 1 for worse, 3 for undecided.
     """
     if not 0.0 <= margin < 100.0:
         raise InvalidInputError(f"--margin is {margin:g}: expected points from 0 to below 100")

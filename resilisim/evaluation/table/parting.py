@@ -110,9 +110,9 @@ def _parting(one: Sequence[StepRecord], other: Sequence[StepRecord]) -> tuple[in
             before = "" if place == 0 else _brought(one[place - 1])
             did = _did(steps[0]), _did(steps[1])
             if did[0] == did[1]:  # the same tool with other arguments, say
-                said = ("" if step is None else one_line(step["message"], LONGEST_MESSAGE) for step in steps)
-                did = tuple(f"{what}: {words}" for what, words in zip(did, said, strict=True))
-            return place + 1, (did[0], did[1]), before
+                said = ["" if step is None else one_line(step["message"], LONGEST_MESSAGE) for step in steps]
+                did = f"{did[0]}: {said[0]}", f"{did[1]}: {said[1]}"
+            return place + 1, did, before
     return None, ("", ""), ""
 
 
