@@ -75,12 +75,17 @@ def run(
         Literal["before", "after"],
         typer.Option("--fail", help="Calls fail before the function runs, or after, when its answer is lost."),
     ] = "before",
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Let calls really take the time that a law with latency says.", show_default=False),
+    ] = False,
     raises: Annotated[
         list[str] | None,
         typer.Option(
             "--raises",
             metavar="[CODE=]MODULE:CLASS",
-            help="What a failed call raises, such as TIMEOUT=builtins:TimeoutError; again for other codes.",
+            help="What a failed call raises, such as TIMEOUT=builtins:TimeoutError; or hang, hang:SECONDS (no answer "
+            "for a minute, or so long). Again for other codes.",
             show_default="resilisim:InjectedFailure",
         ),
     ] = None,
@@ -153,6 +158,7 @@ def run(
         "fail": fail,
         "force": force or (),
         "salt": salt,
+        "wait": wait,
     }
     if raises:
         options["raises"] = _raises(raises)
@@ -247,7 +253,8 @@ def _raises(texts: Iterable[str]) -> Any:
     by_code: dict[str, Any] = {}
     for text in texts:
         code, equals, reference = text.rpartition("=")
-        by_code[code if equals else ""] = import_attribute(reference, "--raises")
+        is_word = reference == "cut" or reference.partition(":")[0] == "hang"
+        by_code[code if equals else ""] = reference if is_word else import_attribute(reference, "--raises")
     if "" in by_code and len(by_code) > 1:
         raise InvalidInputError("--raises says what every failure is raised as, and what one code is: expected one")
     return by_code.get("", by_code)

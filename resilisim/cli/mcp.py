@@ -20,7 +20,9 @@ from resilisim.cli import options
 from resilisim.cli.output import command_group, note
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of, import_extra
+from resilisim.injection.call import InjectedFailure
 from resilisim.injection.functions import inject
+from resilisim.injection.inject_options import Raises
 from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK
 from resilisim.integrations.mcp.server import CLIENT_NAME, ServedRun, serve_http
 from resilisim.integrations.mcp.server import serve as serve_stdio
@@ -199,6 +201,19 @@ def proxy(
             help="What a call brings, whatever its draw is: add#2=TIMEOUT, add#1=ok; again for more. Records mark it.",
         ),
     ] = None,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Let calls really take the time that a law with latency says.", show_default=False),
+    ] = False,
+    fails_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fails-by",
+            metavar="[CODE=]HOW",
+            help="How failed calls come to the client: hang or hang:SECONDS (no answer for a minute, or so long), cut "
+            "(the connection is cut; over HTTP); for all codes, or for one: TIMEOUT=hang. Else as the tool's error.",
+        ),
+    ] = None,
     name: NameOption = CLIENT_NAME,
 ) -> None:
     """Put a real MCP server under a law: its tool calls are drawn first, then really made; all else passes unchanged.
@@ -227,6 +242,8 @@ def proxy(
         name=name,
         salt=salt,
         force=force or (),
+        wait=wait,
+        raises=_manners(fails_by or (), http is not None or host is not None),
     )
     tools = None if library is None else options.load(library)
     headers = headers_of(header or ())
@@ -240,6 +257,21 @@ def proxy(
         proxy_http(proxied, host_name, port, token, ready=_tell_url(token), tell=note)
         if record is not None and required:
             note(f"next: resilisim report {record}")
+
+
+def _manners(texts: Sequence[str], is_http: bool) -> Raises:
+    """Return how failures come to a client, by code or for all."""
+    manners: dict[str, str] = {}
+    for text in texts:
+        code, _, how = text.rpartition("=")
+        if how == "cut" and not is_http:
+            raise InvalidInputError("--fails-by cut needs connections of their own for each call: expected --http")
+        if how.partition(":")[0] not in ("hang", "cut"):
+            raise InvalidInputError(f"--fails-by is {text!r:.80}: expected hang, hang:SECONDS or cut, or CODE=hang")
+        manners[code] = how
+    if "" in manners and len(manners) > 1:
+        raise InvalidInputError("--fails-by says how every failure comes, and how one code does: expected one of them")
+    return manners.get("", manners) if manners else InjectedFailure
 
 
 def headers_of(lines: Sequence[str]) -> dict[str, str]:

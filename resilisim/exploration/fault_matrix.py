@@ -12,7 +12,8 @@ from resilisim.evaluation.episode.record import has_no_ceiling
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.exploration.losing_patterns import likeliest_faults
 from resilisim.exploration.watching import Call, Playable, Steady, Watching
-from resilisim.simulator.rulebook.rules import FAILURE, SLOW
+from resilisim.simulator.draws import SLOWEST
+from resilisim.simulator.rulebook.rules import FAILURE, SLOW, SUCCESS
 from resilisim.tables.numbers import percent
 from resilisim.tables.table import Table
 
@@ -28,14 +29,15 @@ class FaultCell:
         tool: Name of the tool.
         attempt: Which call of the tool, from 1.
         turn: Number of the message that makes it, from 1.
-        fault: What it brings, an error code or "corrupt".
+        fault: What it brings: an error code, "corrupt" (in one way: "corrupt:stale"), or "slow".
         kind: Number of the law's result (`rulebook.rules`).
         lasting: Whether every later call of the tool fails so, too.
         ran: Of a program, whether the function had run, and its answer was lost; None of agents.
         outcome: 1 if the agent succeeds all the same, else 0.
         optimum_after: V* after the call; None where nobody knows it.
         weight: How likely it is that just this happens: this fault at this call, and no other. None of a lasting one,
-            which is no single fault, and of what the law does not draw.
+            which is no single fault, of one that is only slow, as weights leave durations out, and of what the law does
+            not draw.
     """
 
     tool: str
@@ -123,7 +125,7 @@ def fault_matrix(case: Playable, progress: bool | None) -> FaultMatrix:
     return FaultMatrix(case.name, steady.record["outcome"], steady.probability, tuple(cells))
 
 
-def _faults(steady: Watching) -> Iterator[tuple[Call, str, int, float, bool]]:
+def _faults(steady: Watching) -> Iterator[tuple[Call, str, int, float | None, bool]]:
     """Yield calls, the faults to try at them, their kinds, the share of each in its kind, and whether they last."""
     for call in steady.calls:
         kinds = likeliest_faults(call)
@@ -133,6 +135,8 @@ def _faults(steady: Watching) -> Iterator[tuple[Call, str, int, float, bool]]:
         if kinds:
             likeliest = max(kinds, key=lambda kind: kind.chance)
             yield call, likeliest.result, likeliest.kind, 1.0, True
+        if call.can_be_slow:
+            yield call, SLOWEST, SUCCESS, None, False
 
 
 def _cell(case: Playable, draws: Steady, call: Call, fault: str, kind: int, share: float | None) -> FaultCell:

@@ -53,6 +53,7 @@ class Call:
         chance: How likely that was by what an agent can know, whatever the words: 0 of what was forced and could not
             happen.
         faults: What it could have brought instead of success.
+        can_be_slow: Whether it could have succeeded, and taken time.
     """
 
     tool: str
@@ -62,6 +63,7 @@ class Call:
     kind: int
     chance: float
     faults: tuple[Fault, ...] = field(repr=False)
+    can_be_slow: bool = False
 
     @property
     def place(self) -> tuple[str, int]:
@@ -76,6 +78,8 @@ class Call:
     @property
     def can_be_forced(self) -> bool:
         """Whether what it brought can be asked for: a failure that tells of dependencies cannot."""
+        if self.kind == CORRUPT:
+            return any(fault.kind == CORRUPT for fault in self.faults)
         return self.result == OK or any((fault.result, fault.kind) == (self.result, self.kind) for fault in self.faults)
 
     def __str__(self) -> str:
@@ -97,12 +101,21 @@ class _Watched:
         """Return what a call brings (`Draws.draw`)."""
         draw, failure = self._draws.draw(problem, state, tool, message, key, errors)
         chances = _chances(problem, state, tool, message)
-        result = failure.code if failure is not None else CORRUPTED if draw.result == CORRUPT else OK
+        result = failure.code if failure is not None else OK
         faults = tuple(_faults(problem, state, tool, message, key, errors, chances))
         attempt, turn = state.executions[tool] + 1, state.counters[TURNS_USED] + 1
         chance = chances.get(draw.result, 0.0)
-        self.calls.append(Call(problem.library.names[tool], attempt, turn, result, draw.result, chance, faults))
+        if draw.result == CORRUPT:  # in the way that was said, if one was
+            said = self._draws.said(problem.library.names[tool], attempt) or ""
+            result = said if said.startswith(CORRUPTED) else CORRUPTED
+        can_be_slow = problem.dynamics.numbers.law.latency is not None and chances.get(SUCCESS, 0.0) > 0.0
+        name = problem.library.names[tool]
+        self.calls.append(Call(name, attempt, turn, result, draw.result, chance, faults, can_be_slow))
         return draw, failure
+
+    def said(self, tool: str, attempt: int) -> str | None:
+        """Return what was said beforehand of a call (`Draws.said`)."""
+        return self._draws.said(tool, attempt)
 
 
 def _chances(problem: Problem, state: EpisodeState, tool: int, message: Message) -> dict[int, float]:
@@ -140,6 +153,8 @@ def _codes(problem: Problem, state: EpisodeState, tool: int, errors: Errors) -> 
     numbers, described = problem.dynamics.numbers, problem.library[tool]
     law = numbers.law
     codes = {kind: [(code, 1.0)] for kind, code in _OF_THE_LAW.items()} | {CORRUPT: [(CORRUPTED, 1.0)]}
+    if law.corrupt is not None and law.corrupt.kinds is not None:
+        codes[CORRUPT] = [(f"{CORRUPTED}:{kind}", 1.0) for kind in law.corrupt.kinds]
     if law.error_kinds is not None:
         opened = is_opened(problem.dynamics.rules, state.status)
         for weighed in weighed_errors(law, described, numbers.facts[tool].is_opener, opened):
@@ -171,13 +186,17 @@ class Steady:
     ) -> tuple[Draw, Failure | None]:
         """Return what a call brings (`Draws.draw`)."""
         name, attempt = problem.library.names[tool], state.executions[tool] + 1
-        first, lasting = self.lasting.get(name, (attempt + 1, OK))
-        result = self.calls.get((name, attempt), lasting if attempt >= first else None)
+        result = self.said(name, attempt)
         if result is None and _chances(problem, state, tool, message).get(SUCCESS, 0.0) > 0.0:
             result = OK
         if result is None:
             return KEYED.draw(problem, state, tool, message, key, errors)
         return Forced({(name, attempt): result}).draw(problem, state, tool, message, key, errors)
+
+    def said(self, tool: str, attempt: int) -> str | None:
+        """Return what was said beforehand of a call (`Draws.said`)."""
+        first, lasting = self.lasting.get(tool, (attempt + 1, OK))
+        return self.calls.get((tool, attempt), lasting if attempt >= first else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class InjectedFailure(Exception):
         return type(self), (self.tool, self.code, self.message)
 
 
+_RARE: Final = ("forced", "corruption", "duration")  # which only lines have of which there is something to say
+
 # What an injected failure is raised as: an exception that is made from it.
 Raiser: TypeAlias = Callable[[InjectedFailure], BaseException]
 
@@ -53,6 +55,9 @@ class InjectedCall:
         arguments: What it was called with, as text that may be cut (`CallArguments.shown`).
         input: What stands for all of it (`CallArguments.digest`).
         forced: Whether somebody said beforehand what it brings, and it was no luck.
+        corruption: In which way its answer was made wrong (`law.Corrupt`), "none" if it could not be; None if the law
+            left it as it was.
+        duration: How many seconds it took by a law with latency; None by others.
 
     Example:
         >>> import resilisim
@@ -75,6 +80,8 @@ class InjectedCall:
     arguments: str
     input: str = ""
     forced: bool = False
+    corruption: str | None = None
+    duration: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -83,8 +90,9 @@ class InjectedCall:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the call as it stands in `calls.jsonl`."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name != "forced"}
-        return {"success": self.outcome == "ok", **fields, **({"forced": True} if self.forced else {})}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in _RARE}
+        rare = {name: value for name in _RARE if (value := getattr(self, name)) not in (None, False)}
+        return {"success": self.outcome == "ok", **fields, **rare}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,10 @@ class DrawnCall:
         runs: Whether the function runs: if the call passes, or if its answer is lost only then.
         number: Counts what was drawn in the episode.
         forced: Whether it was forced instead.
+        is_corrupt: Whether its answer is to be made wrong.
+        corruption: In which way, if that was said beforehand.
+        bits: What says how the answer is made wrong, and whatever else is words.
+        duration: How many seconds it takes by a law with latency; None by others.
     """
 
     attempt: int
@@ -106,6 +118,10 @@ class DrawnCall:
     runs: bool
     number: int
     forced: bool = False
+    is_corrupt: bool = False
+    corruption: str | None = None
+    bits: int = 0
+    duration: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

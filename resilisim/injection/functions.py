@@ -7,14 +7,11 @@ A function has answered when what it promised is there (`promises`). Nothing is 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import inspect
 import math
 import os
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +32,8 @@ from resilisim.errors import (
     unknown_name,
 )
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, Outcome
+from resilisim.injection.answering import CallUnderWay, Shared, is_marked
+from resilisim.injection.call import InjectedCall, InjectedFailure, Outcome
 from resilisim.injection.call_arguments import CallArguments
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.inject_options import (
@@ -45,11 +43,11 @@ from resilisim.injection.inject_options import (
     checked_options,
     checked_text,
     errors_within,
+    manners_of,
     raiser_of,
-    words_of,
 )
 from resilisim.injection.injected_episode import CallsEnded, InjectedEpisode, InjectionSettings
-from resilisim.injection.promises import async_generating, generated, kept, kind_of, note
+from resilisim.injection.promises import async_generating, generated, kept, kind_of
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import FINISH, Law, Message, load_law
 from resilisim.simulator.goal import Fail
@@ -71,8 +69,6 @@ class Injected(Sequence[Callable[..., Any]]):
 
     Attributes:
         settings: What was asked for.
-        lock: Held while something is drawn or written; never while a function runs.
-        promised: Calls that have returned a future and not answered yet.
 
     Example:
         >>> import resilisim
@@ -96,14 +92,13 @@ class Injected(Sequence[Callable[..., Any]]):
         folder: InjectionFolder | None = None,
     ) -> None:
         self.settings = settings
+        self._shared = Shared(settings)
         self._folder = folder  # where other episodes are written, too
         self._wrapped: dict[str, Callable[..., Any]] = {}
         self._described: dict[str, Tool] = {}
-        self.lock = threading.RLock()
         self._episode: InjectedEpisode | None = None
         self._process = 0
         self._is_entered = self._is_over = False
-        self.promised: set[_Call] = set()
         self._broke: str | None = None  # what ended the episode without a score
         named = functions.items() if isinstance(functions, Mapping) else ((None, each) for each in functions)
         for name, function in named:
@@ -162,7 +157,7 @@ class Injected(Sequence[Callable[..., Any]]):
             return True
         elif isinstance(error, KeyboardInterrupt | GeneratorExit):
             self.close()
-        elif (fault := fault_of_program(error)) == "agent":
+        elif (fault := fault_of_program(error, self._shared.has_hung)) == "agent":
             self._end(AGENT_ERROR, error)
         else:
             self._break_off(error, fault)
@@ -206,15 +201,16 @@ class Injected(Sequence[Callable[..., Any]]):
         `luck` is how many calls more were let through than the law's probabilities say; `luck_spread` is its standard
         deviation.
         """
-        with self.lock:
+        with self._shared.lock:
             calls = list(self.calls)
         return summary_of(calls, self._wrapped)
 
     def close(self) -> None:
         """Release the folder; an episode that has not ended has no score, and there are no more calls."""
         self._is_over = True
+        self._shared.ended.set()
         if self._episode is not None and not self._is_forked():
-            with self.lock:
+            with self._shared.lock:
                 with contextlib.suppress(StoreError):  # what cannot be written any more
                     self._episode.give_up_calls()
                 self._episode.close()
@@ -231,6 +227,7 @@ class Injected(Sequence[Callable[..., Any]]):
                 "they have names of your own, {'other name': function}"
             )
         self._described[tool.name] = tool
+        self._shared.schemas[tool.name] = getattr(function, "output_schema", None)
         self._wrapped[tool.name] = self._under_law(tool.name, function, _signature(function))
         return self._wrapped[tool.name]
 
@@ -241,8 +238,12 @@ class Injected(Sequence[Callable[..., Any]]):
         if kind == "coroutine":
 
             async def wrapped(*args: Any, **kwargs: Any) -> Any:
-                with self._drawn(name, signature, args, kwargs) as call:
+                call = self._drawn(name, signature, args, kwargs)
+                if not call.runs:
+                    await call.fails_in_time()
+                with call:
                     result = await function(*args, **kwargs)
+                    await call.due()
                 return kept(result, call)
 
         elif kind == "generator":
@@ -254,9 +255,14 @@ class Injected(Sequence[Callable[..., Any]]):
 
         elif kind == "async generator":
 
-            def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, _Call]:
-                with self._drawn(name, signature, args, kwargs) as call:
-                    return function(*args, **kwargs), call
+            def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, CallUnderWay]:
+                call = self._drawn(name, signature, args, kwargs)
+
+                def make() -> Any:
+                    with call:
+                        return function(*args, **kwargs)
+
+                return make, call
 
             wrapped = async_generating(begin)
         else:
@@ -272,7 +278,7 @@ class Injected(Sequence[Callable[..., Any]]):
 
     def _drawn(
         self, name: str, signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _Call:
+    ) -> CallUnderWay:
         """Draw a call; raises what the caller has to see if it will not be made."""
         episode = self._begun()
         arguments = CallArguments.of(args, kwargs, signature)
@@ -280,13 +286,13 @@ class Injected(Sequence[Callable[..., Any]]):
             if signature is not None:
                 signature.bind(*args, **kwargs)
         except TypeError as error:
-            with self.lock:
+            with self._shared.lock:
                 self._check_open(episode)
                 episode.misused(name, arguments, type(error).__name__, str(error))
             raise
-        with self.lock:
+        with self._shared.lock:
             self._check_open(episode)
-            call = _Call(self, episode, name, arguments, episode.draw(name, arguments))
+            call = CallUnderWay(self._shared, episode, name, arguments, episode.draw(name, arguments))
             if call.runs:
                 episode.open_call(name, arguments, call.drawn)
             return call
@@ -301,7 +307,7 @@ class Injected(Sequence[Callable[..., Any]]):
                 "this process was forked off while an episode was under way: expected each process to call "
                 "resilisim.inject itself, with a seed and a folder of its own"
             )
-        with self.lock:
+        with self._shared.lock:
             if self._episode is None:
                 if not self._wrapped:
                     raise InvalidInputError("there is no function under the law: expected at least one")
@@ -326,13 +332,14 @@ class Injected(Sequence[Callable[..., Any]]):
 
     def _end(self, message: Message, error: BaseException | None = None) -> None:
         """End the episode; what the program has raised is put down to it, and the check is asked if it has not."""
-        with self.lock:
+        with self._shared.lock:
             if self._episode is None or self._is_over:
                 return
             self._is_over = True  # from now on there are no calls, so the check may take its time
+            self._shared.ended.set()
             episode, check = self._episode, self.settings.check
             with contextlib.suppress(StoreError):  # `end` says it again
-                for call in list(self.promised):
+                for call in list(self._shared.promised):
                     call.look()
                 episode.give_up_calls()
         veto, words, raised = None, None, None
@@ -347,104 +354,33 @@ class Injected(Sequence[Callable[..., Any]]):
             except BaseException:
                 episode.close()
                 raise
-        with self.lock:
+        with self._shared.lock:
             episode.end(message, veto, words)
         if raised is not None:
             raise raised
 
     def _break_off(self, error: BaseException, fault: Fault) -> None:
         """Leave the episode without a score, since something other than the program broke, or may have."""
-        with self.lock:
+        with self._shared.lock:
             if self._episode is None or self._is_over:
                 return
             self._is_over = True
+            self._shared.ended.set()
             self._broke = told_error(error)
             self._episode.break_off(type(error).__name__, self._broke, fault)
 
 
-class _Call:
-    """A call that was drawn; its `with` block is the function's run, up to what it returns."""
-
-    def __init__(
-        self,
-        functions: Injected,
-        episode: InjectedEpisode,
-        name: str,
-        arguments: CallArguments,
-        drawn: DrawnCall,
-    ) -> None:
-        self.is_lost = drawn.failure is not None
-        self._functions = functions
-        self._episode = episode
-        self._name = name
-        self._arguments = arguments
-        self.drawn = drawn
-        self.runs = drawn.runs
-        self._since = time.perf_counter()
-        self._is_settled = False
-        self._promise: asyncio.Future[Any] | None = None
-
-    def __enter__(self) -> Self:
-        """Begin to run, or raise the failure that comes before that."""
-        if not self.runs:
-            self.answered()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Take note of what the function has raised."""
-        if error is not None:
-            self.failed(error)
-
-    def answered(self) -> None:
-        """Take note that the answer is there, or would be; raises the injected failure if there is one."""
-        self._settle(None)
-        if self.drawn.failure is not None:
-            raise _marked(self._functions.settings.exception(self._name, *self.drawn.failure))
-
-    def promises(self, promise: asyncio.Future[Any]) -> None:
-        """Take note that the function has returned a future, which may be done before its loop says so."""
-        self._promise = promise
-        self._functions.promised.add(self)
-
-    def look(self) -> None:
-        """Take note of what was promised, if that is done."""
-        if self._promise is not None and self._promise.done():
-            note(self._promise, self)
-
-    def failed(self, error: BaseException) -> None:
-        """Take note that the function has raised something."""
-        if not self._is_settled:
-            _marked(error)
-        self._settle((type(error).__name__, words_of(error)))
-
-    def _settle(self, failure: tuple[str, str] | None) -> None:
-        seconds = time.perf_counter() - self._since if self.runs else 0.0
-        with self._functions.lock:
-            if not self._is_settled:
-                self._is_settled = True
-                self._functions.promised.discard(self)
-                self._episode.settle(self._name, self._arguments, self.drawn, failure, self.runs, seconds)
-
-
-_MARK: Final = "_resilisim_call"  # of exceptions that were a call's answer: a program has to cope with them
-
-
-def _marked(error: BaseException) -> BaseException:
-    with contextlib.suppress(Exception):  # some take no attributes
-        setattr(error, _MARK, True)
-    return error
-
-
-def fault_of_program(error: BaseException) -> Fault:
+def fault_of_program(error: BaseException, has_hung: bool = False) -> Fault:
     """Say whose fault an exception is that came out of a program, as `fault_of` does, but for what calls have raised.
 
     That a program has to cope with: an injected failure that looks like a network, or what a function raised by itself.
-    A server of tools that is gone is not there to cope with.
+    So is running out of patience, if a call was made to hang (`has_hung`). A server of tools that is gone is not there
+    to cope with.
     """
     fault = fault_of(error)
-    is_of_call = fault != "infrastructure" and any(hasattr(each, _MARK) for each in errors_within(error))
+    is_of_call = fault != "infrastructure" and any(
+        is_marked(each) or (has_hung and isinstance(each, TimeoutError)) for each in errors_within(error)
+    )
     return "agent" if is_of_call else fault
 
 
@@ -474,6 +410,7 @@ def inject(
     name: str = "program",
     salt: str = EVALUATION_SALT,
     force: Sequence[str] = (),
+    wait: bool = False,
 ) -> Injected:
     """Put functions under a law: each call is drawn first, and really made if it passes.
 
@@ -484,7 +421,7 @@ def inject(
         functions: The functions, or a mapping that names them; more can be added by using what is returned as a
             decorator. Their names are those that they have in the law, the goal and the record.
         law: What `load_law` takes, among it a number: the chance of every call, whatever came before (0.8). The
-            benchmark's law if omitted. It may have parts, other than corrupt and latency: each call is then a message.
+            benchmark's law if omitted. It may have parts: each call is then a message.
             Without a goal calls do not end: after 10,000, or 1,000 under a law with parts, the law begins anew.
         seed: Episode seed, 0 to 2^63 - 1.
         record: Folder of the record: each call goes to `calls.jsonl` before it is made, and again when it has ended,
@@ -500,11 +437,14 @@ def inject(
             What refuses a call, such as a rate limit or an outage, comes before it in any case.
         once: Names of functions that must not run twice, such as one that charges a card.
         raises: What an injected failure is raised as: an exception class that takes a text, a function that makes an
-            exception from an `InjectedFailure`, or one of both for each code ({"TIMEOUT": TimeoutError}).
+            exception from an `InjectedFailure`, or one of both for each code ({"TIMEOUT": TimeoutError}). "hang" does
+            not answer until the caller gives up, but for a minute at most ("hang:SECONDS"); "cut" is a connection that
+            is cut (`ConnectionResetError`).
         dependencies: For each function the names of those that it depends on; unmet ones lower its chance.
         name: Who calls, for the record.
         salt: Any text; another one gives other draws.
         force: What calls bring whatever is drawn, such as "charge#2=TIMEOUT" or "charge#1=ok"; the record marks them.
+        wait: Whether calls really take the time that a law with latency says; else it is only counted.
 
     Raises:
         InvalidInputError: An argument is unusable.
@@ -535,7 +475,8 @@ def inject(
     check_functions(functions)
     needs = checked_options(fail, check, ordered, record, dependencies)
     failure_model = BENCHMARK if law is None else load_law(law)
-    _check_parts(failure_model)
+    if failure_model.latency is not None and failure_model.latency.budget is not None and not goal:
+        raise InvalidInputError("a budget of time ends an episode, which needs a goal: expected required=[...]")
     allowed = 10 if goal else PARTS_CALLS if failure_model.parts else MAX_TURNS
     settings = InjectionSettings(
         law=failure_model,
@@ -552,16 +493,10 @@ def inject(
         name=checked_text("name", name, 1),
         salt=checked_text("salt", salt),
         force=checked_names("force", force),
+        wait=wait,
+        manners=manners_of(raises),
     )
     return Injected(settings, [functions] if callable(functions) else functions)
-
-
-def _check_parts(law: Law) -> None:
-    """Refuse what a law says of a program and cannot be done to it."""
-    for part in ("corrupt", "latency"):
-        if part in law.parts:
-            what = "what functions return" if part == "corrupt" else "how long functions take"
-            raise InvalidInputError(f"law {law.name!r} has the part {part}, but {what} is theirs: expected one without")
 
 
 def summary_of(calls: Sequence[InjectedCall], names: Iterable[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast, get_args
 
@@ -66,8 +67,27 @@ def checked_names(option: str, value: object) -> tuple[str, ...]:
 
 
 # What an injected failure is raised as: a class that takes its text, what makes an exception of it, one for each code.
-Raise: TypeAlias = type[Exception] | Callable[[InjectedFailure], Exception]
+# "hang" and "hang:SECONDS" do not answer for so long, and then raise it; "cut" is a connection that is cut.
+Raise: TypeAlias = type[Exception] | Callable[[InjectedFailure], Exception] | str
 Raises: TypeAlias = Raise | Mapping[str, Raise]
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How failures come to the caller other than by an answer.
+
+    Attributes:
+        hang_seconds: How long there is no answer at all, unless the caller gives up before.
+        is_cut: Whether the connection is cut.
+    """
+
+    hang_seconds: float = 0.0
+    is_cut: bool = False
+
+
+ANSWERED: Final = Manner()
+HANG_SECONDS: Final = 60.0
+_MOST_HANG: Final = 86_400.0
 
 _SAMPLE: Final = InjectedFailure("function", "TIMEOUT", "Operation timed out")
 _CODES_OF_PARTS: Final = ("RATE_LIMIT_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT")
@@ -81,18 +101,60 @@ def raiser_of(raises: Raises, law: Law) -> Raiser:
     """
     if not isinstance(raises, Mapping):
         return _tried(raises, "raises")
+    check_codes(raises, law)
+    by_code = {code: _tried(each, _place_of(code)) for code, each in raises.items()}
+    return lambda failure: by_code[failure.code](failure) if failure.code in by_code else failure
+
+
+def check_codes(raises: Mapping[str, Any], law: Law) -> None:
+    """Refuse a code that the law cannot draw.
+
+    Raises:
+        InvalidInputError: The line gives the nearest one.
+    """
     codes = {*standard_error_specs(), *_CODES_OF_PARTS, *law.errors}
     if law.error_kinds is not None:
         codes |= {*law.error_kinds.input_codes, *law.error_kinds.access_codes}
     for code in raises:
         if code not in codes:
             raise unknown_name("code", code, sorted(codes), "raises")
-    by_code = {code: _tried(each, f"raises[{code!r}]") for code, each in raises.items()}
-    return lambda failure: by_code[failure.code](failure) if failure.code in by_code else failure
+
+
+def manners_of(raises: Raises) -> Mapping[str | None, Manner]:
+    """Return by code how failures come that hang or are cut; None stands for every other code.
+
+    Raises:
+        InvalidInputError: A text says neither.
+    """
+    said = raises if isinstance(raises, Mapping) else {None: raises}
+    return {code: _manner(each, _place_of(code)) for code, each in said.items() if isinstance(each, str)}
+
+
+def _place_of(code: str | None) -> str:
+    return "raises" if code is None else f"raises[{code!r}]"
+
+
+def _manner(text: str, where: str) -> Manner:
+    word, colon, seconds = text.partition(":")
+    if word == "cut" and not colon:
+        return Manner(is_cut=True)
+    if word == "hang":
+        try:
+            number = float(seconds) if colon else HANG_SECONDS
+        except ValueError:
+            number = 0.0
+        if 0.0 < number <= _MOST_HANG:
+            return Manner(hang_seconds=number)
+    raise InvalidInputError(
+        f"raises says {text!r:.80}: expected a class of exceptions, 'hang', 'hang:SECONDS' or 'cut'"
+    )
 
 
 def _tried(raises: Any, where: str) -> Raiser:
     make: Raiser
+    if isinstance(raises, str):
+        is_cut = _manner(raises, where).is_cut
+        return lambda failure: ConnectionResetError(str(failure)) if is_cut else failure
     if isinstance(raises, type) and issubclass(raises, InjectedFailure):
         make = lambda failure: raises(failure.tool, failure.code, failure.message)  # noqa: E731
     elif isinstance(raises, type) and issubclass(raises, Exception):

@@ -33,17 +33,20 @@ from resilisim.injection.call import (
 )
 from resilisim.injection.call_arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.injection.folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
+from resilisim.injection.inject_options import ANSWERED, Manner
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine
+from resilisim.seeding import PURPOSE_PAYLOAD
 from resilisim.simulator import EndRules, Episode, Event, Goal, Law, Message, Problem, build_problem
+from resilisim.simulator.compiled import draw_bits, episode_luck_key, tool_luck_key
 from resilisim.simulator.draws import KEYED, Draws, Forced
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.goal import Fail
 from resilisim.simulator.outcomes import Errors
-from resilisim.simulator.problem import is_done, outcome
-from resilisim.simulator.rulebook.rules import FAILURE, RESULTS, has_run
+from resilisim.simulator.problem import is_awaiting_closing, is_done, outcome
+from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS, has_run
 from resilisim.simulator.scoring import score_episode
 from resilisim.simulator.state import RAN_AGAIN, SPOILT, EpisodeState
 from resilisim.tasks.task import complexity_of
@@ -103,6 +106,8 @@ class InjectionSettings:
     name: str
     salt: str
     force: tuple[str, ...] = ()
+    wait: bool = False  # whether calls really take the time that the law says
+    manners: Mapping[str | None, Manner] = field(default_factory=dict, hash=False)  # of failures, by code
     draws: Draws | None = field(default=None, hash=False)  # where they come from, if not from the key
 
     def with_dependencies(self, tools: Mapping[str, Tool]) -> list[Tool]:
@@ -152,6 +157,10 @@ class InjectionSettings:
             "policy_names": [self.name],
             "prompts": [PROMPT_TYPE],
         }  # fmt: skip
+
+    def manner(self, code: str) -> Manner:
+        """Return how a failure comes to the caller."""
+        return self.manners.get(code) or self.manners.get(None) or ANSWERED
 
     def exception(self, tool: str, code: str, words: str) -> BaseException:
         """Return the exception that an injected failure is raised as."""
@@ -225,9 +234,10 @@ class InjectedEpisode:
         """Let the law begin, or begin anew, with draws of its own."""
         settings, number = self._settings, self._attempts.total()
         instance_id = f"{self._instance_id}/{number}" if number else self._instance_id
-        draws = settings.draws or (KEYED if number else self._forced)  # what is forced is of the first time
+        self._draws = settings.draws or (KEYED if number else self._forced)  # what is forced is of the first time
+        self._key = episode_luck_key(settings.salt, settings.seed, instance_id)
         self._episode = Episode(
-            self._problem, instance_id, settings.seed, settings.salt, errors=self._errors, draws=draws
+            self._problem, instance_id, settings.seed, settings.salt, errors=self._errors, draws=self._draws
         )
 
     def _optimum(self, fail: Fail) -> float | None:
@@ -259,8 +269,20 @@ class InjectedEpisode:
         runs = event.failure is None or has_run(
             self._problem.dynamics.rules, RESULTS.index(event.result or RESULTS[FAILURE])
         )
-        chance = event.success_probability or 0.0
-        drawn = DrawnCall(self._attempts[name], chance, failure, runs, self._num_drawn, event.forced)
+        attempt = event.attempt or 1
+        is_corrupt = event.result == RESULTS[CORRUPT]
+        drawn = DrawnCall(
+            self._attempts[name],
+            event.success_probability or 0.0,
+            failure,
+            runs,
+            self._num_drawn,
+            event.forced,
+            is_corrupt,
+            (self._draws.said(name, attempt) or "").partition(":")[2] or None if is_corrupt else None,
+            draw_bits(*tool_luck_key(*self._key, name), attempt - 1, PURPOSE_PAYLOAD) if is_corrupt else 0,
+            event.seconds,
+        )
         if step is not None:
             step["attempt"] = drawn.attempt
         place = None if step is None else len(self._steps) - 1
@@ -318,8 +340,11 @@ class InjectedEpisode:
         ran: bool,
         seconds: float,
         opened: OpenCall | None = None,
+        corruption: str | None = None,
     ) -> InjectedCall:
         """Write down what became of a call; `failure` is the function's own, its kind and its words.
+
+        `corruption` says in which way its answer was made wrong, if it was.
 
         `opened` is what `open_call` returned, if the call was written down before it was made. A call that was given up
         when the episode ended stays given up.
@@ -343,6 +368,8 @@ class InjectedEpisode:
             arguments.shown,
             arguments.digest,
             drawn.forced,
+            corruption if became == "ok" else None,
+            drawn.duration,
         )
         if begun.step is not None:
             step = self._steps[begun.step]
@@ -468,14 +495,22 @@ class InjectedEpisode:
     @property
     def is_over(self) -> bool:
         """Whether no call is left for the goal; without one there always is."""
-        return self.has_goal and (self.score is not None or self._state.turns_used >= self._settings.turns)
+        is_over = self._state.ended_by is not None or is_awaiting_closing(self._problem, self._state)
+        return self.has_goal and is_over
+
+    @property
+    def why_over(self) -> str:
+        """Why no call is left, for whoever makes another one."""
+        if self._state.turns_used < self._settings.turns and self.score is None:
+            return "the episode is over: its time is up"
+        turns = count_of(self._settings.turns, "call")
+        return f"the episode is over: it had {turns}, and all of them are used up"
 
     def _check_open(self) -> None:
         if self._broken is not None:
             raise self._broken
         if self.is_over:
-            turns = count_of(self._settings.turns, "call")
-            raise CallsEnded(self, f"the episode is over: it had {turns}, and all of them are used up")
+            raise CallsEnded(self, self.why_over)
 
     def _refuse(self, begun: _Begun, failure: tuple[str, str]) -> None:
         """Take it back that a call has answered, since the function itself has failed."""
@@ -507,6 +542,8 @@ class InjectedEpisode:
         happened = Happened(success_probability=event.success_probability, forced=event.forced)
         if event.result is not None:
             happened["result"] = event.result
+        if event.seconds is not None:
+            happened["seconds"] = event.seconds
         return self._builder.add(message.text, message.kind, message.tool, worth_of(judgement, label), **happened)
 
     def _reason(self, before: EpisodeState, message: Message, veto: str | None) -> str:

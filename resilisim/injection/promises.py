@@ -18,6 +18,7 @@ import concurrent.futures
 import contextlib
 import functools
 import inspect
+import threading
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any, Final, Literal, Protocol
@@ -33,6 +34,22 @@ class Answering(Protocol):
     """A call that is under way; what it is told a second time changes nothing."""
 
     is_lost: bool  # whether its answer will not reach the caller
+    is_altered: bool  # whether its answer may come later than the function has it, or be another one
+
+    def answer(self, result: Any) -> Any:
+        """Take note of an answer, and return what the caller gets; raises that if the answer is lost."""
+
+    def altered(self, part: Any) -> Any:
+        """Return what the caller gets of an answer that comes in parts, for the first one; takes note of nothing."""
+
+    def remaining(self) -> float:
+        """Return for how many seconds the caller has to wait yet."""
+
+    def pause(self) -> None:
+        """Wait for so long."""
+
+    async def due(self) -> None:
+        """Wait for so long, while other tasks go on."""
 
     def answered(self) -> None:
         """Take note that the answer is there; raises what the caller gets instead if it is lost."""
@@ -93,12 +110,14 @@ def kept(result: Any, call: Answering) -> Any:
         if inspect.isgenerator(within) or inspect.isasyncgen(within):
             manager.gen = _Entered(within, call)
             return manager
-    call.answered()
-    return result
+    call.pause()
+    return call.answer(result)
 
 
 def _future(promise: asyncio.Future[Any], call: Answering) -> asyncio.Future[Any]:
-    """Return the future itself, or one whose result is lost."""
+    """Return the future itself, or one whose result is lost, or comes later, or is another one."""
+    if call.is_altered:
+        return promise.get_loop().create_task(_awaited(promise, call))
     if not call.is_lost:
         call.promises(promise)
         _when_done(promise, lambda: note(promise, call))
@@ -139,6 +158,7 @@ def note(promise: asyncio.Future[Any], call: Answering) -> None:
 async def _awaited(promise: Awaitable[Any], call: Answering) -> Any:
     try:
         result = await promise
+        await call.due()
     except BaseException as error:
         call.failed(error)
         raise
@@ -148,12 +168,20 @@ async def _awaited(promise: Awaitable[Any], call: Answering) -> Any:
 def generated(items: Generator[Any, Any, Any], call: Answering) -> Generator[Any, Any, Any]:
     """Yield what a generator yields, and note its end."""
     try:
+        call.pause()
         if call.is_lost:
             for _, _ in zip(range(MOST_LOST_ITEMS), items, strict=False):
                 pass
             items.close()
             result = None
         else:
+            if call.is_altered:
+                try:
+                    first = next(items)
+                except StopIteration as end:
+                    call.answered()
+                    return end.value
+                yield call.altered(first)
             result = yield from items
     except GeneratorExit:  # nobody reads on
         call.answered()
@@ -167,19 +195,25 @@ def generated(items: Generator[Any, Any, Any], call: Answering) -> Generator[Any
 
 def async_generated(items: AsyncGenerator[Any, Any], call: Answering) -> AsyncGenerator[Any, Any]:
     """Yield what an asynchronous generator yields, and note its end."""
-    return async_generating(lambda args, kwargs: (items, call))()
+    return async_generating(lambda args, kwargs: (lambda: items, call))()
 
 
 def async_generating(
-    begin: Callable[[tuple[Any, ...], dict[str, Any]], tuple[AsyncGenerator[Any, Any], Answering]],
+    begin: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Callable[[], AsyncGenerator[Any, Any]], Answering]],
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
     """Return an asynchronous generator function that yields what another yields, and notes its end.
 
-    `begin` is asked for generator and call when the first item is, with the arguments.
+    `begin` is asked for the call, and what makes the generator, when the first item is, with the arguments.
     """
 
     async def generating(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        items, call = begin(args, kwargs)
+        make, call = begin(args, kwargs)
+        try:
+            await call.due()
+        except BaseException as error:
+            call.failed(error)
+            raise
+        items = make()
         try:
             if call.is_lost:
                 number = 0
@@ -189,7 +223,7 @@ def async_generating(
                         break
                 await items.aclose()
             else:
-                item = await anext(items)
+                item = call.altered(await anext(items))
                 while True:
                     try:
                         sent = yield item
@@ -233,13 +267,13 @@ class _AwaitedContext(_Awaited):
     async def __aenter__(self) -> Any:
         try:
             entered = await self._promise.__aenter__()
+            await self._call.due()
         except BaseException as error:
             self._call.failed(error)
             raise
         if self._call.is_lost:
             await self._promise.__aexit__(None, None, None)
-        self._call.answered()
-        return entered
+        return self._call.answer(entered)
 
     async def __aexit__(self, *raised: Any) -> Any:
         return await self._promise.__aexit__(*raised)
@@ -255,6 +289,12 @@ class _Later(concurrent.futures.Future[Any]):
         promise.add_done_callback(self._take)
 
     def _take(self, promise: concurrent.futures.Future[Any]) -> None:
+        seconds = self._call.remaining()
+        if seconds > 0.0:  # who works for others must not wait
+            timer = threading.Timer(seconds, self._take, [promise])
+            timer.daemon = True
+            timer.start()
+            return
         try:
             result = kept(promise.result(), self._call)
         except BaseException as error:
@@ -295,13 +335,16 @@ class _Entered:
         if call is not None:
             if call.is_lost:
                 self._items.close()
-            call.answered()
+            call.pause()
+            item = call.answer(item)
         return item
 
     async def __anext__(self) -> Any:
         call, self._call = self._call, None
         try:
             item = await anext(self._items)
+            if call is not None:
+                await call.due()
         except BaseException as error:
             if call is not None:
                 call.failed(error)
@@ -309,7 +352,7 @@ class _Entered:
         if call is not None:
             if call.is_lost:
                 await self._items.aclose()
-            call.answered()
+            item = call.answer(item)
         return item
 
     def __getattr__(self, name: str) -> Any:

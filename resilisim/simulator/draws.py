@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS
 from resilisim.simulator.compiled import draw_bits
+from resilisim.simulator.law import CORRUPTIONS, OVERSIZED
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import (
     RATE_LIMIT_ERROR,
@@ -91,6 +92,10 @@ class Draws(Protocol):
         """
         ...
 
+    def said(self, tool: str, attempt: int) -> str | None:
+        """Return what somebody has said beforehand that a call brings (`Forced`); None if it is drawn."""
+        ...
+
 
 class Keyed:
     """Draws by the key of the episode: the same for every agent, each a function of tool and number of the call."""
@@ -128,6 +133,10 @@ class Keyed:
         if not rules.shows_payload and rules.is_validator[tool]:
             draw = Draw(result, ticks, dynamics.true_findings(state))
         return draw, None
+
+    def said(self, tool: str, attempt: int) -> str | None:
+        """Return what was said beforehand of a call (`Draws.said`)."""
+        return None
 
 
 KEYED: Final = Keyed()
@@ -234,6 +243,10 @@ class Branch:
         draw = _timed(problem, state, tool, options[taken][1], key)
         return draw, shown_failure(problem, state, tool, draw, _error(problem, state, tool, draw, key), key, errors)
 
+    def said(self, tool: str, attempt: int) -> str | None:
+        """Return what was said beforehand of a call (`Draws.said`)."""
+        return None
+
     def _chosen(self, options: Sequence[tuple[float, Draw]], where: str) -> int:
         number = len(self.points)
         if number >= len(self.results):
@@ -257,7 +270,8 @@ def _draw_of(text: str) -> Draw:
 
 
 OK: Final = "ok"
-CORRUPTED: Final = "corrupt"
+CORRUPTED: Final = "corrupt"  # also in one way, "corrupt:stale"
+SLOWEST: Final = "slow"  # a success that takes as long as one can
 _FORCED = re.compile(r"(?P<tool>.+)#(?P<attempt>[0-9]{1,9})=(?P<result>[^=]+)", re.DOTALL)
 _EXPECTED = "TOOL#NUMBER=RESULT, such as network_fetcher#2=TIMEOUT or network_fetcher#1=ok"
 
@@ -267,7 +281,8 @@ class Forced:
     """Draws by the key of the episode, but for calls of which it is said what they bring.
 
     Attributes:
-        calls: By tool and number of the call, from 1: "ok", "corrupt", or the code of an error.
+        calls: By tool and number of the call, from 1: "ok", "corrupt" or "corrupt:KIND" (`law.Corrupt`), "slow", or the
+            code of an error.
 
     Example:
         >>> from resilisim import default_library
@@ -344,13 +359,18 @@ class Forced:
         spec = self._spec(problem, tool, wanted, errors)
         dynamics = problem.dynamics
         if spec is None:
-            result = CORRUPT if wanted == CORRUPTED else SUCCESS
+            result = CORRUPT if wanted.partition(":")[0] == CORRUPTED else SUCCESS
             findings = dynamics.true_findings(state) if dynamics.rules.is_validator[tool] else 0
-            return replace(_timed(problem, state, tool, Draw(result, 0, findings), key), forced=True), None
+            ticks = _most_ticks(problem, state) if wanted == SLOWEST else 0
+            return replace(_timed(problem, state, tool, Draw(result, ticks, findings), key), forced=True), None
         draw = replace(_timed(problem, state, tool, Draw(_result_of(problem, tool, wanted)), key), forced=True)
         if draw.result in (LIMITED, DOWN, SLOW):
             return draw, shown_failure(problem, state, tool, draw, OTHER_ERROR, key, errors)
         return draw, Failure(spec.code, filled(spec, draw_bits(*key, attempt, PURPOSE_FAILURE)))
+
+    def said(self, tool: str, attempt: int) -> str | None:
+        """Return what was said beforehand of a call (`Draws.said`)."""
+        return self.calls.get((tool, attempt))
 
     @staticmethod
     def _spec(problem: Problem, tool: int, result: str, errors: Errors) -> ErrorSpec | None:
@@ -360,7 +380,9 @@ class Forced:
         law_codes = [code for code in (RATE_LIMIT_ERROR, SERVICE_UNAVAILABLE, TIMEOUT)
                      if _result_of(problem, tool, code) in (LIMITED, DOWN, SLOW)]  # fmt: skip
         specs |= {code: ErrorSpec(code, code, code) for code in law_codes if code not in specs}
-        successes = [OK, CORRUPTED] if dynamics.rules.corrupt_chance[tool] > 0.0 else [OK]
+        successes = [OK, SLOWEST] if dynamics.numbers.law.latency is not None else [OK]
+        if dynamics.rules.corrupt_chance[tool] > 0.0:
+            successes += [CORRUPTED, *(f"{CORRUPTED}:{kind}" for kind in (*CORRUPTIONS, OVERSIZED))]
         if result not in specs and result not in successes:
             raise unknown_name("result", result, [*successes, *specs], f"force of {described.name}")
         return specs.get(result)
@@ -381,6 +403,14 @@ def _result_of(problem: Problem, tool: int, code: str) -> int:
     if law.error_kinds is not None and code in law.error_kinds.access_codes:
         return ACCESS_FAILURE
     return FAILURE
+
+
+def _most_ticks(problem: Problem, state: EpisodeState) -> int:
+    """Return how long a success can take at most."""
+    latency = problem.dynamics.numbers.law.latency
+    limit = time_limit(problem.dynamics.rules, state.parts or NOTHING)
+    ticks = [] if latency is None else [duration.ticks for duration in latency.distribution]
+    return max((each for each in ticks if limit < 0 or each <= limit), default=0)
 
 
 def _timed(problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tuple[int, int]) -> Draw:

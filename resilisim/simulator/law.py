@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from importlib import resources
 from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 from annotated_types import Ge, Gt, Le
 
 from resilisim.bounds import Share, check_fields
-from resilisim.errors import InvalidInputError, nearest_name, shown_value
+from resilisim.errors import InvalidInputError, nearest_name, shown_value, unknown_name
 from resilisim.inputs import read_json, read_text, shown, validated
 from resilisim.provenance import content_hash
 from resilisim.yaml_text import read_yaml
@@ -120,6 +120,12 @@ class Broken(_Checked):
     tools: Names | None = None
 
 
+# In which ways an answer that is really given is wrong; too large is one only where it is asked for.
+Corruption = Literal["truncated", "missing_field", "stale", "changed_number", "empty", "oversized"]
+OVERSIZED: Final = "oversized"
+CORRUPTIONS: Final = tuple(kind for kind in get_args(Corruption) if kind != OVERSIZED)
+
+
 @dataclass(frozen=True)
 class Corrupt(_Checked):
     """A call reports success and returns wrong data; only sound outputs of required tools count at the end.
@@ -133,6 +139,9 @@ class Corrupt(_Checked):
         tools: Tools or categories whose outputs can be corrupt; all if None. Validators' never are.
         validators: Tools that tell of every output so far whether it is sound; those whose operation is validator if
             None.
+        kinds: Where calls are really made, in which ways their answers are made wrong: "truncated", "missing_field",
+            "stale" (an earlier answer), "changed_number", "empty", "oversized"; all but the last if None. Outputs that
+            are made up contradict themselves.
 
     Example:
         >>> from resilisim.simulator import Corrupt
@@ -146,6 +155,16 @@ class Corrupt(_Checked):
     shows: Literal["payload", "validators"] = "payload"
     tools: Names | None = None
     validators: Names | None = None
+    kinds: tuple[Corruption, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse kinds that are none, or stand there twice."""
+        super().__post_init__()
+        for kind in self.kinds or ():
+            if kind not in get_args(Corruption):
+                raise unknown_name("kind", kind, get_args(Corruption), "corrupt")
+        if self.kinds is not None and not 0 < len(set(self.kinds)) == len(self.kinds):
+            raise InvalidInputError(f"kinds of corrupt are {list(self.kinds)}: expected at least one, each once")
 
 
 @dataclass(frozen=True)

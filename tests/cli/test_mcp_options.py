@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from resilisim.cli.mcp import TOKEN_VARIABLE, _names, _tell_url, _token
+from resilisim.cli.mcp import TOKEN_VARIABLE, _tell_url, _token, names_in
+from tests.cli.conftest import Command
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -29,5 +30,18 @@ def test_a_token_of_the_environment_is_not_shown(
 
 
 def test_names_stand_between_commas_and_those_with_a_comma_in_quotes() -> None:
-    assert _names('fs/read, "a, b",search the web,') == ["fs/read", "a, b", "search the web"]
-    assert _names(None) == []
+    assert names_in('fs/read, "a, b",search the web,') == ["fs/read", "a, b", "search the web"]
+    assert names_in(None) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--fails-by", "cut"], "expected --http"),
+        (["--fails-by", "TIMEOUT=hnag"], "expected hang"),
+        (["--fails-by", "hang", "--fails-by", "TIMEOUT=hang"], "expected one of them"),
+        (["--fails-by", "TIMOUT=hang"], "did you mean 'TIMEOUT'"),
+    ],
+)
+def test_ways_of_failing_that_are_none(words: list[str], problem: str, command: Command) -> None:
+    assert problem in command("mcp", "proxy", "--law", "0.8", *words, "--", "server").refusal()

@@ -430,11 +430,6 @@ def test_it_works_inside_a_session() -> None:
         ({"turns": 0, "required": ["add"]}, "turns is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"law": "benchmrk"}, "did you mean 'benchmark'"),
-        ({"law": {"corrupt": {"probability": 0.1}}}, "has the part corrupt"),
-        (
-            {"law": {"latency": {"distribution": [{"seconds": 1, "probability": 1}]}}},
-            "how long functions take is theirs",
-        ),
         ({"dependencies": {"add": ["nobody"]}}, "unknown function 'nobody'"),
         ({"functions": []}, "no function under the law"),
     ],

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mcp_types import JSONRPCError, JSONRPCResponse
+
 from resilisim.errors import InvalidInputError, one_line, shown_value
+from resilisim.integrations.mcp.wire import words_of
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.names import given_name
 from resilisim.tool_library.tool_schemas import parameters_of
@@ -19,12 +23,28 @@ _OWN: Final = f"resilisim-{uuid.uuid4().hex[:12]}-"  # begins the ids of own req
 _own_ids = itertools.count()
 
 
+# Servers that answer a call of a tool that they do not have as if it had succeeded say so in words.
+_NO_SUCH_TOOL: Final = re.compile(
+    r"\b(?:unknown|unrecogni[sz]ed|invalid|no such|nonexistent|undefined)\s+(?:tool|method|function)\b|"
+    r"\b(?:tool|method|function)\b.{0,200}?\b"
+    r"(?:not found|unknown|does not exist|doesn't exist|is not (?:known|defined))",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """A tool as the server lists it; the name of `tool` is the one in draws and records (`given_name`)."""
+    """A tool as the server lists it; the name of `tool` is the one in draws and records (`given_name`).
+
+    Attributes:
+        tool: The tool.
+        schema: JSON Schema of its arguments.
+        answers: JSON Schema of its structured content; None if there is none.
+    """
 
     tool: Tool
     schema: Mapping[str, Any]
+    answers: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -93,8 +113,9 @@ def _listed_tool(
     if not isinstance(schema, Mapping):
         note(f"inputSchema of {name!r:.80} is {shown_value(schema)}: expected an object")
         schema = {}
+    answers = item.get("outputSchema") if isinstance(item.get("outputSchema"), Mapping) else None
     if library is not None and name in library.names:
-        return ListedTool(library[name], schema)
+        return ListedTool(library[name], schema, answers)
     described = item.get("description")
     words = (
         one_line(described.strip().splitlines()[0], 1000) if isinstance(described, str) and described.strip() else ""
@@ -104,4 +125,12 @@ def _listed_tool(
     except InvalidInputError as error:  # a reference that leads nowhere
         note(f"inputSchema of {name!r:.80}: {error}")
         parameters = ()
-    return ListedTool(Tool(name, words or f"The tool {name}.", parameters), schema)
+    return ListedTool(Tool(name, words or f"The tool {name}.", parameters), schema, answers)
+
+
+def says_unknown(name: str, message: JSONRPCResponse | JSONRPCError) -> bool:
+    """Return whether the answer of a tool that is not listed says that there is no such tool."""
+    if not isinstance(message, JSONRPCResponse):
+        return False
+    words = words_of(message)
+    return len(words) < 10 * len(name) + 200 and _NO_SUCH_TOOL.search(words) is not None

@@ -54,15 +54,16 @@ from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.injected_episode import InjectionSettings
 from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, listening
 from resilisim.integrations.mcp.http_transport import AnsweringTransport
-from resilisim.integrations.mcp.relay import Relay, request_id
+from resilisim.integrations.mcp.relay import Relay
 from resilisim.integrations.mcp.server import on_signals
 from resilisim.integrations.mcp.streams import process_streams, standard_streams
-from resilisim.integrations.mcp.wire import Unreadable, read_messages
+from resilisim.integrations.mcp.wire import Unreadable, read_messages, request_id
 from resilisim.redaction import fit_to_show, without_credentials
 from resilisim.tool_library import ToolLibrary
 
 _IDLE_SECONDS: Final = 30 * 60  # after which a session over HTTP that nobody has closed is over
 _REQUEST: Final = "resilisim.request"  # where the scope of an HTTP request holds the id of its message
+_TASK: Final = "resilisim.task"  # where it holds what answers it
 _CONNECT_SECONDS: Final = 30.0
 _LONGEST_REASON: Final = 300
 _FLUSH_SECONDS: Final = 0.2  # for the last messages to an agent that is still there
@@ -130,13 +131,14 @@ class ProxyConnection:
         seed: int,
         folder: InjectionFolder | None,
         to_agent: Callable[[JSONRPCMessage, RequestId | None], Awaitable[None]],
+        cut: Callable[[RequestId], Awaitable[None]] | None = None,
     ) -> None:
         self._proxied = proxied
         self._seed = seed
         injection = replace(proxied.injection, seed=seed)
         self._notes = 0
         seconds = proxied.call_seconds
-        self.relay = Relay(injection, proxied.library, folder, to_agent, self._to_server, seconds, self.note)
+        self.relay = Relay(injection, proxied.library, folder, to_agent, self._to_server, seconds, self.note, cut)
         self._version: str | None = None  # of a protocol that is agreed on once for a connection
         self._write: Any = None
         self._ready = asyncio.get_running_loop().create_future()
@@ -395,11 +397,12 @@ class _Url:
     """One episode over HTTP: the connection to the server, and the ways that the agent's requests come in by."""
 
     def __init__(self, proxied: Proxied, seed: int, folder: InjectionFolder | None) -> None:
-        self.connection = ProxyConnection(proxied, seed, folder, self._to_agent)
+        self.connection = ProxyConnection(proxied, seed, folder, self._to_agent, self._cut)
         self._transports: dict[bool, StreamableHTTPServerTransport] = {}
         self._writes: dict[bool, Any] = {}
         self._routes: dict[RequestId, Any] = {}  # where the answer of a request goes
         self._unanswered: dict[RequestId, Any] = {}  # what ends a request that is cancelled
+        self._handling: dict[RequestId, asyncio.Task[Any]] = {}  # what answers the HTTP request of a message
         self._tasks: list[asyncio.Task[None]] = []
         self.used = time.monotonic()  # when the last request came or ended
 
@@ -449,6 +452,7 @@ class _Url:
                         if isinstance(metadata, ServerMessageMetadata):
                             metadata.request_context.scope[_REQUEST] = message.id
                             self._unanswered[message.id] = metadata.on_request_unanswered
+                            self._handling[message.id] = metadata.request_context.scope[_TASK]
                     await self.connection.relay.from_agent(message)
                     if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
                         request = request_id((message.params or {}).get("requestId"))
@@ -458,6 +462,14 @@ class _Url:
             if scope.cancelled_caught:
                 idle()
 
+    async def _cut(self, request: RequestId) -> None:
+        """Cut the connection of the HTTP request of a message, which gets no answer."""
+        self._routes.pop(request, None)
+        self._unanswered.pop(request, None)
+        handling = self._handling.pop(request, None)
+        if handling is not None:
+            handling.cancel()  # what ends in the middle of a response makes the HTTP server close the connection
+
     async def _to_agent(self, message: JSONRPCMessage, related: RequestId | None) -> None:
         metadata = None
         if isinstance(message, JSONRPCResponse | JSONRPCError):
@@ -465,6 +477,7 @@ class _Url:
             if message.id is not None:
                 write = self._routes.pop(message.id, None)
                 self._unanswered.pop(message.id, None)
+                self._handling.pop(message.id, None)
         elif related in self._routes:
             write, metadata = self._routes[related], ServerMessageMetadata(related_request_id=related)
         else:
@@ -513,7 +526,7 @@ class ProxyEpisodes:
         if url is None:
             await _refusal(f"no session {name!r:.100} is open", 404)(scope, receive, send)
             return
-        url.used = time.monotonic()
+        url.used, scope[_TASK] = time.monotonic(), asyncio.current_task()
         if request.method == "DELETE" and session is None:
             await self._close(name, url)
             await Response(status_code=200)(scope, receive, send)

@@ -11,7 +11,6 @@ told, and an oddity of the server concerns the one answer that it stands in.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -40,7 +39,6 @@ from resilisim.errors import (
     InfrastructureError,
     InvalidInputError,
     ResiliSimError,
-    count_of,
     nearest_name,
     one_line,
 )
@@ -48,8 +46,9 @@ from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, O
 from resilisim.injection.call_arguments import CallArguments
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.injected_episode import InjectedEpisode, InjectionSettings
-from resilisim.integrations.mcp.listing import ListedTool, Listing, read_tools
-from resilisim.integrations.mcp.wire import Read, Unreadable
+from resilisim.injection.wrong_answers import WrongAnswers
+from resilisim.integrations.mcp.listing import ListedTool, Listing, read_tools, says_unknown
+from resilisim.integrations.mcp.wire import Read, Unreadable, failed, failure_of, meta_of, request_id
 from resilisim.schema_check import CHECK_SECONDS, TooSlowError, is_harmless, schema_problem
 from resilisim.simulator import FINISH
 from resilisim.simulator.messages import STOP
@@ -58,6 +57,7 @@ from resilisim.tool_library.names import given_name
 
 # What a call failed with that was neither injected nor the client's mistake: its kind, and words.
 Failure: TypeAlias = tuple[str, str]
+Answer: TypeAlias = "JSONRPCResponse | JSONRPCError"
 
 GONE: Final[Failure] = ("gone", "the client has gone before the answer came")
 CANCELLED: Final[Failure] = ("cancelled", "the client has cancelled the call")
@@ -67,13 +67,6 @@ ANSWER_SECONDS: Final = 600.0  # that a server may take for an answer, unless so
 _LIST_SECONDS: Final = 60.0  # that it may take for its list of tools, at most
 _LASTING: Final = ("subscriptions/listen",)  # requests that are meant to stay open
 _UNREADABLE: Final = "unreadable"  # kind of failure of a call whose answer is no message
-# Servers that answer a call of a tool that they do not have as if it had succeeded say so in words.
-_NO_SUCH_TOOL: Final = re.compile(
-    r"\b(?:unknown|unrecogni[sz]ed|invalid|no such|nonexistent|undefined)\s+(?:tool|method|function)\b|"
-    r"\b(?:tool|method|function)\b.{0,200}?\b"
-    r"(?:not found|unknown|does not exist|doesn't exist|is not (?:known|defined))",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +85,8 @@ class _Call:
     drawn: DrawnCall | None = None
     opened: OpenCall | None = None  # where it was written down before it was made
     began: float | None = None  # when it was sent to the server
+    since: float = 0.0  # when it began, sent or not
+    is_injected: bool = False  # whether nothing but its drawn failure is left to come, which may hang
 
 
 class Relay:
@@ -105,6 +100,7 @@ class Relay:
         to_server: Sends a message to the server.
         call_seconds: How long the server may take for an answer.
         note: Told on one line what somebody has to know who runs the proxy.
+        cut: Cuts the connection by which a request came, where each has one of its own.
 
     Attributes:
         calls: The calls so far, in the order in which they ended.
@@ -121,17 +117,18 @@ class Relay:
         to_server: Callable[[JSONRPCMessage], Awaitable[None]],
         call_seconds: float | None = None,
         note: Callable[[str], None] = lambda words: None,
+        cut: Callable[[RequestId], Awaitable[None]] | None = None,
     ) -> None:
         self.calls: list[InjectedCall] = []
         self.tools: dict[str, ListedTool] = {}
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._settings = settings
-        self._library = library
+        self._settings, self._library = settings, library
         self._folder = folder
         self._to_agent = to_agent
         self._to_server = to_server
         self._seconds = call_seconds or ANSWER_SECONDS
-        self._note = note
+        self._note, self._cut = note, cut
+        self._answers = None if settings.law.corrupt is None else WrongAnswers(settings.law.corrupt.kinds)
         self._episode: InjectedEpisode | None = None
         self._outside: dict[str, str] = {}  # tools that came by and that the law cannot take in, with the reason
         self._lost: str | None = None  # why the server will answer nothing any more
@@ -205,7 +202,7 @@ class Relay:
             else:
                 await self._send_error(request.id, INVALID_REQUEST, words)
             return
-        meta = _meta_of(request)
+        meta = meta_of(request)
         self._waiting[request.id] = request.method
         token = request_id(meta.get("progressToken"))
         if token is not None:
@@ -255,11 +252,14 @@ class Relay:
         elif message.id is None:
             await self._to_agent(message, None)
         elif message.id in self._waiting:
-            call = self._running.pop(message.id, None)
-            if call is None and any(held.request.id == message.id for held in self._held):
+            call = self._running.get(message.id)
+            if call is not None:
+                await self._answer_in_time(call, message)
+                return
+            if any(held.request.id == message.id for held in self._held):
                 self._note(f"the server has answered the request {message.id!r:.80}, which it has not been sent")
                 return
-            await self._answer(message if call is None else self._answered(call, message))
+            await self._answer(message)
             self._release()
         # else an answer that comes after its request was given up, which is no answer
 
@@ -332,7 +332,7 @@ class Relay:
         self._wait_for(request)
         await self._to_server(JSONRPCRequest(jsonrpc="2.0", id=request, method="tools/list", params=params))
 
-    async def _listed(self, listing: Listing, message: JSONRPCResponse | JSONRPCError) -> None:
+    async def _listed(self, listing: Listing, message: Answer) -> None:
         self._stop_waiting_for(listing.request)
         if isinstance(message, JSONRPCResponse):
             cursor = listing.take(message.result, self._note)
@@ -425,19 +425,19 @@ class Relay:
             self._paused.clear()
         self._take_in([listed.tool for listed in self.tools.values()])
         if episode.is_over:
-            turns = count_of(self._settings.turns, "call")
-            await self._answer(_failed(call, f"the episode is over: it had {turns}, and all of them are used up"))
+            await self._answer(failed(call.request, episode.why_over))
             return
         outside = self._outside.get(call.known_as)
         if outside is not None and call.name in self.tools:
             self.calls.append(episode.misused(call.known_as, call.shown, "not_covered", outside))
-            await self._answer(_failed(call, outside))
+            await self._answer(failed(call.request, outside))
             return
         if call.mistake is None:
             call.drawn = episode.draw(call.known_as, call.shown)
             if not call.drawn.runs:
-                self._record(call, None)
-                await self._answer(_injected(call))
+                call.since = time.perf_counter()
+                self._running[call.request.id] = call
+                await self._answer_in_time(call, None)
                 return
         await self._send(call)
 
@@ -459,7 +459,7 @@ class Relay:
         if call.began is None:
             if self._episode is not None:  # a call that may have run is in the record before it is made
                 call.opened = self._episode.open_call(call.known_as, call.shown, call.drawn)
-            call.began = time.perf_counter()
+            call.began = call.since = time.perf_counter()
         self._running[call.request.id] = call
         self._wait_for(call.request.id)
         await self._to_server(call.request)
@@ -482,42 +482,92 @@ class Relay:
             return None
         return None if problem is None else ("invalid_arguments", problem)
 
-    def _answered(self, call: _Call, message: JSONRPCResponse | JSONRPCError) -> JSONRPCResponse | JSONRPCError:
+    async def _answer_in_time(self, call: _Call, message: Answer | None) -> None:
+        """Answer a call that the server has answered, or that it never sees, as late as the law or a hang wants it."""
+        failure = None if call.drawn is None else call.drawn.failure
+        seconds = 0.0 if failure is None else self._settings.manner(failure[0]).hang_seconds
+        if not seconds and self._settings.wait and call.drawn is not None:
+            seconds = call.drawn.duration or 0.0
+        call.is_injected = failure is not None and (message is None or failure_of(message) is None)
+        left = call.since + seconds - time.perf_counter()
+        if seconds and left > 0.0:
+            self._stop_waiting_for(call.request.id)
+            self._spawn(self._answer_after(left, call, message))
+        else:
+            await self._finish(call, message)
+
+    async def _answer_after(self, seconds: float, call: _Call, message: Answer | None) -> None:
+        await asyncio.sleep(seconds)
+        if self._running.get(call.request.id) is call:  # else its client has given it up
+            await self._finish(call, message)
+
+    async def _finish(self, call: _Call, message: Answer | None) -> None:
+        """Write down what has become of a call, and answer it, unless its failure is that the connection is cut."""
+        self._running.pop(call.request.id, None)
+        if message is None:
+            self._record(call, None)
+            answer: Answer = _injected(call)
+        else:
+            answer = self._answered(call, message)
+        failure = None if call.drawn is None or answer is message else call.drawn.failure
+        if failure is not None and self._settings.manner(failure[0]).is_cut and self._cut is not None:
+            self._forget(call.request.id)
+            await self._cut(call.request.id)
+        else:
+            await self._answer(answer)
+        self._release()
+
+    def _answered(self, call: _Call, message: Answer) -> Answer:
         """Write down a call that the server has answered, and return what the agent is told."""
         if isinstance(message, JSONRPCResponse) and message.result.get("resultType") == "input_required":
             self._stop_waiting_for(call.request.id)
             self._paused.append(call)
             return message
-        failure = _failure_of(message)
-        if call.mistake is not None and failure is None and not self._says_unknown(call, message):
+        failure = failure_of(message)
+        if (
+            call.mistake is not None
+            and failure is None
+            and not (call.name not in self.tools and says_unknown(call.name, message))
+        ):
             # The server takes what its list or a schema forbids: the law draws what it would have drawn first.
             if call.name not in self.tools:
                 self._take_in_unlisted(call)
             if self._episode is not None and call.known_as not in self._outside:
                 call.mistake, call.drawn = None, self._episode.draw(call.known_as, call.shown)
-        settled = self._record(call, failure)
+        corruption = None
+        if self._answers is not None and failure is None and isinstance(message, JSONRPCResponse):
+            message, corruption = self._altered(call, self._answers, message)
+        settled = self._record(call, failure, corruption)
         return _injected(call) if settled is not None and settled.outcome == "injected" else message
 
-    def _says_unknown(self, call: _Call, message: JSONRPCResponse | JSONRPCError) -> bool:
-        """Return whether the answer of a tool that is not listed says that there is no such tool."""
-        if call.name in self.tools or not isinstance(message, JSONRPCResponse):
-            return False
-        words = _words_of(message)
-        return len(words) < 10 * len(call.name) + 200 and _NO_SUCH_TOOL.search(words) is not None
+    def _altered(
+        self, call: _Call, answers: WrongAnswers, message: JSONRPCResponse
+    ) -> tuple[JSONRPCResponse, str | None]:
+        """Return the answer of a server as its client gets it, and in which way it was made wrong."""
+        drawn, listed = call.drawn, self.tools.get(call.name)
+        if drawn is None or not drawn.is_corrupt:
+            if drawn is not None and drawn.failure is None:
+                answers.keep_result(call.known_as, message.result)
+            return message, None
+        schema = None if listed is None else listed.answers
+        result, kind = answers.wrong_result(call.known_as, message.result, drawn.bits, schema, drawn.corruption)
+        return JSONRPCResponse(jsonrpc="2.0", id=message.id, result=result), kind or "none"
 
     def _take_in_unlisted(self, call: _Call) -> None:
         self._note(f"the server answers calls of {call.name!r:.80}, which it does not list")
         self._take_in([_unlisted(call)])
 
-    def _record(self, call: _Call, failure: Failure | None) -> InjectedCall | None:
+    def _record(self, call: _Call, failure: Failure | None, corruption: str | None = None) -> InjectedCall | None:
         self._stop_waiting_for(call.request.id)
-        episode = self._episode
+        failure, episode = None if call.is_injected else failure, self._episode  # to give up a hang is to meet it
         if episode is None:
             return None
         ran = call.began is not None
         if call.drawn is not None:
             seconds = 0.0 if call.began is None else time.perf_counter() - call.began
-            settled = episode.settle(call.known_as, call.shown, call.drawn, failure, ran, seconds, call.opened)
+            settled = episode.settle(
+                call.known_as, call.shown, call.drawn, failure, ran, seconds, call.opened, corruption
+            )
         else:
             # What the server refuses has not run; what it has taken without a word, or was lost with, may have.
             kind = call.mistake or ("unknown", "")
@@ -582,7 +632,8 @@ class Relay:
         call = self._running.pop(request, None)
         if call is not None:
             self._record(call, CANCELLED)
-        await self._to_server(message)
+        if call is None or not call.is_injected:
+            await self._to_server(message)
         self._release()
 
     async def _refuse(self, request: RequestId, code: int, words: str) -> None:
@@ -594,7 +645,7 @@ class Relay:
         error = ErrorData(code=code, message=words)
         await self._to_agent(JSONRPCError(jsonrpc="2.0", id=request, error=error), None)
 
-    async def _answer(self, message: JSONRPCResponse | JSONRPCError) -> None:
+    async def _answer(self, message: Answer) -> None:
         if message.id is not None:
             self._forget(message.id)
         await self._to_agent(message, None)
@@ -608,7 +659,7 @@ class Relay:
 
     def _related(self, message: JSONRPCNotification) -> RequestId | None:
         """Return the request that a notification of the server has to do with, for agents behind HTTP."""
-        subscription = request_id(_meta_of(message).get(SUBSCRIPTION_ID_META_KEY))
+        subscription = request_id(meta_of(message).get(SUBSCRIPTION_ID_META_KEY))
         if subscription is not None:
             return subscription
         if message.method == "notifications/progress":
@@ -640,37 +691,7 @@ def _unlisted(call: _Call) -> Tool:
     return Tool(call.known_as, f"The tool {call.known_as}, which the server does not list.")
 
 
-def request_id(value: object) -> RequestId | None:
-    """Return what a message names as a request or token; None if it can be neither, whatever the sender meant by it."""
-    return value if isinstance(value, str | int) else None
-
-
-def _meta_of(message: JSONRPCRequest | JSONRPCNotification) -> Mapping[str, Any]:
-    meta = (message.params or {}).get("_meta")
-    return meta if isinstance(meta, Mapping) else {}
-
-
-def _failure_of(message: JSONRPCResponse | JSONRPCError) -> Failure | None:
-    if isinstance(message, JSONRPCError):
-        return f"JSON-RPC {message.error.code}", message.error.message
-    return ("isError", _words_of(message)) if message.result.get("isError") else None
-
-
-def _words_of(message: JSONRPCResponse) -> str:
-    content = message.result.get("content")
-    parts = content if isinstance(content, list) else []
-    return " ".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
-
-
 def _injected(call: _Call) -> JSONRPCResponse:
     if call.drawn is None or call.drawn.failure is None:
         raise InvalidInputError(f"{call.name} was not drawn to fail")
-    return _failed(call, str(InjectedFailure(call.name, *call.drawn.failure)))
-
-
-def _failed(call: _Call, words: str) -> JSONRPCResponse:
-    """Return the answer of a tool that has failed, in the form of the request's protocol."""
-    result: dict[str, Any] = {"content": [{"type": "text", "text": words}], "isError": True}
-    if PROTOCOL_VERSION_META_KEY in _meta_of(call.request):
-        result["resultType"] = "complete"
-    return JSONRPCResponse(jsonrpc="2.0", id=call.request.id, result=result)
+    return failed(call.request, str(InjectedFailure(call.name, *call.drawn.failure)))

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from mcp_types import JSONRPCMessage, RequestId, jsonrpc_message_adapter
+from mcp_types import (
+    PROTOCOL_VERSION_META_KEY,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
 from resilisim.errors import one_line
@@ -193,3 +203,36 @@ def answers(message: Read, request: RequestId) -> bool:
 def encoded(message: JSONRPCMessage) -> bytes:
     """Return a message as one line."""
     return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
+def request_id(value: object) -> RequestId | None:
+    """Return what a message names as a request or token; None if it can be neither, whatever the sender meant by it."""
+    return value if isinstance(value, str | int) else None
+
+
+def meta_of(message: JSONRPCRequest | JSONRPCNotification) -> Mapping[str, Any]:
+    """Return what a message says besides its parameters."""
+    meta = (message.params or {}).get("_meta")
+    return meta if isinstance(meta, Mapping) else {}
+
+
+def failure_of(message: JSONRPCResponse | JSONRPCError) -> tuple[str, str] | None:
+    """Return with what a tool has failed, kind and words; None if it has answered."""
+    if isinstance(message, JSONRPCError):
+        return f"JSON-RPC {message.error.code}", message.error.message
+    return ("isError", words_of(message)) if message.result.get("isError") else None
+
+
+def words_of(message: JSONRPCResponse) -> str:
+    """Return the texts of a tool's answer."""
+    content = message.result.get("content")
+    parts = content if isinstance(content, list) else []
+    return " ".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
+
+
+def failed(request: JSONRPCRequest, words: str) -> JSONRPCResponse:
+    """Return the answer of a tool that has failed, in the form of the request's protocol."""
+    result: dict[str, Any] = {"content": [{"type": "text", "text": words}], "isError": True}
+    if PROTOCOL_VERSION_META_KEY in meta_of(request):
+        result["resultType"] = "complete"
+    return JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result)
