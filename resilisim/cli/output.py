@@ -17,7 +17,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from types import GenericAlias
-from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TextIO, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import typer
 import typer.core
@@ -29,7 +29,7 @@ from resilisim.redaction import fit_to_show, json_without_steering, without_secr
 from resilisim.terminal import SafeConsole
 from resilisim.terminal import plain as plain
 
-# Wide enough that no cell is cut when the output goes to a file or a pipe, where no terminal tells a width.
+# Wide enough that no cell is cut when the output goes to a file or a pipe, where nothing tells a width.
 PIPE_WIDTH = 160
 INCOMPLETE = 3  # exit code of a run that something outside of it has kept from its end
 STOPPED_BY_USER = 130  # exit code after Ctrl-C, as shells have it
@@ -78,12 +78,18 @@ def give_up_output() -> None:
 
 def console() -> Console:
     """Return a console on the present standard output."""
-    return SafeConsole(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    return SafeConsole(width=_width(sys.stdout), highlight=False)
 
 
 def error_console() -> Console:
     """Return a console on the present standard error."""
-    return SafeConsole(stderr=True, width=None if sys.stderr.isatty() else PIPE_WIDTH, highlight=False)
+    return SafeConsole(stderr=True, width=_width(sys.stderr), highlight=False)
+
+
+def _width(stream: TextIO) -> int | None:
+    """Return how wide an output is where no terminal says so: as COLUMNS has it, or wide enough for every cell."""
+    is_told = os.environ.get("COLUMNS", "").isdigit()  # which rich reads itself
+    return None if is_told or stream.isatty() else PIPE_WIDTH
 
 
 def print_json(value: Any) -> None:

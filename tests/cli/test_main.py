@@ -11,6 +11,7 @@ import pytest
 
 import resilisim
 from resilisim.cli.main import COMMANDS, MOVED, RUNS, load_command
+from resilisim.cli.output import console
 from resilisim.tasks.benchmark import benchmark_tasks
 
 
@@ -173,3 +174,11 @@ def test_every_option_that_takes_a_whole_number_has_its_largest():
         described = getattr(option, "type_descriptor", None)
         if described is not None and "int" in str(described.annotation):
             assert option.max is not None or " ".join(path) in checked_later, path
+
+
+@pytest.mark.parametrize("width", ["72", "200"])
+def test_a_pipe_is_as_wide_as_columns_says(command, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", width)
+    lines = command("tools", "show", "file_operations_reader").out.splitlines()
+    assert max(map(len, lines)) <= int(width)
+    assert console().width == int(width)

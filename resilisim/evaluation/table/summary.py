@@ -474,8 +474,8 @@ def adjustment_notes(rows: Sequence[GroupSummary]) -> list[str]:
 def summary_table(rows: Sequence[GroupSummary]) -> Table:
     """Return the summary as a table: all rates in percent, with 95% intervals clustered by task, and what they are.
 
-    Narrow terminals do without the share of the ceiling, then without V*, if the ceiling is another number, and the
-    narrowest without losses: what does not fit is left out, never cut.
+    Narrow terminals do without V*, if the ceiling is another number, then without luck-adjusted success, the number of
+    episodes and losses: what does not fit is left out, never cut. The share of the ceiling always stands there.
 
     Example:
         >>> from resilisim.evaluation import evaluate
@@ -501,8 +501,8 @@ def summary_table(rows: Sequence[GroupSummary]) -> Table:
     if searching:
         values = "Both are expected values: a sample can lie above them"
     note = (
-        f"{interval_note(rows)} {ceiling_note(rows)} {values} by luck, which the "
-        f"luck-adjusted column takes out; shares {share} have it taken out, too."
+        f"{interval_note(rows)} {ceiling_note(rows)} {values} by luck, which is "
+        f"taken out of shares {share} and of luck-adjusted success."
     )
     if rows and all(row.is_explored for row in rows):
         note = f"{interval_note(rows)} {ceiling_note(rows)}"
@@ -521,7 +521,7 @@ def summary_table(rows: Sequence[GroupSummary]) -> Table:
         columns,
         text_columns=(0, 1, len(columns) - 1),
         notes=notes,
-        optional=[share, *(["V*"] if searching else []), LOSS],
+        optional=[*(["V*"] if searching else []), "luck-adjusted", "episodes", LOSS],
     )
 
 

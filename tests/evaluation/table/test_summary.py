@@ -178,7 +178,7 @@ def test_the_table_shows_every_number_with_its_interval(records: list[EpisodeRec
     for width in (80, 110, 160):
         text = printed(records, width)
         for row in rows:
-            for estimate in (row.success, row.luck_adjusted, *([row.adjusted_share] if width > 80 else [])):
+            for estimate in (row.success, row.adjusted_share, *([row.luck_adjusted] if width > 80 else [])):
                 assert percent(estimate.value) in text
                 assert interval_text(estimate) in text
         assert "exact-optimum *" in text
@@ -254,7 +254,16 @@ def test_the_footer_tells_of_luck_and_of_few_tasks(records: list[EpisodeRecord])
     for some, words in ((told, "V* is an expected value: a sample can lie above it"), (records, "Both are expected")):
         footer = " ".join(printed(some, 100).split())
         assert words in footer
-        assert "by luck, which the luck-adjusted column takes out" in footer
-    assert "the luck-adjusted column takes out; shares of reference have it taken out, too" in " ".join(
+        assert "by luck, which is taken out of shares of" in footer
+    assert "which is taken out of shares of reference and of luck-adjusted success" in " ".join(
         printed(records, 160).split()
     )
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_the_share_of_the_ceiling_stands_at_any_width(records: list[EpisodeRecord], width: int) -> None:
+    told = [record for record in records if record["prompt_type"] == "optimal"]
+    text = printed(told, width)
+    for row in summarise(sums_of(told)):
+        assert percent(row.adjusted_share.value) in text
+    assert max(map(len, text.splitlines())) <= width
