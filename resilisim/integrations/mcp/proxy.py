@@ -48,6 +48,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from resilisim.bounds import Seed, checked
+from resilisim.certificates import trusted_certificates
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, count_of, one_line
 from resilisim.injection.call import Outcome
 from resilisim.injection.folder import InjectionFolder
@@ -114,7 +115,7 @@ class Proxied:
                 yield streams
             return
         timeout = httpx2.Timeout(_CONNECT_SECONDS, read=None)  # how long answers may take is for others to say
-        transport = AnsweringTransport(httpx2.AsyncHTTPTransport(), note, lost)
+        transport = AnsweringTransport(httpx2.AsyncHTTPTransport(verify=trusted_certificates(httpx2)), note, lost)
         async with (
             httpx2.AsyncClient(timeout=timeout, transport=transport, headers=dict(self.headers)) as client,
             streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as streams,
