@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import _pytest.pytester
 import pytest
 
-# Runs within this process forget what they were the first to import, and much of it cannot be imported twice.
-import resilisim.integrations.pytest_tests
-
-assert resilisim.integrations.pytest_tests
 pytest_plugins = ["pytester"]
 
 SHOP = """
@@ -47,6 +44,8 @@ def marked(**more):
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     """A function that runs tests of a shop in a project of their own."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    # Modules that a run was the first to import stay: compiled code cannot be imported twice.
+    monkeypatch.setattr(_pytest.pytester.SysModulesSnapshot, "restore", lambda self: sys.modules.pop("test_shop", None))
 
     def run(tests: str, *options: str) -> pytest.RunResult:
         pytester.makepyfile(test_shop=SHOP + tests)
