@@ -546,7 +546,7 @@ class ProxyEpisodes:
             await _refusal(one_line(str(error), _LONGEST_REASON), 502)(scope, receive, send)
             return
         if url is None:
-            await _refusal(f"no session {session or name!r:.100} is open", 404)(scope, receive, send)
+            await _refusal(f"no session {name or session!r:.100} is open", 404)(scope, receive, send)
             return
         url.used, scope[_TASK] = time.monotonic(), asyncio.current_task()
         if request.method == "DELETE" and session is None:
