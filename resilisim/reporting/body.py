@@ -16,6 +16,7 @@ from resilisim.evaluation.table.summary import SMALLEST_SHOWN, UNNEEDED_SEARCH, 
 from resilisim.reporting.agent_sections import agents_section, scaling_section
 from resilisim.reporting.comparison_section import comparison_section
 from resilisim.reporting.differences import differences_section
+from resilisim.reporting.faults_section import faults_section
 from resilisim.reporting.flaws import FLAWED, OPTIMAL, flaws_section
 from resilisim.reporting.groups import PromptPools, difference, merit
 from resilisim.reporting.losses import broken_episodes, broken_section, errors_section, losses_section
@@ -52,6 +53,7 @@ def build_page(
         sections = [
             results_section(pools),
             comparison_section(facts, directory, compare_with) if compare_with is not None else None,
+            faults_section(directory),
             differences_section(pools, directory),
             flaws_section(pools),
             task_types_section(pools),

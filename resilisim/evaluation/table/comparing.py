@@ -27,7 +27,6 @@ MAY_DIFFER = frozenset(
     {
         "checkpoints",
         "dice",
-        "explorations",
         "explored",
         "models",
         "models_of_policies",
